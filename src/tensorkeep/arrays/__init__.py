@@ -1,0 +1,14 @@
+"""Who holds the tensor? One file per array library, imported on first use; none knows files or formats.
+
+- `_base`: `ArrayAdapter`, what tensors need from a library; `HostTensor`, a tensor on its way to a file;
+  `Extent`, where it lies in memory.
+- `_pieces`: how a tensor is cut when it must be copied in bounded memory. Pure.
+- `_packing`: elements narrower than a byte, packed and unpacked.
+- `_numpy`, `_torch`: the adapters.
+- `_registry`: the adapter for a framework's name or for a tensor.
+"""
+
+from tensorkeep.arrays._base import ArrayAdapter, Extent, HostTensor
+from tensorkeep.arrays._registry import FRAMEWORKS, adapter_for, host_tensor
+
+__all__ = ["FRAMEWORKS", "ArrayAdapter", "Extent", "HostTensor", "adapter_for", "host_tensor"]

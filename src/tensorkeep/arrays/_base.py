@@ -1,0 +1,104 @@
+"""What tensors need from an array library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import DType
+from tensorkeep.entries import TensorEntry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["ArrayAdapter", "Extent", "HostTensor"]
+
+
+class HostTensor(msgspec.Struct, frozen=True):
+    """A tensor on its way to a file.
+
+    Attributes:
+        dtype: Its row in the dtype table.
+        shape: Elements along each dimension, as the header will say.
+        nbytes: Bytes it will take.
+        extent: Where it lies in memory, or None where that cannot be told.
+        buffers: Gives those bytes in order, in C order and little endian: views of the tensor's own memory where
+            it lies so, else copies of bounded size, one at a time.
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    nbytes: int
+    extent: Extent | None
+    buffers: Callable[[], Iterator[Buffer]]
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """Where a tensor lies in memory, for finding tensors that share it.
+
+    Attributes:
+        device: A key that is equal for tensors on the same device.
+        start: Address of the first byte.
+        stop: One past the last byte; equal to `start` for a tensor without elements.
+    """
+
+    device: str
+    start: int
+    stop: int
+
+
+class ArrayAdapter(Protocol):
+    """One array library.
+
+    Attributes:
+        name: `"numpy"` or `"torch"`.
+    """
+
+    name: str
+
+    def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Any]:
+        """Make tensors over a buffer, without a copy where the library can read the bytes as they lie.
+
+        Args:
+            buffer: Writable bytes, kept alive by the tensors.
+            entries: Name to entry.
+            base: Byte of the buffer at which offset 0 of the entries lies.
+
+        Returns:
+            Name to tensor, each with storage bounds of its own.
+
+        Raises:
+            DtypeError: If the library has no such dtype.
+            LimitError: If a tensor has more dimensions than the library allows.
+        """
+
+    def from_elements(self, elements: np.ndarray[Any, Any], dtype: DType) -> Any:
+        """Make a tensor of elements that were moved as unsigned numbers.
+
+        Args:
+            elements: Array of any shape, dtype `dtype.bits_name`, one entry per element, owned by the tensor.
+            dtype: What the elements really are.
+
+        Returns:
+            A tensor of the same shape (half as long in the last dimension for torch's `float4_e2m1fn_x2`).
+
+        Raises:
+            DtypeError: If the library has no such dtype.
+        """
+
+    def host_tensor(self, tensor: Any, name: str) -> HostTensor:
+        """Describe one of the library's tensors for writing.
+
+        Args:
+            tensor: The tensor.
+            name: Its name, for messages.
+
+        Returns:
+            The description; it keeps the tensor alive.
+
+        Raises:
+            DtypeError: If the format has no such dtype.
+        """

@@ -1,0 +1,168 @@
+"""NumPy arrays; bfloat16, fp8, fp6 and fp4 through ml_dtypes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.arrays._base import Extent, HostTensor
+from tensorkeep.arrays._packing import pack, unpack
+from tensorkeep.arrays._pieces import pieces
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import BY_NAME, BY_NUMPY, DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError, LimitError
+from tensorkeep.limits import MAX_NDIM, PACK_NBYTES
+
+__all__ = ["NumpyAdapter", "elements_of", "known_dtype", "numpy_dtype"]
+
+Array = npt.NDArray[Any]
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """Return the NumPy dtype, of the machine's byte order.
+
+    Args:
+        dtype: A row of the dtype table.
+
+    Returns:
+        The dtype; of ml_dtypes where NumPy has none of its own.
+    """
+    try:
+        return np.dtype(dtype.numpy)
+    except TypeError:
+        import ml_dtypes  # 10 ms, and only the narrow floats need it
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype.numpy))
+        return found
+
+
+def known_dtype(name: str, entry: TensorEntry) -> DType:
+    """Return the dtype of a tensor that is to be loaded.
+
+    Args:
+        name: The tensor's name, for messages.
+        entry: The tensor.
+
+    Returns:
+        The row of the dtype table.
+
+    Raises:
+        DtypeError: If this version does not know the dtype.
+    """
+    dtype = entry.known_dtype
+    if dtype is None:
+        raise DtypeError(
+            f"tensor `{name}` has a dtype that this version does not know",
+            tensor=name,
+            expected="one of " + ", ".join(BY_NAME),
+            found=entry.dtype,
+            hint="It can be listed and copied, not loaded",
+        )
+    return dtype
+
+
+def elements_of(name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> Array:
+    """View a tensor's bytes as unsigned numbers, one per element.
+
+    Args:
+        name: The tensor's name, for messages.
+        entry: The tensor.
+        buffer: Bytes that hold it.
+        offset: Byte of the buffer at which it starts.
+
+    Returns:
+        Array of the entry's shape and dtype `bits_name`: a view where the bytes lie so that NumPy can use them,
+        else a copy (packed, misaligned, or a machine of the other byte order).
+
+    Raises:
+        DtypeError: If the dtype is unknown.
+        LimitError: If there are more than 64 dimensions.
+    """
+    dtype = known_dtype(name, entry)
+    if len(entry.shape) > MAX_NDIM:
+        raise LimitError(f"tensor `{name}` has too many dimensions", tensor=name, found=f"{len(entry.shape)}")
+    if dtype.is_packed:
+        packed = np.frombuffer(buffer, np.uint8, entry.nbytes, offset)
+        return unpack(packed, dtype.bits, 0, entry.n_elements).reshape(entry.shape)
+    stored = np.dtype(dtype.bits_name).newbyteorder("<")
+    array: Array = np.ndarray(entry.shape, stored, buffer, offset)
+    if not array.flags.aligned or not stored.isnative:
+        return array.astype(stored.newbyteorder("="))
+    return array
+
+
+class NumpyAdapter:
+    """NumPy."""
+
+    name = "numpy"
+
+    def __init__(self) -> None:
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+
+    def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Array]:
+        """Make arrays over a buffer; see `ArrayAdapter.views`."""
+        make = np.ndarray
+        plain = self._plain_dtypes(entries)
+        arrays: dict[str, Array] = {}
+        for name, entry in entries.items():
+            offset = base + entry.data_offsets[0]
+            dtype = plain.get(entry.dtype)
+            if dtype is None or offset % dtype.alignment or len(entry.shape) > MAX_NDIM:
+                arrays[name] = self._copied(name, entry, buffer, offset)
+            else:
+                arrays[name] = make(entry.shape, dtype, buffer, offset)
+        return arrays
+
+    def _plain_dtypes(self, entries: Mapping[str, TensorEntry]) -> dict[str, np.dtype[Any]]:
+        """Return the dtypes whose bytes NumPy reads as they lie, for those that occur."""
+        names = {entry.dtype for entry in entries.values()}
+        known = [BY_NAME[name] for name in names if name in BY_NAME]
+        if sys.byteorder == "big":
+            return {}
+        return {dtype.name: numpy_dtype(dtype) for dtype in known if not dtype.is_packed}
+
+    def _copied(self, name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> Array:
+        elements = elements_of(name, entry, buffer, offset)
+        return self.from_elements(elements, BY_NAME[entry.dtype])
+
+    def from_elements(self, elements: Array, dtype: DType) -> Array:
+        """Give elements their dtype; see `ArrayAdapter.from_elements`."""
+        return elements.view(numpy_dtype(dtype))
+
+    def host_tensor(self, tensor: Any, name: str) -> HostTensor:
+        """Describe an array for writing; see `ArrayAdapter.host_tensor`.
+
+        Raises:
+            DtypeError: If the format has no such dtype.
+        """
+        array = np.asarray(tensor)
+        dtype = BY_NUMPY.get(array.dtype.name)
+        if dtype is None:
+            raise DtypeError(
+                f"tensor `{name}` has a dtype that the format cannot hold",
+                tensor=name,
+                expected="one of " + ", ".join(BY_NUMPY),
+                found=str(array.dtype),
+            )
+        extent = Extent("cpu", *np.lib.array_utils.byte_bounds(array)) if array.size else None
+        return HostTensor(dtype, array.shape, dtype.nbytes(array.size), extent, lambda: _buffers(array, dtype))
+
+
+def _buffers(array: Array, dtype: DType) -> Iterator[Buffer]:
+    """Give the file's bytes of an array: a view of it, or copies of bounded size."""
+    stored = array.dtype.newbyteorder("<")
+    if array.flags.c_contiguous and array.dtype == stored and not dtype.is_packed:
+        yield array.reshape(-1).view(np.uint8).data
+    elif dtype.is_packed:
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        step = PACK_NBYTES - PACK_NBYTES % 8
+        for begin in range(0, len(flat), step):
+            yield pack(flat[begin : begin + step], dtype.bits).data
+    else:
+        for index in pieces(array.shape, array.dtype.itemsize, PACK_NBYTES):
+            yield np.ascontiguousarray(array[index], stored).reshape(-1).view(np.uint8).data

@@ -1,0 +1,33 @@
+"""How a tensor is cut when it must be copied in bounded memory. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+__all__ = ["pieces"]
+
+
+def pieces(shape: tuple[int, ...], itemsize: int, max_nbytes: int) -> Iterator[tuple[int | slice, ...]]:
+    """Cut a tensor into index tuples, in C order.
+
+    Args:
+        shape: Elements along each dimension.
+        itemsize: Bytes of one element.
+        max_nbytes: Bytes of a piece at most, as long as one element is not more.
+
+    Yields:
+        An index for each piece. Concatenated in C order, the pieces are the tensor.
+    """
+    if prod(shape) * itemsize <= max_nbytes or not shape:
+        yield ()
+        return
+    row_nbytes = prod(shape[1:]) * itemsize
+    if row_nbytes <= max_nbytes:
+        n_rows = max_nbytes // row_nbytes
+        for begin in range(0, shape[0], n_rows):
+            yield (slice(begin, min(begin + n_rows, shape[0])),)
+        return
+    for row in range(shape[0]):
+        for inner in pieces(shape[1:], itemsize, max_nbytes):
+            yield (row, *inner)

@@ -1,0 +1,99 @@
+"""The adapter for a framework's name, or for a tensor that somebody hands over."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from tensorkeep.arrays._base import ArrayAdapter, HostTensor
+from tensorkeep.errors import MissingDependencyError, UnsupportedError
+
+__all__ = ["FRAMEWORKS", "adapter_for", "host_tensor"]
+
+FRAMEWORKS: dict[str, str] = {
+    "np": "numpy",
+    "numpy": "numpy",
+    "pt": "torch",
+    "torch": "torch",
+    "pytorch": "torch",
+}
+"""The names that safetensors and its users give the array libraries, and ours for each."""
+
+
+_ADAPTERS = {
+    "numpy": ("tensorkeep.arrays._numpy", "NumpyAdapter"),
+    "torch": ("tensorkeep.arrays._torch", "TorchAdapter"),
+}
+"""Module and class of each adapter: the one place where own modules are imported by name, on first use."""
+
+
+def adapter_for(framework: str, device: Any = "cpu") -> ArrayAdapter:
+    """Return the adapter for an array library, importing it if need be.
+
+    Args:
+        framework: One of `FRAMEWORKS`.
+        device: Where tensors go; only torch has other devices than the CPU.
+
+    Returns:
+        The adapter.
+
+    Raises:
+        UnsupportedError: If the name is unknown, or NumPy is asked for another device.
+        MissingDependencyError: If the library is not installed.
+    """
+    name = FRAMEWORKS.get(framework)
+    if name is None:
+        raise UnsupportedError(f"framework {framework} is invalid", expected="one of " + ", ".join(FRAMEWORKS))
+    make = _adapter_class(name)
+    adapter: ArrayAdapter
+    if name == "torch":
+        adapter = make(device)
+        return adapter
+    if device not in {"cpu", None}:
+        raise UnsupportedError(f"Device {device} is not supported for framework {name}")
+    adapter = make()
+    return adapter
+
+
+def _adapter_class(name: str) -> Any:
+    """Import the file of an array library, which imports the library."""
+    module, class_name = _ADAPTERS[name]
+    try:
+        return getattr(importlib.import_module(module), class_name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise MissingDependencyError(
+            f"{name} is not installed", hint=f'Install it: pip install "tensorkeep[{name}]"'
+        ) from error
+
+
+def host_tensor(tensor: Any, name: str) -> HostTensor:
+    """Describe a tensor of any supported library for writing.
+
+    Args:
+        tensor: A NumPy array or scalar, or a torch tensor.
+        name: Its name, for messages.
+
+    Returns:
+        The description.
+
+    Raises:
+        UnsupportedError: If it is no tensor of a supported library.
+        DtypeError: If the format has no such dtype.
+    """
+    for library, classes in _TENSOR_CLASSES.items():
+        module = sys.modules.get(library)
+        if module is not None and isinstance(tensor, tuple(getattr(module, name) for name in classes)):
+            return adapter_for(library).host_tensor(tensor, name)
+    raise UnsupportedError(
+        f"`{name}` is not a tensor",
+        tensor=name,
+        expected="a NumPy array or a torch tensor",
+        found=type(tensor).__name__,
+    )
+
+
+_TENSOR_CLASSES = {"torch": ("Tensor",), "numpy": ("ndarray", "generic")}
+"""What each library calls its tensors; a library that nobody imported has none."""

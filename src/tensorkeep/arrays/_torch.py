@@ -1,0 +1,177 @@
+"""torch tensors, on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tensorkeep.arrays._base import Extent, HostTensor
+from tensorkeep.arrays._numpy import elements_of
+from tensorkeep.arrays._packing import pack
+from tensorkeep.arrays._pieces import pieces
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError, UnsupportedError
+from tensorkeep.limits import MAX_NDIM, PACK_NBYTES
+
+__all__ = ["TorchAdapter", "torch_dtype"]
+
+_Carrier = tuple[np.dtype[Any], torch.dtype | None]
+"""The NumPy dtype under which torch takes the bytes, and what to view them as then, if anything else."""
+
+
+def torch_dtype(dtype: DType) -> torch.dtype | None:
+    """Return torch's dtype, or None where it has none.
+
+    Args:
+        dtype: A row of the dtype table.
+    """
+    found = getattr(torch, dtype.torch, None) if dtype.torch else None
+    return found if isinstance(found, torch.dtype) else None
+
+
+def _carrier(dtype: DType) -> _Carrier | None:
+    viewed = torch_dtype(dtype)
+    if viewed is None:
+        return None
+    try:
+        return np.dtype(dtype.numpy), None
+    except TypeError:  # bfloat16 and the floats of a byte, which NumPy does not have
+        return np.dtype("int16" if dtype.bits == 16 else "uint8"), viewed
+
+
+_CARRIERS = {dtype.name: carrier for dtype in DTYPES if (carrier := _carrier(dtype))}
+_CARRIERS_AS_STORED = {
+    name: carrier for name, carrier in _CARRIERS.items() if np.little_endian and not BY_NAME[name].is_packed
+}
+"""Those of dtypes whose bytes torch reads as they lie."""
+
+
+class TorchAdapter:
+    """torch.
+
+    Args:
+        device: Where tensors go; anything that `torch.Tensor.to` takes.
+    """
+
+    name = "torch"
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self._device = None if device in {"cpu", None} else device
+
+    def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, torch.Tensor]:
+        """Make tensors over a buffer; see `ArrayAdapter.views`.
+
+        Each goes through an array of its own, since tensors that are views of one torch tensor would share its
+        version counter, and an in-place write to one would then fail the backward pass of another.
+        """
+        make = np.ndarray
+        from_numpy = torch.from_numpy
+        carriers = _CARRIERS_AS_STORED
+        tensors: dict[str, torch.Tensor] = {}
+        for name, entry in entries.items():
+            offset = base + entry.data_offsets[0]
+            carrier = carriers.get(entry.dtype)
+            if carrier is None or offset % carrier[0].itemsize or len(entry.shape) > MAX_NDIM:
+                tensors[name] = self._copied(name, entry, buffer, offset)
+                continue
+            stored, viewed = carrier
+            tensor = from_numpy(make(entry.shape, stored, buffer, offset))
+            tensors[name] = tensor if viewed is None else tensor.view(viewed)
+        if self._device is not None:
+            return {name: tensor.to(self._device) for name, tensor in tensors.items()}
+        return tensors
+
+    def _copied(self, name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> torch.Tensor:
+        if entry.dtype == "F4":
+            packed = np.frombuffer(buffer, np.uint8, entry.nbytes, offset).copy()
+            return torch.from_numpy(packed.reshape(_halved(entry.shape))).view(torch.float4_e2m1fn_x2)
+        elements = elements_of(name, entry, buffer, offset)
+        return self._on_cpu(np.array(elements, copy=True), BY_NAME[entry.dtype])
+
+    def from_elements(self, elements: npt.NDArray[Any], dtype: DType) -> torch.Tensor:
+        """Give elements their dtype and device; see `ArrayAdapter.from_elements`."""
+        tensor = self._on_cpu(elements, dtype)
+        return tensor if self._device is None else tensor.to(self._device)
+
+    def _on_cpu(self, elements: npt.NDArray[Any], dtype: DType) -> torch.Tensor:
+        carrier = _CARRIERS.get(dtype.name)
+        if carrier is None:
+            raise DtypeError(
+                f"torch has no dtype for {dtype.name}", found=dtype.name, hint='Load it with framework="numpy"'
+            )
+        stored, viewed = carrier
+        if dtype.is_packed:
+            elements = pack(elements.reshape(-1), dtype.bits).reshape(_halved(elements.shape))
+        tensor = torch.from_numpy(elements.view(stored))
+        return tensor if viewed is None else tensor.view(viewed)
+
+    def host_tensor(self, tensor: Any, name: str) -> HostTensor:
+        """Describe a tensor for writing; see `ArrayAdapter.host_tensor`.
+
+        Raises:
+            DtypeError: If the format has no such dtype.
+            UnsupportedError: If the tensor is sparse, quantized or has no data (device meta).
+        """
+        dtype = BY_TORCH.get(str(tensor.dtype).removeprefix("torch."))
+        if dtype is None:
+            raise DtypeError(
+                f"tensor `{name}` has a dtype that the format cannot hold",
+                tensor=name,
+                expected="one of " + ", ".join(BY_TORCH),
+                found=str(tensor.dtype),
+            )
+        if tensor.layout != torch.strided or tensor.device.type == "meta":
+            found = "device meta, which has no data" if tensor.device.type == "meta" else f"layout {tensor.layout}"
+            raise UnsupportedError(
+                f"tensor `{name}` is not dense", tensor=name, expected="a strided tensor with data", found=found
+            )
+        shape = tuple(tensor.shape)
+        if dtype.is_packed:
+            shape = (*shape[:-1], 2 * shape[-1]) if shape else (2,)
+        nbytes = tensor.numel() * tensor.element_size()
+        return HostTensor(dtype, shape, nbytes, _extent(tensor), lambda: _buffers(tensor))
+
+
+def _extent(tensor: torch.Tensor) -> Extent | None:
+    if not tensor.numel():
+        return None
+    start = tensor.data_ptr()
+    reach = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return Extent(str(tensor.device), start, start + (reach + 1) * tensor.element_size())
+
+
+def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that torch's two-in-one fp4 dtype has for a shape in elements."""
+    if not shape or shape[-1] % 2:
+        raise DtypeError(
+            "torch holds fp4 in pairs",
+            expected="an even number of elements in the last dimension",
+            found=f"shape {list(shape)}",
+            hint='Load it with framework="numpy"',
+        )
+    return (*shape[:-1], shape[-1] // 2)
+
+
+def _buffers(tensor: torch.Tensor) -> Iterator[Buffer]:
+    """Give the file's bytes of a tensor: its own memory, or copies of bounded size."""
+    tensor = tensor.detach()
+    if (
+        tensor.device.type == "cpu"
+        and tensor.is_contiguous()
+        and np.little_endian
+        and not (tensor.is_conj() or tensor.is_neg())
+    ):
+        yield tensor.reshape(-1).view(torch.uint8).numpy().data
+        return
+    for index in pieces(tuple(tensor.shape), tensor.element_size(), PACK_NBYTES):
+        piece = tensor[index].cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        stored = piece.view(torch.uint8).numpy()
+        if not np.little_endian:
+            stored = stored.view(f"u{piece.element_size()}").byteswap().view(np.uint8)
+        yield stored.data

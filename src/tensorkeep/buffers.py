@@ -1,0 +1,11 @@
+"""What bytes are called when they are handed from one part to another."""
+
+from __future__ import annotations
+
+from mmap import mmap
+from typing import TypeAlias
+
+__all__ = ["Buffer"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | mmap
+"""Contiguous bytes."""

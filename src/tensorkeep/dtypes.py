@@ -1,0 +1,90 @@
+"""The one dtype table: the names of the safetensors format, in its order, and those of the array libraries.
+
+The order of the rows is the order in which the format's writers sort tensors (last row first), as in the
+`Dtype` enumeration of the reference implementation (safetensors 0.8.0).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["BY_NAME", "BY_NUMPY", "BY_TORCH", "DTYPES", "DType"]
+
+
+class DType(msgspec.Struct, frozen=True):
+    """One element type.
+
+    Attributes:
+        name: Its name in the format, such as `"BF16"`.
+        bits: Bits of one element: 4, 6, or a multiple of 8.
+        rank: Its place in the order of the format; writers put higher ranks first.
+        numpy: The name of the NumPy dtype (of `ml_dtypes` where NumPy has none).
+        torch: The attribute of `torch`, or None where torch has no such dtype. `float4_e2m1fn_x2` holds two
+            elements in one of its own, so its last dimension is half as long.
+        bits_name: The unsigned NumPy dtype of the same width, in which elements are moved unread. Elements
+            narrower than a byte are moved unpacked, one per byte.
+    """
+
+    name: str
+    bits: int
+    rank: int
+    numpy: str
+    torch: str | None
+    bits_name: str
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element in memory; 1 for elements narrower than a byte, which NumPy holds unpacked."""
+        return max(1, self.bits // 8)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether several elements share a byte in the file."""
+        return self.bits < 8
+
+    def nbytes(self, n_elements: int) -> int:
+        """Return the bytes that `n_elements` take in a file: the only definition of that number.
+
+        Args:
+            n_elements: A count of elements whose bits fill whole bytes.
+
+        Returns:
+            The size in bytes.
+        """
+        return n_elements * self.bits // 8
+
+
+_ROWS: tuple[tuple[str, int, str, str | None], ...] = (
+    ("BOOL", 8, "bool", "bool"),
+    ("F4", 4, "float4_e2m1fn", "float4_e2m1fn_x2"),
+    ("F6_E2M3", 6, "float6_e2m3fn", None),
+    ("F6_E3M2", 6, "float6_e3m2fn", None),
+    ("U8", 8, "uint8", "uint8"),
+    ("I8", 8, "int8", "int8"),
+    ("F8_E5M2", 8, "float8_e5m2", "float8_e5m2"),
+    ("F8_E4M3", 8, "float8_e4m3fn", "float8_e4m3fn"),
+    ("F8_E8M0", 8, "float8_e8m0fnu", "float8_e8m0fnu"),
+    ("F8_E4M3FNUZ", 8, "float8_e4m3fnuz", "float8_e4m3fnuz"),
+    ("F8_E5M2FNUZ", 8, "float8_e5m2fnuz", "float8_e5m2fnuz"),
+    ("I16", 16, "int16", "int16"),
+    ("U16", 16, "uint16", "uint16"),
+    ("F16", 16, "float16", "float16"),
+    ("BF16", 16, "bfloat16", "bfloat16"),
+    ("I32", 32, "int32", "int32"),
+    ("U32", 32, "uint32", "uint32"),
+    ("F32", 32, "float32", "float32"),
+    ("C64", 64, "complex64", "complex64"),
+    ("F64", 64, "float64", "float64"),
+    ("I64", 64, "int64", "int64"),
+    ("U64", 64, "uint64", "uint64"),
+)
+
+DTYPES: tuple[DType, ...] = tuple(
+    DType(name, bits, rank, numpy, torch, f"uint{max(8, bits)}")
+    for rank, (name, bits, numpy, torch) in enumerate(_ROWS)
+)
+"""The 22 dtypes of the format, in its order."""
+
+BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in DTYPES}
+BY_NUMPY: dict[str, DType] = {dtype.numpy: dtype for dtype in DTYPES}
+BY_TORCH: dict[str, DType] = {dtype.torch: dtype for dtype in DTYPES if dtype.torch}

@@ -1,0 +1,204 @@
+"""Every error that tensorkeep raises, one tree; each also is the builtin that people already catch.
+
+    TensorkeepError
+      FormatError [ValueError]             the bytes break their format
+        HeaderError                        a safetensors header that cannot be true
+      RefusedError [ValueError]            well formed, refused on purpose
+        LimitError                         over a bound of `tensorkeep.limits`
+        UnsupportedError                   something this version cannot do
+      IntegrityError [ValueError]          the bytes are not the ones that were promised
+      TensorNotFoundError [KeyError]       no tensor of that name
+      SelectionError [IndexError]          an index that does not fit the tensor
+      DtypeError [TypeError]               this library cannot hold this dtype
+      SharedMemoryError [RuntimeError, ValueError]   tensors that share memory, where each must stand alone
+      TransportError [OSError]             bytes could not be read or written
+        SourceMissingError [FileNotFoundError]       nothing at that path
+        AccessDeniedError [PermissionError]          the system does not let this user
+        SourceChangedError                 the file is not the one that was opened
+      MissingDependencyError [ImportError] an optional library is needed
+
+An error keeps what it knows in fields, pickles, and reads: what happened, where, what was expected,
+what was found, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = [
+    "AccessDeniedError",
+    "DtypeError",
+    "FormatError",
+    "HeaderError",
+    "IntegrityError",
+    "LimitError",
+    "MissingDependencyError",
+    "RefusedError",
+    "SafetensorError",
+    "SelectionError",
+    "SharedMemoryError",
+    "SourceChangedError",
+    "SourceMissingError",
+    "TensorNotFoundError",
+    "TensorkeepError",
+    "TransportError",
+    "UnsupportedError",
+    "as_transport_error",
+]
+
+
+class TensorkeepError(Exception):
+    """The root of every error of this package.
+
+    Attributes:
+        message: What happened, in one clause.
+        path: The file or URL, or None where there is none.
+        tensor: The name of the tensor, or None where none is concerned.
+        expected: What should have stood there, or None.
+        found: What stood there instead, or None.
+        hint: What to do next, or None.
+    """
+
+    def __init__(
+        self,
+        message: str | None = "",
+        *,
+        path: str | None = None,
+        tensor: str | None = None,
+        expected: str | None = None,
+        found: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        """Keep what is known; see the class for the fields."""
+        super().__init__(message)
+        self.message = message or ""
+        self.path = path
+        self.tensor = tensor
+        self.expected = expected
+        self.found = found
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """Return the whole story in one line."""
+        text = self.message
+        if self.path is not None and self.path not in text:
+            text += f" ({self.path})"
+        facts = [f"{label} {fact}" for label, fact in (("expected", self.expected), ("found", self.found)) if fact]
+        if facts:
+            text += ": " + ", ".join(facts)
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the fields, so that an error crosses process borders whole."""
+        return _restore, (type(self), dict(self.fields()))
+
+    def fields(self) -> dict[str, str | None]:
+        """Return the constructor's arguments by name."""
+        return {
+            "message": self.message,
+            "path": self.path,
+            "tensor": self.tensor,
+            "expected": self.expected,
+            "found": self.found,
+            "hint": self.hint,
+        }
+
+
+def _restore(cls: type[TensorkeepError], fields: dict[str, Any]) -> TensorkeepError:
+    return cls(**fields)
+
+
+SafetensorError = TensorkeepError
+"""The name under which users of the safetensors package catch these errors."""
+
+
+class FormatError(TensorkeepError, ValueError):
+    """The bytes break the rules of their format."""
+
+
+class HeaderError(FormatError):
+    """A safetensors header that is malformed or contradicts itself or its file."""
+
+
+class RefusedError(TensorkeepError, ValueError):
+    """Well formed, and refused on purpose."""
+
+
+class LimitError(RefusedError):
+    """More than a bound of `tensorkeep.limits` allows."""
+
+
+class UnsupportedError(RefusedError):
+    """Something that this version cannot do."""
+
+
+class IntegrityError(TensorkeepError, ValueError):
+    """The bytes are not the ones that were promised."""
+
+
+class TensorNotFoundError(TensorkeepError, KeyError):
+    """No tensor of that name."""
+
+
+class SelectionError(TensorkeepError, IndexError):
+    """An index that does not fit the tensor."""
+
+
+class DtypeError(TensorkeepError, TypeError):
+    """A dtype that the array library, or the format, cannot hold."""
+
+
+class SharedMemoryError(TensorkeepError, RuntimeError, ValueError):
+    """Tensors that share memory, where each must stand alone."""
+
+
+class TransportError(TensorkeepError, OSError):
+    """Bytes could not be read or written; `errno` is the system's number where it gave one."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the system's number too."""
+        restore, arguments = super().__reduce__()
+        return restore, arguments, {"errno": self.errno}
+
+
+class SourceMissingError(TransportError, FileNotFoundError):
+    """Nothing stands at that path."""
+
+
+class AccessDeniedError(TransportError, PermissionError):
+    """The system does not let this user read or write there."""
+
+
+class SourceChangedError(TransportError):
+    """The file is no longer the one that was opened."""
+
+
+class MissingDependencyError(TensorkeepError, ImportError):
+    """An optional library is needed; the message has the line that installs it."""
+
+
+@contextmanager
+def as_transport_error(message: str, path: str) -> Iterator[None]:
+    """Turn the system's errors in the block into those of this tree, of the same builtin class and `errno`.
+
+    Args:
+        message: What is being done in the block.
+        path: The file or URL.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        TransportError: Where the block raises OSError.
+    """
+    try:
+        yield
+    except TransportError:
+        raise
+    except OSError as cause:
+        kinds = {FileNotFoundError: SourceMissingError, PermissionError: AccessDeniedError}
+        error = kinds.get(type(cause), TransportError)(message, path=path, found=cause.strerror or str(cause))
+        error.errno = cause.errno
+        raise error from cause

@@ -1,0 +1,12 @@
+"""The safetensors format: 8 bytes of length, a JSON header, the tensors' bytes back to back.
+
+- `_parse`: header bytes to entries; every rule of the format is checked here. No I/O.
+- `_emit`: entries to header bytes, the same ones that the reference writes. No I/O.
+- `_read`: the header of a `ByteSource`, with errors that say which file it is and what it really is.
+"""
+
+from tensorkeep.formats.safetensors._emit import emit_header, lay_out
+from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
+from tensorkeep.formats.safetensors._read import read_header
+
+__all__ = ["Header", "emit_header", "lay_out", "parse_header", "parse_header_nbytes", "read_header"]

@@ -1,0 +1,81 @@
+"""Entries to header bytes: byte for byte what the reference (safetensors 0.8.0) writes for the same tensors.
+
+One thing differs where the reference leaves it to chance: metadata keys are sorted, so that equal input gives equal
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from tensorkeep.dtypes import DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import HeaderError, LimitError
+from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES, METADATA_KEY
+from tensorkeep.limits import MAX_HEADER_NBYTES
+
+__all__ = ["emit_header", "lay_out"]
+
+ALIGNMENT_NBYTES: Final = 8
+"""The data starts at a multiple of this; spaces fill the header up."""
+
+
+def lay_out(tensors: Mapping[str, tuple[DType, tuple[int, ...], int]]) -> dict[str, TensorEntry]:
+    """Give each tensor its place: wide dtypes first, names in order within a dtype.
+
+    Args:
+        tensors: Name to dtype, shape in elements, and size in bytes.
+
+    Returns:
+        Name to entry, in the order of the bytes in the file.
+
+    Raises:
+        HeaderError: If a tensor bears the name that the format keeps for metadata.
+    """
+    if METADATA_KEY in tensors:
+        raise HeaderError(f"`{METADATA_KEY}` cannot be the name of a tensor", tensor=METADATA_KEY)
+    entries = {}
+    start = 0
+    for name in sorted(tensors, key=lambda name: (-tensors[name][0].rank, name)):
+        dtype, shape, nbytes = tensors[name]
+        entries[name] = TensorEntry(dtype.name, shape, (start, start + nbytes))
+        start += nbytes
+    return entries
+
+
+def emit_header(entries: Mapping[str, TensorEntry], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Encode length field, header and padding: all that stands before the data.
+
+    Args:
+        entries: Name to entry, in the order of the bytes in the file.
+        metadata: Free text by key; an empty mapping is written as such, None is left out.
+
+    Returns:
+        The bytes; their count is a multiple of 8.
+
+    Raises:
+        HeaderError: If a name or text has no UTF-8 form (a lone surrogate).
+        LimitError: If the header would be longer than any reader accepts.
+    """
+    fields: dict[str, object] = {}
+    if metadata is not None:
+        fields[METADATA_KEY] = dict(sorted(metadata.items()))
+    fields.update(entries)
+    try:
+        header = msgspec.json.encode(fields)
+    except UnicodeEncodeError as error:
+        raise HeaderError(
+            "a name or metadata text has no UTF-8 form", found=ascii(error.object), hint="Remove lone surrogates"
+        ) from None
+    if len(header) > MAX_HEADER_NBYTES:
+        raise LimitError(
+            "header too large",
+            expected=f"at most {MAX_HEADER_NBYTES:,} bytes",
+            found=f"{len(header):,} bytes for {len(entries):,} tensors",
+            hint="Save fewer tensors in one file",
+        )
+    padding = -len(header) % ALIGNMENT_NBYTES
+    return (len(header) + padding).to_bytes(LENGTH_NBYTES, "little") + header + b" " * padding

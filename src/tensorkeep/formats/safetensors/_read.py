@@ -1,0 +1,50 @@
+"""The header of a `ByteSource`; an error says which file it is and what it really is."""
+
+from __future__ import annotations
+
+from tensorkeep.errors import HeaderError
+from tensorkeep.formats._sniff import SNIFF_NBYTES, sniff
+from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES, Header, parse_header, parse_header_nbytes
+from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.transport import ByteRange, ByteSource
+
+__all__ = ["read_header"]
+
+
+def read_header(
+    source: ByteSource,
+    *,
+    max_header_nbytes: int = MAX_HEADER_NBYTES,
+    prefix: str = "Error while deserializing header: ",
+) -> Header:
+    """Read and check the header of a file.
+
+    Args:
+        source: Where the bytes are.
+        max_header_nbytes: Longest header that is accepted, in bytes.
+        prefix: Text that every error message begins with.
+
+    Returns:
+        The header, true of this source.
+
+    Raises:
+        HeaderError: If the bytes are not a whole safetensors file.
+        TransportError: If they cannot be read.
+    """
+    try:
+        length = bytes(source.read(ByteRange(0, min(LENGTH_NBYTES, source.nbytes))))
+        header_nbytes = parse_header_nbytes(length, source.nbytes, max_header_nbytes=max_header_nbytes)
+        data_start = LENGTH_NBYTES + header_nbytes
+        text = bytes(source.read(ByteRange(LENGTH_NBYTES, data_start)))
+        return parse_header(text, source.nbytes - data_start)
+    except HeaderError as error:
+        raise HeaderError(**_explained(error, source, prefix)) from None
+
+
+def _explained(error: HeaderError, source: ByteSource, prefix: str) -> dict[str, str | None]:
+    """Return the error's fields, with what is known of the file."""
+    fields = error.fields() | {"message": prefix + error.message, "path": source.name}
+    sniffed = sniff(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
+    if sniffed is not None:
+        fields |= {"expected": "a safetensors file", "found": sniffed.what, "hint": sniffed.hint}
+    return fields

@@ -1,0 +1,32 @@
+"""Every safety bound, with its reason and its precedent.
+
+A bound keeps hostile or broken bytes from costing more than honest ones. Those that a caller may raise are
+defaults of a keyword argument with the same name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_HEADER_NBYTES: Final = 100_000_000
+"""Bytes of a safetensors header. The reference reader refuses more; about 1,000,000 tensors fit."""
+
+MAX_NDIM: Final = 64
+"""Dimensions of a tensor that can be loaded: the bound of NumPy 2 (`NPY_MAXDIMS`). Listing has no bound."""
+
+MAX_U64: Final = 2**64 - 1
+"""Largest extent, element count or bit count; the reference computes them in 64 unsigned bits."""
+
+READ_NBYTES: Final = 16 * 2**20
+"""Bytes of one read where many are done side by side: the disk streams, and the work can be shared out."""
+
+PACK_NBYTES: Final = 8 * 2**20
+"""Bytes of one piece when a tensor must be copied to be written (not contiguous, or on a device)."""
+
+GAP_NBYTES: Final = 64 * 2**10
+"""Bytes between two wanted ranges up to which one read over the gap is cheaper than two (a local disk's seek)."""
+
+ARENA_NBYTES: Final = 64 * 2**20
+"""Bytes up to which neighbouring tensors share one allocation when they are read into memory.
+
+Dropping all tensors of an arena frees it, so this also bounds what one kept tensor can hold back."""

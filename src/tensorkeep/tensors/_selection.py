@@ -1,0 +1,193 @@
+"""A NumPy index, taken apart. Pure.
+
+An index says two things at once: which positions of each axis are needed, and what becomes of them (an axis dropped,
+added, reversed, repeated). `parse_index` keeps them apart: `axes` are the positions to read, ascending and without
+repetition, so that a file can be read from front to back; `local` is a NumPy index which makes the result out of
+the block that was read. Since NumPy itself applies `local`, every index has exactly the meaning it has there.
+
+    >>> selection = parse_index((slice(None, None, -2), [3, 1, 3]), (5, 4))
+    >>> selection.axes
+    (range(0, 5, 2), array([1, 3]))
+    >>> selection.local
+    (slice(None, None, -1), array([1, 0, 1]))
+"""
+
+from __future__ import annotations
+
+from math import prod
+from operator import index as as_int
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.errors import SelectionError
+
+__all__ = ["Axis", "Positions", "Selection", "parse_index"]
+
+Positions = npt.NDArray[np.intp]
+Axis = range | Positions
+"""Positions along one axis, ascending, without repetition."""
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What an index selects from a tensor.
+
+    Attributes:
+        shape: The tensor's shape in elements.
+        axes: For each dimension the positions to read; their outer product is the block.
+        local: The NumPy index that turns the block into the result.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[Axis, ...]
+    local: tuple[Any, ...]
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """Elements of the block along each dimension."""
+        return tuple(len(axis) for axis in self.axes)
+
+    @property
+    def n_elements(self) -> int:
+        """Elements of the block."""
+        return prod(self.block_shape)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the block is the tensor, from first element to last."""
+        return self.block_shape == self.shape
+
+    def apply(self, block: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Make the result out of the block.
+
+        Args:
+            block: Array of shape `block_shape`.
+
+        Returns:
+            The result, C-contiguous.
+        """
+        result: npt.NDArray[Any] = np.asarray(block[self.local])
+        return result if result.flags.c_contiguous else result.copy()
+
+
+def parse_index(index: Any, shape: tuple[int, ...]) -> Selection:
+    """Take an index apart.
+
+    Args:
+        index: What stood between the brackets: integers, slices, `...`, None, lists or arrays of integers, boolean
+            masks, or a tuple of these.
+        shape: The tensor's shape in elements.
+
+    Returns:
+        The selection.
+
+    Raises:
+        SelectionError: If NumPy would refuse the index for this shape.
+    """
+    items = _expand(index if isinstance(index, tuple) else (index,), shape)
+    axes: list[Axis] = []
+    local: list[Any] = []
+    for item in items:
+        if item is None:
+            local.append(None)
+            continue
+        axis = len(axes)
+        positions, after = _parse_item(item, axis, shape[axis])
+        axes.append(positions)
+        local.append(after)
+    return Selection(shape, tuple(axes), tuple(local))
+
+
+def _expand(items: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
+    """Spell the index out: one item per dimension, and None for each new one."""
+    spelled: list[Any] = []
+    for item in items:
+        spelled.extend(_split_mask(item))
+    n_ellipses = sum(item is Ellipsis for item in spelled)
+    if n_ellipses > 1:
+        raise SelectionError("an index can only have a single ellipsis ('...')")
+    n_indexed = sum(item is not None and item is not Ellipsis for item in spelled)
+    if n_indexed > len(shape):
+        raise SelectionError(
+            f"too many indices: the tensor is {len(shape)}-dimensional, but {n_indexed} were indexed",
+            found=f"shape {list(shape)}",
+        )
+    if not n_ellipses:
+        spelled.append(Ellipsis)
+    at = next(place for place, item in enumerate(spelled) if item is Ellipsis)
+    rest = [slice(None)] * (len(shape) - n_indexed)
+    return spelled[:at] + rest + spelled[at + 1 :]
+
+
+def _split_mask(item: Any) -> list[Any]:
+    """Turn lists into arrays, and a mask into one array of positions per dimension it covers."""
+    if item is None or item is Ellipsis or isinstance(item, (slice, int)):
+        if isinstance(item, bool):
+            raise SelectionError("a single boolean is no index here", hint="Use None, or an empty slice")
+        return [item]
+    if not hasattr(item, "shape") and hasattr(item, "__index__"):
+        return [as_int(item)]
+    array = np.asarray(item)
+    if array.size == 0 and array.dtype.kind == "f":
+        array = array.astype(np.intp)
+    if array.dtype.kind == "b" and array.ndim:
+        return [_Mask(positions, extent) for positions, extent in zip(array.nonzero(), array.shape, strict=True)]
+    if array.dtype.kind not in "iu":
+        raise SelectionError(
+            "only integers, slices (`:`), ellipsis (`...`), None and integer or boolean arrays are valid indices",
+            found=repr(item) if array.size < 10 else f"an array of {array.dtype}",
+        )
+    return [int(array) if array.ndim == 0 else array]
+
+
+class _Mask(msgspec.Struct, frozen=True):
+    """Positions that came from a boolean mask along one dimension, and how long the mask was there."""
+
+    positions: Positions
+    extent: int
+
+
+def _parse_item(item: Any, axis: int, extent: int) -> tuple[Axis, Any]:
+    if isinstance(item, slice):
+        return _parse_slice(item, extent)
+    if isinstance(item, _Mask):
+        if item.extent != extent:
+            raise SelectionError(
+                f"boolean index did not match the tensor along dimension {axis}",
+                expected=f"a mask of {extent} elements",
+                found=f"{item.extent}",
+            )
+        return _parse_positions(item.positions, axis, extent)
+    if isinstance(item, np.ndarray):
+        return _parse_positions(item, axis, extent)
+    return _parse_integer(as_int(item), axis, extent)
+
+
+def _parse_slice(item: slice, extent: int) -> tuple[Axis, Any]:
+    try:
+        wanted = range(*item.indices(extent))
+    except (TypeError, ValueError) as error:
+        raise SelectionError(str(error), found=repr(item)) from None
+    if wanted.step > 0:
+        return wanted, slice(None)
+    return wanted[::-1], slice(None, None, -1)
+
+
+def _parse_integer(position: int, axis: int, extent: int) -> tuple[Axis, Any]:
+    if not -extent <= position < extent:
+        raise SelectionError(f"index {position} is out of bounds for axis {axis} with size {extent}")
+    position %= extent
+    return range(position, position + 1), 0
+
+
+def _parse_positions(positions: npt.NDArray[Any], axis: int, extent: int) -> tuple[Axis, Any]:
+    if positions.size:
+        low, high = int(positions.min()), int(positions.max())
+        if low < -extent or high >= extent:
+            outside = low if low < -extent else high
+            raise SelectionError(f"index {outside} is out of bounds for axis {axis} with size {extent}")
+    absolute = np.where(positions < 0, positions + extent, positions).astype(np.intp)
+    unique, inverse = np.unique(absolute, return_inverse=True)
+    return unique, inverse.reshape(positions.shape)

@@ -1,0 +1,102 @@
+"""The vocabulary of transport: a range of bytes, something to read from, something to write to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, Protocol, get_args
+
+import msgspec
+
+from tensorkeep.buffers import Buffer
+
+__all__ = ["BACKENDS", "Backend", "ByteRange", "ByteSink", "ByteSource"]
+
+Backend = Literal["auto", "mmap", "pread"]
+"""How a local file is read: mapped, read into memory, or whichever suits its file system."""
+
+BACKENDS: tuple[str, ...] = get_args(Backend)
+
+
+class ByteRange(msgspec.Struct, frozen=True):
+    """A half-open range of bytes, counted from the start of the source.
+
+    Attributes:
+        start: First byte.
+        stop: One past the last byte.
+    """
+
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.stop:
+            raise ValueError(f"not a byte range: [{self.start}, {self.stop})")
+
+    def __len__(self) -> int:
+        """Return the bytes in the range."""
+        return self.stop - self.start
+
+
+class ByteSource(Protocol):
+    """Bytes at rest, to be read in any order and from any thread.
+
+    Attributes:
+        name: The path or URL, for messages.
+        nbytes: Size in bytes, fixed when the source was opened.
+    """
+
+    name: str
+    nbytes: int
+
+    def map(self) -> Buffer | None:
+        """Return all bytes as a new private buffer, or None where they must be read.
+
+        Writing to it changes neither the source nor any other mapping. It lives as long as anything over it.
+        """
+
+    def read(self, span: ByteRange) -> Buffer:
+        """Return the bytes of a range.
+
+        Args:
+            span: Half-open, inside the source.
+
+        Raises:
+            TransportError: If they cannot be read whole.
+        """
+
+    def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
+        """Fill buffers, several at a time where that is faster.
+
+        Args:
+            parts: Byte offset in the source, and the writable bytes to fill from there.
+
+        Raises:
+            TransportError: If any cannot be filled whole.
+        """
+
+    def close(self) -> None:
+        """Let go of the source; buffers made over it stay valid."""
+
+
+class ByteSink(Protocol):
+    """Somewhere to write bytes, from first to last."""
+
+    def preallocate(self, nbytes: int) -> None:
+        """Reserve room.
+
+        Args:
+            nbytes: Bytes that will be written in all.
+
+        Raises:
+            TransportError: If there is not that much room.
+        """
+
+    def write(self, buffers: Iterable[Buffer]) -> None:
+        """Append buffers, without a copy of those that are large.
+
+        Args:
+            buffers: C-contiguous buffers; each may be dropped as soon as the next is asked for.
+
+        Raises:
+            TransportError: If not everything could be written.
+        """

@@ -1,0 +1,52 @@
+"""A source over bytes that are already in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.transport._base import ByteRange
+
+__all__ = ["MemorySource"]
+
+
+class MemorySource:
+    """Bytes, bytearray, memoryview or any other C-contiguous buffer, read in place.
+
+    Args:
+        data: The bytes.
+        name: What to call them in messages.
+    """
+
+    def __init__(self, data: Buffer, name: str = "<memory>") -> None:
+        self.name = name
+        self._view = memoryview(data).cast("B")
+        self.nbytes = len(self._view)
+
+    def map(self) -> Buffer | None:
+        """Return None: tensors are made from a copy, so that they can be written to and the caller's bytes cannot."""
+        return None
+
+    def read(self, span: ByteRange) -> Buffer:
+        """Return the bytes of a range, without a copy.
+
+        Args:
+            span: Half-open, inside the source.
+
+        Returns:
+            A view of the caller's bytes.
+        """
+        return self._view[span.start : span.stop]
+
+    def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
+        """Copy bytes out.
+
+        Args:
+            parts: Byte offset in the source, and the writable bytes to fill from there.
+        """
+        for offset, into in parts:
+            into[:] = self._view[offset : offset + len(into)]
+
+    def close(self) -> None:
+        """Let go of the caller's bytes."""
+        self._view = memoryview(b"")

@@ -1,0 +1,66 @@
+"""Which file system a path is on: mapping a file pays on local disks and crawls on networks.
+
+A mapped file is read page by page as it is touched. Over NFS, FUSE and the like each of those faults is a request
+of its own, so large ordered reads are many times faster there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+__all__ = ["filesystem_of", "mapping_pays"]
+
+_MOUNTINFO: Final = "/proc/self/mountinfo"
+
+_REMOTE: Final = frozenset({
+    *("9p", "afs", "beegfs", "ceph", "cifs", "davfs", "drvfs", "gfs2", "glusterfs", "gpfs", "juicefs"),
+    *("lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "smb3", "smbfs", "sshfs", "vboxsf"),
+    *("virtiofs", "vmhgfs", "wekafs"),
+})
+
+
+def filesystem_of(path: str, mountinfo: str = _MOUNTINFO) -> str | None:
+    """Return the type of the file system that a path is on.
+
+    Args:
+        path: An existing file or directory.
+        mountinfo: The kernel's table of mounts (proc(5), `/proc/pid/mountinfo`).
+
+    Returns:
+        A name such as `"ext4"`, or None where the system does not tell.
+    """
+    real = os.path.realpath(path)
+    best = ""
+    kind = None
+    try:
+        with open(mountinfo, encoding="utf-8", errors="surrogateescape") as table:
+            for line in table:
+                fields = line.split(" ")
+                mount_point = _unescape(fields[4])
+                inside = real == mount_point or real.startswith(mount_point.rstrip("/") + "/")
+                if inside and len(mount_point) >= len(best):
+                    best = mount_point
+                    kind = fields[fields.index("-") + 1]
+    except (OSError, ValueError, IndexError):
+        return None
+    return kind
+
+
+def _unescape(mount_point: str) -> str:
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        mount_point = mount_point.replace(code, char)
+    return mount_point
+
+
+def mapping_pays(path: str) -> bool:
+    """Say whether a file should be mapped rather than read.
+
+    Args:
+        path: An existing file.
+
+    Returns:
+        False on network and FUSE file systems, True elsewhere and where the system does not tell.
+    """
+    kind = filesystem_of(path)
+    return kind is None or not (kind in _REMOTE or kind.partition(".")[0] in {"fuse", "fuseblk"})

@@ -1,0 +1,50 @@
+"""The source that fits what the caller has: a path, bytes, or a file object."""
+
+from __future__ import annotations
+
+import os
+from typing import BinaryIO, TypeAlias, cast
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.transport._base import BACKENDS, Backend, ByteSource
+from tensorkeep.transport._local import LocalFile
+from tensorkeep.transport._memory import MemorySource
+from tensorkeep.transport._stream import StreamSource
+
+__all__ = ["Openable", "open_source"]
+
+Openable: TypeAlias = "str | os.PathLike[str] | Buffer | BinaryIO"
+"""What can be opened: a path, the bytes themselves, or a seekable binary file object."""
+
+
+def open_source(target: Openable, *, backend: Backend = "auto") -> ByteSource:
+    """Open something for reading.
+
+    Args:
+        target: A path, the bytes themselves, or a seekable binary file object.
+        backend: How a local file is read; of no effect elsewhere.
+
+    Returns:
+        The source.
+
+    Raises:
+        UnsupportedError: If the target is none of these, or the backend has no such name.
+        SourceMissingError: If there is nothing at the path.
+        TransportError: If the file cannot be opened.
+    """
+    if backend not in BACKENDS:
+        raise UnsupportedError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
+    if isinstance(target, (str, os.PathLike)):
+        return LocalFile(os.fspath(target), backend=backend)
+    if hasattr(target, "read") and hasattr(target, "seek") and not hasattr(target, "find"):
+        return StreamSource(cast("BinaryIO", target))
+    try:
+        return MemorySource(memoryview(cast("Buffer", target)))
+    except TypeError:
+        pass
+    raise UnsupportedError(
+        "nothing that can be opened",
+        expected="a path, bytes or a seekable binary file object",
+        found=type(target).__name__,
+    )

@@ -1,0 +1,145 @@
+"""The system calls that differ by platform, each with a fallback that works anywhere Python does.
+
+`HAS_POSITIONED_IO` is false on Windows; the tests also make it false to run the fallbacks on Linux.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+with suppress(ImportError):  # Windows has none
+    import fcntl
+
+__all__ = ["GATHER_MAX", "gather_write", "preallocate", "read_at", "sync_directory", "try_lock"]
+
+HAS_POSITIONED_IO = hasattr(os, "preadv")
+HAS_GATHERED_WRITES = hasattr(os, "writev")
+HAS_LOCKS = "fcntl" in globals()
+HAS_FALLOCATE = hasattr(os, "posix_fallocate")
+
+GATHER_MAX: Final = 1024
+"""Buffers in one `writev`: IOV_MAX on Linux and macOS."""
+
+_MAX_CALL_NBYTES: Final = 2**30
+"""Bytes of one read call: Linux moves at most 2 GiB - 4 kiB, Windows' C library 2 GiB - 1."""
+
+_seek_lock = threading.Lock()
+
+
+def read_at(fd: int, offset: int, into: memoryview) -> int:
+    """Fill a buffer from a place in a file.
+
+    Args:
+        fd: An open file descriptor.
+        offset: Byte to start from.
+        into: Writable bytes.
+
+    Returns:
+        Bytes read; fewer than asked for only where the file ends.
+
+    Raises:
+        OSError: As the system says.
+    """
+    done = 0
+    while done < len(into):
+        part = into[done : done + _MAX_CALL_NBYTES]
+        n = os.preadv(fd, [part], offset + done) if HAS_POSITIONED_IO else _seek_and_read(fd, offset + done, part)
+        if n == 0:
+            break
+        done += n
+    return done
+
+
+def _seek_and_read(fd: int, offset: int, into: memoryview) -> int:
+    with _seek_lock:
+        os.lseek(fd, offset, os.SEEK_SET)
+        data = os.read(fd, len(into))
+    into[: len(data)] = data
+    return len(data)
+
+
+def gather_write(fd: int, buffers: Sequence[memoryview]) -> None:
+    """Write buffers one after another at the file's position, going on after short writes.
+
+    Args:
+        fd: An open file descriptor.
+        buffers: At most `GATHER_MAX` of them, in bytes.
+
+    Raises:
+        OSError: As the system says.
+    """
+    pending = [buffer for buffer in buffers if len(buffer)]
+    while pending:
+        written = os.writev(fd, pending) if HAS_GATHERED_WRITES else os.write(fd, pending[0][:_MAX_CALL_NBYTES])
+        while pending and written >= len(pending[0]):
+            written -= len(pending.pop(0))
+        if written:
+            pending[0] = pending[0][written:]
+
+
+def preallocate(fd: int, nbytes: int) -> None:
+    """Reserve blocks, so that a full disk shows before the first write and the file lies in one piece.
+
+    Args:
+        fd: An open file descriptor.
+        nbytes: Bytes from the start of the file.
+
+    Raises:
+        OSError: ENOSPC, EFBIG or EDQUOT, where there is not that much room.
+    """
+    if not HAS_FALLOCATE or nbytes == 0:
+        return
+    try:
+        os.posix_fallocate(fd, 0, nbytes)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}:
+            raise
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable, where the system lets one open directories.
+
+    Args:
+        path: The directory.
+
+    Raises:
+        OSError: If the device fails.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    except (PermissionError, IsADirectoryError):  # Windows opens no directories
+        return
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP, errno.EBADF}:  # file systems without directory fsync
+            raise
+    finally:
+        os.close(fd)
+
+
+def try_lock(fd: int) -> bool:
+    """Take a lock on an open file, which the kernel releases when the process dies (flock(2)).
+
+    Args:
+        fd: An open file descriptor.
+
+    Returns:
+        False if another open file holds it; True if it was taken, or where there are no such locks (Windows, where
+        a file that somebody has open cannot be removed anyway).
+
+    Raises:
+        OSError: If the file system has no locks.
+    """
+    if not HAS_LOCKS:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

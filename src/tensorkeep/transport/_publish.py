@@ -1,0 +1,199 @@
+"""A file that appears complete or not at all.
+
+The bytes go to a staged file in the same directory, which is renamed over the target as the last step. A staged file
+is locked while its writer lives (flock, released by the kernel when a process dies), so whoever saves next can tell
+a leftover of a killed save from a save that is under way, and remove it.
+
+Where the file system cannot rename (some FUSE mounts of object stores), the staged file is copied over the target
+and removed: complete before the copy begins, but a kill during the copy leaves a partial target.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, Self
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.errors import TransportError, as_transport_error
+from tensorkeep.limits import PACK_NBYTES
+from tensorkeep.transport import _platform
+from tensorkeep.transport._base import ByteSink
+from tensorkeep.transport._mounts import mapping_pays
+from tensorkeep.transport._platform import GATHER_MAX, gather_write, preallocate, sync_directory, try_lock
+
+__all__ = ["publish", "sweep_leftovers"]
+
+_SUFFIX: Final = ".tensorkeep-staged"
+_STAGED = re.compile(r"^\..*\.[0-9a-f]{16}\.tensorkeep-staged$")
+_LONGEST_STEM: Final = 200
+"""Bytes of the target's name that a staged name keeps: file systems stop at 255."""
+
+
+@contextmanager
+def publish(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[ByteSink]:
+    """Write a file that appears under its name only when the block ends without an error.
+
+    A new file gets the mode that the umask gives; a replaced one keeps its mode, and its owner where the system
+    allows. A symbolic link is followed, and stays. Only regular files are replaced.
+
+    Args:
+        path: Where the file is to appear.
+        durable: Whether to wait until the disk has the bytes and the name (fsync), so that not even a power cut
+            loses them. Without, a killed process still leaves the old or the new file, whole.
+
+    Yields:
+        The sink that takes the bytes.
+
+    Raises:
+        TransportError: If the directory is missing or not writable, the target is not a regular file, the disk is
+            full, or the system fails otherwise. The target is then as it was before.
+    """
+    target = os.path.realpath(path)
+    with as_transport_error("could not write the file", target):
+        before = _status_of_replaced(target)
+        sweep_leftovers(os.path.dirname(target))
+        with _StagedFile(target) as staged:
+            yield staged
+            staged.commit(before, durable=durable)
+
+
+def sweep_leftovers(directory: str) -> list[str]:
+    """Remove the staged files of saves that were killed.
+
+    Args:
+        directory: Where to look; subdirectories are left alone.
+
+    Returns:
+        The paths that were removed.
+    """
+    try:
+        with os.scandir(directory) as found:
+            paths = [entry.path for entry in found if _STAGED.match(entry.name)]
+    except OSError:
+        return []
+    return [path for path in paths if _remove_if_dead(path)]
+
+
+def _remove_if_dead(path: str) -> bool:
+    """Remove a staged file that no writer holds a lock on.
+
+    It goes before the lock does, lest a writer that has just created it takes it for its own; where there are no
+    locks, after it was closed, which fails if a writer has it open.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR)
+        try:
+            if not try_lock(fd):
+                return False
+            if _platform.HAS_LOCKS:
+                os.unlink(path)
+        finally:
+            os.close(fd)
+        if not _platform.HAS_LOCKS:
+            os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
+def _status_of_replaced(target: str) -> os.stat_result | None:
+    try:
+        status = os.stat(target)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a pipe, a socket or a device"
+        raise TransportError("only regular files are replaced", path=target, found=kind)
+    return status
+
+
+class _StagedFile:
+    """The bytes on their way: a sink until it is committed, and gone on exit if it was not."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._path, self._fd = _create_locked(target)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        with suppress(OSError):
+            os.unlink(self._path)
+
+    def preallocate(self, nbytes: int) -> None:
+        if mapping_pays(os.path.dirname(self._target)):  # over a network, libc would write every block instead
+            preallocate(self._fd, nbytes)
+
+    def write(self, buffers: Iterable[Buffer]) -> None:
+        pending: list[memoryview] = []
+        pending_nbytes = 0
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            pending.append(view)
+            pending_nbytes += len(view)
+            if len(pending) == GATHER_MAX or pending_nbytes >= PACK_NBYTES:
+                gather_write(self._fd, pending)
+                pending = []
+                pending_nbytes = 0
+        gather_write(self._fd, pending)
+
+    def commit(self, before: os.stat_result | None, *, durable: bool) -> None:
+        if before is not None:
+            _take_over_mode(self._fd, before)
+        if durable:
+            os.fsync(self._fd)
+        if not _platform.HAS_LOCKS:  # Windows renames no open file
+            os.close(self._fd)
+            self._fd = -1
+        _rename_or_copy(self._path, self._target)
+        if durable:
+            sync_directory(os.path.dirname(self._target))
+
+
+def _create_locked(target: str) -> tuple[str, int]:
+    directory, name = os.path.split(target)
+    stem = os.fsdecode(os.fsencode(name)[:_LONGEST_STEM])
+    while True:
+        path = os.path.join(directory, f".{stem}.{secrets.token_hex(8)}{_SUFFIX}")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        ours = True
+        with suppress(OSError):  # a file system without locks, where nothing is ever taken for a leftover
+            ours = try_lock(fd)
+        if ours and os.fstat(fd).st_nlink:
+            return path, fd
+        os.close(fd)  # swept by another save in the instant before it was locked
+
+
+def _take_over_mode(fd: int, before: os.stat_result) -> None:
+    if not hasattr(os, "fchmod"):
+        return
+    now = os.fstat(fd)
+    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+        with suppress(OSError):
+            os.fchown(fd, before.st_uid, before.st_gid)
+    os.fchmod(fd, stat.S_IMODE(before.st_mode))
+
+
+def _rename_or_copy(staged: str, target: str) -> None:
+    try:
+        os.replace(staged, target)
+    except OSError as error:
+        unsupported = {errno.ENOSYS, errno.EOPNOTSUPP}
+        if not mapping_pays(os.path.dirname(target)):
+            unsupported.add(errno.EPERM)
+        if error.errno not in unsupported:
+            raise
+        shutil.copyfile(staged, target)
+        with open(target, "rb+") as copied:
+            os.fsync(copied.fileno())
