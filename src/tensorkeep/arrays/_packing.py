@@ -50,6 +50,7 @@ def pack(elements: npt.NDArray[Any], bits: int) -> Bytes:
     """
     if bits == 4:
         pairs = elements.reshape(-1, 2)
-        return (pairs[:, 0] & 0x0F) | (pairs[:, 1] << 4)
+        packed: Bytes = np.bitwise_or(pairs[:, 0] & 0x0F, pairs[:, 1] << 4, dtype=np.uint8)
+        return packed
     spread = np.unpackbits(elements.reshape(-1, 1), axis=1, count=bits, bitorder="little")
     return np.packbits(spread.reshape(-1), bitorder="little")

@@ -41,6 +41,11 @@ class TensorFile(Mapping[str, LazyTensor]):
         return dict(self._header.metadata or {})
 
     @property
+    def has_metadata(self) -> bool:
+        """Whether the file has free text at all, be it empty."""
+        return self._header.metadata is not None
+
+    @property
     def entries(self) -> Mapping[str, TensorEntry]:
         """Name to what the header says, in the order of the bytes in the file."""
         return self._header.entries
@@ -113,9 +118,17 @@ class TensorFile(Mapping[str, LazyTensor]):
         return self._open_reader().load(entries)
 
     def _open_reader(self) -> TensorReader:
-        if self._closed:
-            raise TensorkeepError("File is closed", path=self.path)
+        self.check_open()
         return self._reader
+
+    def check_open(self) -> None:
+        """Refuse to go on with a file that was closed.
+
+        Raises:
+            TensorkeepError: If it was.
+        """
+        if self._closed:
+            raise TensorkeepError("File is closed")
 
     def close(self) -> None:
         """Let go of the file; tensors that were read stay valid, lazy ones can no longer be read."""

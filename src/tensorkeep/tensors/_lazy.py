@@ -61,6 +61,12 @@ class LazyTensor:
         return self._entry.nbytes
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether the tensor can be had as a view of a mapped file: whole bytes per element, and a mapping."""
+        dtype = self._entry.known_dtype
+        return dtype is not None and not dtype.is_packed and self._reader.is_mapped
+
+    @property
     def data_offsets(self) -> tuple[int, int]:
         """Half-open range in bytes, from the start of the file's data."""
         return self._entry.data_offsets
@@ -92,6 +98,20 @@ class LazyTensor:
             TransportError: If the bytes cannot be read.
         """
         return self._reader.load({self.name: self._entry})[self.name]
+
+    def view(self) -> Any:
+        """Give the whole tensor over the mapping that all tensors of this file share, without a copy.
+
+        Cheaper than `load` for very many tensors; views of the same tensor see each other's writes.
+
+        Returns:
+            A tensor of the file's framework, on its device.
+
+        Raises:
+            DtypeError: If the dtype is unknown here or to the framework.
+            TransportError: If the bytes cannot be read.
+        """
+        return self._reader.view(self.name, self._entry)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Let `numpy.asarray(lazy)` read the whole tensor."""

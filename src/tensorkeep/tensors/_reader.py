@@ -100,6 +100,33 @@ class TensorReader:
             block = _take(whole, selection)
         return self.adapter.from_elements(selection.apply(block), dtype)
 
+    def view(self, name: str, entry: TensorEntry) -> Any:
+        """Give a whole tensor over the mapping that this reader keeps, or an owned one where it has none.
+
+        Unlike `load`, this maps nothing new, so it can be called for 100,000 tensors; but views of one tensor see
+        each other's writes, and so does `read`.
+
+        Args:
+            name: The tensor's name.
+            entry: The tensor.
+
+        Returns:
+            The tensor.
+
+        Raises:
+            DtypeError: If the dtype is unknown here or to the library.
+            TransportError: If the bytes cannot be read.
+        """
+        mapping = self._shared_mapping()
+        if mapping is None:
+            return self.load({name: entry})[name]
+        return self.adapter.views(mapping, {name: entry}, self._data_start)[name]
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the source can be mapped."""
+        return self._shared_mapping() is not None
+
     def _shared_mapping(self) -> Buffer | None:
         """Return the mapping that all parts are copied out of; nobody writes to it."""
         if self._mapping is None:

@@ -110,9 +110,9 @@ def parse_header(text: bytes, data_nbytes: int) -> Header:
     try:
         entries = _decode_entries(source)
     except msgspec.MsgspecError as error:
-        raise HeaderError("invalid JSON in header", found=str(error)) from None
+        raise HeaderError(f"invalid JSON in header: {error}") from None
     except RecursionError:
-        raise HeaderError("invalid JSON in header", found="values nested too deep") from None
+        raise HeaderError("invalid JSON in header: values nested too deep") from None
     if source.count(":") != _COLONS_PER_ENTRY * len(entries):
         _refuse_repeated_keys(source)
     if entries.pop(METADATA_KEY, None) is None:
@@ -125,7 +125,7 @@ def _decode_utf8(text: bytes) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError as error:
-        raise HeaderError("invalid UTF-8 in header", found=f"{error.reason} at byte {error.start}") from None
+        raise HeaderError(f"invalid UTF-8 in header: {error.reason} at byte {error.start}") from None
 
 
 def _take_metadata(source: str) -> tuple[str, dict[str, str] | None]:
@@ -142,7 +142,7 @@ def _take_metadata(source: str) -> tuple[str, dict[str, str] | None]:
         pairs, stop = _pairs_decoder.raw_decode(source, end)
         metadata = _decode_metadata(source[end:stop])
     except (json.JSONDecodeError, msgspec.MsgspecError, RecursionError) as error:
-        raise HeaderError("invalid JSON in header", found=f"metadata that is not text by key ({error})") from None
+        raise HeaderError(f"invalid JSON in header: metadata must be text by key: {error}") from None
     if metadata is not None and len(metadata) != len(pairs):
         raise HeaderError("invalid JSON in header: duplicate key in `__metadata__`")
     return source[:begin] + _PLACEHOLDER + source[stop:], metadata
@@ -166,7 +166,7 @@ def _refuse_repeated_keys(source: str) -> None:
     except (ValueError, RecursionError) as error:
         if isinstance(error, HeaderError):
             raise
-        raise HeaderError("invalid JSON in header", found=str(error)) from None
+        raise HeaderError(f"invalid JSON in header: {error}") from None
 
 
 def _check_entries(

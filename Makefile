@@ -1,0 +1,54 @@
+# Needs Python 3.11 or newer with its venv module, and make. Everything else goes into .venv.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+export HF_HUB_OFFLINE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types unit docs format bench fuzz clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## Show what tensorkeep does, on a real model
+	@$(BIN)/python examples/demo.py
+
+test: lint types unit docs ## Run every check: style, types, tests, documentation
+
+lint: $(READY) ## Check style
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(READY) ## Check types
+	$(BIN)/mypy
+
+unit: $(READY) ## Run the tests
+	$(BIN)/pytest --numprocesses logical
+
+docs: $(READY) ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+format: $(READY) ## Put the code into shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(READY) ## Measure tensorkeep beside the libraries that people use now
+	$(BIN)/python -m benchmarks
+
+fuzz: $(READY) ## Feed broken headers to the reader
+	$(BIN)/python fuzz/fuzz_headers.py
+
+clean: ## Remove everything that was built
+	rm -rf .venv site dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(READY): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo 'Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11'; exit 1; }
+	@echo 'Installing into .venv (a minute or two, once) ...'
+	@$(PYTHON) -m venv .venv
+	@$(PIP_INSTALL) pip
+	@$(PIP_INSTALL) --build-constraint constraints.txt --group dev --editable .
+	@touch $@

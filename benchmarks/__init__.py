@@ -1,0 +1,11 @@
+"""How fast tensorkeep is, beside its peers and beside what the machine allows.
+
+`python -m benchmarks`, from the root of the project, measures every case and writes `docs/benchmarks.md`.
+
+- `case`: the vocabulary: a case, its contenders, its target.
+- `load`, `save`, `open`, `slice`, `startup`: the cases, one file per group.
+- `inputs`: the files that are read, and the page cache.
+- `limits`: what the machine can do at best: copies, raw reads, empty tensors.
+- `harness`: rounds, clocks and memory. `worker`: the process in which that happens. `results`: what came out.
+- `machine`, `report`: the page.
+"""

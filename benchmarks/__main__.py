@@ -1,0 +1,103 @@
+"""`python -m benchmarks`: measure, say what came out, write the page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.case import Case, Place
+from benchmarks.cases import find_cases
+from benchmarks.machine import describe_machine
+from benchmarks.report import case_line, page
+from benchmarks.results import CaseResult, Memory
+from benchmarks.worker import MeasureMemory, Prepare, Task, Time, run_in_worker
+
+_ROOT = Path(__file__).parents[1]
+_PAGE = _ROOT / "docs" / "benchmarks.md"
+_QUICK_ROUNDS = 1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmarks."""
+    options = _parse(arguments)
+    cases = find_cases(options.only)
+    if not cases:
+        print(f"no case matches {options.only!r}", file=sys.stderr)
+        return 2
+    place = Place(options.folder / "tensorkeep-benchmarks", options.tmpfs / "tensorkeep-benchmarks", options.quick)
+    for folder in (place.folder, place.tmpfs):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        machine = describe_machine(place.folder)
+        results = _measure(cases, place, options.rounds)
+    finally:
+        if not options.keep:
+            shutil.rmtree(place.folder)
+            shutil.rmtree(place.tmpfs)
+    if options.output is not None:
+        options.output.write_text(page(results, machine, datetime.now(UTC)))
+        print(f"wrote {options.output}")
+    return 0
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes and one round, to see that everything runs"
+    )
+    parser.add_argument("--only", metavar="GLOB", default="*", help="cases to run, such as 'load/*'")
+    parser.add_argument("--rounds", type=int, help="rounds of each case, instead of its own number")
+    parser.add_argument("--folder", type=Path, default=_default_folder(), help="where the files go, on a disk")
+    parser.add_argument("--tmpfs", type=Path, default=Path("/dev/shm"), help="where files in memory go")
+    parser.add_argument("--keep", action="store_true", help="leave the files there, for the next run")
+    parser.add_argument("--output", type=Path, help=f"the page; a run of everything in full writes {_PAGE}")
+    options = parser.parse_args(arguments)
+    if options.output is None and not options.quick and options.only == "*":
+        options.output = _PAGE
+    return options
+
+
+def _default_folder() -> Path:
+    """Choose a disk: what the environment says, else beside the project, since /tmp is often in memory."""
+    return Path(os.environ.get("TMPDIR") or _ROOT.parent)
+
+
+def _measure(cases: list[Case], place: Place, rounds: int | None) -> list[CaseResult]:
+    tasks = {case.name: _tasks(case, _QUICK_ROUNDS if place.quick else rounds or case.rounds) for case in cases}
+    outcomes = iter(run_in_worker([task for each in tasks.values() for task in each], place)) if place.quick else None
+    results = []
+    for case in cases:
+        found = [
+            next(outcomes) if outcomes is not None else run_in_worker([task], place)[0] for task in tasks[case.name]
+        ]
+        result = _gather(case, found)
+        print(case_line(result), flush=True)
+        results.append(result)
+    return results
+
+
+def _tasks(case: Case, rounds: int) -> list[Task]:
+    tasks: list[Task] = [Prepare(case.name), Time(case.name, rounds)]
+    if case.has_memory:
+        tasks.extend(MeasureMemory(case.name, contender.name) for contender in (case.ours, *case.peers))
+    return tasks
+
+
+def _gather(case: Case, outcomes: list[object]) -> CaseResult:
+    _, times, *memories = outcomes
+    names = [contender.name for contender in (case.ours, *case.peers)]
+    return CaseResult(
+        case,
+        msgspec.convert(times, dict[str, list[float]]),
+        dict(zip(names, msgspec.convert(memories, list[Memory]), strict=False)),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

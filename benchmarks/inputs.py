@@ -1,0 +1,141 @@
+"""The files that are read, and the page cache that they are in or not in.
+
+Files are written here by a few lines of their own, so that no contender had a hand in them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+from collections.abc import Iterator
+from itertools import islice
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+__all__ = ["drop_from_cache", "header_of", "pt_copy", "read_into_cache", "tensor_file"]
+
+_NBYTES = {"F32": 4, "BF16": 2}
+_BLOCK_NBYTES = 2**24
+
+
+def tensor_file(folder: Path, dtype: str, shape: tuple[int, ...], n_tensors: int) -> Path:
+    """Make a safetensors file of equal tensors of random bytes, unless it is there.
+
+    Args:
+        folder: Where.
+        dtype: `"F32"` or `"BF16"`.
+        shape: Elements of each tensor.
+        n_tensors: How many.
+
+    Returns:
+        The file.
+    """
+    path = folder / f"{dtype}-{'x'.join(map(str, shape))}-{n_tensors}.safetensors"
+    if path.exists():
+        return path
+    tensor_nbytes = prod(shape) * _NBYTES[dtype]
+    header = {
+        name: {"dtype": dtype, "shape": shape, "data_offsets": [at * tensor_nbytes, (at + 1) * tensor_nbytes]}
+        for at, name in enumerate(_names(n_tensors))
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    unfinished = path.with_suffix(".part")
+    with unfinished.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for block in _random_blocks(tensor_nbytes * n_tensors):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)
+    return path
+
+
+def _names(n_tensors: int) -> Iterator[str]:
+    """Name tensors as models do, in the order in which writers sort them."""
+    parts = (
+        "attn.k_proj",
+        "attn.o_proj",
+        "attn.q_proj",
+        "attn.v_proj",
+        "mlp.down_proj",
+        "mlp.gate_proj",
+        "mlp.up_proj",
+    )
+    names = (f"model.layers.{layer:05}.{part}.weight" for layer in range(n_tensors) for part in parts)
+    return islice(names, n_tensors)
+
+
+def _random_blocks(nbytes: int) -> Iterator[bytes]:
+    block = np.random.default_rng(0).bytes(min(_BLOCK_NBYTES, nbytes))
+    for start in range(0, nbytes, _BLOCK_NBYTES):
+        yield block[: nbytes - start]
+
+
+def pt_copy(path: Path) -> Path:
+    """Make a file of the same tensors by `torch.save`, unless it is there.
+
+    Args:
+        path: A safetensors file.
+
+    Returns:
+        The file.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    copy = path.with_suffix(".pt")
+    if not copy.exists():
+        unfinished = copy.with_suffix(".part")
+        torch.save(load_file(path), unfinished)
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.rename(copy)
+    return copy
+
+
+def header_of(path: Path) -> bytes:
+    """Return the JSON header of a safetensors file."""
+    with path.open("rb") as file:
+        return file.read(int.from_bytes(file.read(8), "little"))
+
+
+def read_into_cache(path: Path) -> None:
+    """Have all of a file in the page cache."""
+    with path.open("rb", buffering=0) as file:
+        buffer = bytearray(_BLOCK_NBYTES)
+        while file.readinto(buffer):
+            pass
+
+
+def drop_from_cache(path: Path) -> None:
+    """Have none of a file in the page cache.
+
+    Raises:
+        RuntimeError: If the system keeps more than a hundredth of it, since a cold read would then be a warm one.
+    """
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    share = _share_in_cache(path)
+    if share > 0.01:
+        raise RuntimeError(f"{share:.0%} of {path} is still in the page cache")
+
+
+def _share_in_cache(path: Path) -> float:
+    """Ask mincore(2) which pages of a file are in memory."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapping:
+        address = np.frombuffer(mapping, np.uint8).ctypes.data
+        n_pages = -(-len(mapping) // mmap.PAGESIZE)
+        resident = np.zeros(n_pages, np.uint8)
+        failed = libc.mincore(
+            ctypes.c_void_p(address), ctypes.c_size_t(len(mapping)), ctypes.c_void_p(resident.ctypes.data)
+        )
+    if failed:
+        raise OSError(ctypes.get_errno(), "mincore")
+    return float((resident & 1).mean())

@@ -1,0 +1,60 @@
+"""What a run ran on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["Machine", "describe_machine"]
+
+_LIBRARIES = ("tensorkeep", "safetensors", "torch", "numpy", "msgspec")
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What a run ran on, in words.
+
+    Attributes:
+        hardware: Processor, cores, memory.
+        system: Kernel, and the file system that the files were on.
+        software: Python and the libraries, with versions.
+        load: What else the machine was doing at the start.
+    """
+
+    hardware: str
+    system: str
+    software: str
+    load: str
+
+
+def describe_machine(folder: Path) -> Machine:
+    """Describe this machine.
+
+    Args:
+        folder: Where the files go.
+    """
+    memory_nbytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    libraries = [f"{library} {version(library)}" for library in _LIBRARIES]
+    return Machine(
+        hardware=f"{_processor()}, {os.cpu_count()} cores, {memory_nbytes / 2**30:.0f} GiB of memory",
+        system=f"{platform.system()} {platform.release()}, files on {_file_system(folder)}",
+        software=", ".join([f"Python {platform.python_version()}", *libraries]),
+        load=f"{os.getloadavg()[0]:.1f} of {os.cpu_count()} cores were busy with other work when the run began",
+    )
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _file_system(folder: Path) -> str:
+    """Return the type of the mount that a directory is under."""
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    around = [(len(point), kind) for point, kind in mounts if folder.resolve().is_relative_to(point)]
+    return max(around)[1]

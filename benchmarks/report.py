@@ -1,0 +1,180 @@
+"""The page: one table per group that answers, one that gives all figures, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import groupby
+
+from benchmarks.case import AtLeast, Case, Contender
+from benchmarks.machine import Machine
+from benchmarks.results import CaseResult
+
+__all__ = ["case_line", "page"]
+
+_HEADINGS = {
+    "load": "Loading",
+    "save": "Saving",
+    "open": "Opening",
+    "slice": "Reading a part",
+    "startup": "Starting up",
+}
+_INTRODUCTION = """\
+# How fast it is
+
+`python -m benchmarks`, from the root of the project, measures everything on this page and writes it.
+
+- Each case is run by tensorkeep and by its peers in the same process, in turns; each round begins with another.
+- **Ratio** is the peer's time over ours: the median of the ratios of each round, with the quartiles in brackets. It
+  compares only times that lie next to each other, so it is not the ratio of the two median times beside it.
+- A target is *level* where the median misses it and the better quartile meets it.
+- **Limit** is what the machine can do at best at the heart of the matter: the same bytes moved, or as many objects
+  made, and nothing else.
+- **Memory** is what a fresh process has resident at the peak of one call, over what it had before: tensorkeep's and
+  the peer's. Pages of a mapped file count from when they are touched, although the system can take them back.
+"""
+
+
+def page(results: list[CaseResult], machine: Machine, when: datetime) -> str:
+    """Write the page.
+
+    Args:
+        results: What came out, cases of a group next to each other.
+        machine: What it came out on.
+        when: When.
+
+    Returns:
+        The page in Markdown.
+    """
+    parts = [_INTRODUCTION, _machine(machine, when)]
+    for group, members in groupby(results, key=lambda result: result.case.group):
+        parts.append(_group(_HEADINGS[group], list(members)))
+    parts.extend((_shortfalls(results), _details(results)))
+    return "\n".join(part for part in parts if part)
+
+
+def case_line(result: CaseResult) -> str:
+    """Sum a case up in a line for the terminal."""
+    memory = f", memory {_memory(result)}" if result.memory else ""
+    target = f", target {_target(result.case)}" if result.case.target else ""
+    return (
+        f"{result.case.name:24} {_plain(_ratio(result))}: {_time(result.time_s(result.case.ours))},"
+        f" {result.case.peers[0].name} {_time(result.time_s(result.case.peers[0]))}{target}{memory}"
+    )
+
+
+def _machine(machine: Machine, when: datetime) -> str:
+    return (
+        f"Measured on {when:%d %B %Y} on {machine.hardware}; {machine.system}; {machine.software}. "
+        f"{machine.load}; ratios hold better than times.\n"
+    )
+
+
+def _group(heading: str, results: list[CaseResult]) -> str:
+    rows = [
+        (
+            result.case.title,
+            _target(result.case),
+            _time(result.time_s(result.case.ours)),
+            _named_time(result, result.case.peers[0]),
+            _ratio(result),
+            _named_time(result, result.case.limits[0]) if result.case.limits else "",
+            _memory(result),
+        )
+        for result in results
+    ]
+    head = ("Case", "Target", "tensorkeep", "Peer", "Ratio", "Limit", "Memory")
+    remarks = [f"- {result.case.title}: {result.case.remark}" for result in results if result.case.remark]
+    return "\n".join([f"## {heading}\n", *_table(head, rows), "", *remarks, ""])
+
+
+def _shortfalls(results: list[CaseResult]) -> str:
+    short = [result for result in results if result.verdict in {"missed", "level"}]
+    if not short:
+        return ""
+    lines = [
+        f"- {result.case.title}: {_plain(_ratio(result))}, where {_target(result.case)} is the target."
+        for result in short
+    ]
+    return "\n".join(["## Targets not met\n", *lines, ""])
+
+
+def _details(results: list[CaseResult]) -> str:
+    head = ("Case", "By", "Median", "Quartiles", "Against tensorkeep", "Memory", "Read from disk")
+    rows = [row for result in results for row in _contender_rows(result)]
+    return "\n".join(["## All figures\n", *_table(head, rows), ""])
+
+
+def _contender_rows(result: CaseResult) -> Iterator[tuple[str, ...]]:
+    case = result.case
+    for contender in case.contenders:
+        times = result.quartiles_s(contender)
+        taken = result.memory.get(contender.name)
+        yield (
+            case.title if contender is case.ours else "",
+            contender.name + (" (limit)" if contender in case.limits else ""),
+            _time(times.middle),
+            f"{_time(times.low)} to {_time(times.high)}",
+            "" if contender is case.ours else f"{result.ratio_to(contender).middle:.2f}x",
+            _nbytes(taken.extra_nbytes) if taken else "",
+            _nbytes(taken.disk_nbytes) if taken and taken.disk_nbytes else "",
+        )
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    return [_row(head), _row(("---",) * len(head)), *map(_row, rows)]
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _target(case: Case) -> str:
+    if case.target is None:
+        return "none"
+    if isinstance(case.target, AtLeast):
+        return f"{case.target.ratio:g}x"
+    return f"at most {_time(case.target.seconds)} more"
+
+
+def _ratio(result: CaseResult) -> str:
+    peer = result.case.peers[0]
+    verdict = f", {result.verdict}" if result.verdict else ""
+    if result.case.target is None or isinstance(result.case.target, AtLeast):
+        ratio = result.ratio_to(peer)
+        return f"**{ratio.middle:.2f}x** ({ratio.low:.2f} to {ratio.high:.2f}){verdict}"
+    excess = result.excess_over(peer)
+    return f"**{_time(excess.middle)} more** ({_time(excess.low)} to {_time(excess.high)}){verdict}"
+
+
+def _plain(text: str) -> str:
+    return text.replace("**", "")
+
+
+def _memory(result: CaseResult) -> str:
+    case = result.case
+    if not result.memory:
+        return ""
+    ours, peer = (result.memory[contender.name].extra_nbytes for contender in (case.ours, case.peers[0]))
+    return f"{_nbytes(ours)}, {_nbytes(peer)}"
+
+
+def _named_time(result: CaseResult, contender: Contender) -> str:
+    return f"{contender.name}: {_time(result.time_s(contender))}"
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if abs(seconds) >= scale:
+            return f"{_digits(seconds / scale)} {unit}"
+    return f"{_digits(seconds / 1e-6)} us"
+
+
+def _nbytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.{0 if nbytes >= 10**7 else 1}f} MB"
+
+
+def _digits(value: float) -> str:
+    """Write a number with three digits, or all that stand before the point."""
+    places = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    return f"{value:,.{places}f}"

@@ -1,0 +1,121 @@
+"""Saving: to a disk's page cache, through to the disk, and to memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+import tensorkeep
+import tensorkeep.torch
+from benchmarks import inputs, limits
+from benchmarks.case import AtLeast, Case, Contender, Place
+
+__all__ = ["CASES"]
+
+
+class _Job:
+    """Tensors in memory, and where they are to go."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        self.source = source
+        self.target = target
+        self.tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load_file(source).items()}
+
+    @cached_property
+    def buffers(self) -> list[limits.Bytes]:
+        return [tensor.view(torch.uint8).reshape(-1).numpy() for tensor in self.tensors.values()]
+
+
+def _to(where: Callable[[Place], Path]) -> Callable[[Place], _Job]:
+    """Declare 1.3 GB in 101 tensors, on their way to a directory."""
+
+    def prepare(place: Place) -> _Job:
+        source = inputs.tensor_file(place.folder, "BF16", (2048, place.size(3142, 32)), place.size(101, 11))
+        return _Job(source, where(place) / "saved.safetensors")
+
+    return prepare
+
+
+def _remove(job: _Job) -> None:
+    job.target.unlink()
+
+
+def _sync(path: Path) -> None:
+    for target in (path, path.parent):
+        fd = os.open(target, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+
+
+def _peer_durable(job: _Job) -> None:
+    safetensors.torch.save_file(job.tensors, job.target)
+    _sync(job.target)
+
+
+_OURS = Contender("tensorkeep", lambda job: tensorkeep.torch.save_file(job.tensors, job.target))
+_PEERS = (
+    Contender("safetensors", lambda job: safetensors.torch.save_file(job.tensors, job.target)),
+    Contender("torch.save", lambda job: torch.save(job.tensors, job.target)),
+)
+_LIMITS = (
+    Contender("fallocate and writev", lambda job: limits.write_in_one_go(job.buffers, job.target)),
+    Contender("cp", lambda job: limits.copy_of_file(job.source, job.target)),
+)
+
+CASES = (
+    Case(
+        name="save/new",
+        title="`torch.save_file`, 1.3 GB in 101 BF16 tensors, a new file",
+        prepare=_to(lambda place: place.folder),
+        after=_remove,
+        ours=_OURS,
+        peers=_PEERS,
+        limits=_LIMITS,
+        target=AtLeast(1.5),
+        rounds=11,
+    ),
+    Case(
+        name="save/overwrite",
+        title="the same over an older file",
+        prepare=_to(lambda place: place.folder),
+        ours=_OURS,
+        peers=_PEERS,
+        limits=_LIMITS,
+        target=AtLeast(1.5),
+        rounds=11,
+        remark="Removing the older file's blocks is part of the time. `torch.save`, `cp` and the raw write truncate"
+        " it and write in place, so a crash leaves neither the old file nor the new one.",
+    ),
+    Case(
+        name="save/tmpfs",
+        title="the same, a new file on tmpfs",
+        prepare=_to(lambda place: place.tmpfs),
+        after=_remove,
+        ours=_OURS,
+        peers=_PEERS,
+        limits=_LIMITS,
+        target=AtLeast(1.0),
+        rounds=11,
+    ),
+    Case(
+        name="save/durable",
+        title="the same, a new file, waiting until the disk has it (fsync)",
+        prepare=_to(lambda place: place.folder),
+        after=_remove,
+        ours=Contender("tensorkeep", lambda job: tensorkeep.save(job.tensors, job.target, durable=True)),
+        peers=(Contender("safetensors, then fsync", _peer_durable),),
+        limits=(
+            Contender(
+                "fallocate, writev, fsync",
+                lambda job: limits.write_in_one_go(job.buffers, job.target, durable=True),
+            ),
+        ),
+        rounds=5,
+        remark="The cost of surviving a power cut. Neither `save_file` pays it; `tensorkeep.save` does by default.",
+    ),
+)

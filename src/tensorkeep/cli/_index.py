@@ -1,0 +1,100 @@
+"""The text of an index, such as `[0:4, :8]`, as the value that it is. Pure.
+
+The text is parsed as Python but never evaluated: the few kinds of literal that an index is made of are read out of the
+syntax tree, and anything else is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from types import EllipsisType
+from typing import TypeAlias
+
+from tensorkeep.errors import SelectionError
+
+__all__ = ["Index", "IndexItem", "parse_index_text"]
+
+IndexItem: TypeAlias = "int | slice | EllipsisType | list[int] | list[bool] | None"
+"""What may stand between two commas of an index."""
+
+Index = tuple[IndexItem, ...]
+
+
+def parse_index_text(text: str) -> Index:
+    """Read an index as it would stand in Python code; the outer brackets may be left out.
+
+    Args:
+        text: Such as `"[0:4, :8]"`, `"0:4, :8"` or `"..., [0, 2]"`.
+
+    Returns:
+        One item for each place of the index.
+
+    Raises:
+        SelectionError: If the text is anything but integers, slices, `...`, None, and lists of integers or booleans.
+    """
+    subscript = _subscript(f"_{text}") or _subscript(f"_[{text}]")
+    if subscript is None or not text.strip("[] "):
+        raise _not_an_index(text)
+    try:
+        nodes = subscript.elts if isinstance(subscript, ast.Tuple) else [subscript]
+        return tuple(_item(node) for node in nodes)
+    except _OtherSyntaxError:
+        raise _not_an_index(text) from None
+
+
+class _OtherSyntaxError(Exception):
+    """A node that is no part of an index."""
+
+
+def _not_an_index(text: str) -> SelectionError:
+    return SelectionError(
+        "not an index",
+        expected="integers, slices (0:4), ..., None, and lists of integers or of True and False",
+        found=text or "nothing",
+    )
+
+
+def _subscript(source: str) -> ast.expr | None:
+    """Return what stands between the brackets of `_[…]`, or None where the source is something else."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as "invalid decimal literal", which is refused anyway
+            tree = ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+    is_plain = isinstance(tree, ast.Subscript) and isinstance(tree.value, ast.Name) and tree.value.id == "_"
+    return tree.slice if isinstance(tree, ast.Subscript) and is_plain else None
+
+
+def _item(node: ast.expr) -> IndexItem:
+    match node:
+        case ast.Constant(value=None | EllipsisType()):
+            return node.value
+        case ast.Slice(lower, upper, step):
+            return slice(_bound(lower), _bound(upper), _bound(step))
+        case ast.List(elts):
+            return _booleans(elts) or [_integer(element) for element in elts]
+    return _integer(node)
+
+
+def _bound(node: ast.expr | None) -> int | None:
+    match node:
+        case None | ast.Constant(value=None):
+            return None
+    return _integer(node)
+
+
+def _booleans(nodes: list[ast.expr]) -> list[bool]:
+    """Return the elements of a list of True and False, or none where it is another list."""
+    values = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, bool)]
+    return values if len(values) == len(nodes) else []
+
+
+def _integer(node: ast.expr) -> int:
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as magnitude)) if magnitude is not True:
+            return -magnitude
+        case ast.Constant(value=int() as value) if not isinstance(value, bool):
+            return value
+    raise _OtherSyntaxError

@@ -1,0 +1,77 @@
+"""The application: its commands, and what becomes of errors.
+
+A new command is a new file with one function, registered here. Command files are all imported at the start, so they
+import nothing slow: array libraries come in through names of `tensorkeep`, which are resolved on first use.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Final, cast
+
+import typer
+
+import tensorkeep
+from tensorkeep.cli._render import make_streams_lenient, show_error, show_text
+from tensorkeep.cli.inspect import inspect
+from tensorkeep.cli.slice import slice_tensor
+from tensorkeep.errors import TensorkeepError
+
+__all__ = ["app", "main"]
+
+EXIT_ERROR: Final = 1
+EXIT_INTERRUPTED: Final = 130
+"""128 and the number of SIGINT, as shells report it."""
+
+EXIT_BROKEN_PIPE: Final = 141
+"""128 and the number of SIGPIPE, as shells report it."""
+
+_UsageError = cast("type[Exception]", typer.BadParameter.__base__)
+"""What typer raises for a command line that it cannot read; its home differs between versions."""
+
+app = typer.Typer(name="tensorkeep", add_completion=False, pretty_exceptions_enable=False)
+app.command("inspect")(inspect)
+app.command("slice")(slice_tensor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        show_text([f"tensorkeep {tensorkeep.__version__}"])
+        raise typer.Exit
+
+
+@app.callback()
+def _tensorkeep(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Keeps tensors safe: look into files of tensors, without ever running code from them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: What follows the program's name; that of this process if None.
+
+    Returns:
+        The exit code: 0, or 1 after an error, which stands in one line on standard error; 130 after Ctrl-C, 141 when
+        nobody reads the output any more.
+    """
+    make_streams_lenient()
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = app(given or ["--help"], prog_name="tensorkeep", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return _after_broken_pipe()
+    except (TensorkeepError, _UsageError, MemoryError, OSError) as error:
+        show_error(_message(error))
+        return EXIT_ERROR
+    return code if isinstance(code, int) else 0

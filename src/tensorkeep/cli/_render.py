@@ -1,0 +1,121 @@
+"""The only file that prints.
+
+Nothing but characters that a terminal shows leaves here: all others are escaped, and rich's markup is never read. Colours
+appear on terminals only, and not where `NO_COLOR` is set. No line is cut or wrapped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from io import TextIOWrapper
+from itertools import islice
+
+from rich.console import Console
+from rich.segment import Segment, Segments
+from rich.style import Style as Look
+
+from tensorkeep.cli._lines import Line, Style
+from tensorkeep.cli._text import printable
+
+__all__ = ["draws_ascii_only", "make_streams_lenient", "show", "show_error", "show_note", "show_text", "width"]
+
+_LOOKS: dict[Style, Look | None] = {
+    "": None,
+    "dim": Look(dim=True),
+    "heading": Look(dim=True, italic=True),
+    "title": Look(bold=True),
+    "module": Look(bold=True, color="blue"),
+    "dtype": Look(color="cyan"),
+    "warning": Look(color="yellow"),
+    "error": Look(color="red"),
+}
+_BATCH = 1000
+"""Lines that are printed at once: so many that printing is fast, so few that `| head` stops the work early."""
+
+_PIPED_WIDTH = 100
+
+
+class _Console(Console):
+    """A console that leaves a closed pipe to the caller."""
+
+    def on_broken_pipe(self) -> None:
+        """Pass the error on; rich would exit with the code of an error."""
+        raise  # noqa: PLE0704  (rich calls this while it handles the error)
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Print lines to standard output.
+
+    Args:
+        lines: What to print, without line ends.
+
+    Raises:
+        OSError: If standard output does not take them; BrokenPipeError if nobody reads them any more.
+    """
+    _print(_Console(), lines)
+
+
+def show_text(lines: Iterable[str]) -> None:
+    """Print unstyled lines to standard output.
+
+    Args:
+        lines: What to print, without line ends.
+
+    Raises:
+        OSError: If standard output does not take them; BrokenPipeError if nobody reads them any more.
+    """
+    show([(line, "")] for line in lines)
+
+
+def show_note(message: str) -> None:
+    """Print a remark to standard error.
+
+    Args:
+        message: One sentence.
+    """
+    _print(_Console(stderr=True), [[(f"note: {message}", "warning")]])
+
+
+def show_error(message: str) -> None:
+    """Print what went wrong to standard error, in one line.
+
+    Args:
+        message: One sentence or more; line ends are shown escaped.
+    """
+    _print(_Console(stderr=True), [[(f"error: {message}", "error")]])
+
+
+def width() -> int:
+    """Return the terminal's width in characters, or 100 where output goes elsewhere."""
+    console = _Console()
+    return console.width if console.is_terminal else _PIPED_WIDTH
+
+
+def draws_ascii_only() -> bool:
+    """Say whether standard output cannot take more than ASCII."""
+    return _Console().options.ascii_only
+
+
+def make_streams_lenient() -> None:
+    """Let standard output and error escape characters that their encoding lacks, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _print(console: Console, lines: Iterable[Line]) -> None:
+    has_colors = console.is_terminal and not console.no_color
+    remaining = iter(lines)
+    while batch := list(islice(remaining, _BATCH)):
+        segments = (segment for line in batch for segment in _segments(line, has_colors=has_colors))
+        console.print(Segments(segments), soft_wrap=True, end="")
+
+
+def _segments(line: Line, *, has_colors: bool) -> Iterator[Segment]:
+    if has_colors:
+        for text, style in line:
+            yield Segment(printable(text), _LOOKS[style])
+    else:
+        yield Segment(printable("".join(text for text, _ in line)))
+    yield Segment.line()

@@ -1,0 +1,91 @@
+"""Values as people read them: sizes, counts, shares, shapes, and text from files made harmless. Pure."""
+
+from __future__ import annotations
+
+__all__ = ["printable", "shape_text", "share_text", "shortened", "size_text"]
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+_SHOWN_EXTENTS = 8
+
+
+def printable(text: str) -> str:
+    r"""Escape every character that a terminal could act on instead of showing it.
+
+    Args:
+        text: Anything that a file or a command line says.
+
+    Returns:
+        The same text where all of it can be shown; else with control characters, line ends, marks that reorder text
+        and lone surrogates spelled out, such as `\x1b` or `\u202e`.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def shortened(text: str, max_chars: int) -> str:
+    """Cut a long text and say how long it is.
+
+    Args:
+        text: The text.
+        max_chars: Characters that are kept.
+
+    Returns:
+        The text, or its beginning and its length in characters.
+    """
+    if len(text) <= max_chars:
+        return text
+    return f"{text[:max_chars]}... ({len(text):,} characters)"
+
+
+def size_text(nbytes: int) -> str:
+    """Write a size with three digits and a decimal unit (1 kB is 1,000 bytes).
+
+    Args:
+        nbytes: The size in bytes.
+
+    Returns:
+        Such as `"90.9 MB"`; the unit is two characters wide, so that sizes align on the right.
+    """
+    value = float(nbytes)
+    for unit in _UNITS:
+        if value < 999.5 or unit == _UNITS[-1]:
+            break
+        value /= 1000
+    digits = 0 if unit == "B" or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f} {unit:>2}"
+
+
+def share_text(part: int, whole: int) -> str:
+    """Write a share in percent.
+
+    Args:
+        part: How many.
+        whole: Of how many; 0 gives no text.
+
+    Returns:
+        Such as `"46.8 %"`.
+    """
+    if not whole:
+        return ""
+    percent = 100 * part / whole
+    return "<0.1 %" if 0 < percent < 0.05 else f"{percent:.1f} %"
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Write a shape as a list, leaving out the end of one that no model has.
+
+    Args:
+        shape: Elements along each dimension.
+
+    Returns:
+        Such as `"[30522, 384]"`.
+    """
+    extents = [str(extent) for extent in shape[:_SHOWN_EXTENTS]]
+    if len(shape) > _SHOWN_EXTENTS:
+        extents.append(f"... {len(shape) - _SHOWN_EXTENTS:,} more")
+    return f"[{', '.join(extents)}]"

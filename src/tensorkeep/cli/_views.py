@@ -1,0 +1,215 @@
+"""A report as lines: what the file is, its tensors as a tree or a table, its sums. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from tensorkeep.cli._lines import Column, Line, Span, columns
+from tensorkeep.cli._modules import Branch
+from tensorkeep.cli._report import Report, Totals
+from tensorkeep.cli._text import printable, shape_text, share_text, shortened, size_text
+
+__all__ = ["ASCII_GUIDES", "GUIDES", "Guides", "summary", "table", "totals", "tree"]
+
+_MAX_METADATA_KEYS = 20
+_MAX_METADATA_CHARS = 64
+
+
+class Guides(msgspec.Struct, frozen=True):
+    """What draws the tree; all of equal width.
+
+    Attributes:
+        between: Before a branch that others follow.
+        last: Before the last branch.
+        passing: Beside what a branch holds, where others follow it.
+        blank: Beside what the last branch holds.
+    """
+
+    between: str
+    last: str
+    passing: str
+    blank: str = "   "
+
+
+GUIDES = Guides("├─ ", "└─ ", "│  ")
+ASCII_GUIDES = Guides("|- ", "`- ", "|  ")
+"""For terminals that have no UTF-8."""
+
+
+def summary(report: Report) -> Iterator[Line]:
+    """Say what the file is.
+
+    Args:
+        report: The file.
+
+    Yields:
+        The path, then a line for each fact.
+    """
+    yield [(printable(report.path), "title")]
+    facts: dict[str, Span] = {
+        "file": (f"{report.file_nbytes:,} bytes ({size_text(report.file_nbytes)})", ""),
+        "tensors": (f"{report.whole.n_tensors:,}, {report.whole.n_elements:,} parameters", ""),
+        "header": (f"{report.header_nbytes:,} bytes", ""),
+        "data": _data_start(report),
+        "alignment": _alignment(report),
+    }
+    rows: list[list[Line]] = [[[("  " + label, "dim")], [value]] for label, value in facts.items()]
+    rows += [[[("  metadata" if not place else "", "dim")], line] for place, line in enumerate(_metadata(report))]
+    yield from columns((Column(""), Column("")), rows, headings=False)
+
+
+def _data_start(report: Report) -> Span:
+    start = f"from byte {report.data_start:,}"
+    if report.past_alignment:
+        return f"{start}, {report.past_alignment} past a multiple of 64", "warning"
+    return f"{start}, a multiple of 64", ""
+
+
+def _alignment(report: Report) -> Span:
+    if not report.n_misaligned:
+        return "every tensor starts at a multiple of its element size", ""
+    which = "1 tensor does" if report.n_misaligned == 1 else f"{report.n_misaligned:,} tensors do"
+    return f"{which} not start at a multiple of the element size", "warning"
+
+
+def _metadata(report: Report) -> Iterator[Line]:
+    if not report.metadata:
+        yield [("none" if report.metadata is None else "empty", "dim")]
+        return
+    for key, value in list(report.metadata.items())[:_MAX_METADATA_KEYS]:
+        text = printable(shortened(value, _MAX_METADATA_CHARS))
+        yield [(printable(shortened(key, _MAX_METADATA_CHARS)), ""), (" = ", "dim"), (text, "")]
+    n_hidden = len(report.metadata) - _MAX_METADATA_KEYS
+    if n_hidden > 0:
+        yield [(f"and {n_hidden:,} more keys (all with --json)", "dim")]
+
+
+_TREE_COLUMNS = (
+    Column("module"),
+    Column("tensors", "right"),
+    Column("dtype"),
+    Column("shape"),
+    Column("size", "right"),
+    Column("share", "right"),
+)
+
+
+def tree(branches: Sequence[Branch], whole_nbytes: int, guides: Guides = GUIDES) -> Iterator[Line]:
+    """Draw modules and tensors.
+
+    Args:
+        branches: The outermost branches.
+        whole_nbytes: Bytes of all tensors of the file, of which shares are shares.
+        guides: What the tree is drawn with.
+
+    Yields:
+        Headings, then a line per branch. Counts, sizes and shares are those of all copies that a line stands for.
+    """
+    yield from columns(_TREE_COLUMNS, list(_tree_rows(branches, whole_nbytes, guides, "", 1, is_top=True)))
+
+
+def _tree_rows(
+    branches: Sequence[Branch], whole_nbytes: int, guides: Guides, indent: str, n_outer: int, *, is_top: bool
+) -> Iterator[list[Line]]:
+    for branch in branches:
+        is_last = branch is branches[-1]
+        guide = "" if is_top else indent + (guides.last if is_last else guides.between)
+        n_copies = n_outer * branch.n_copies
+        yield _tree_row(branch, whole_nbytes, guide, n_copies)
+        inner = "" if is_top else indent + (guides.blank if is_last else guides.passing)
+        yield from _tree_rows(branch.children, whole_nbytes, guides, inner, n_copies, is_top=False)
+
+
+def _tree_row(branch: Branch, whole_nbytes: int, guide: str, n_copies: int) -> list[Line]:
+    name: Line = [(guide, "dim"), (printable(branch.label) or '""', "module" if branch.entry is None else "")]
+    if branch.n_copies > 1:
+        name.append((f" ({branch.n_copies:,}x)", "dim"))
+    n_tensors = n_copies * branch.n_tensors
+    nbytes = n_copies * branch.nbytes
+    dtype, shape = ("", "") if branch.entry is None else (branch.entry.dtype, shape_text(branch.entry.shape))
+    return [
+        name,
+        [(f"{n_tensors:,}" if n_tensors > 1 else "", "dim")],
+        [(printable(dtype), "dtype")],
+        [(shape, "")],
+        [(size_text(nbytes), "")],
+        [(share_text(nbytes, whole_nbytes), "dim")],
+    ]
+
+
+_TABLE_COLUMNS = (
+    Column("name"),
+    Column("dtype"),
+    Column("shape"),
+    Column("bytes", "right"),
+    Column("share", "right"),
+    Column("start", "right"),
+    Column("stop", "right"),
+)
+
+
+def table(report: Report) -> Iterator[Line]:
+    """List tensors one by one.
+
+    Args:
+        report: The file.
+
+    Yields:
+        Headings, then a line per tensor. `start` and `stop` are a half-open range in bytes, from the start of the data.
+    """
+    yield from columns(
+        _TABLE_COLUMNS,
+        [
+            [
+                [(printable(name) or '""', "")],
+                [(printable(entry.dtype), "dtype")],
+                [(shape_text(entry.shape), "")],
+                [(str(entry.nbytes), "")],
+                [(share_text(entry.nbytes, report.whole.nbytes), "dim")],
+                [(str(entry.data_offsets[0]), "dim")],
+                [(str(entry.data_offsets[1]), "dim")],
+            ]
+            for name, entry in report.shown.items()
+        ],
+    )
+
+
+_TOTALS_COLUMNS = (
+    Column("dtype"),
+    Column("tensors", "right"),
+    Column("parameters", "right"),
+    Column("size", "right"),
+    Column("share", "right"),
+)
+
+
+def totals(report: Report) -> Iterator[Line]:
+    """Sum the tensors that are shown, by dtype and in all, and say how many are not.
+
+    Args:
+        report: The file.
+
+    Yields:
+        Headings, a line per dtype, one for all if there are several, and one if only some tensors are shown.
+    """
+    by_dtype = report.totals_by_dtype()
+    shown = report.totals
+    rows = [_totals_row(printable(dtype), sums, report.whole.nbytes) for dtype, sums in by_dtype.items()]
+    if len(by_dtype) != 1:
+        rows.append(_totals_row("total", shown, report.whole.nbytes))
+    yield from columns(_TOTALS_COLUMNS, rows)
+    if shown.n_tensors != report.whole.n_tensors:
+        yield []
+        yield [(f"shown {shown.n_tensors:,} of {report.whole.n_tensors:,} tensors", "warning")]
+
+
+def _totals_row(label: str, sums: Totals, whole_nbytes: int) -> list[Line]:
+    return [
+        [(label, "" if label == "total" else "dtype")],
+        [(f"{sums.n_tensors:,}", "")],
+        [(f"{sums.n_elements:,}", "")],
+        [(size_text(sums.nbytes), "")],
+        [(share_text(sums.nbytes, whole_nbytes), "dim")],
+    ]

@@ -1,0 +1,26 @@
+"""The names of the safetensors package (0.8.0): same arguments, same results, same errors or better ones.
+
+- `_arguments`: the reference's words for arguments of the wrong type.
+- `_safe_open`: `safe_open` and the slices it gives.
+- `_serialize`: `serialize`, `serialize_file`, `deserialize` and `TensorSpec`.
+- `_torch_sharing`: which tensors of a state dict share memory, as `safetensors.torch` asks it (imports torch).
+- `_install`: `install_as_safetensors`, for libraries that import safetensors by name.
+
+`tensorkeep.torch` and `tensorkeep.numpy` stand on these. Where we differ from the reference is listed in
+docs/compatibility.md.
+"""
+
+from tensorkeep.compat._install import install_as_safetensors
+from tensorkeep.compat._safe_open import SafeSlice, _safe_open_handle, safe_open
+from tensorkeep.compat._serialize import TensorSpec, deserialize, serialize, serialize_file
+
+__all__ = [
+    "SafeSlice",
+    "TensorSpec",
+    "_safe_open_handle",
+    "deserialize",
+    "install_as_safetensors",
+    "safe_open",
+    "serialize",
+    "serialize_file",
+]

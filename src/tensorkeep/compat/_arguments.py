@@ -1,0 +1,196 @@
+"""Arguments checked as the reference checks them, in its words."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tensorkeep.arrays import FRAMEWORKS
+from tensorkeep.buffers import Buffer
+from tensorkeep.errors import TensorkeepError
+from tensorkeep.transport import BACKENDS
+
+__all__ = [
+    "check_backend",
+    "check_content",
+    "check_device",
+    "check_framework",
+    "check_instance",
+    "check_metadata",
+    "check_names",
+    "check_path",
+]
+
+_DEVICES = re.compile(r"(cpu|mps|(cuda|xpu|npu|hpu|xla|mlu|musa)(:\d+)?)")
+_LATER_FRAMEWORKS = {"tf", "tensorflow", "flax", "jax", "mlx", "paddle"}
+
+
+def _is_not(value: Any, kind: str) -> str:
+    return (
+        f"'None' is not an instance of '{kind}'"
+        if value is None
+        else (f"'{type(value).__name__}' object is not an instance of '{kind}'")
+    )
+
+
+def check_instance(value: Any, argument: str, kind: type) -> None:
+    """Refuse an argument of another type.
+
+    Args:
+        value: What was passed.
+        argument: The argument's name.
+        kind: What it must be.
+
+    Raises:
+        TypeError: If it is not.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"argument '{argument}': {_is_not(value, kind.__name__)}")
+
+
+def check_path(value: Any) -> str:
+    """Return a path as text.
+
+    Args:
+        value: What was passed as `filename`.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: If it is no path, or one of bytes.
+    """
+    if isinstance(value, bytes):
+        raise TypeError("argument 'filename': 'bytes' object is not an instance of 'str'")
+    try:
+        path = os.fspath(value)
+    except TypeError as error:
+        raise TypeError(f"argument 'filename': {error}") from None
+    check_instance(path, "filename", str)
+    return str(path)
+
+
+def check_content(value: Any) -> Buffer:
+    """Return the content of a file.
+
+    Args:
+        value: What was passed as `bytes`; a bytearray or memoryview is taken too.
+
+    Returns:
+        The same.
+
+    Raises:
+        TypeError: If it is something else.
+    """
+    if isinstance(value, (bytearray, memoryview)):
+        return value
+    check_instance(value, "bytes", bytes)
+    content: bytes = value
+    return content
+
+
+def check_names(tensors: Any) -> None:
+    """Refuse what is not a dict with names as keys.
+
+    Args:
+        tensors: What was passed as `tensor_dict`.
+
+    Raises:
+        TypeError: If it is not.
+    """
+    check_instance(tensors, "tensor_dict", dict)
+    for name in tensors:
+        if type(name) is not str:
+            check_instance(name, "tensor_dict", str)
+
+
+def check_metadata(metadata: Any) -> Mapping[str, str] | None:
+    """Return metadata that is text by key, or None.
+
+    Args:
+        metadata: What was passed as `metadata`.
+
+    Returns:
+        The same.
+
+    Raises:
+        TypeError: If it is neither None nor a dict of text by text.
+    """
+    if metadata is None:
+        return None
+    check_instance(metadata, "metadata", dict)
+    for key, text in metadata.items():
+        check_instance(key, "metadata", str)
+        check_instance(text, "metadata", str)
+    return {str(key): str(text) for key, text in metadata.items()}
+
+
+def check_framework(framework: Any) -> str:
+    """Return a framework's name.
+
+    Args:
+        framework: What was passed.
+
+    Returns:
+        The same.
+
+    Raises:
+        TypeError: If it is no text.
+        TensorkeepError: If there is no such framework, or none yet.
+    """
+    check_instance(framework, "framework", str)
+    if framework in _LATER_FRAMEWORKS:
+        raise TensorkeepError(
+            f"framework {framework} is not supported by this version of tensorkeep",
+            hint='Use "numpy", and convert its arrays',
+        )
+    if framework not in FRAMEWORKS:
+        raise TensorkeepError(f"framework {framework} is invalid")
+    return str(framework)
+
+
+def check_device(device: Any, framework: str) -> Any:
+    """Return a device that torch understands.
+
+    Args:
+        device: What was passed: text, an index, a `torch.device`, or None for the CPU.
+        framework: The framework that was asked for.
+
+    Returns:
+        Text or an index.
+
+    Raises:
+        TensorkeepError: If there is no such device, or the framework has none but the CPU.
+    """
+    if device is None:
+        return "cpu"
+    if type(device).__module__ == "torch" and type(device).__name__ == "device":
+        device = str(device)
+    is_index = isinstance(device, int) and not isinstance(device, bool) and device >= 0
+    if not is_index and not (isinstance(device, str) and _DEVICES.fullmatch(device)):
+        raise TensorkeepError(f"device {device} is invalid")
+    if device != "cpu" and FRAMEWORKS[framework] != "torch":
+        spelled = f"cuda:{device}" if is_index else device if ":" in device or device == "mps" else f"{device}:0"
+        raise TensorkeepError(f"Device {spelled} is not supported for framework {FRAMEWORKS[framework]}")
+    return device
+
+
+def check_backend(backend: Any) -> Any:
+    """Return the name of a backend.
+
+    Args:
+        backend: What was passed.
+
+    Returns:
+        The same.
+
+    Raises:
+        TypeError: If it is no text.
+        TensorkeepError: If there is no such backend.
+    """
+    check_instance(backend, "backend", str)
+    if backend not in BACKENDS:
+        raise TensorkeepError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
+    return backend

@@ -1,0 +1,124 @@
+"""`install_as_safetensors`: tensorkeep under the name safetensors, for libraries that import that."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+__all__ = ["install_as_safetensors"]
+
+REFERENCE_VERSION: Final = "0.8.0"
+"""The version of safetensors whose names and signatures these are."""
+
+_MODULES: Final = {
+    "safetensors": "tensorkeep.compat",
+    "safetensors.torch": "tensorkeep.torch",
+    "safetensors.numpy": "tensorkeep.numpy",
+}
+
+
+def install_as_safetensors() -> None:
+    """Make `import safetensors` and its submodules give tensorkeep, in this process.
+
+    Call it before the libraries that use safetensors are imported: transformers, huggingface_hub, accelerate and
+    skorch then run on tensorkeep unchanged. The safetensors package need not be installed. Calling twice is fine.
+
+    Warns:
+        RuntimeWarning: If modules that were imported before hold on to the other implementation.
+    """
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    replaced = [sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "safetensors"]
+    theirs = {id(value) for module in replaced for value in _callables(module)} | {id(module) for module in replaced}
+    too_early = sorted(
+        name
+        for name, module in list(sys.modules.items())
+        if not theirs.isdisjoint(map(id, [*_callables(module), *_modules(module)]))
+    )
+    if too_early:
+        warnings.warn(
+            f"{', '.join(too_early[:5])} imported safetensors before tensorkeep.install_as_safetensors() was called, "
+            "and keep using it; call it first",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    sys.meta_path.insert(0, _Finder())
+
+
+def _callables(module: ModuleType) -> list[object]:
+    """Return the classes and functions that a module of safetensors made, or that another holds."""
+    values = list(getattr(module, "__dict__", {}).values())
+    return [value for value in values if callable(value) and not _is_from_elsewhere(module, value)]
+
+
+def _is_from_elsewhere(module: ModuleType, value: object) -> bool:
+    """Say whether safetensors itself imported the value (`Any`, `defaultdict`), so that holding it means nothing."""
+    owner = str(getattr(value, "__module__", ""))
+    return module.__name__.startswith("safetensors") and not owner.startswith(("safetensors", "builtins"))
+
+
+def _modules(module: ModuleType) -> list[object]:
+    values = list(getattr(module, "__dict__", {}).values())
+    return [value for value in values if isinstance(value, ModuleType)]
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules of safetensors, and its distribution where it is not installed."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - the protocol's
+        target: ModuleType | None = None,  # noqa: ARG002 - the protocol's
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _MODULES:
+            return None
+        return importlib.machinery.ModuleSpec(
+            fullname, _Loader(), origin=_MODULES[fullname], is_package=fullname == "safetensors"
+        )
+
+    def find_distributions(
+        self, context: importlib.metadata.DistributionFinder.Context | None = None
+    ) -> Iterable[importlib.metadata.Distribution]:
+        if context is not None and context.name == "safetensors" and not _is_installed():
+            yield _Distribution()
+
+
+def _is_installed() -> bool:
+    return any(importlib.metadata.MetadataPathFinder.find_distributions(_context()))
+
+
+def _context() -> importlib.metadata.DistributionFinder.Context:
+    return importlib.metadata.DistributionFinder.Context(name="safetensors")
+
+
+class _Loader(importlib.abc.Loader):
+    """Fills a module named safetensors with what tensorkeep's has."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        source = importlib.import_module(_MODULES[module.__name__])
+        public = {name: value for name, value in vars(source).items() if not name.startswith("__")}
+        module.__dict__.update(public, __doc__=source.__doc__)
+        if module.__name__ == "safetensors":
+            errors = importlib.import_module("tensorkeep.errors")
+            module.__dict__.update(SafetensorError=errors.SafetensorError, __version__=REFERENCE_VERSION)
+
+
+class _Distribution(importlib.metadata.Distribution):
+    """What `importlib.metadata.version("safetensors")` finds where the package is not installed."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename != "METADATA":
+            return None
+        return f"Metadata-Version: 2.1\nName: safetensors\nVersion: {REFERENCE_VERSION}\n"
+
+    def locate_file(self, path: object) -> Path:
+        return Path(str(path))

@@ -1,0 +1,232 @@
+"""`safe_open`: a file, opened lazily, in the reference's terms."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+from tensorkeep.arrays import FRAMEWORKS
+from tensorkeep.compat._arguments import check_backend, check_device, check_framework, check_instance, check_path
+from tensorkeep.errors import SelectionError, TensorNotFoundError
+from tensorkeep.tensors import LazyTensor, TensorFile, open_file
+from tensorkeep.transport import Openable
+
+__all__ = ["SafeSlice", "_safe_open_handle", "safe_open"]
+
+
+class safe_open:  # noqa: N801 - the reference's name
+    """A safetensors file, opened lazily.
+
+    Usable from several threads and after a fork; can be pickled (the reference's cannot), as long as the file stays
+    the same one. Tensors that `get_tensor` gives over one mapping see each other's writes, as with the reference;
+    `get_tensors` gives tensors of their own.
+
+    Args:
+        filename: The file.
+        framework: `"pt"`, `"torch"`, `"pytorch"`, `"np"` or `"numpy"`.
+        device: Where tensors go: text, an index, a `torch.device`, or None for the CPU.
+        backend: `"mmap"`, `"pread"`, or `"auto"`: mapped unless the file is on a network or FUSE file system.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        SourceMissingError: If there is no such file (also a FileNotFoundError).
+        HeaderError: If it is not a whole safetensors file.
+        TensorkeepError: If framework, device or backend does not exist.
+        TransportError: If the file cannot be read.
+    """
+
+    def __init__(
+        self, filename: str | os.PathLike[str], framework: str, device: Any = "cpu", *, backend: str = "auto"
+    ) -> None:
+        """Open the file; see the class."""
+        self._open(check_path(filename), framework, device, backend)
+
+    def _open(self, target: Openable, framework: str, device: Any, backend: str) -> None:
+        self._framework = check_framework(framework)
+        self._file: TensorFile = open_file(
+            target,
+            framework=framework,
+            device=check_device(device, framework),
+            backend=check_backend(backend),
+        )
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file; tensors stay valid."""
+        self._file.close()
+
+    def keys(self) -> list[str]:
+        """Return the names of the tensors, sorted.
+
+        Raises:
+            TensorkeepError: If the file is closed.
+        """
+        return sorted(self._opened())
+
+    def offset_keys(self) -> list[str]:
+        """Return the names of the tensors, in the order of the bytes in the file.
+
+        Raises:
+            TensorkeepError: If the file is closed.
+        """
+        return list(self._opened())
+
+    def metadata(self) -> dict[str, str] | None:
+        """Return the file's free text by key, or None where it has none.
+
+        Raises:
+            TensorkeepError: If the file is closed.
+        """
+        file = self._opened()
+        return file.metadata if file.has_metadata else None
+
+    def get_tensor(self, name: str) -> Any:
+        """Return a whole tensor.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            TensorNotFoundError: If there is none of that name.
+            DtypeError: If the framework has no such dtype.
+            TensorkeepError: If the file is closed.
+            TransportError: If the bytes cannot be read.
+        """
+        return self._lazy(name).view()
+
+    def get_tensors(self) -> dict[str, Any]:
+        """Return all tensors by name, in the order of the bytes in the file.
+
+        Raises:
+            DtypeError: If the framework has no such dtype.
+            TensorkeepError: If the file is closed.
+            TransportError: If the bytes cannot be read.
+        """
+        return self._opened().load()
+
+    def get_slice(self, name: str) -> SafeSlice:
+        """Return an object that reads the part it is indexed with.
+
+        Args:
+            name: The tensor's name.
+
+        Raises:
+            TensorNotFoundError: If there is none of that name.
+            TensorkeepError: If the file is closed.
+        """
+        return SafeSlice(self._lazy(name), FRAMEWORKS[self._framework])
+
+    def _lazy(self, name: str) -> LazyTensor:
+        check_instance(name, "name", str)
+        try:
+            return self._opened()[name]
+        except TensorNotFoundError as error:
+            refusal = TensorNotFoundError(error.message, path=None, tensor=name)
+            refusal.add_note(str(error))
+            raise refusal from None
+
+    def _opened(self) -> TensorFile:
+        self._file.check_open()
+        return self._file
+
+
+class _safe_open_handle(safe_open):  # noqa: N801 - the reference's name
+    """`safe_open` for a binary file object instead of a path.
+
+    Args:
+        f: A seekable binary file object.
+        framework: As for `safe_open`.
+        device: As for `safe_open`.
+        backend: As for `safe_open`.
+    """
+
+    def __init__(self, f: Any, framework: str, device: Any = "cpu", *, backend: str = "auto") -> None:
+        """Open the file; see the class."""
+        self._open(f, framework, device, backend)
+
+
+class SafeSlice:
+    """A tensor of a file, read by indexing: `PySafeSlice` in the reference."""
+
+    def __init__(self, lazy: LazyTensor, framework: str) -> None:
+        """Stand for one tensor; `safe_open.get_slice` makes these."""
+        self._lazy = lazy
+        self._framework = framework
+
+    def get_shape(self) -> list[int]:
+        """Return the elements along each dimension."""
+        return list(self._lazy.shape)
+
+    def get_dtype(self) -> str:
+        """Return the dtype's name in the format, such as `"F32"`."""
+        return self._lazy.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        """Read a part of the tensor.
+
+        A mapped file gives torch tensors as torch indexes them, without a copy; anything else is read as NumPy
+        indexes it, and nothing but the part is read.
+
+        Args:
+            index: Integers, slices, `...`, None, lists or masks.
+
+        Returns:
+            A tensor of the framework.
+
+        Raises:
+            SelectionError: If the index does not fit (IndexError).
+            DtypeError: If the framework has no such dtype.
+            TransportError: If the bytes cannot be read.
+        """
+        if self._framework == "torch" and self._lazy.is_mapped:
+            return self._lazy.view()[index]
+        try:
+            return self._lazy[index]
+        except SelectionError as error:
+            raise SelectionError(_reference_text(index, self._lazy.shape) or error.message) from None
+
+
+def _reference_text(index: Any, shape: tuple[int, ...]) -> str | None:
+    """Return the reference's words for an index that does not fit, where it has some."""
+    items = index if isinstance(index, tuple) else (index,)
+    return _unsupported(items) or _out_of_shape(items, shape)
+
+
+def _unsupported(items: tuple[Any, ...]) -> str | None:
+    if sum(item is Ellipsis for item in items) > 1:
+        return "Only one ellipsis (...) is allowed in slice index"
+    for position, item in enumerate(items):
+        if isinstance(item, slice) and item.step == 0:
+            return "Slice step must be a positive integer, got 0"
+        if item is not Ellipsis and not isinstance(item, slice) and not hasattr(item, "__index__"):
+            return f"Unsupported slice index at position {position}: expected slice, int, or ellipsis"
+    return None
+
+
+def _out_of_shape(items: tuple[Any, ...], shape: tuple[int, ...]) -> str | None:
+    indexed = [item for item in items if item is not Ellipsis]
+    spelled = f"Error during slicing [{', '.join(map(_spell, indexed))}] with shape {list(shape)}: "
+    if len(indexed) > len(shape):
+        return spelled + "more slicing indexes than dimensions in tensor"
+    skipped = len(shape) - len(indexed)
+    after_ellipsis = False
+    for position, item in enumerate(items):
+        after_ellipsis = after_ellipsis or item is Ellipsis
+        axis = position - 1 + skipped if after_ellipsis else position
+        if item is Ellipsis or isinstance(item, slice):
+            continue
+        if item >= shape[axis]:
+            return spelled + f"index {item} out of bounds for tensor dimension #{axis} of size {shape[axis]}"
+        if item < -shape[axis]:
+            return f"Invalid index {item} for dimension {axis} of size {shape[axis]}"
+    return None
+
+
+def _spell(item: Any) -> str:
+    if not isinstance(item, slice):
+        return str(item)
+    parts = ["" if part is None else str(part) for part in (item.start, item.stop)]
+    return ":".join(parts) + (f":{item.step}" if item.step is not None else "")

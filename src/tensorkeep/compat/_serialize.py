@@ -1,0 +1,223 @@
+"""`serialize`, `serialize_file`, `deserialize` and `TensorSpec`: the reference's raw layer."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+from tensorkeep.arrays import HostTensor
+from tensorkeep.buffers import Buffer
+from tensorkeep.collector import paused_collector
+from tensorkeep.compat._arguments import check_content, check_instance, check_metadata, check_names, check_path
+from tensorkeep.dtypes import BY_NAME, BY_TORCH
+from tensorkeep.errors import DtypeError, FormatError, TensorkeepError, TransportError
+from tensorkeep.formats.safetensors import read_header
+from tensorkeep.tensors import serialize_tensors, write_tensors
+from tensorkeep.transport import MemorySource
+
+__all__ = ["TensorSpec", "deserialize", "serialize", "serialize_file", "unknown_dtype_text", "writing_errors"]
+
+_NAMES = (
+    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32"),
+    *("float64", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    *("float8_e8m0fnu", "float4_e2m1fn_x2", "complex64"),
+)
+"""The dtype names that `TensorSpec` takes, in the order in which the reference lists them."""
+
+
+def unknown_dtype_text(dtype: str) -> str:
+    """Return the reference's words for a dtype that the format does not have.
+
+    Args:
+        dtype: Its name.
+    """
+    return f'Unknown dtype "{dtype}". Supported dtypes: {", ".join(_NAMES)}'
+
+
+class TensorSpec:
+    """A tensor in memory, described for `serialize` and `serialize_file`.
+
+    The memory at `data_ptr` must stay valid until they return.
+
+    Args:
+        dtype: A name as torch and NumPy spell it, such as `"float32"`.
+        shape: Elements along each dimension; for `"float4_e2m1fn_x2"` as torch counts them, two in one.
+        data_ptr: Address of the first byte of a C-contiguous, little-endian buffer.
+        data_len: Size of the buffer in bytes.
+
+    Raises:
+        DtypeError: If the format has no such dtype.
+        OverflowError: If an extent is negative.
+        TypeError: If the shape is not a sequence of integers.
+    """
+
+    __slots__ = ("_data_len", "_data_ptr", "_dtype", "_shape")
+
+    def __init__(self, *, dtype: str, shape: Sequence[int], data_ptr: int, data_len: int) -> None:
+        """Describe a tensor; see the class."""
+        check_instance(dtype, "dtype", str)
+        if dtype not in _NAMES:
+            raise DtypeError(unknown_dtype_text(dtype))
+        extents = [extent.__index__() for extent in shape]
+        if any(extent < 0 for extent in extents):
+            raise OverflowError("can't convert negative int to unsigned")
+        if dtype == "float4_e2m1fn_x2" and extents:
+            extents[-1] *= 2
+        self._dtype = BY_TORCH[dtype].name
+        self._shape = extents
+        self._data_ptr = data_ptr
+        self._data_len = data_len
+
+    @property
+    def dtype(self) -> str:
+        """The dtype's name in the format, such as `"F32"`."""
+        return self._dtype
+
+    @property
+    def shape(self) -> list[int]:
+        """Elements along each dimension, as the header says."""
+        return list(self._shape)
+
+    @property
+    def data_ptr(self) -> int:
+        """Address of the first byte."""
+        return self._data_ptr
+
+    @property
+    def data_len(self) -> int:
+        """Size of the buffer in bytes."""
+        return self._data_len
+
+    def __repr__(self) -> str:
+        """Return the constructor call, with the format's dtype name."""
+        return (
+            f"TensorSpec(dtype='{self._dtype}', shape={self._shape}, data_ptr={self._data_ptr}, "
+            f"data_len={self._data_len})"
+        )
+
+    def host_tensor(self) -> HostTensor:
+        """Describe the tensor for writing.
+
+        Returns:
+            The description.
+
+        Raises:
+            FormatError: If the buffer's size does not fit dtype and shape.
+        """
+        dtype = BY_NAME[self._dtype]
+        if prod(self._shape) * dtype.bits != self._data_len * 8:
+            raise FormatError(
+                "Error while serializing: invalid shape, data type, or offset for tensor",
+                expected=f"{prod(self._shape) * dtype.bits // 8:,} bytes for {self._dtype} {self._shape}",
+                found=f"{self._data_len:,} bytes",
+            )
+        return HostTensor(dtype, tuple(self._shape), self._data_len, None, self._buffers)
+
+    def _buffers(self) -> Iterator[Buffer]:
+        if self._data_len:
+            yield memoryview((ctypes.c_ubyte * self._data_len).from_address(self._data_ptr)).cast("B")
+
+
+def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Encode tensors as the bytes of a safetensors file.
+
+    Args:
+        tensor_dict: Name to description.
+        metadata: Free text by key.
+
+    Returns:
+        The bytes.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        FormatError: If a buffer's size does not fit its dtype and shape.
+        HeaderError: If a name or text is impossible.
+    """
+    return serialize_tensors(_hosts(tensor_dict), metadata=check_metadata(metadata))
+
+
+def serialize_file(
+    tensor_dict: Mapping[str, TensorSpec],
+    filename: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write tensors to a safetensors file, complete or not at all.
+
+    Args:
+        tensor_dict: Name to description.
+        filename: Where the file is to appear.
+        metadata: Free text by key.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        FormatError: If a buffer's size does not fit its dtype and shape.
+        HeaderError: If a name or text is impossible.
+        TransportError: If the file cannot be written.
+    """
+    path = check_path(filename)
+    with writing_errors():
+        write_tensors(_hosts(tensor_dict), path, metadata=check_metadata(metadata), durable=False)
+
+
+def _hosts(tensor_dict: Mapping[str, TensorSpec]) -> dict[str, HostTensor]:
+    check_names(tensor_dict)
+    for spec in tensor_dict.values():
+        check_instance(spec, "tensor_dict", TensorSpec)
+    return {name: spec.host_tensor() for name, spec in tensor_dict.items()}
+
+
+@contextmanager
+def writing_errors() -> Iterator[None]:
+    """Begin the messages of failed writes as the reference does.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        TensorkeepError: Of the class that was raised, where the system failed in the block.
+    """
+    try:
+        yield
+    except TransportError as error:
+        number = f" (os error {error.errno})" if error.errno is not None else ""
+        fields = error.fields() | {"found": None}
+        fields["message"] = f"Error while serializing: I/O error: {error.found or error.message}{number}"
+        renamed: TensorkeepError = type(error)(**fields)
+        if isinstance(renamed, OSError):
+            renamed.errno = error.errno
+        raise renamed from error
+
+
+def deserialize(bytes: bytes) -> list[tuple[str, dict[str, Any]]]:  # noqa: A002 - the reference's name
+    """Decode the bytes of a safetensors file.
+
+    Args:
+        bytes: The content of a file: bytes, a bytearray or a memoryview.
+
+    Returns:
+        Name and `{"dtype": str, "shape": list of int, "data": bytearray}`, in the order of the bytes in the file.
+
+    Raises:
+        TypeError: If the argument is of another type.
+        HeaderError: If it is not a whole safetensors file.
+    """
+    content = check_content(bytes)
+    source = MemorySource(content)
+    with paused_collector():
+        header = read_header(source, prefix="Error while deserializing: ")
+        view = memoryview(content).cast("B")[header.data_start :]
+        return [
+            (
+                name,
+                {
+                    "dtype": entry.dtype,
+                    "shape": list(entry.shape),
+                    "data": bytearray(view[slice(*entry.data_offsets)]),
+                },
+            )
+            for name, entry in header.entries.items()
+        ]

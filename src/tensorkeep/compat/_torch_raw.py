@@ -1,0 +1,91 @@
+"""The raw layer of `safetensors.torch`: its dtype tables, and the tensors behind `serialize` and `deserialize`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tensorkeep.arrays import adapter_for
+from tensorkeep.compat._serialize import TensorSpec
+from tensorkeep.dtypes import DTYPES
+from tensorkeep.entries import TensorEntry
+
+__all__ = ["SIZE", "TYPES", "flatten_as_ptr", "to_ndarray", "view2torch"]
+
+TYPES: dict[str, torch.dtype] = {
+    dtype.name: getattr(torch, dtype.torch) for dtype in DTYPES if dtype.torch and hasattr(torch, dtype.torch)
+}
+"""The format's dtype name to torch's dtype, for all that torch has."""
+
+SIZE: dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in TYPES.values()}
+"""Bytes of one element."""
+
+
+def view2torch(safeview: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, torch.Tensor]:
+    """Make tensors of what `deserialize` gives.
+
+    Args:
+        safeview: Name and `{"dtype": str, "shape": list of int, "data": bytearray}`.
+
+    Returns:
+        Name to tensor, over the same memory.
+    """
+    adapter = adapter_for("torch")
+    tensors: dict[str, torch.Tensor] = {}
+    for name, view in safeview:
+        entry = TensorEntry(view["dtype"], tuple(view["shape"]), (0, len(view["data"])))
+        tensors.update(adapter.views(view["data"], {name: entry}, 0))
+    return tensors
+
+
+def to_ndarray(tensor: torch.Tensor) -> tuple[npt.NDArray[np.uint8], torch.Tensor]:
+    """Return a tensor's bytes, and the tensor that keeps them alive.
+
+    Args:
+        tensor: A contiguous tensor on any device.
+
+    Returns:
+        Shape (n,), the bytes, little endian; and the tensor on the CPU.
+    """
+    host = tensor.detach().cpu().resolve_conj().resolve_neg()
+    stored: npt.NDArray[np.uint8] = host.reshape(-1).view(torch.uint8).numpy()
+    if not np.little_endian:
+        stored = stored.view(f"u{host.element_size()}").byteswap().view(np.uint8)
+    return stored, host
+
+
+def flatten_as_ptr(tensors: Mapping[str, torch.Tensor], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
+    """Describe contiguous tensors for `serialize`.
+
+    Args:
+        tensors: Name to tensor.
+        keep_alive_buffer: Takes what must stay alive until they are written.
+
+    Returns:
+        Name to description.
+
+    Raises:
+        ValueError: If a tensor is not contiguous.
+    """
+    flattened = {}
+    for name, tensor in tensors.items():
+        if not tensor.is_contiguous():
+            raise ValueError(
+                f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It either means you"
+                " are trying to save tensors which are reference of each other in which case it's recommended to save"
+                " only the full tensors, and reslice at load time, or simply call `.contiguous()` on your tensor to"
+                " pack it before saving."
+            )
+        array, host = to_ndarray(tensor)
+        keep_alive_buffer.append((array, host))
+        flattened[name] = TensorSpec(
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            shape=tensor.shape,
+            data_ptr=array.ctypes.data,
+            data_len=array.nbytes,
+        )
+    return flattened

@@ -1,0 +1,154 @@
+"""Which tensors of a state dict share memory, and which names of them to keep, as `safetensors.torch` asks it.
+
+The reference compares each tensor with the one before it only, so that a small view hides a later overlap, and it
+refuses a tensor that covers its group but not its whole storage. Both are done right here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from tensorkeep.arrays import Extent
+from tensorkeep.tensors import overlapping
+
+__all__ = ["find_shared_tensors", "is_complete", "remove_duplicate_names", "storage_ptr", "storage_size"]
+
+
+def storage_ptr(tensor: torch.Tensor) -> int:
+    """Return the address of the tensor's storage, 0 for one without data.
+
+    Args:
+        tensor: Any tensor.
+    """
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):  # sparse tensors and wrappers have no storage
+        return 0
+
+
+def storage_size(tensor: torch.Tensor) -> int:
+    """Return the bytes of the tensor's storage.
+
+    Args:
+        tensor: Any tensor.
+    """
+    try:
+        return tensor.untyped_storage().nbytes()
+    except (NotImplementedError, RuntimeError):
+        return tensor.nelement() * tensor.element_size()
+
+
+def end_ptr(tensor: torch.Tensor) -> int:
+    """Return the address one past the tensor's last byte.
+
+    Args:
+        tensor: A strided tensor.
+    """
+    start = tensor.data_ptr()
+    if not tensor.nelement():
+        return start
+    reach = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return start + (reach + 1) * tensor.element_size()
+
+
+def _extent(tensor: torch.Tensor, key: str) -> Extent:
+    return Extent(key, tensor.data_ptr(), end_ptr(tensor))
+
+
+def filter_shared_not_shared(tensors: Iterable[set[str]], state_dict: Mapping[str, torch.Tensor]) -> list[set[str]]:
+    """Split groups that share a storage into groups that share bytes.
+
+    Args:
+        tensors: Names by storage.
+        state_dict: Name to tensor.
+
+    Returns:
+        Groups of names; one that shares bytes with no other is alone in its group.
+    """
+    filtered: list[set[str]] = []
+    for names in tensors:
+        together = overlapping({name: _extent(state_dict[name], "") for name in names})
+        filtered.extend(set(group) for group in together)
+        alone = names.difference(*together)
+        filtered.extend({name} for name in sorted(alone))
+    return filtered
+
+
+def find_shared_tensors(state_dict: Mapping[str, torch.Tensor]) -> list[set[str]]:
+    """Group the names whose tensors share bytes.
+
+    Args:
+        state_dict: Name to tensor.
+
+    Returns:
+        Groups of names; one that shares bytes with no other is alone in its group. Tensors without data are left
+        out.
+    """
+    by_storage: dict[tuple[torch.device, int, int], set[str]] = {}
+    for name, tensor in state_dict.items():
+        if tensor.device.type == "meta" or tensor.layout != torch.strided:
+            continue
+        address, size = storage_ptr(tensor), storage_size(tensor)
+        if address and size:
+            by_storage.setdefault((tensor.device, address, size), set()).add(name)
+    return filter_shared_not_shared(by_storage.values(), state_dict)
+
+
+def is_complete(tensor: torch.Tensor) -> bool:
+    """Say whether a tensor covers its whole storage.
+
+    Args:
+        tensor: A strided tensor.
+    """
+    nbytes = tensor.nelement() * tensor.element_size()
+    return tensor.data_ptr() == storage_ptr(tensor) and nbytes == storage_size(tensor)
+
+
+def _covers(tensor: torch.Tensor, group: Iterable[torch.Tensor]) -> bool:
+    """Say whether every byte that the group uses is one of the tensor's elements."""
+    members = list(group)
+    start = min(member.data_ptr() for member in members)
+    stop = max(end_ptr(member) for member in members)
+    return tensor.data_ptr() == start and tensor.nelement() * tensor.element_size() == stop - start
+
+
+def remove_duplicate_names(
+    state_dict: Mapping[str, torch.Tensor],
+    *,
+    preferred_names: Iterable[str] | None = None,
+    discard_names: Iterable[str] | None = None,
+) -> dict[str, list[str]]:
+    """Choose, among names that share bytes, the one to keep.
+
+    Args:
+        state_dict: Name to tensor.
+        preferred_names: Names to keep where there is a choice, such as those that a file has.
+        discard_names: Names to drop where there is a choice.
+
+    Returns:
+        Kept name to the names that it stands for, for each group of two or more.
+
+    Raises:
+        RuntimeError: If no member of a group covers all of it.
+    """
+    preferred = set(preferred_names or ())
+    discarded = set(discard_names or ())
+    to_remove: dict[str, list[str]] = {}
+    for shared in find_shared_tensors(state_dict):
+        if len(shared) < 2:
+            continue
+        members = [state_dict[name] for name in shared]
+        complete = {name for name in shared if _covers(state_dict[name], members)}
+        if not complete:
+            raise RuntimeError(
+                "Error while trying to find names to remove to save state dict, but found no suitable name to keep"
+                f" for saving amongst: {shared}. None is covering the entire storage.Refusing to save/load the model"
+                " since you could be storing much more memory than needed. Please refer to"
+                " https://huggingface.co/docs/safetensors/torch_shared_tensors for more information. Or open an"
+                " issue."
+            )
+        kept = min(preferred & complete or complete - discarded or complete)
+        to_remove[kept] = sorted(shared - {kept})
+    return to_remove

@@ -1,0 +1,73 @@
+"""Every code block of README.md and the documentation runs, in a folder such as a reader has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXECUTED = re.compile(r"^ *```(?:python|console)\b", re.MULTILINE)
+
+
+@pytest.fixture(scope="session")
+def reader_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What stands in the reader's folder: a small model in one file, and one saved by transformers."""
+    folder = tmp_path_factory.mktemp("reader")
+    torch.manual_seed(0)
+    layers = {f"layers.{i}.weight": torch.randn(64, 64, dtype=torch.bfloat16) for i in range(4)}
+    tensors = {"embedding.weight": torch.randn(1000, 64), "head.bias": torch.zeros(1000), **layers}
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = transformers.BertConfig(
+        vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+    )
+    transformers.BertModel(config).save_pretrained(folder / "my-model")
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_runs(page: Path, reader_folder: Path, tmp_path: Path) -> None:
+    n_blocks = len(EXECUTED.findall(page.read_text(encoding="utf-8")))
+    shutil.copytree(reader_folder, tmp_path, dirs_exist_ok=True)
+
+    assert run_page(page, tmp_path) == n_blocks
+
+
+def run_page(page: Path, folder: Path) -> int:
+    """Run a page in a process of its own, since it may change what `import safetensors` means."""
+    runner = Path(__file__).with_name("run_page.py")
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    done = subprocess.run(
+        [sys.executable, runner, page],
+        cwd=folder,
+        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stderr
+    return int(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("page", "complaint"),
+    [
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "found:\\s+1"),
+        ("```python\nraise ValueError('no')\n```\n", "ValueError: no"),
+        ("```console\n$ echo one\ntwo\n```\n", "found:\\s+one"),
+    ],
+)
+def test_a_wrong_block_is_found(page: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(page, encoding="utf-8")
+
+    with pytest.raises(AssertionError, match=complaint):
+        run_page(path, tmp_path)
