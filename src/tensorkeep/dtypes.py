@@ -42,6 +42,11 @@ class DType(msgspec.Struct, frozen=True):
         """Whether several elements share a byte in the file."""
         return self.bits < 8
 
+    @property
+    def is_in_numpy(self) -> bool:
+        """Whether NumPy itself has it; else ml_dtypes does (and teaches NumPy its name, once imported)."""
+        return self.numpy != "bfloat16" and "_e" not in self.numpy
+
     def nbytes(self, n_elements: int) -> int:
         """Return the bytes that `n_elements` take in a file: the only definition of that number.
 

@@ -41,9 +41,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 _TYPES: dict[str, Any] = {
-    dtype.name: bool if dtype.numpy == "bool" else getattr(np, dtype.numpy)
-    for dtype in DTYPES
-    if hasattr(np, dtype.numpy)
+    dtype.name: bool if dtype.numpy == "bool" else getattr(np, dtype.numpy) for dtype in DTYPES if dtype.is_in_numpy
 }
 
 

@@ -20,6 +20,7 @@ TORCH_DTYPES = sorted(safetensors.torch._SIZE, key=str)
 
 
 def random_bytes(n, seed=0):
+    """Bytes of 0 and 1, so that they make booleans too."""
     return torch.tensor(np.random.default_rng(seed).integers(0, 2, n), dtype=torch.uint8)
 
 
@@ -27,8 +28,11 @@ def every_dtype():
     tensors = {}
     for dtype in TORCH_DTYPES:
         for shape in ((3, 4), (), (0, 2), (2, 2, 2)):
-            n = int(np.prod(shape)) * safetensors.torch._SIZE[dtype]
-            tensors[f"{dtype}.{shape}"] = random_bytes(n).view(dtype).reshape(shape)
+            if dtype == torch.float4_e2m1fn_x2 and not shape:
+                continue  # half a byte in the format's terms
+            n = int(np.prod(shape))
+            flat = random_bytes(max(1, n) * safetensors.torch._SIZE[dtype]).view(dtype)[:n]
+            tensors[f"{dtype}.{shape}"] = flat.reshape(shape)
     return tensors
 
 

@@ -52,13 +52,9 @@ def test_a_library_that_was_imported_before_is_named():
 def test_the_version_is_found_without_the_package(tmp_path):
     hidden = (
         "import sys, importlib.metadata as m\n"
-        "class Hide(m.MetadataPathFinder):\n"
-        "    @classmethod\n"
-        "    def find_distributions(cls, context=None):\n"
-        "        found = super().find_distributions(context)\n"
-        "        return (d for d in found if d.metadata['Name'] != 'safetensors')\n"
-        "m.MetadataPathFinder.find_distributions = Hide.find_distributions\n"
-        "sys.meta_path = [f for f in sys.meta_path if not hasattr(f, 'find_distributions')]\n"
+        "find = m.MetadataPathFinder.find_distributions\n"
+        "m.MetadataPathFinder.find_distributions = lambda *a: "
+        "(d for d in find(*a) if d.metadata['Name'] != 'safetensors')\n"
         "import tensorkeep; tensorkeep.install_as_safetensors(); print(m.version('safetensors'))"
     )
     result = run(hidden)

@@ -32,13 +32,12 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     Returns:
         The dtype; of ml_dtypes where NumPy has none of its own.
     """
-    try:
+    if dtype.is_in_numpy:
         return np.dtype(dtype.numpy)
-    except TypeError:
-        import ml_dtypes  # 10 ms, and only the narrow floats need it
+    import ml_dtypes  # 10 ms, and only the narrow floats need it
 
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype.numpy))
-        return found
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype.numpy))
+    return found
 
 
 def known_dtype(name: str, entry: TensorEntry) -> DType:

@@ -39,10 +39,9 @@ def _carrier(dtype: DType) -> _Carrier | None:
     viewed = torch_dtype(dtype)
     if viewed is None:
         return None
-    try:
+    if dtype.is_in_numpy:
         return np.dtype(dtype.numpy), None
-    except TypeError:  # bfloat16 and the floats of a byte, which NumPy does not have
-        return np.dtype("int16" if dtype.bits == 16 else "uint8"), viewed
+    return np.dtype("int16" if dtype.bits == 16 else "uint8"), viewed
 
 
 _CARRIERS = {dtype.name: carrier for dtype in DTYPES if (carrier := _carrier(dtype))}
@@ -133,7 +132,7 @@ class TorchAdapter:
             )
         shape = tuple(tensor.shape)
         if dtype.is_packed:
-            shape = (*shape[:-1], 2 * shape[-1]) if shape else (2,)
+            shape = (*shape[:-1], 2 * shape[-1]) if shape else shape
         nbytes = tensor.numel() * tensor.element_size()
         return HostTensor(dtype, shape, nbytes, _extent(tensor), lambda: _buffers(tensor))
 

@@ -6,15 +6,14 @@ import nothing slow: array libraries come in through names of `tensorkeep`, whic
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import typer
 
 import tensorkeep
-from tensorkeep.cli._render import make_streams_lenient, show_error, show_text
+from tensorkeep.cli._render import OutputClosedError, make_streams_lenient, show_error, show_text
 from tensorkeep.cli.inspect import inspect
 from tensorkeep.cli.slice import slice_tensor
 from tensorkeep.errors import TensorkeepError
@@ -25,7 +24,7 @@ EXIT_ERROR: Final = 1
 EXIT_INTERRUPTED: Final = 130
 """128 and the number of SIGINT, as shells report it."""
 
-EXIT_BROKEN_PIPE: Final = 141
+EXIT_OUTPUT_CLOSED: Final = 141
 """128 and the number of SIGPIPE, as shells report it."""
 
 _UsageError = cast("type[Exception]", typer.BadParameter.__base__)
@@ -63,15 +62,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         nobody reads the output any more.
     """
     make_streams_lenient()
-    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = app(given or ["--help"], prog_name="tensorkeep", standalone_mode=False)
-        sys.stdout.flush()
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        return _after_broken_pipe()
-    except (TensorkeepError, _UsageError, MemoryError, OSError) as error:
-        show_error(_message(error))
-        return EXIT_ERROR
-    return code if isinstance(code, int) else 0
+    except OutputClosedError:
+        return EXIT_OUTPUT_CLOSED
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        code = app(arguments or ["--help"], prog_name="tensorkeep", standalone_mode=False)
+    except _UsageError as error:
+        show_error(_usage_message(error))
+    except MemoryError as error:
+        show_error(f"not enough memory: {error}")
+    except (TensorkeepError, OSError) as error:
+        show_error(str(error))
+    else:
+        return code if isinstance(code, int) else 0
+    return EXIT_ERROR
+
+
+def _usage_message(error: Any) -> str:
+    message = " ".join(error.format_message().split())
+    return f"{message} See: {error.ctx.command_path} --help" if error.ctx else message

@@ -6,8 +6,10 @@ appear on terminals only, and not where `NO_COLOR` is set. No line is cut or wra
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from io import TextIOWrapper
 from itertools import islice
 
@@ -18,7 +20,16 @@ from rich.style import Style as Look
 from tensorkeep.cli._lines import Line, Style
 from tensorkeep.cli._text import printable
 
-__all__ = ["draws_ascii_only", "make_streams_lenient", "show", "show_error", "show_note", "show_text", "width"]
+__all__ = [
+    "OutputClosedError",
+    "draws_ascii_only",
+    "make_streams_lenient",
+    "show",
+    "show_error",
+    "show_note",
+    "show_text",
+    "width",
+]
 
 _LOOKS: dict[Style, Look | None] = {
     "": None,
@@ -36,12 +47,20 @@ _BATCH = 1000
 _PIPED_WIDTH = 100
 
 
+class OutputClosedError(Exception):
+    """Nobody reads the output any more, as after `| head`."""
+
+
 class _Console(Console):
-    """A console that leaves a closed pipe to the caller."""
+    """A console that leaves it to the caller what a closed pipe means."""
 
     def on_broken_pipe(self) -> None:
-        """Pass the error on; rich would exit with the code of an error."""
-        raise  # noqa: PLE0704  (rich calls this while it handles the error)
+        """Say so, where rich would exit with the code of an error.
+
+        Raises:
+            OutputClosedError: Always.
+        """
+        raise OutputClosedError
 
 
 def show(lines: Iterable[Line]) -> None:
@@ -51,7 +70,8 @@ def show(lines: Iterable[Line]) -> None:
         lines: What to print, without line ends.
 
     Raises:
-        OSError: If standard output does not take them; BrokenPipeError if nobody reads them any more.
+        OutputClosedError: If nobody reads them any more.
+        OSError: If standard output does not take them, such as a full disk.
     """
     _print(_Console(), lines)
 
@@ -63,7 +83,8 @@ def show_text(lines: Iterable[str]) -> None:
         lines: What to print, without line ends.
 
     Raises:
-        OSError: If standard output does not take them; BrokenPipeError if nobody reads them any more.
+        OutputClosedError: If nobody reads them any more.
+        OSError: If standard output does not take them, such as a full disk.
     """
     show([(line, "")] for line in lines)
 
@@ -109,7 +130,19 @@ def _print(console: Console, lines: Iterable[Line]) -> None:
     remaining = iter(lines)
     while batch := list(islice(remaining, _BATCH)):
         segments = (segment for line in batch for segment in _segments(line, has_colors=has_colors))
-        console.print(Segments(segments), soft_wrap=True, end="")
+        try:
+            console.print(Segments(segments), soft_wrap=True, end="")
+        except (OutputClosedError, OSError):
+            _discard_rest(console)
+            raise
+
+
+def _discard_rest(console: Console) -> None:
+    """Send what is still buffered nowhere, so that the interpreter does not fail on it when it exits."""
+    with suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, console.file.fileno())
+        os.close(nowhere)
 
 
 def _segments(line: Line, *, has_colors: bool) -> Iterator[Segment]:

@@ -58,8 +58,6 @@ def _report(path: str, pattern: str | None, order: Order | None) -> Report:
     source = open_source(path)
     try:
         header = read_header(source)
-        return report_on(
-            header, path=path, file_nbytes=source.nbytes, pattern=pattern, order=order or Order.OFFSET
-        )
+        return report_on(header, path=path, file_nbytes=source.nbytes, pattern=pattern, order=order or Order.OFFSET)
     finally:
         source.close()

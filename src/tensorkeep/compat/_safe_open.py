@@ -207,21 +207,20 @@ def _unsupported(items: tuple[Any, ...]) -> str | None:
 
 
 def _out_of_shape(items: tuple[Any, ...], shape: tuple[int, ...]) -> str | None:
-    indexed = [item for item in items if item is not Ellipsis]
-    spelled = f"Error during slicing [{', '.join(map(_spell, indexed))}] with shape {list(shape)}: "
-    if len(indexed) > len(shape):
-        return spelled + "more slicing indexes than dimensions in tensor"
-    skipped = len(shape) - len(indexed)
-    after_ellipsis = False
-    for position, item in enumerate(items):
-        after_ellipsis = after_ellipsis or item is Ellipsis
-        axis = position - 1 + skipped if after_ellipsis else position
-        if item is Ellipsis or isinstance(item, slice):
+    n_indexed = sum(item is not Ellipsis for item in items)
+    spelled_out: list[Any] = []
+    for item in items:
+        spelled_out.extend([slice(None)] * (len(shape) - n_indexed) if item is Ellipsis else [item])
+    begin = f"Error during slicing [{', '.join(map(_spell, spelled_out))}] with shape {list(shape)}: "
+    if n_indexed > len(shape):
+        return begin + "more slicing indexes than dimensions in tensor"
+    for axis, (item, extent) in enumerate(zip(spelled_out, shape, strict=False)):
+        if isinstance(item, slice):
             continue
-        if item >= shape[axis]:
-            return spelled + f"index {item} out of bounds for tensor dimension #{axis} of size {shape[axis]}"
-        if item < -shape[axis]:
-            return f"Invalid index {item} for dimension {axis} of size {shape[axis]}"
+        if item >= extent:
+            return begin + f"index {item} out of bounds for tensor dimension #{axis} of size {extent}"
+        if item < -extent:
+            return f"Invalid index {item} for dimension {axis} of size {extent}"
     return None
 
 

@@ -1,0 +1,69 @@
+"""An array as a `.npy` file, complete or not at all."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from tensorkeep.errors import DtypeError, UnsupportedError
+from tensorkeep.transport import publish
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Float", "as_float", "write_npy"]
+
+
+class Float(StrEnum):
+    """What values can be converted to: the types that hold every narrower float exactly."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+
+def as_float(array: NDArray[Any], dtype: Float) -> NDArray[Any]:
+    """Convert values.
+
+    Args:
+        array: Numbers of any kind but complex.
+        dtype: What they become.
+
+    Returns:
+        Array of the same shape.
+
+    Raises:
+        DtypeError: If the values are complex.
+    """
+    if array.dtype.kind == "c":
+        raise DtypeError("complex values are no floats", found=array.dtype.name, hint="Leave out --as")
+    return array.astype(dtype.value)
+
+
+def write_npy(array: NDArray[Any], path: str) -> None:
+    """Write an array to a `.npy` file.
+
+    Args:
+        array: C-contiguous.
+        path: Where the file is to appear; a file that is there is replaced.
+
+    Raises:
+        UnsupportedError: If the path does not end in `.npy`.
+        DtypeError: If the format has no such dtype (bfloat16 and the floats of a byte or less).
+        TransportError: If the file cannot be written; what was there is then unharmed.
+    """
+    import numpy as np
+    from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
+
+    if not path.endswith(".npy"):
+        raise UnsupportedError("only .npy files are written", expected="a path that ends in .npy", found=path)
+    if array.dtype.isbuiltin != 1:
+        raise DtypeError(
+            f"a .npy file cannot hold {array.dtype.name}",
+            hint="Pass --as float32, which holds each of its values exactly",
+        )
+    head = BytesIO()
+    write_array_header_1_0(head, header_data_from_array_1_0(array))
+    with publish(path) as sink:
+        sink.preallocate(head.tell() + array.nbytes)
+        sink.write([head.getvalue(), array.reshape(-1).view(np.uint8).data])
