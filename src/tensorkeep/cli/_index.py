@@ -1,7 +1,7 @@
 """The text of an index, such as `[0:4, :8]`, as the value that it is. Pure.
 
-The text is parsed as Python but never evaluated: the few kinds of literal that an index is made of are read out of the
-syntax tree, and anything else is refused.
+The text is parsed as Python but never evaluated: the few kinds of literal that an index is made of are read out of
+the syntax tree, and anything else is refused.
 """
 
 from __future__ import annotations
@@ -34,25 +34,18 @@ def parse_index_text(text: str) -> Index:
         SelectionError: If the text is anything but integers, slices, `...`, None, and lists of integers or booleans.
     """
     subscript = _subscript(f"_{text}") or _subscript(f"_[{text}]")
-    if subscript is None or not text.strip("[] "):
-        raise _not_an_index(text)
-    try:
-        nodes = subscript.elts if isinstance(subscript, ast.Tuple) else [subscript]
-        return tuple(_item(node) for node in nodes)
-    except _OtherSyntaxError:
-        raise _not_an_index(text) from None
+    items = None if subscript is None or not text.strip("[] ") else _items(subscript)
+    if items is None:
+        raise SelectionError(
+            "not an index",
+            expected="integers, slices (0:4), ..., None, and lists of integers or of True and False",
+            found=text.strip() or "nothing",
+        )
+    return items
 
 
 class _OtherSyntaxError(Exception):
     """A node that is no part of an index."""
-
-
-def _not_an_index(text: str) -> SelectionError:
-    return SelectionError(
-        "not an index",
-        expected="integers, slices (0:4), ..., None, and lists of integers or of True and False",
-        found=text or "nothing",
-    )
 
 
 def _subscript(source: str) -> ast.expr | None:
@@ -67,10 +60,18 @@ def _subscript(source: str) -> ast.expr | None:
     return tree.slice if isinstance(tree, ast.Subscript) and is_plain else None
 
 
+def _items(subscript: ast.expr) -> Index | None:
+    """Read what stands between the brackets; None where any of it is no part of an index."""
+    try:
+        return tuple(_item(node) for node in (subscript.elts if isinstance(subscript, ast.Tuple) else [subscript]))
+    except _OtherSyntaxError:
+        return None
+
+
 def _item(node: ast.expr) -> IndexItem:
     match node:
-        case ast.Constant(value=None | EllipsisType()):
-            return node.value
+        case ast.Constant(value=None | EllipsisType() as value):
+            return value
         case ast.Slice(lower, upper, step):
             return slice(_bound(lower), _bound(upper), _bound(step))
         case ast.List(elts):

@@ -21,9 +21,9 @@
       ]
     }
 
-Counts and sizes are those of the whole file; `dtypes` and `tensors` hold what the filter lets through. Bytes count from
-the start of the file, except `data_offsets`, which are half-open ranges from `data_start`. The text is ASCII: whatever a
-file has for names, a terminal shows it and obeys none of it.
+Counts and sizes are those of the whole file; `dtypes` and `tensors` hold what the filter lets through. Bytes count
+from the start of the file, except `data_offsets`, which are half-open ranges from `data_start`. The text is ASCII:
+whatever a file has for names, a terminal shows it and obeys none of it.
 """
 
 from __future__ import annotations

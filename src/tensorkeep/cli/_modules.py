@@ -1,6 +1,6 @@
 """Tensors as the tree of modules that their names spell, with equal layers folded. Pure.
 
-A name is split at its dots. Modules that hold a single thing are joined with it (`encoder.layer`). Numbered siblings
+A name is split at its dots. A module that holds a single thing is joined with it (`encoder.layer`). Numbered siblings
 of equal content (the same names, dtypes and shapes below them, all the way down) are one branch, even where others
 stand between them, as in models that alternate between two kinds of layer.
 """
@@ -140,8 +140,8 @@ class _Tree:
 
 
 def _joined(branch: Branch) -> Branch:
-    """Join a module with the single thing that it holds, unless either stands for several."""
-    if branch.n_copies > 1 or len(branch.children) != 1 or branch.children[0].n_copies > 1:
+    """Join a module with the single thing that it holds, unless the module stands for several."""
+    if branch.n_copies > 1 or len(branch.children) != 1:
         return branch
     only = branch.children[0]
     return msgspec.structs.replace(only, label=f"{branch.label}.{only.label}")

@@ -1,6 +1,6 @@
 """The part of a large result that is printed, read without the rest.
 
-NumPy prints the first and last three entries along each long axis. So four are read at each end of each axis, which is one
+NumPy prints the first and last three entries along each long axis. So four are read at each end of each axis, one
 more than are printed: NumPy then sees that there are more, and sets the dots itself.
 """
 

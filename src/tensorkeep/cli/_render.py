@@ -1,7 +1,7 @@
 """The only file that prints.
 
-Nothing but characters that a terminal shows leaves here: all others are escaped, and rich's markup is never read. Colours
-appear on terminals only, and not where `NO_COLOR` is set. No line is cut or wrapped.
+Nothing but characters that a terminal shows leaves here: all others are escaped, and rich's markup is never read.
+Colours appear on terminals only, and not where `NO_COLOR` is set. No line is cut or wrapped.
 """
 
 from __future__ import annotations

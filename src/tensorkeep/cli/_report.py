@@ -12,7 +12,7 @@ import msgspec
 from tensorkeep.entries import TensorEntry
 from tensorkeep.formats.safetensors import Header
 
-__all__ = ["Order", "Report", "Totals", "is_misaligned", "natural_key", "report_on"]
+__all__ = ["ALIGNMENT_NBYTES", "Order", "Report", "Totals", "is_misaligned", "natural_key", "report_on"]
 
 ALIGNMENT_NBYTES = 64
 """What the start of the data is held against: a cache line, and the widest vector registers."""

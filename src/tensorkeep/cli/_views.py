@@ -8,10 +8,10 @@ import msgspec
 
 from tensorkeep.cli._lines import Column, Line, Span, columns
 from tensorkeep.cli._modules import Branch
-from tensorkeep.cli._report import Report, Totals
+from tensorkeep.cli._report import ALIGNMENT_NBYTES, Report, Totals
 from tensorkeep.cli._text import printable, shape_text, share_text, shortened, size_text
 
-__all__ = ["ASCII_GUIDES", "GUIDES", "Guides", "summary", "table", "totals", "tree"]
+__all__ = ["ASCII_GUIDES", "GUIDES", "Guides", "part", "summary", "table", "totals", "tree"]
 
 _MAX_METADATA_KEYS = 20
 _MAX_METADATA_CHARS = 64
@@ -50,9 +50,9 @@ def summary(report: Report) -> Iterator[Line]:
     yield [(printable(report.path), "title")]
     facts: dict[str, Span] = {
         "file": (f"{report.file_nbytes:,} bytes ({size_text(report.file_nbytes)})", ""),
-        "tensors": (f"{report.whole.n_tensors:,}, {report.whole.n_elements:,} parameters", ""),
+        "tensors": (f"{report.whole.n_tensors:,} ({report.whole.n_elements:,} parameters)", ""),
         "header": (f"{report.header_nbytes:,} bytes", ""),
-        "data": _data_start(report),
+        "data": (f"from byte {report.data_start:,} ({_alignment_of_data(report)})", ""),
         "alignment": _alignment(report),
     }
     rows: list[list[Line]] = [[[("  " + label, "dim")], [value]] for label, value in facts.items()]
@@ -60,11 +60,9 @@ def summary(report: Report) -> Iterator[Line]:
     yield from columns((Column(""), Column("")), rows, headings=False)
 
 
-def _data_start(report: Report) -> Span:
-    start = f"from byte {report.data_start:,}"
-    if report.past_alignment:
-        return f"{start}, {report.past_alignment} past a multiple of 64", "warning"
-    return f"{start}, a multiple of 64", ""
+def _alignment_of_data(report: Report) -> str:
+    past = f"{report.past_alignment} past " if report.past_alignment else ""
+    return f"{past}a multiple of {ALIGNMENT_NBYTES}"
 
 
 def _alignment(report: Report) -> Span:
@@ -157,7 +155,7 @@ def table(report: Report) -> Iterator[Line]:
         report: The file.
 
     Yields:
-        Headings, then a line per tensor. `start` and `stop` are a half-open range in bytes, from the start of the data.
+        Headings, then a line per tensor; `start` and `stop` are half open, in bytes from the start of the data.
     """
     yield from columns(
         _TABLE_COLUMNS,
@@ -213,3 +211,19 @@ def _totals_row(label: str, sums: Totals, whole_nbytes: int) -> list[Line]:
         [(size_text(sums.nbytes), "")],
         [(share_text(sums.nbytes, whole_nbytes), "dim")],
     ]
+
+
+def part(name: str, dtype: str, shape: tuple[int, ...], whole_shape: tuple[int, ...]) -> Line:
+    """Say which part of a tensor follows.
+
+    Args:
+        name: The tensor's name.
+        dtype: What its elements are.
+        shape: Elements of the part along each dimension.
+        whole_shape: Elements of the tensor along each dimension.
+
+    Returns:
+        One line.
+    """
+    line: Line = [(printable(name), "title"), ("  ", ""), (printable(dtype), "dtype"), (f"  {shape_text(shape)}", "")]
+    return line if shape == whole_shape else [*line, (f" of {shape_text(whole_shape)}", "dim")]

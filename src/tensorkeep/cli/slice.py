@@ -2,14 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 import tensorkeep
 from tensorkeep.cli._index import Index, parse_index_text
 from tensorkeep.cli._npy import Float, as_float, write_npy
-from tensorkeep.cli._preview import Preview, read_preview
+from tensorkeep.cli._preview import read_preview
 from tensorkeep.cli._render import show, show_text, width
 from tensorkeep.cli._text import shape_text
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.cli._views import part
+
+if TYPE_CHECKING:
+    from tensorkeep import LazyTensor
+
+__all__ = ["slice_tensor"]
+
+
+def slice_tensor(
+    path: Annotated[str, typer.Argument(help="A safetensors file.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The tensor's full name.", show_default=False)],
+    index: Annotated[
+        str | None,
+        typer.Argument(metavar="[INDEX]", help="What to take, as in NumPy: '[0:4, :8]'. All if left out."),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="OUT.npy", help="Write the result to this file; print nothing of it."),
+    ] = None,
+    dtype: Annotated[
+        Float | None,
+        typer.Option("--as", help="Convert the values. bfloat16 and narrower floats need this to be written."),
+    ] = None,
+) -> None:
+    """Show or save a part of one tensor, reading only that part.
+
+    An index holds integers, slices, ..., None, and lists of integers or of True and False; it is read, never run.
+    Put it in brackets if it starts with a minus: '[-1]'. Large results are printed with dots, as NumPy prints them,
+    and only what is printed is read.
+
+    A .npy file has no bfloat16 and no floats of a byte or less: to write those, choose --as float32, which holds
+    each of their values exactly.
+    """
+    items = () if index is None else parse_index_text(index)
+    with tensorkeep.open(path) as file:
+        tensor = file[name]
+        if output is None:
+            _print(tensor, items, dtype)
+        else:
+            _write(tensor, items, dtype, output)
+
+
+def _print(tensor: LazyTensor, index: Index, dtype: Float | None) -> None:
+    preview = read_preview(tensor, index)
+    if dtype is not None:
+        preview = msgspec.structs.replace(preview, values=as_float(preview.values, dtype))
+    kind = tensor.dtype if dtype is None else f"{tensor.dtype} as {dtype.value}"
+    show([part(tensor.name, kind, preview.shape, tensor.shape)])
+    show_text(preview.lines(width()))
+
+
+def _write(tensor: LazyTensor, index: Index, dtype: Float | None, path: str) -> None:
+    values = tensor[index]
+    if dtype is not None:
+        values = as_float(values, dtype)
+    write_npy(values, path)
+    show_text([f"wrote {path}: {values.dtype.name} {shape_text(values.shape)}, {values.nbytes:,} bytes"])
