@@ -24,7 +24,8 @@ from tensorkeep.compat._serialize import unknown_dtype_text, writing_errors
 from tensorkeep.dtypes import BY_NUMPY, DTYPES
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
-from tensorkeep.tensors import open_file, serialize_tensors, write_tensors
+from tensorkeep.tensors import load as load_tensors
+from tensorkeep.tensors import serialize_tensors, write_tensors
 
 __all__ = [
     "TensorSpec",
@@ -105,7 +106,7 @@ def load(data: bytes) -> dict[str, Array]:
         HeaderError: If it is not a whole safetensors file.
         DtypeError: If a dtype is unknown.
     """
-    return open_file(check_content(data)).load()
+    return load_tensors(check_content(data))
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dict[str, Array]:
@@ -129,8 +130,7 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dic
         TensorkeepError: If the backend does not exist.
         TransportError: If the file cannot be read.
     """
-    with open_file(check_path(filename), backend=check_backend(backend)) as file:
-        return file.load()
+    return load_tensors(check_path(filename), backend=check_backend(backend))
 
 
 def _hosts(tensor_dict: dict[str, Array]) -> dict[str, HostTensor]:

@@ -34,7 +34,8 @@ from tensorkeep.compat._arguments import (
 )
 from tensorkeep.compat._serialize import writing_errors
 from tensorkeep.compat._torch_sharing import storage_ptr, storage_size
-from tensorkeep.tensors import open_file, serialize_tensors, write_tensors
+from tensorkeep.tensors import load as load_tensors
+from tensorkeep.tensors import serialize_tensors, write_tensors
 
 __all__ = [
     "TensorSpec",
@@ -124,7 +125,7 @@ def load(data: bytes) -> dict[str, torch.Tensor]:
         HeaderError: If it is not a whole safetensors file.
         DtypeError: If torch has no such dtype.
     """
-    return open_file(check_content(data), framework="torch").load()
+    return load_tensors(check_content(data), framework="torch")
 
 
 def load_file(
@@ -151,9 +152,8 @@ def load_file(
         TensorkeepError: If device or backend does not exist.
         TransportError: If the file cannot be read.
     """
-    path, chosen, how = check_path(filename), check_device(device, "pt"), check_backend(backend)
-    with open_file(path, framework="torch", device=chosen, backend=how) as file:
-        return file.load()
+    path, chosen = check_path(filename), check_device(device, "pt")
+    return load_tensors(path, framework="torch", device=chosen, backend=check_backend(backend))
 
 
 def save_model(

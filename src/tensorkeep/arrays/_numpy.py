@@ -95,35 +95,44 @@ def elements_of(name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> A
     return array
 
 
+class _Stored(dict[str, tuple["np.dtype[Any]", int]]):
+    """Format's dtype name to NumPy's dtype and alignment mask, for those that NumPy reads as they lie in a file.
+
+    Filled on first use, since only the narrow floats need ml_dtypes. Another name is a KeyError.
+    """
+
+    def __missing__(self, name: str) -> tuple[np.dtype[Any], int]:
+        dtype = BY_NAME[name]
+        if dtype.is_packed or sys.byteorder == "big":
+            raise KeyError(name)
+        found = numpy_dtype(dtype)
+        self[name] = found, found.alignment - 1
+        return self[name]
+
+
+_stored = _Stored()
+
+
 class NumpyAdapter:
     """NumPy."""
 
     name = "numpy"
 
-    def __init__(self) -> None:
-        self._dtypes: dict[str, np.dtype[Any]] = {}
-
     def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Array]:
         """Make arrays over a buffer; see `ArrayAdapter.views`."""
         make = np.ndarray
-        plain = self._plain_dtypes(entries)
         arrays: dict[str, Array] = {}
         for name, entry in entries.items():
             offset = base + entry.data_offsets[0]
-            dtype = plain.get(entry.dtype)
-            if dtype is None or offset % dtype.alignment or len(entry.shape) > MAX_NDIM:
-                arrays[name] = self._copied(name, entry, buffer, offset)
-            else:
-                arrays[name] = make(entry.shape, dtype, buffer, offset)
+            try:
+                dtype, misaligned = _stored[entry.dtype]
+                if not offset & misaligned:
+                    arrays[name] = make(entry.shape, dtype, buffer, offset)
+                    continue
+            except (KeyError, ValueError):  # packed, unknown, or more dimensions than NumPy has
+                pass
+            arrays[name] = self._copied(name, entry, buffer, offset)
         return arrays
-
-    def _plain_dtypes(self, entries: Mapping[str, TensorEntry]) -> dict[str, np.dtype[Any]]:
-        """Return the dtypes whose bytes NumPy reads as they lie, for those that occur."""
-        names = {entry.dtype for entry in entries.values()}
-        known = [BY_NAME[name] for name in names if name in BY_NAME]
-        if sys.byteorder == "big":
-            return {}
-        return {dtype.name: numpy_dtype(dtype) for dtype in known if not dtype.is_packed}
 
     def _copied(self, name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> Array:
         elements = elements_of(name, entry, buffer, offset)

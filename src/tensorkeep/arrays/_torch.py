@@ -17,7 +17,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, UnsupportedError
-from tensorkeep.limits import MAX_NDIM, PACK_NBYTES
+from tensorkeep.limits import PACK_NBYTES
 
 __all__ = ["TorchAdapter", "torch_dtype"]
 
@@ -46,9 +46,11 @@ def _carrier(dtype: DType) -> _Carrier | None:
 
 _CARRIERS = {dtype.name: carrier for dtype in DTYPES if (carrier := _carrier(dtype))}
 _CARRIERS_AS_STORED = {
-    name: carrier for name, carrier in _CARRIERS.items() if np.little_endian and not BY_NAME[name].is_packed
+    name: (stored, viewed, stored.itemsize - 1)
+    for name, (stored, viewed) in _CARRIERS.items()
+    if np.little_endian and not BY_NAME[name].is_packed
 }
-"""Those of dtypes whose bytes torch reads as they lie."""
+"""Those of dtypes whose bytes torch reads as they lie, with the mask of offsets at which it cannot."""
 
 
 class TorchAdapter:
@@ -75,13 +77,15 @@ class TorchAdapter:
         tensors: dict[str, torch.Tensor] = {}
         for name, entry in entries.items():
             offset = base + entry.data_offsets[0]
-            carrier = carriers.get(entry.dtype)
-            if carrier is None or offset % carrier[0].itemsize or len(entry.shape) > MAX_NDIM:
-                tensors[name] = self._copied(name, entry, buffer, offset)
-                continue
-            stored, viewed = carrier
-            tensor = from_numpy(make(entry.shape, stored, buffer, offset))
-            tensors[name] = tensor if viewed is None else tensor.view(viewed)
+            try:
+                stored, viewed, misaligned = carriers[entry.dtype]
+                if not offset & misaligned:
+                    tensor = from_numpy(make(entry.shape, stored, buffer, offset))
+                    tensors[name] = tensor if viewed is None else tensor.view(viewed)
+                    continue
+            except (KeyError, ValueError):  # packed, unknown, or more dimensions than NumPy has
+                pass
+            tensors[name] = self._copied(name, entry, buffer, offset)
         if self._device is not None:
             return {name: tensor.to(self._device) for name, tensor in tensors.items()}
         return tensors

@@ -31,7 +31,8 @@ def parse_index_text(text: str) -> Index:
         One item for each place of the index.
 
     Raises:
-        SelectionError: If the text is anything but integers, slices, `...`, None, and lists of integers or booleans.
+        SelectionError: If the text is anything but integers, slices, `...`, None, and lists of integers or booleans,
+            or a slice has step 0.
     """
     subscript = _subscript(f"_{text}") or _subscript(f"_[{text}]")
     items = None if subscript is None or not text.strip("[] ") else _items(subscript)
@@ -73,7 +74,10 @@ def _item(node: ast.expr) -> IndexItem:
         case ast.Constant(value=None | EllipsisType() as value):
             return value
         case ast.Slice(lower, upper, step):
-            return slice(_bound(lower), _bound(upper), _bound(step))
+            item = slice(_bound(lower), _bound(upper), _bound(step))
+            if item.step == 0:
+                raise SelectionError("slice step cannot be zero")
+            return item
         case ast.List(elts):
             return _booleans(elts) or [_integer(element) for element in elts]
     return _integer(node)

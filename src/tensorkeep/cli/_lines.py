@@ -6,7 +6,7 @@ Columns are laid out here because rich's tables wrap and measure each cell: 0.4 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -20,7 +20,9 @@ Style = Literal["", "dim", "heading", "title", "module", "dtype", "warning", "er
 Span = tuple[str, Style]
 Line = list[Span]
 
-_GAP = "  "
+_GAP = 2
+"""Spaces between columns."""
+
 _MAX_CELLS = 100
 """Terminal cells up to which one long text widens its column; a longer one moves only the rest of its own row."""
 
@@ -37,7 +39,7 @@ class Column(msgspec.Struct, frozen=True):
     align: Literal["left", "right"] = "left"
 
 
-def columns(layout: Sequence[Column], rows: Sequence[Sequence[Line]], *, headings: bool = True) -> Iterable[Line]:
+def columns(layout: Sequence[Column], rows: Sequence[Sequence[Line]], *, headings: bool = True) -> Iterator[Line]:
     """Lay out rows in columns, as wide as what stands in them.
 
     Args:
@@ -50,25 +52,31 @@ def columns(layout: Sequence[Column], rows: Sequence[Sequence[Line]], *, heading
     """
     if headings:
         rows = [[[(column.heading, "heading")] for column in layout], *rows]
-    widths = [_column_width(place, rows) for place in range(len(layout))]
-    for row in rows:
+    cell_widths = [[_width(cell) for cell in row] for row in rows]
+    widths = [_column_width(column) for column in zip(*cell_widths, strict=True)]
+    right = [column.align == "right" for column in layout]
+    for row, row_widths in zip(rows, cell_widths, strict=True):
         line: Line = []
-        pending = 0
-        for column, width, cell in zip(layout, widths, row, strict=True):
-            padding = max(0, width - _width(cell))
-            before = pending + (padding if column.align == "right" else 0)
-            if before and cell:
-                line.append((" " * before, ""))
-                before = 0
-            line.extend(cell)
-            pending = before + len(_GAP) + (padding if column.align == "left" else 0)
+        pending = 0  # spaces that are written only if text follows
+        for cell, is_right, width, cell_width in zip(row, right, widths, row_widths, strict=True):
+            padding = width - cell_width if width > cell_width else 0
+            if is_right:
+                pending += padding
+            if cell_width:
+                if pending:
+                    line.append((" " * pending, ""))
+                line.extend(cell)
+                pending = 0
+            pending += _GAP if is_right else padding + _GAP
         yield line
 
 
-def _column_width(place: int, rows: Sequence[Sequence[Line]]) -> int:
-    widths = (_width(row[place]) for row in rows)
-    return max((width for width in widths if width <= _MAX_CELLS), default=0)
+def _column_width(cell_widths: Iterable[int]) -> int:
+    return max((width for width in cell_widths if width <= _MAX_CELLS), default=0)
 
 
 def _width(line: Line) -> int:
-    return sum(len(text) if text.isascii() else cell_len(text) for text, _ in line)
+    width = 0
+    for text, _ in line:
+        width += len(text) if text.isascii() else cell_len(text)
+    return width

@@ -30,7 +30,7 @@ EXIT_OUTPUT_CLOSED: Final = 141
 _UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 """What typer raises for a command line that it cannot read; its home differs between versions."""
 
-app = typer.Typer(name="tensorkeep", add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(name="tensorkeep", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("inspect")(inspect)
 app.command("slice")(slice_tensor)
 
@@ -85,5 +85,5 @@ def _run(arguments: list[str]) -> int:
 
 
 def _usage_message(error: Any) -> str:
-    message = " ".join(error.format_message().split())
-    return f"{message} See: {error.ctx.command_path} --help" if error.ctx else message
+    message = " ".join(error.format_message().split()).removesuffix(".")
+    return f"{message} (see {error.ctx.command_path} --help)" if error.ctx else message

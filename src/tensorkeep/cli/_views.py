@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tensorkeep.cli._lines import Column, Line, Span, columns
+from tensorkeep.cli._lines import Column, Line, Span, Style, columns
 from tensorkeep.cli._modules import Branch
 from tensorkeep.cli._report import ALIGNMENT_NBYTES, Report, Totals
 from tensorkeep.cli._text import printable, shape_text, share_text, shortened, size_text
 
 __all__ = ["ASCII_GUIDES", "GUIDES", "Guides", "part", "summary", "table", "totals", "tree"]
+
+_LIGHT = 100
+"""Below this part of a file, sizes are dim, so that the eye falls on what is large."""
 
 _MAX_METADATA_KEYS = 20
 _MAX_METADATA_CHARS = 64
@@ -126,14 +129,15 @@ def _tree_row(branch: Branch, whole_nbytes: int, guide: str, n_copies: int) -> l
         name.append((f" ({branch.n_copies:,}x)", "dim"))
     n_tensors = n_copies * branch.n_tensors
     nbytes = n_copies * branch.nbytes
+    weight: Style = "" if nbytes * _LIGHT >= whole_nbytes else "dim"
     dtype, shape = ("", "") if branch.entry is None else (branch.entry.dtype, shape_text(branch.entry.shape))
     return [
         name,
         [(f"{n_tensors:,}" if n_tensors > 1 else "", "dim")],
         [(printable(dtype), "dtype")],
         [(shape, "")],
-        [(size_text(nbytes), "")],
-        [(share_text(nbytes, whole_nbytes), "dim")],
+        [(size_text(nbytes), weight)],
+        [(share_text(nbytes, whole_nbytes), weight)],
     ]
 
 

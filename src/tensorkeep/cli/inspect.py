@@ -19,7 +19,7 @@ __all__ = ["inspect"]
 
 
 def inspect(
-    path: Annotated[str, typer.Argument(help="A safetensors file.", show_default=False)],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A safetensors file.", show_default=False)],
     *,
     flat: Annotated[bool, typer.Option("--flat", help="One row per tensor, with its place in the file.")] = False,
     expand: Annotated[bool, typer.Option("--expand", help="Show layers of equal content one by one.")] = False,

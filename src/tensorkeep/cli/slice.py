@@ -22,11 +22,11 @@ __all__ = ["slice_tensor"]
 
 
 def slice_tensor(
-    path: Annotated[str, typer.Argument(help="A safetensors file.", show_default=False)],
-    name: Annotated[str, typer.Argument(help="The tensor's full name.", show_default=False)],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A safetensors file.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tensor's full name.", show_default=False)],
     index: Annotated[
         str | None,
-        typer.Argument(metavar="[INDEX]", help="What to take, as in NumPy: '[0:4, :8]'. All if left out."),
+        typer.Argument(metavar="INDEX", help="What to take, as in NumPy: '[0:4, :8]'. All if left out."),
     ] = None,
     output: Annotated[
         str | None,

@@ -204,5 +204,5 @@ def load(
         TransportError: If it cannot be read.
         UnsupportedError: If the target, framework or backend is none of the above.
     """
-    with open_file(target, framework=framework, device=device, backend=backend) as file:
+    with paused_collector(), open_file(target, framework=framework, device=device, backend=backend) as file:
         return file.load()

@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError
@@ -90,7 +91,7 @@ def parse_header_nbytes(prefix: bytes, file_nbytes: int, *, max_header_nbytes: i
     return header_nbytes
 
 
-def parse_header(text: bytes, data_nbytes: int) -> Header:
+def parse_header(text: Buffer, data_nbytes: int) -> Header:
     """Decode a header and check every rule of the format.
 
     Unknown dtypes pass: their tensors can be listed and copied, not loaded.
@@ -121,9 +122,9 @@ def parse_header(text: bytes, data_nbytes: int) -> Header:
     return Header(entries, metadata, LENGTH_NBYTES + len(text))
 
 
-def _decode_utf8(text: bytes) -> str:
+def _decode_utf8(text: Buffer) -> str:
     try:
-        return text.decode()
+        return str(text, "utf-8")
     except UnicodeDecodeError as error:
         raise HeaderError(f"invalid UTF-8 in header: {error.reason} at byte {error.start}") from None
 
@@ -175,27 +176,19 @@ def _check_entries(
     """Check that the entries cover the data exactly, and return them in the order of the bytes."""
     end = 0
     bits_of = _BITS
-    for name, entry in entries.items():
+    for entry in entries.values():
         start, stop = entry.data_offsets
-        bits = bits_of.get(entry.dtype)
-        n_elements = prod(entry.shape)
-        if start != end or (bits is not None and n_elements * bits != (stop - start) * 8) or stop < start:
-            break
-        if not n_elements:
-            _check_shape(name, entry)
+        n_bits = prod(entry.shape) * bits_of.get(entry.dtype, 0)
+        if start != end or n_bits != (stop - start) * 8 or not n_bits:
+            return _check_one_by_one(entries, data_nbytes)
         end = stop
-    else:
-        if has_negative:
-            for name, entry in entries.items():
-                _check_shape(name, entry)
-        if end != data_nbytes:
-            _refuse_uncovered(end, data_nbytes)
-        return entries
-    return _check_unordered(entries, data_nbytes)
+    if has_negative or end != data_nbytes:
+        return _check_one_by_one(entries, data_nbytes)
+    return entries
 
 
-def _check_unordered(entries: dict[str, TensorEntry], data_nbytes: int) -> dict[str, TensorEntry]:
-    """Do what `_check_entries` does for entries in any order, and name what is wrong."""
+def _check_one_by_one(entries: dict[str, TensorEntry], data_nbytes: int) -> dict[str, TensorEntry]:
+    """Do the same for entries in any order, empty or of unknown dtypes, and name what is wrong."""
     ordered = dict(sorted(entries.items(), key=lambda item: item[1].data_offsets))
     end = 0
     for name, entry in ordered.items():

@@ -35,7 +35,7 @@ def read_header(
         length = bytes(source.read(ByteRange(0, min(LENGTH_NBYTES, source.nbytes))))
         header_nbytes = parse_header_nbytes(length, source.nbytes, max_header_nbytes=max_header_nbytes)
         data_start = LENGTH_NBYTES + header_nbytes
-        text = bytes(source.read(ByteRange(LENGTH_NBYTES, data_start)))
+        text = source.read(ByteRange(LENGTH_NBYTES, data_start))
         return parse_header(text, source.nbytes - data_start)
     except HeaderError as error:
         raise HeaderError(**_explained(error, source, prefix)) from None
