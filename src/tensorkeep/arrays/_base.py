@@ -24,7 +24,7 @@ class HostTensor(msgspec.Struct, frozen=True):
         dtype: Its row in the dtype table.
         shape: Elements along each dimension, as the header will say.
         nbytes: Bytes it will take.
-        extent: Where it lies in memory, or None where that cannot be told.
+        extent: Tells where it lies in memory, or None where it has no memory of its own.
         buffers: Gives those bytes in order, in C order and little endian: views of the tensor's own memory where
             it lies so, else copies of bounded size, one at a time.
     """
@@ -32,7 +32,7 @@ class HostTensor(msgspec.Struct, frozen=True):
     dtype: DType
     shape: tuple[int, ...]
     nbytes: int
-    extent: Extent | None
+    extent: Callable[[], Extent | None]
     buffers: Callable[[], Iterator[Buffer]]
 
 

@@ -157,8 +157,13 @@ class NumpyAdapter:
                 expected="one of " + ", ".join(BY_NUMPY),
                 found=str(array.dtype),
             )
-        extent = Extent("cpu", *np.lib.array_utils.byte_bounds(array)) if array.size else None
-        return HostTensor(dtype, array.shape, dtype.nbytes(array.size), extent, lambda: _buffers(array, dtype))
+        return HostTensor(
+            dtype, array.shape, dtype.nbytes(array.size), lambda: _extent(array), lambda: _buffers(array, dtype)
+        )
+
+
+def _extent(array: Array) -> Extent | None:
+    return Extent("cpu", *np.lib.array_utils.byte_bounds(array)) if array.size else None
 
 
 def _buffers(array: Array, dtype: DType) -> Iterator[Buffer]:

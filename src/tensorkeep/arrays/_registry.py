@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import cache
 from typing import Any
 
 from tensorkeep.arrays._base import ArrayAdapter, HostTensor
@@ -56,6 +57,7 @@ def adapter_for(framework: str, device: Any = "cpu") -> ArrayAdapter:
     return adapter
 
 
+@cache
 def _adapter_class(name: str) -> Any:
     """Import the file of an array library, which imports the library."""
     module, class_name = _ADAPTERS[name]
@@ -86,13 +88,18 @@ def host_tensor(tensor: Any, name: str) -> HostTensor:
     for library, classes in _TENSOR_CLASSES.items():
         module = sys.modules.get(library)
         if module is not None and isinstance(tensor, tuple(getattr(module, name) for name in classes)):
-            return adapter_for(library).host_tensor(tensor, name)
+            return _host_adapter(library).host_tensor(tensor, name)
     raise UnsupportedError(
         f"`{name}` is not a tensor",
         tensor=name,
         expected="a NumPy array or a torch tensor",
         found=type(tensor).__name__,
     )
+
+
+@cache
+def _host_adapter(library: str) -> ArrayAdapter:
+    return adapter_for(library)
 
 
 _TENSOR_CLASSES = {"torch": ("Tensor",), "numpy": ("ndarray", "generic")}

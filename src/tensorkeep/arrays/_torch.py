@@ -129,16 +129,27 @@ class TorchAdapter:
                 expected="one of " + ", ".join(BY_TORCH),
                 found=str(tensor.dtype),
             )
-        if tensor.layout != torch.strided or tensor.device.type == "meta":
-            found = "device meta, which has no data" if tensor.device.type == "meta" else f"layout {tensor.layout}"
+        obstacle = _obstacle(tensor)
+        if obstacle is not None:
             raise UnsupportedError(
-                f"tensor `{name}` is not dense", tensor=name, expected="a strided tensor with data", found=found
+                f"tensor `{name}` is not dense", tensor=name, expected="a strided tensor with data", found=obstacle
             )
         shape = tuple(tensor.shape)
         if dtype.is_packed:
             shape = (*shape[:-1], 2 * shape[-1]) if shape else shape
         nbytes = tensor.numel() * tensor.element_size()
-        return HostTensor(dtype, shape, nbytes, _extent(tensor), lambda: _buffers(tensor))
+        return HostTensor(dtype, shape, nbytes, lambda: _extent(tensor), lambda: _buffers(tensor))
+
+
+def _obstacle(tensor: torch.Tensor) -> str | None:
+    """Say why a tensor's bytes cannot be had, if they cannot."""
+    if tensor.layout != torch.strided:
+        return f"layout {tensor.layout}"
+    if tensor.device.type == "meta":
+        return "device meta, which has no data"
+    if type(tensor) is not torch.Tensor and hasattr(tensor, "__tensor_flatten__"):
+        return f"{type(tensor).__name__}, a wrapper of other tensors"
+    return None
 
 
 def _extent(tensor: torch.Tensor) -> Extent | None:

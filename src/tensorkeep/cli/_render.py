@@ -26,7 +26,6 @@ __all__ = [
     "make_streams_lenient",
     "show",
     "show_error",
-    "show_note",
     "show_text",
     "width",
 ]
@@ -89,15 +88,6 @@ def show_text(lines: Iterable[str]) -> None:
     show([(line, "")] for line in lines)
 
 
-def show_note(message: str) -> None:
-    """Print a remark to standard error.
-
-    Args:
-        message: One sentence.
-    """
-    _print(_Console(stderr=True), [[(f"note: {message}", "warning")]])
-
-
 def show_error(message: str) -> None:
     """Print what went wrong to standard error, in one line.
 
@@ -132,17 +122,15 @@ def _print(console: Console, lines: Iterable[Line]) -> None:
         segments = (segment for line in batch for segment in _segments(line, has_colors=has_colors))
         try:
             console.print(Segments(segments), soft_wrap=True, end="")
-        except (OutputClosedError, OSError):
+        except (OutputClosedError, OSError, KeyboardInterrupt):
             _discard_rest(console)
             raise
 
 
 def _discard_rest(console: Console) -> None:
-    """Send what is still buffered nowhere, so that the interpreter does not fail on it when it exits."""
-    with suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, console.file.fileno())
-        os.close(nowhere)
+    """Send what is still buffered nowhere, so that the interpreter does not wait for it or fail on it at its exit."""
+    with suppress(OSError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), console.file.fileno())
 
 
 def _segments(line: Line, *, has_colors: bool) -> Iterator[Segment]:

@@ -115,7 +115,7 @@ class TensorSpec:
                 expected=f"{prod(self._shape) * dtype.bits // 8:,} bytes for {self._dtype} {self._shape}",
                 found=f"{self._data_len:,} bytes",
             )
-        return HostTensor(dtype, tuple(self._shape), self._data_len, None, self._buffers)
+        return HostTensor(dtype, tuple(self._shape), self._data_len, lambda: None, self._buffers)
 
     def _buffers(self) -> Iterator[Buffer]:
         if self._data_len:

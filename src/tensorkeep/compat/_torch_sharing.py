@@ -69,6 +69,9 @@ def filter_shared_not_shared(tensors: Iterable[set[str]], state_dict: Mapping[st
     """
     filtered: list[set[str]] = []
     for names in tensors:
+        if len(names) == 1:
+            filtered.append(names)
+            continue
         together = overlapping({name: _extent(state_dict[name], "") for name in names})
         filtered.extend(set(group) for group in together)
         alone = names.difference(*together)
@@ -90,7 +93,11 @@ def find_shared_tensors(state_dict: Mapping[str, torch.Tensor]) -> list[set[str]
     for name, tensor in state_dict.items():
         if tensor.device.type == "meta" or tensor.layout != torch.strided:
             continue
-        address, size = storage_ptr(tensor), storage_size(tensor)
+        try:
+            storage = tensor.untyped_storage()
+            address, size = storage.data_ptr(), storage.nbytes()
+        except (NotImplementedError, RuntimeError):  # a wrapper of other tensors
+            continue
         if address and size:
             by_storage.setdefault((tensor.device, address, size), set()).add(name)
     return filter_shared_not_shared(by_storage.values(), state_dict)

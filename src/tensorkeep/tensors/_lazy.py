@@ -141,7 +141,7 @@ class LazyTensor:
     def host_tensor(self) -> HostTensor:
         """Describe the tensor for writing, as raw bytes, so that unknown dtypes can be copied too."""
         dtype = self._entry.known_dtype or DType(self.dtype, 8, -1, "", None, "uint8")
-        return HostTensor(dtype, self.shape, self.nbytes, None, self._raw_buffers)
+        return HostTensor(dtype, self.shape, self.nbytes, lambda: None, self._raw_buffers)
 
     def _raw_buffers(self) -> Iterator[Buffer]:
         for begin in range(0, self.nbytes, PACK_NBYTES):

@@ -112,7 +112,7 @@ def _describe(name: Any, tensor: Any) -> HostTensor:
 
 
 def _refuse_shared(hosts: Mapping[str, HostTensor]) -> None:
-    groups = overlapping({name: host.extent for name, host in hosts.items()})
+    groups = overlapping({name: host.extent() for name, host in hosts.items()})
     if groups:
         raise SharedMemoryError(
             "tensors share memory",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-__all__ = ["filesystem_of", "mapping_pays"]
+__all__ = ["filesystem_of", "mapping_pays", "preallocation_pays"]
 
 _MOUNTINFO: Final = "/proc/self/mountinfo"
 
@@ -18,6 +18,9 @@ _REMOTE: Final = frozenset({
     *("lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "smb3", "smbfs", "sshfs", "vboxsf"),
     *("virtiofs", "vmhgfs", "wekafs"),
 })
+
+
+_EXTENT_BASED: Final = frozenset({"ext4", "xfs", "f2fs"})
 
 
 def filesystem_of(path: str, mountinfo: str = _MOUNTINFO) -> str | None:
@@ -64,3 +67,18 @@ def mapping_pays(path: str) -> bool:
     """
     kind = filesystem_of(path)
     return kind is None or not (kind in _REMOTE or kind.partition(".")[0] in {"fuse", "fuseblk"})
+
+
+def preallocation_pays(directory: str) -> bool:
+    """Say whether reserving a file's blocks before it is written makes the writing faster.
+
+    Where blocks are recorded as extents, reserving is one cheap step. Elsewhere it is of no use (btrfs copies on
+    write), costs as much as writing (tmpfs fills the pages with zeros), or is done by libc block by block (NFS).
+
+    Args:
+        directory: Where the file is written.
+
+    Returns:
+        True on ext4, xfs and f2fs.
+    """
+    return filesystem_of(directory) in _EXTENT_BASED

@@ -25,7 +25,7 @@ from tensorkeep.errors import TransportError, as_transport_error
 from tensorkeep.limits import PACK_NBYTES
 from tensorkeep.transport import _platform
 from tensorkeep.transport._base import ByteSink
-from tensorkeep.transport._mounts import mapping_pays
+from tensorkeep.transport._mounts import mapping_pays, preallocation_pays
 from tensorkeep.transport._platform import GATHER_MAX, gather_write, preallocate, sync_directory, try_lock
 
 __all__ = ["publish", "sweep_leftovers"]
@@ -132,14 +132,13 @@ class _StagedFile:
             os.unlink(self._path)
 
     def preallocate(self, nbytes: int) -> None:
-        if mapping_pays(os.path.dirname(self._target)):  # over a network, libc would write every block instead
+        if preallocation_pays(os.path.dirname(self._target)):
             preallocate(self._fd, nbytes)
 
     def write(self, buffers: Iterable[Buffer]) -> None:
         pending: list[memoryview] = []
         pending_nbytes = 0
-        for buffer in buffers:
-            view = memoryview(buffer).cast("B")
+        for view in _parts(buffers):
             pending.append(view)
             pending_nbytes += len(view)
             if len(pending) == GATHER_MAX or pending_nbytes >= PACK_NBYTES:
@@ -159,6 +158,17 @@ class _StagedFile:
         _rename_or_copy(self._path, self._target)
         if durable:
             sync_directory(os.path.dirname(self._target))
+
+
+def _parts(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
+    """Cut large buffers, so that no single call keeps the process from an interrupt for long."""
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        if len(view) <= PACK_NBYTES:
+            yield view
+            continue
+        for begin in range(0, len(view), PACK_NBYTES):
+            yield view[begin : begin + PACK_NBYTES]
 
 
 def _create_locked(target: str) -> tuple[str, int]:
