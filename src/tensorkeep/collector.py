@@ -6,23 +6,25 @@ Every few hundred new containers it walks all that live; making 20,000 tensors c
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-__all__ = ["paused_collector"]
+__all__ = ["PausedCollector"]
 
 
-@contextmanager
-def paused_collector() -> Iterator[None]:
-    """Keep the collector off in the block, and leave it as it was.
+class PausedCollector:
+    """Keeps the collector off in a `with` block, and leaves it as it was.
 
-    Yields:
-        Nothing.
+    A class, not a generator: the exception that ends a generator would at once set off a collection of all that the
+    block has made.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
+
+    __slots__ = ("_was_enabled",)
+
+    def __enter__(self) -> None:
+        """Pause."""
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        """Go on as before."""
+        if self._was_enabled:
             gc.enable()

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays import HostTensor, adapter_for, host_tensor
-from tensorkeep.collector import paused_collector
+from tensorkeep.collector import PausedCollector
 from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from tensorkeep.compat._arguments import check_backend, check_content, check_instance, check_metadata, check_path
 from tensorkeep.compat._serialize import unknown_dtype_text, writing_errors
@@ -61,7 +61,7 @@ def save(tensor_dict: dict[str, Array], metadata: dict[str, str] | None = None) 
         TypeError: If a name or metadata is not text.
         HeaderError: If a name or text is impossible.
     """
-    with paused_collector():
+    with PausedCollector():
         return serialize_tensors(_hosts(tensor_dict), metadata=check_metadata(metadata))
 
 
@@ -88,7 +88,7 @@ def save_file(
         TransportError: If the file cannot be written; it is then as it was before.
     """
     path = check_path(filename)
-    with paused_collector(), writing_errors():
+    with PausedCollector(), writing_errors():
         write_tensors(_hosts(tensor_dict), path, metadata=check_metadata(metadata), durable=durable)
 
 

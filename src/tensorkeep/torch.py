@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tensorkeep.arrays import HostTensor, host_tensor
-from tensorkeep.collector import paused_collector
+from tensorkeep.collector import PausedCollector
 from tensorkeep.compat import (
     TensorSpec,
     _torch_raw,
@@ -80,7 +80,7 @@ def save(tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = Non
         RuntimeError: If tensors share memory.
         DtypeError: If the format has no such dtype.
     """
-    with paused_collector():
+    with PausedCollector():
         return serialize_tensors(_hosts(tensors), metadata=check_metadata(metadata))
 
 
@@ -107,7 +107,7 @@ def save_file(
         TransportError: If the file cannot be written; it is then as it was before.
     """
     path = check_path(filename)
-    with paused_collector(), writing_errors():
+    with PausedCollector(), writing_errors():
         write_tensors(_hosts(tensors), path, metadata=check_metadata(metadata), durable=durable)
 
 

@@ -11,7 +11,7 @@ from tensorkeep.cli._modules import tree_of
 from tensorkeep.cli._render import draws_ascii_only, show, show_text
 from tensorkeep.cli._report import Order, Report, report_on
 from tensorkeep.cli._views import ASCII_GUIDES, GUIDES, summary, table, totals, tree
-from tensorkeep.collector import paused_collector
+from tensorkeep.collector import PausedCollector
 from tensorkeep.formats.safetensors import read_header
 from tensorkeep.transport import open_source
 
@@ -38,7 +38,7 @@ def inspect(
     are folded into one row such as 0..11 (12x), whose counts, sizes and shares are those of all 12.
     Sizes are decimal: 1 MB is 1,000,000 bytes.
     """
-    with paused_collector():
+    with PausedCollector():
         report = _report(path, pattern, order)
         if as_json:
             show_text(json_lines(report))

@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorkeep.arrays import HostTensor
 from tensorkeep.buffers import Buffer
-from tensorkeep.collector import paused_collector
+from tensorkeep.collector import PausedCollector
 from tensorkeep.compat._arguments import check_content, check_instance, check_metadata, check_names, check_path
 from tensorkeep.dtypes import BY_NAME, BY_TORCH
 from tensorkeep.errors import DtypeError, FormatError, TensorkeepError, TransportError
@@ -207,7 +207,7 @@ def deserialize(bytes: bytes) -> list[tuple[str, dict[str, Any]]]:  # noqa: A002
     """
     content = check_content(bytes)
     source = MemorySource(content)
-    with paused_collector():
+    with PausedCollector():
         header = read_header(source, prefix="Error while deserializing: ")
         view = memoryview(content).cast("B")[header.data_start :]
         return [

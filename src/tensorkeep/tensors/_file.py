@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from tensorkeep.collector import paused_collector
+from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import TensorkeepError, TensorNotFoundError
 from tensorkeep.formats.safetensors import Header, read_header
@@ -178,7 +178,7 @@ def open_file(
         UnsupportedError: If the target or the backend is none of the above.
     """
     source = open_source(target, backend=backend)
-    with paused_collector():
+    with PausedCollector():
         header = read_header(source, max_header_nbytes=max_header_nbytes)
     return TensorFile(header, TensorReader(source, header.data_start, framework, device))
 
@@ -204,5 +204,5 @@ def load(
         TransportError: If it cannot be read.
         UnsupportedError: If the target, framework or backend is none of the above.
     """
-    with paused_collector(), open_file(target, framework=framework, device=device, backend=backend) as file:
+    with PausedCollector(), open_file(target, framework=framework, device=device, backend=backend) as file:
         return file.load()

@@ -18,7 +18,7 @@ from tensorkeep.arrays import ArrayAdapter, adapter_for
 from tensorkeep.arrays._numpy import elements_of, known_dtype
 from tensorkeep.arrays._packing import unpack
 from tensorkeep.buffers import Buffer
-from tensorkeep.collector import paused_collector
+from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES
@@ -178,7 +178,7 @@ class TensorReader:
             LimitError: If a tensor has more dimensions than the library allows.
             TransportError: If the bytes cannot be read.
         """
-        with paused_collector():
+        with PausedCollector():
             mapping = self.source.map()
             if mapping is not None:
                 return self.adapter.views(mapping, entries, self._data_start)

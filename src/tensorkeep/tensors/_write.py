@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import prod
 from typing import Any, Literal
 
 from tensorkeep.arrays import HostTensor, host_tensor
 from tensorkeep.buffers import Buffer
-from tensorkeep.collector import paused_collector
+from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError, IntegrityError, SharedMemoryError, UnsupportedError
 from tensorkeep.formats.safetensors import emit_header, lay_out
@@ -27,6 +28,7 @@ def save(
     metadata: Mapping[str, str] | None = None,
     ties: Literal["error", "copy"] = "error",
     durable: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Save tensors to a safetensors file, complete or not at all.
 
@@ -41,6 +43,8 @@ def save(
         ties: What to do with tensors that share memory: `"error"`, or `"copy"`: save each on its own, so that they
             no longer share when loaded.
         durable: Whether to wait until the disk has everything (fsync).
+        progress: Called with the bytes written so far and the bytes in all, every 8 MiB or more often. What it
+            raises ends the save, and the target is as it was before.
 
     Raises:
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
@@ -50,11 +54,11 @@ def save(
         LimitError: If there are more names than a header can hold.
         TransportError: If the file cannot be written; the target is then as it was before.
     """
-    with paused_collector():
+    with PausedCollector():
         hosts = {name: _describe(name, tensor) for name, tensor in tensors.items()}
         if ties == "error":
             _refuse_shared(hosts)
-        write_tensors(hosts, path, metadata=metadata, durable=durable)
+        write_tensors(hosts, path, metadata=metadata, durable=durable, progress=progress)
 
 
 def write_tensors(
@@ -63,6 +67,7 @@ def write_tensors(
     *,
     metadata: Mapping[str, str] | None = None,
     durable: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Write described tensors to a file, complete or not at all.
 
@@ -71,6 +76,7 @@ def write_tensors(
         path: Where the file is to appear.
         metadata: Free text by key.
         durable: Whether to wait until the disk has everything (fsync).
+        progress: Called with the bytes written so far and the bytes in all.
 
     Raises:
         HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
@@ -79,11 +85,16 @@ def write_tensors(
         TransportError: If the file cannot be written; the target is then as it was before.
     """
     head, entries = _head(hosts, metadata)
-    data_nbytes = sum(host.nbytes for host in hosts.values())
-    with publish(path, durable=durable) as sink:
-        sink.preallocate(len(head) + data_nbytes)
+    nbytes = len(head) + sum(host.nbytes for host in hosts.values())
+    report = None if progress is None else partial(_report, progress, nbytes)
+    with publish(path, durable=durable, on_written=report) as sink:
+        sink.preallocate(nbytes)
         sink.write([head])
         sink.write(_data(hosts, entries))
+
+
+def _report(progress: Callable[[int, int], None], nbytes: int, written: int) -> None:
+    progress(written, nbytes)
 
 
 def serialize_tensors(hosts: Mapping[str, HostTensor], *, metadata: Mapping[str, str] | None = None) -> bytes:

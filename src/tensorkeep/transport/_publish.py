@@ -16,7 +16,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Self
 
@@ -37,7 +37,9 @@ _LONGEST_STEM: Final = 200
 
 
 @contextmanager
-def publish(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[ByteSink]:
+def publish(
+    path: str | os.PathLike[str], *, durable: bool = True, on_written: Callable[[int], None] | None = None
+) -> Iterator[ByteSink]:
     """Write a file that appears under its name only when the block ends without an error.
 
     A new file gets the mode that the umask gives; a replaced one keeps its mode, and its owner where the system
@@ -47,6 +49,7 @@ def publish(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[B
         path: Where the file is to appear.
         durable: Whether to wait until the disk has the bytes and the name (fsync), so that not even a power cut
             loses them. Without, a killed process still leaves the old or the new file, whole.
+        on_written: Called with the bytes written so far, every 8 MiB or more often. What it raises ends the save.
 
     Yields:
         The sink that takes the bytes.
@@ -59,7 +62,7 @@ def publish(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[B
     with as_transport_error("could not write the file", target):
         before = _status_of_replaced(target)
         sweep_leftovers(os.path.dirname(target))
-        with _StagedFile(target) as staged:
+        with _StagedFile(target, on_written) as staged:
             yield staged
             staged.commit(before, durable=durable)
 
@@ -117,8 +120,10 @@ def _status_of_replaced(target: str) -> os.stat_result | None:
 class _StagedFile:
     """The bytes on their way: a sink until it is committed, and gone on exit if it was not."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, on_written: Callable[[int], None] | None) -> None:
         self._target = target
+        self._on_written = on_written
+        self._written = 0
         self._path, self._fd = _create_locked(target)
 
     def __enter__(self) -> Self:
@@ -142,10 +147,16 @@ class _StagedFile:
             pending.append(view)
             pending_nbytes += len(view)
             if len(pending) == GATHER_MAX or pending_nbytes >= PACK_NBYTES:
-                gather_write(self._fd, pending)
+                self._flush(pending)
                 pending = []
                 pending_nbytes = 0
+        self._flush(pending)
+
+    def _flush(self, pending: list[memoryview]) -> None:
         gather_write(self._fd, pending)
+        self._written += sum(map(len, pending))
+        if self._on_written is not None:
+            self._on_written(self._written)
 
     def commit(self, before: os.stat_result | None, *, durable: bool) -> None:
         if before is not None:
