@@ -19,8 +19,15 @@ import numpy.typing as npt
 from tensorkeep.arrays import HostTensor, adapter_for, host_tensor
 from tensorkeep.collector import PausedCollector
 from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
-from tensorkeep.compat._arguments import check_backend, check_content, check_instance, check_metadata, check_path
-from tensorkeep.compat._serialize import unknown_dtype_text, writing_errors
+from tensorkeep.compat.wording import (
+    check_backend,
+    check_content,
+    check_instance,
+    check_metadata,
+    check_path,
+    unknown_dtype_text,
+    writing_errors,
+)
 from tensorkeep.dtypes import BY_NUMPY, DTYPES
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError

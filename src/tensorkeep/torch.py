@@ -17,23 +17,23 @@ from tensorkeep.arrays import HostTensor, host_tensor
 from tensorkeep.collector import PausedCollector
 from tensorkeep.compat import (
     TensorSpec,
-    _torch_raw,
-    _torch_sharing,
     deserialize,
     safe_open,
     serialize,
     serialize_file,
+    torch_raw,
+    torch_sharing,
 )
-from tensorkeep.compat._arguments import (
+from tensorkeep.compat.torch_sharing import storage_ptr, storage_size
+from tensorkeep.compat.wording import (
     check_backend,
     check_content,
     check_device,
     check_instance,
     check_metadata,
     check_path,
+    writing_errors,
 )
-from tensorkeep.compat._serialize import writing_errors
-from tensorkeep.compat._torch_sharing import storage_ptr, storage_size
 from tensorkeep.tensors import load as load_tensors
 from tensorkeep.tensors import serialize_tensors, write_tensors
 
@@ -54,15 +54,15 @@ __all__ = [
 ]
 
 
-_SIZE = _torch_raw.SIZE
-_TYPES = _torch_raw.TYPES
-_end_ptr = _torch_sharing.end_ptr
-_filter_shared_not_shared = _torch_sharing.filter_shared_not_shared
-_find_shared_tensors = _torch_sharing.find_shared_tensors
-_is_complete = _torch_sharing.is_complete
-_remove_duplicate_names = _torch_sharing.remove_duplicate_names
-_to_ndarray = _torch_raw.to_ndarray
-_view2torch = _torch_raw.view2torch
+_SIZE = torch_raw.SIZE
+_TYPES = torch_raw.TYPES
+_end_ptr = torch_sharing.end_ptr
+_filter_shared_not_shared = torch_sharing.filter_shared_not_shared
+_find_shared_tensors = torch_sharing.find_shared_tensors
+_is_complete = torch_sharing.is_complete
+_remove_duplicate_names = torch_sharing.remove_duplicate_names
+_to_ndarray = torch_raw.to_ndarray
+_view2torch = torch_raw.view2torch
 
 
 def save(tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> bytes:
@@ -248,7 +248,7 @@ def _hosts(tensors: dict[str, torch.Tensor]) -> dict[str, HostTensor]:
 def _flatten_as_ptr(tensors: dict[str, torch.Tensor], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
     """Describe contiguous tensors for `serialize`; see the reference."""
     _evaluate_tensors_for_save(tensors)
-    return _torch_raw.flatten_as_ptr(tensors, keep_alive_buffer)
+    return torch_raw.flatten_as_ptr(tensors, keep_alive_buffer)
 
 
 def _getdtype(dtype_str: str) -> torch.dtype:

@@ -3,7 +3,7 @@
 - `_base`: `ArrayAdapter`, what tensors need from a library; `HostTensor`, a tensor on its way to a file;
   `Extent`, where it lies in memory.
 - `_pieces`: how a tensor is cut when it must be copied in bounded memory. Pure.
-- `_packing`: elements narrower than a byte, packed and unpacked.
+- `elements`: a tensor's bytes as unsigned numbers, one per element; fp4 and fp6 unpacked (imports NumPy).
 - `_numpy`, `_torch`: the adapters.
 - `_registry`: the adapter for a framework's name or for a tensor.
 """

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays._base import Extent, HostTensor
-from tensorkeep.arrays._packing import pack, unpack
 from tensorkeep.arrays._pieces import pieces
+from tensorkeep.arrays.elements import elements_of, pack
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_NUMPY, DType
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import DtypeError, LimitError
-from tensorkeep.limits import MAX_NDIM, PACK_NBYTES
+from tensorkeep.errors import DtypeError
+from tensorkeep.limits import PACK_NBYTES
 
-__all__ = ["NumpyAdapter", "elements_of", "known_dtype", "numpy_dtype"]
+__all__ = ["NumpyAdapter", "numpy_dtype"]
 
 Array = npt.NDArray[Any]
 
@@ -38,61 +38,6 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
     found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype.numpy))
     return found
-
-
-def known_dtype(name: str, entry: TensorEntry) -> DType:
-    """Return the dtype of a tensor that is to be loaded.
-
-    Args:
-        name: The tensor's name, for messages.
-        entry: The tensor.
-
-    Returns:
-        The row of the dtype table.
-
-    Raises:
-        DtypeError: If this version does not know the dtype.
-    """
-    dtype = entry.known_dtype
-    if dtype is None:
-        raise DtypeError(
-            f"tensor `{name}` has a dtype that this version does not know",
-            tensor=name,
-            expected="one of " + ", ".join(BY_NAME),
-            found=entry.dtype,
-            hint="It can be listed and copied, not loaded",
-        )
-    return dtype
-
-
-def elements_of(name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> Array:
-    """View a tensor's bytes as unsigned numbers, one per element.
-
-    Args:
-        name: The tensor's name, for messages.
-        entry: The tensor.
-        buffer: Bytes that hold it.
-        offset: Byte of the buffer at which it starts.
-
-    Returns:
-        Array of the entry's shape and dtype `bits_name`: a view where the bytes lie so that NumPy can use them,
-        else a copy (packed, misaligned, or a machine of the other byte order).
-
-    Raises:
-        DtypeError: If the dtype is unknown.
-        LimitError: If there are more than 64 dimensions.
-    """
-    dtype = known_dtype(name, entry)
-    if len(entry.shape) > MAX_NDIM:
-        raise LimitError(f"tensor `{name}` has too many dimensions", tensor=name, found=f"{len(entry.shape)}")
-    if dtype.is_packed:
-        packed = np.frombuffer(buffer, np.uint8, entry.nbytes, offset)
-        return unpack(packed, dtype.bits, 0, entry.n_elements).reshape(entry.shape)
-    stored = np.dtype(dtype.bits_name).newbyteorder("<")
-    array: Array = np.ndarray(entry.shape, stored, buffer, offset)
-    if not array.flags.aligned or not stored.isnative:
-        return array.astype(stored.newbyteorder("="))
-    return array
 
 
 class _Stored(dict[str, tuple["np.dtype[Any]", int]]):

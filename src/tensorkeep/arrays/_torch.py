@@ -10,9 +10,8 @@ import numpy.typing as npt
 import torch
 
 from tensorkeep.arrays._base import Extent, HostTensor
-from tensorkeep.arrays._numpy import elements_of
-from tensorkeep.arrays._packing import pack
 from tensorkeep.arrays._pieces import pieces
+from tensorkeep.arrays.elements import elements_of, pack
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, DType
 from tensorkeep.entries import TensorEntry

@@ -108,19 +108,22 @@ def tree(branches: Sequence[Branch], whole_nbytes: int, guides: Guides = GUIDES)
     Yields:
         Headings, then a line per branch. Counts, sizes and shares are those of all copies that a line stands for.
     """
-    yield from columns(_TREE_COLUMNS, list(_tree_rows(branches, whole_nbytes, guides, "", 1, is_top=True)))
+    yield from columns(_TREE_COLUMNS, list(_tree_rows(branches, whole_nbytes, guides)))
 
 
 def _tree_rows(
-    branches: Sequence[Branch], whole_nbytes: int, guides: Guides, indent: str, n_outer: int, *, is_top: bool
+    branches: Sequence[Branch], whole_nbytes: int, guides: Guides, indent: str | None = None, n_outer: int = 1
 ) -> Iterator[list[Line]]:
+    """Give the rows of branches and of all that they hold; the outermost, without an indent, have no guides."""
     for branch in branches:
-        is_last = branch is branches[-1]
-        guide = "" if is_top else indent + (guides.last if is_last else guides.between)
+        guide = inner = ""
+        if indent is not None:
+            is_last = branch is branches[-1]
+            guide = indent + (guides.last if is_last else guides.between)
+            inner = indent + (guides.blank if is_last else guides.passing)
         n_copies = n_outer * branch.n_copies
         yield _tree_row(branch, whole_nbytes, guide, n_copies)
-        inner = "" if is_top else indent + (guides.blank if is_last else guides.passing)
-        yield from _tree_rows(branch.children, whole_nbytes, guides, inner, n_copies, is_top=False)
+        yield from _tree_rows(branch.children, whole_nbytes, guides, inner, n_copies)
 
 
 def _tree_row(branch: Branch, whole_nbytes: int, guide: str, n_copies: int) -> list[Line]:

@@ -1,9 +1,9 @@
 """The names of the safetensors package (0.8.0): same arguments, same results, same errors or better ones.
 
-- `_arguments`: the reference's words for arguments of the wrong type.
+- `wording`: arguments checked as the reference checks them, failures told in its words.
 - `_safe_open`: `safe_open` and the slices it gives.
 - `_serialize`: `serialize`, `serialize_file`, `deserialize` and `TensorSpec`.
-- `_torch_sharing`: which tensors of a state dict share memory, as `safetensors.torch` asks it (imports torch).
+- `torch_sharing`, `torch_raw`: what `safetensors.torch` does besides (import torch).
 - `_install`: `install_as_safetensors`, for libraries that import safetensors by name.
 
 `tensorkeep.torch` and `tensorkeep.numpy` stand on these. Where we differ from the reference is listed in

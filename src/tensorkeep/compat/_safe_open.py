@@ -6,7 +6,7 @@ import os
 from typing import Any, Self
 
 from tensorkeep.arrays import FRAMEWORKS
-from tensorkeep.compat._arguments import check_backend, check_device, check_framework, check_instance, check_path
+from tensorkeep.compat.wording import check_backend, check_device, check_framework, check_instance, check_path
 from tensorkeep.errors import SelectionError, TensorNotFoundError
 from tensorkeep.tensors import LazyTensor, TensorFile, open_file
 from tensorkeep.transport import Openable

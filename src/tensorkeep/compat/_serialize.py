@@ -5,37 +5,29 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from math import prod
 from typing import Any
 
 from tensorkeep.arrays import HostTensor
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
-from tensorkeep.compat._arguments import check_content, check_instance, check_metadata, check_names, check_path
+from tensorkeep.compat.wording import (
+    DTYPE_NAMES,
+    check_content,
+    check_instance,
+    check_metadata,
+    check_names,
+    check_path,
+    unknown_dtype_text,
+    writing_errors,
+)
 from tensorkeep.dtypes import BY_NAME, BY_TORCH
-from tensorkeep.errors import DtypeError, FormatError, TensorkeepError, TransportError
+from tensorkeep.errors import DtypeError, FormatError
 from tensorkeep.formats.safetensors import read_header
 from tensorkeep.tensors import serialize_tensors, write_tensors
 from tensorkeep.transport import MemorySource
 
-__all__ = ["TensorSpec", "deserialize", "serialize", "serialize_file", "unknown_dtype_text", "writing_errors"]
-
-_NAMES = (
-    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32"),
-    *("float64", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
-    *("float8_e8m0fnu", "float4_e2m1fn_x2", "complex64"),
-)
-"""The dtype names that `TensorSpec` takes, in the order in which the reference lists them."""
-
-
-def unknown_dtype_text(dtype: str) -> str:
-    """Return the reference's words for a dtype that the format does not have.
-
-    Args:
-        dtype: Its name.
-    """
-    return f'Unknown dtype "{dtype}". Supported dtypes: {", ".join(_NAMES)}'
+__all__ = ["TensorSpec", "deserialize", "serialize", "serialize_file"]
 
 
 class TensorSpec:
@@ -60,7 +52,7 @@ class TensorSpec:
     def __init__(self, *, dtype: str, shape: Sequence[int], data_ptr: int, data_len: int) -> None:
         """Describe a tensor; see the class."""
         check_instance(dtype, "dtype", str)
-        if dtype not in _NAMES:
+        if dtype not in DTYPE_NAMES:
             raise DtypeError(unknown_dtype_text(dtype))
         extents = [extent.__index__() for extent in shape]
         if any(extent < 0 for extent in extents):
@@ -168,28 +160,6 @@ def _hosts(tensor_dict: Mapping[str, TensorSpec]) -> dict[str, HostTensor]:
     for spec in tensor_dict.values():
         check_instance(spec, "tensor_dict", TensorSpec)
     return {name: spec.host_tensor() for name, spec in tensor_dict.items()}
-
-
-@contextmanager
-def writing_errors() -> Iterator[None]:
-    """Begin the messages of failed writes as the reference does.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        TensorkeepError: Of the class that was raised, where the system failed in the block.
-    """
-    try:
-        yield
-    except TransportError as error:
-        number = f" (os error {error.errno})" if error.errno is not None else ""
-        fields = error.fields() | {"found": None}
-        fields["message"] = f"Error while serializing: I/O error: {error.found or error.message}{number}"
-        renamed: TensorkeepError = type(error)(**fields)
-        if isinstance(renamed, OSError):
-            renamed.errno = error.errno
-        raise renamed from error
 
 
 def deserialize(bytes: bytes) -> list[tuple[str, dict[str, Any]]]:  # noqa: A002 - the reference's name

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays import ArrayAdapter, adapter_for
-from tensorkeep.arrays._numpy import elements_of, known_dtype
-from tensorkeep.arrays._packing import unpack
+from tensorkeep.arrays.elements import elements_of, known_dtype, unpack
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType

@@ -1,18 +1,20 @@
-"""Arguments checked as the reference checks them, in its words."""
+"""The reference's words: arguments checked as it checks them, failures told as it tells them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from tensorkeep.arrays import FRAMEWORKS
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import TensorkeepError
+from tensorkeep.errors import TensorkeepError, TransportError
 from tensorkeep.transport import BACKENDS
 
 __all__ = [
+    "DTYPE_NAMES",
     "check_backend",
     "check_content",
     "check_device",
@@ -21,6 +23,8 @@ __all__ = [
     "check_metadata",
     "check_names",
     "check_path",
+    "unknown_dtype_text",
+    "writing_errors",
 ]
 
 _DEVICES = re.compile(r"(cpu|mps|(cuda|xpu|npu|hpu|xla|mlu|musa)(:\d+)?)")
@@ -194,3 +198,42 @@ def check_backend(backend: Any) -> Any:
     if backend not in BACKENDS:
         raise TensorkeepError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
     return backend
+
+
+DTYPE_NAMES = (
+    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32"),
+    *("float64", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    *("float8_e8m0fnu", "float4_e2m1fn_x2", "complex64"),
+)
+"""The dtype names that `TensorSpec` takes, in the order in which the reference lists them."""
+
+
+def unknown_dtype_text(dtype: str) -> str:
+    """Return the reference's words for a dtype that the format does not have.
+
+    Args:
+        dtype: Its name.
+    """
+    return f'Unknown dtype "{dtype}". Supported dtypes: {", ".join(DTYPE_NAMES)}'
+
+
+@contextmanager
+def writing_errors() -> Iterator[None]:
+    """Begin the messages of failed writes as the reference does.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        TensorkeepError: Of the class that was raised, where the system failed in the block.
+    """
+    try:
+        yield
+    except TransportError as error:
+        number = f" (os error {error.errno})" if error.errno is not None else ""
+        fields = error.fields() | {"found": None}
+        fields["message"] = f"Error while serializing: I/O error: {error.found or error.message}{number}"
+        renamed: TensorkeepError = type(error)(**fields)
+        if isinstance(renamed, OSError):
+            renamed.errno = error.errno
+        raise renamed from error

@@ -1,0 +1,119 @@
+"""A tensor's bytes as unsigned numbers, one per element: the form in which elements are moved without being read.
+
+Elements narrower than a byte (F4, F6) are packed in files and one per byte in memory. Those of a tensor are one
+stream of bits, lowest bits first: of two F4 elements the first is in the low half of the byte (torch's
+`float4_e2m1fn_x2`), and four F6 elements fill three bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import BY_NAME, DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError, LimitError
+from tensorkeep.limits import MAX_NDIM
+
+__all__ = ["elements_of", "known_dtype", "pack", "unpack"]
+
+Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+
+
+def unpack(packed: Bytes, bits: int, first: int, n_elements: int) -> Bytes:
+    """Spread packed elements to one per byte.
+
+    Args:
+        packed: Shape (n,), the bytes that hold the elements.
+        bits: Bits of an element, 4 or 6.
+        first: Elements to skip at the start of `packed`.
+        n_elements: Elements to return.
+
+    Returns:
+        Shape (n_elements,), the element's bits in the low bits of each byte.
+    """
+    if bits == 4:
+        both = np.empty((len(packed), 2), np.uint8)
+        np.bitwise_and(packed, 0x0F, out=both[:, 0])
+        np.right_shift(packed, 4, out=both[:, 1])
+        return both.reshape(-1)[first : first + n_elements]
+    stream: npt.NDArray[np.uint8] = np.unpackbits(packed, bitorder="little")
+    stream = stream[first * bits : (first + n_elements) * bits].reshape(n_elements, bits)
+    return np.packbits(stream, axis=1, bitorder="little").reshape(n_elements)
+
+
+def pack(elements: npt.NDArray[Any], bits: int) -> Bytes:
+    """Close up elements to a stream of bits.
+
+    Args:
+        elements: Shape (n,), uint8, one element in the low bits of each byte; n * bits is a multiple of 8.
+        bits: Bits of an element, 4 or 6.
+
+    Returns:
+        Shape (n * bits / 8,), the packed bytes.
+    """
+    if bits == 4:
+        pairs = elements.reshape(-1, 2)
+        packed: Bytes = np.bitwise_or(pairs[:, 0] & 0x0F, pairs[:, 1] << 4, dtype=np.uint8)
+        return packed
+    spread = np.unpackbits(elements.reshape(-1, 1), axis=1, count=bits, bitorder="little")
+    return np.packbits(spread.reshape(-1), bitorder="little")
+
+
+def known_dtype(name: str, entry: TensorEntry) -> DType:
+    """Return the dtype of a tensor that is to be loaded.
+
+    Args:
+        name: The tensor's name, for messages.
+        entry: The tensor.
+
+    Returns:
+        The row of the dtype table.
+
+    Raises:
+        DtypeError: If this version does not know the dtype.
+    """
+    dtype = entry.known_dtype
+    if dtype is None:
+        raise DtypeError(
+            f"tensor `{name}` has a dtype that this version does not know",
+            tensor=name,
+            expected="one of " + ", ".join(BY_NAME),
+            found=entry.dtype,
+            hint="It can be listed and copied, not loaded",
+        )
+    return dtype
+
+
+def elements_of(name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> Array:
+    """View a tensor's bytes as unsigned numbers, one per element.
+
+    Args:
+        name: The tensor's name, for messages.
+        entry: The tensor.
+        buffer: Bytes that hold it.
+        offset: Byte of the buffer at which it starts.
+
+    Returns:
+        Array of the entry's shape and dtype `bits_name`: a view where the bytes lie so that NumPy can use them,
+        else a copy (packed, misaligned, or a machine of the other byte order).
+
+    Raises:
+        DtypeError: If the dtype is unknown.
+        LimitError: If there are more than 64 dimensions.
+    """
+    dtype = known_dtype(name, entry)
+    if len(entry.shape) > MAX_NDIM:
+        raise LimitError(f"tensor `{name}` has too many dimensions", tensor=name, found=f"{len(entry.shape)}")
+    if dtype.is_packed:
+        packed = np.frombuffer(buffer, np.uint8, entry.nbytes, offset)
+        return unpack(packed, dtype.bits, 0, entry.n_elements).reshape(entry.shape)
+    stored = np.dtype(dtype.bits_name).newbyteorder("<")
+    array: Array = np.ndarray(entry.shape, stored, buffer, offset)
+    if not array.flags.aligned or not stored.isnative:
+        return array.astype(stored.newbyteorder("="))
+    return array
