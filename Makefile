@@ -3,7 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install -qq --constraint constraints.txt
 
 export HF_HUB_OFFLINE := 1
 
@@ -29,7 +29,7 @@ unit: $(READY) ## Run the tests
 	$(BIN)/pytest --numprocesses logical
 
 docs: $(READY) ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix

@@ -6,8 +6,10 @@ import argparse
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,7 +22,6 @@ from benchmarks.worker import MeasureMemory, Prepare, Task, Time, run_in_worker
 
 _ROOT = Path(__file__).parents[1]
 _PAGE = _ROOT / "docs" / "benchmarks.md"
-_QUICK_ROUNDS = 1
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,9 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="small sizes and one round, to see that everything runs"
-    )
+    parser.add_argument("--quick", action="store_true", help="small sizes and one round, to see that everything runs")
     parser.add_argument("--only", metavar="GLOB", default="*", help="cases to run, such as 'load/*'")
     parser.add_argument("--rounds", type=int, help="rounds of each case, instead of its own number")
     parser.add_argument("--folder", type=Path, default=_default_folder(), help="where the files go, on a disk")
@@ -69,27 +68,34 @@ def _default_folder() -> Path:
 
 
 def _measure(cases: list[Case], place: Place, rounds: int | None) -> list[CaseResult]:
-    tasks = {case.name: _tasks(case, _QUICK_ROUNDS if place.quick else rounds or case.rounds) for case in cases}
-    outcomes = iter(run_in_worker([task for each in tasks.values() for task in each], place)) if place.quick else None
+    tasks = [_tasks(case, place, rounds or case.rounds) for case in cases]
+    outcomes = _perform([task for each in tasks for task in each], place)
     results = []
-    for case in cases:
-        found = [
-            next(outcomes) if outcomes is not None else run_in_worker([task], place)[0] for task in tasks[case.name]
-        ]
-        result = _gather(case, found)
+    for case, each in zip(cases, tasks, strict=True):
+        result = _gather(case, [next(outcomes) for _ in each])
         print(case_line(result), flush=True)
         results.append(result)
     return results
 
 
-def _tasks(case: Case, rounds: int) -> list[Task]:
-    tasks: list[Task] = [Prepare(case.name), Time(case.name, rounds)]
+def _tasks(case: Case, place: Place, rounds: int) -> list[Task]:
+    time = Time(case.name, rounds=1, warm_ups=0) if place.quick else Time(case.name, rounds, warm_ups=1)
+    tasks: list[Task] = [Prepare(case.name), time]
     if case.has_memory:
         tasks.extend(MeasureMemory(case.name, contender.name) for contender in (case.ours, *case.peers))
     return tasks
 
 
-def _gather(case: Case, outcomes: list[object]) -> CaseResult:
+def _perform(tasks: list[Task], place: Place) -> Iterator[Any]:
+    """Give the outcomes one by one: of a process for each task, or in a quick run of one for all."""
+    if place.quick:
+        yield from run_in_worker(tasks, place)
+        return
+    for task in tasks:
+        yield from run_in_worker([task], place)
+
+
+def _gather(case: Case, outcomes: list[Any]) -> CaseResult:
     _, times, *memories = outcomes
     names = [contender.name for contender in (case.ours, *case.peers)]
     return CaseResult(

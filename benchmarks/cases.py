@@ -19,7 +19,9 @@ def find_case(name: str) -> Case:
 
 def find_cases(pattern: str) -> list[Case]:
     """Return the cases whose names match a shell pattern, in the order of the report."""
-    return [case for group in GROUPS for case in _cases_of(group) if fnmatch(case.name, pattern)]
+    wanted = pattern.partition("/")[0] if "/" in pattern else "*"
+    groups = [group for group in GROUPS if fnmatch(group, wanted)]
+    return [case for group in groups for case in _cases_of(group) if fnmatch(case.name, pattern)]
 
 
 def _cases_of(group: str) -> tuple[Case, ...]:

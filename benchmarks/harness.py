@@ -18,13 +18,14 @@ from benchmarks.results import Memory
 __all__ = ["measure_memory", "time_case"]
 
 
-def time_case(case: Case, place: Place, rounds: int) -> dict[str, list[float]]:
-    """Time all contenders of a case in interleaved rounds, after one round that does not count.
+def time_case(case: Case, place: Place, rounds: int, warm_ups: int) -> dict[str, list[float]]:
+    """Time all contenders of a case in interleaved rounds.
 
     Args:
         case: The case.
         place: Where its files are.
         rounds: Rounds that count.
+        warm_ups: Rounds before these that do not.
 
     Returns:
         Contender's name to seconds, one value per round.
@@ -32,11 +33,11 @@ def time_case(case: Case, place: Place, rounds: int) -> dict[str, list[float]]:
     subject = case.prepare(place)
     contenders = case.contenders
     times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    for turn in range(rounds + 1):
+    for turn in range(-warm_ups, rounds):
         first = turn % len(contenders)
         for contender in contenders[first:] + contenders[:first]:
             elapsed = _time_once(case, contender, subject)
-            if turn:
+            if turn >= 0:
                 times[contender.name].append(elapsed)
     return times
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["array_views", "copy_into_fresh_memory", "copy_of_file", "read_by_two_threads", "write_in_one_go"]
+from benchmarks.case import Contender
+
+__all__ = [
+    "DECODED_HEADER",
+    "array_views",
+    "copy_into_fresh_memory",
+    "copy_of_file",
+    "read_by_two_threads",
+    "without_collector",
+    "write_in_one_go",
+]
 
 Bytes = npt.NDArray[np.uint8]
 _READ_NBYTES = 2**24
@@ -63,3 +77,23 @@ def array_views(n_arrays: int, nbytes: int) -> list[npt.NDArray[np.float32]]:
     """Make arrays over one buffer, which is the least that a loader makes."""
     buffer = bytearray(nbytes)
     return [np.ndarray((nbytes // 4,), np.float32, buffer, 0) for _ in range(n_arrays)]
+
+
+def without_collector(name: str, run: Callable[[Any], Any]) -> Contender:
+    """Declare a limit that makes many objects: the cyclic garbage collector, which is no part of it, pauses."""
+
+    def run_paused(subject: Any) -> Any:
+        gc.disable()
+        try:
+            return run(subject)
+        finally:
+            gc.enable()
+
+    return Contender(name, run_paused)
+
+
+DECODED_HEADER = (
+    without_collector("the header decoded by msgspec", lambda source: msgspec.json.decode(source.header)),
+    without_collector("the header decoded by json", lambda source: json.loads(source.header)),
+)
+"""The header read into plain dicts, unchecked; for subjects that have a `header`."""

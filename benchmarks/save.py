@@ -45,6 +45,12 @@ def _remove(job: _Job) -> None:
     job.target.unlink()
 
 
+def _settle(job: _Job) -> None:
+    """Have the older file on the disk, as it is when hours lie between two saves."""
+    if job.target.exists():
+        _sync(job.target)
+
+
 def _sync(path: Path) -> None:
     for target in (path, path.parent):
         fd = os.open(target, os.O_RDONLY)
@@ -83,6 +89,7 @@ CASES = (
         name="save/overwrite",
         title="the same over an older file",
         prepare=_to(lambda place: place.folder),
+        before=_settle,
         ours=_OURS,
         peers=_PEERS,
         limits=_LIMITS,

@@ -38,9 +38,10 @@ class Time(msgspec.Struct, frozen=True, tag=True):
 
     case: str
     rounds: int
+    warm_ups: int
 
     def perform(self, place: Place) -> dict[str, list[float]]:
-        return time_case(find_case(self.case), place, self.rounds)
+        return time_case(find_case(self.case), place, self.rounds, self.warm_ups)
 
 
 class MeasureMemory(msgspec.Struct, frozen=True, tag=True):

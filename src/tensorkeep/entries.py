@@ -7,12 +7,17 @@ checks them again.
 from __future__ import annotations
 
 from math import prod
+from typing import Annotated
 
 import msgspec
 
 from tensorkeep.dtypes import BY_NAME, DType
+from tensorkeep.limits import MAX_LISTED_NDIM
 
 __all__ = ["TensorEntry"]
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class TensorEntry(msgspec.Struct, frozen=True, gc=False):
@@ -27,8 +32,8 @@ class TensorEntry(msgspec.Struct, frozen=True, gc=False):
     """
 
     dtype: str
-    shape: tuple[int, ...]
-    data_offsets: tuple[int, int]
+    shape: Annotated[tuple[_Count, ...], msgspec.Meta(max_length=MAX_LISTED_NDIM)]
+    data_offsets: tuple[_Count, _Count]
 
     @property
     def nbytes(self) -> int:

@@ -27,6 +27,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tensorkeep.limits import MAX_TEXT_LENGTH
+
 __all__ = [
     "AccessDeniedError",
     "DtypeError",
@@ -72,13 +74,13 @@ class TensorkeepError(Exception):
         hint: str | None = None,
     ) -> None:
         """Keep what is known; see the class for the fields."""
-        super().__init__(message)
-        self.message = message or ""
+        super().__init__(_bounded(message) or "")
+        self.message = _bounded(message) or ""
         self.path = path
         self.tensor = tensor
-        self.expected = expected
-        self.found = found
-        self.hint = hint
+        self.expected = _bounded(expected)
+        self.found = _bounded(found)
+        self.hint = _bounded(hint)
 
     def __str__(self) -> str:
         """Return the whole story in one line."""
@@ -104,6 +106,11 @@ class TensorkeepError(Exception):
             "found": self.found,
             "hint": self.hint,
         }
+
+
+def _bounded(text: str | None) -> str | None:
+    """Cut a text in which a hostile file may have a say."""
+    return text if text is None or len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]}…"
 
 
 def _restore(cls: type[TensorkeepError], fields: dict[str, Any]) -> TensorkeepError:

@@ -12,7 +12,10 @@ MAX_HEADER_NBYTES: Final = 100_000_000
 """Bytes of a safetensors header. The reference reader refuses more; about 1,000,000 tensors fit."""
 
 MAX_NDIM: Final = 64
-"""Dimensions of a tensor that can be loaded: the bound of NumPy 2 (`NPY_MAXDIMS`). Listing has no bound."""
+"""Dimensions of a tensor that can be loaded: the bound of NumPy 2 (`NPY_MAXDIMS`)."""
+
+MAX_LISTED_NDIM: Final = 1024
+"""Dimensions of a tensor that can be listed. The product of a million extents takes hours."""
 
 MAX_U64: Final = 2**64 - 1
 """Largest extent, element count or bit count; the reference computes them in 64 unsigned bits."""
@@ -30,3 +33,6 @@ ARENA_NBYTES: Final = 64 * 2**20
 """Bytes up to which neighbouring tensors share one allocation when they are read into memory.
 
 Dropping all tensors of an arena frees it, so this also bounds what one kept tensor can hold back."""
+
+MAX_TEXT_LENGTH: Final = 1000
+"""Characters of each part of an error's message: names come from files, and may be as long as a header."""

@@ -46,15 +46,32 @@ def file_of(header: str, data: bytes) -> bytes:
         file_of('{"a":{BYTE},"a":{BYTE}}', b"1"),
         file_of('{"__metadata__":{"a":"1","a":"2"}}', b""),
         file_of('{"a":{BYTE,"more":1,"more":2}}', b"1"),
-        file_of('{"__meta\\u0064ata__":{"a":"b"}}', b""),
+        file_of('{"a":["U8",[1],[0,1]]}', b"1"),
+        file_of('{"a":{"dtype":{"U8":null},"shape":[1],"data_offsets":[0,1]}}', b"1"),
     ],
-    ids=["name twice", "metadata key twice", "unknown field twice", "escaped __metadata__"],
+    ids=["name twice", "metadata key twice", "unread field twice", "entry as list", "dtype as object"],
 )
 def test_only_tensorkeep_refuses(content: bytes) -> None:
     safetensors.deserialize(content)
 
     with pytest.raises(tensorkeep.TensorkeepError):
         tensorkeep.open(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        file_of('{"a":{"dtype":"U8","shape":[-0],"data_offsets":[0,0]}}', b""),
+        file_of('{"a":{BYTE,"more":1e999}}', b"1"),
+        file_of('{"a":{BYTE,"more":' + "[" * 130 + "]" * 130 + "}}", b"1"),
+    ],
+    ids=["-0", "large number", "deep nesting"],
+)
+def test_only_tensorkeep_opens(content: bytes) -> None:
+    with pytest.raises(safetensors.SafetensorError):
+        safetensors.deserialize(content)
+
+    assert list(tensorkeep.open(content)) == ["a"]
 
 
 def test_only_tensorkeep_opens_a_file_with_an_unknown_dtype(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tensorkeep.arrays import HostTensor, host_tensor
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import HeaderError, IntegrityError, SharedMemoryError, UnsupportedError
+from tensorkeep.errors import HeaderError, IntegrityError, SharedMemoryError
 from tensorkeep.formats.safetensors import emit_header, lay_out
 from tensorkeep.tensors._lazy import LazyTensor
 from tensorkeep.tensors._sharing import overlapping
@@ -49,6 +49,7 @@ def save(
     Raises:
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
         DtypeError: If the format has no such dtype.
+        TypeError: If a name or metadata is not text.
         UnsupportedError: If a value is no tensor, or is sparse or without data.
         HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
         LimitError: If there are more names than a header can hold.
@@ -118,7 +119,7 @@ def serialize_tensors(hosts: Mapping[str, HostTensor], *, metadata: Mapping[str,
 
 def _describe(name: Any, tensor: Any) -> HostTensor:
     if not isinstance(name, str):
-        raise UnsupportedError("names of tensors are text", expected="str", found=f"{name!r}")
+        raise TypeError(f"names of tensors are text, not {type(name).__name__}: {name!r:.100}")
     return tensor.host_tensor() if isinstance(tensor, LazyTensor) else host_tensor(tensor, name)
 
 

@@ -1,6 +1,7 @@
 """The safetensors format: 8 bytes of length, a JSON header, the tensors' bytes back to back.
 
 - `_parse`: header bytes to entries; every rule of the format is checked here. No I/O.
+- `_members`: the same text read member by member, where it is unusual. No I/O.
 - `_emit`: entries to header bytes, the same ones that the reference writes. No I/O.
 - `_read`: the header of a `ByteSource`, with errors that say which file it is and what it really is.
 """

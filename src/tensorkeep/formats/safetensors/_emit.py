@@ -14,7 +14,8 @@ import msgspec
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError, LimitError
-from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES, METADATA_KEY
+from tensorkeep.formats.safetensors._members import METADATA_KEY
+from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES
 from tensorkeep.limits import MAX_HEADER_NBYTES
 
 __all__ = ["emit_header", "lay_out"]
@@ -57,11 +58,15 @@ def emit_header(entries: Mapping[str, TensorEntry], metadata: Mapping[str, str] 
         The bytes; their count is a multiple of 8.
 
     Raises:
+        TypeError: If a key or text of the metadata is not text.
         HeaderError: If a name or text has no UTF-8 form (a lone surrogate).
         LimitError: If the header would be longer than any reader accepts.
     """
     fields: dict[str, object] = {}
     if metadata is not None:
+        for key, text in metadata.items():
+            if not (isinstance(key, str) and isinstance(text, str)):
+                raise TypeError(f"metadata is text by key, not {type(key).__name__} to {type(text).__name__}")
         fields[METADATA_KEY] = dict(sorted(metadata.items()))
     fields.update(entries)
     try:

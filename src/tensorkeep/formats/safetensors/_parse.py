@@ -3,17 +3,16 @@
 How the speed comes about: msgspec decodes the whole header into typed structs in one call, which checks the JSON
 and the types but silently keeps the last of several equal keys. So the colons are counted: the object of one tensor
 needs exactly four (name, dtype, shape, data_offsets), hence a text with four per decoded entry has no key twice and
-no key too many. Only a text with another count (a colon in a name, an extra field) is read a second time, by name.
+no key too many. Any other text (metadata that does not stand first, a colon in a name, an extra field, a mistake) is
+read member by member in `_members`, which is slower and leaves no question open.
 
 The messages begin with the words of the reference implementation (safetensors 0.8.0), since people search for them.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from math import prod
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -21,6 +20,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError
+from tensorkeep.formats.safetensors._members import METADATA_KEY, read_members, take_leading_metadata
 from tensorkeep.limits import MAX_HEADER_NBYTES, MAX_U64
 
 __all__ = ["LENGTH_NBYTES", "Header", "parse_header", "parse_header_nbytes"]
@@ -28,15 +28,9 @@ __all__ = ["LENGTH_NBYTES", "Header", "parse_header", "parse_header_nbytes"]
 LENGTH_NBYTES: Final = 8
 """Bytes of the length field at the start of the file: unsigned, little endian."""
 
-METADATA_KEY: Final = "__metadata__"
-
-_METADATA = re.compile(r'(?<!\\)"__metadata__"[ \t\r\n]*:[ \t\r\n]*')
 _BITS: Final = {name: dtype.bits for name, dtype in BY_NAME.items()}
 _COLONS_PER_ENTRY: Final = 4
 _decode_entries = msgspec.json.Decoder(dict[str, TensorEntry]).decode
-_decode_metadata = msgspec.json.Decoder(dict[str, str] | None).decode
-_PLACEHOLDER: Final = '"__metadata__":{"dtype":"","shape":[],"data_offsets":[0,0]}'
-"""Stands in for the metadata object while the entries are decoded: an entry, so that one type fits all."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -107,19 +101,8 @@ def parse_header(text: Buffer, data_nbytes: int) -> Header:
         HeaderError: If any rule is broken.
     """
     source = _decode_utf8(text)
-    source, metadata = _take_metadata(source)
-    try:
-        entries = _decode_entries(source)
-    except msgspec.MsgspecError as error:
-        raise HeaderError(f"invalid JSON in header: {error}") from None
-    except RecursionError:
-        raise HeaderError("invalid JSON in header: values nested too deep") from None
-    if source.count(":") != _COLONS_PER_ENTRY * len(entries):
-        _refuse_repeated_keys(source)
-    if entries.pop(METADATA_KEY, None) is None:
-        metadata = None
-    entries = _check_entries(entries, data_nbytes, has_negative="-" in source)
-    return Header(entries, metadata, LENGTH_NBYTES + len(text))
+    entries, metadata = _decode_at_once(source) or read_members(source)
+    return Header(_check_entries(entries, data_nbytes), metadata, LENGTH_NBYTES + len(text))
 
 
 def _decode_utf8(text: Buffer) -> str:
@@ -129,50 +112,19 @@ def _decode_utf8(text: Buffer) -> str:
         raise HeaderError(f"invalid UTF-8 in header: {error.reason} at byte {error.start}") from None
 
 
-def _take_metadata(source: str) -> tuple[str, dict[str, str] | None]:
-    """Decode the metadata object and put a placeholder entry where it stood."""
-    if '"__metadata__"' not in source:
-        return source, None
-    matches = list(_METADATA.finditer(source))
-    if not matches:
-        return source, None
-    if len(matches) > 1:
-        raise HeaderError("invalid JSON in header: duplicate field `__metadata__`")
-    begin, end = matches[0].span()
+def _decode_at_once(source: str) -> tuple[dict[str, TensorEntry], dict[str, str] | None] | None:
+    """Decode a header as every known writer makes it; None if there is anything more to it."""
+    rest, metadata = take_leading_metadata(source)
     try:
-        pairs, stop = _pairs_decoder.raw_decode(source, end)
-        metadata = _decode_metadata(source[end:stop])
-    except (json.JSONDecodeError, msgspec.MsgspecError, RecursionError) as error:
-        raise HeaderError(f"invalid JSON in header: metadata must be text by key: {error}") from None
-    if metadata is not None and len(metadata) != len(pairs):
-        raise HeaderError("invalid JSON in header: duplicate key in `__metadata__`")
-    return source[:begin] + _PLACEHOLDER + source[stop:], metadata
+        entries = _decode_entries(rest)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if rest.count(":") != _COLONS_PER_ENTRY * len(entries) or METADATA_KEY in entries:
+        return None
+    return entries, metadata
 
 
-_pairs_decoder = json.JSONDecoder(object_pairs_hook=list)
-
-
-def _refuse_repeated_keys(source: str) -> None:
-    """Read the text once more, keeping nothing but the keys of each object."""
-
-    def check(pairs: list[tuple[str, Any]]) -> None:
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise HeaderError(f"invalid JSON in header: duplicate key `{key}`")
-            seen.add(key)
-
-    try:
-        json.JSONDecoder(object_pairs_hook=check).decode(source)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, HeaderError):
-            raise
-        raise HeaderError(f"invalid JSON in header: {error}") from None
-
-
-def _check_entries(
-    entries: dict[str, TensorEntry], data_nbytes: int, *, has_negative: bool
-) -> dict[str, TensorEntry]:
+def _check_entries(entries: dict[str, TensorEntry], data_nbytes: int) -> dict[str, TensorEntry]:
     """Check that the entries cover the data exactly, and return them in the order of the bytes."""
     end = 0
     bits_of = _BITS
@@ -182,8 +134,8 @@ def _check_entries(
         if start != end or n_bits != (stop - start) * 8 or not n_bits:
             return _check_one_by_one(entries, data_nbytes)
         end = stop
-    if has_negative or end != data_nbytes:
-        return _check_one_by_one(entries, data_nbytes)
+    if end != data_nbytes:
+        _refuse_uncovered(end, data_nbytes)
     return entries
 
 
@@ -212,15 +164,8 @@ def _check_one_by_one(entries: dict[str, TensorEntry], data_nbytes: int) -> dict
 def _check_shape(name: str, entry: TensorEntry) -> None:
     n_elements = 1
     for extent in entry.shape:
-        if extent < 0:
-            raise HeaderError(
-                "invalid JSON in header: invalid value",
-                tensor=name,
-                expected="extents of 0 or more",
-                found=f"shape {list(entry.shape)} of tensor `{name}`",
-            )
         n_elements *= extent
-        if extent > MAX_U64 or n_elements > MAX_U64:
+        if n_elements > MAX_U64:
             _refuse_overflow(name, entry)
 
 

@@ -1,0 +1,140 @@
+"""A header read member by member: exact where decoding it at once is not. Pure.
+
+Each value is decoded from its own text, so nothing is read that is not wanted, equal keys are seen as they come, and
+the first mistake ends it: a hostile header of 100 MB never becomes 100 MB of objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import HeaderError
+
+__all__ = ["METADATA_KEY", "read_members", "take_leading_metadata"]
+
+METADATA_KEY: Final = "__metadata__"
+"""The one key of a header that names no tensor."""
+
+_FIELDS: Final = {METADATA_KEY, *TensorEntry.__struct_fields__}
+_LEADING: Final = '{"__metadata__":'
+_WHITE: Final = " \t\r\n"
+
+_decode_entry = msgspec.json.Decoder(TensorEntry).decode
+_decode_metadata = msgspec.json.Decoder(dict[str, str] | None).decode
+_decode_json = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def _duplicate(key: str) -> HeaderError:
+    kind = "field" if key in _FIELDS else "key"
+    return HeaderError(f"invalid JSON in header: duplicate {kind} `{key}`")
+
+
+def _refuse_equal_keys(pairs: list[tuple[str, Any]]) -> None:
+    """Look at the keys of one object, and keep nothing of it."""
+    if len({key for key, _ in pairs}) == len(pairs):
+        return
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _duplicate(key)
+        seen.add(key)
+
+
+_scan = json.JSONDecoder(object_pairs_hook=_refuse_equal_keys, parse_int=len, parse_float=len).raw_decode
+"""Finds the end of a value; numbers, which may have a million digits, are not converted."""
+
+
+def take_leading_metadata(source: str) -> tuple[str, dict[str, str] | None]:
+    """Cut off metadata that stands first without white space, as every known writer puts it.
+
+    Args:
+        source: The header.
+
+    Returns:
+        The header without it, and the metadata; the whole header and None where it does not stand so.
+    """
+    if not source.startswith(_LEADING):
+        return source, None
+    try:
+        _, stop = _scan(source, len(_LEADING))
+        metadata = _decode_metadata(source[len(_LEADING) : stop])
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return source, None
+    if source.startswith(',"', stop):
+        return "{" + source[stop + 1 :], metadata
+    if source.startswith("}", stop):
+        return "{" + source[stop:], metadata
+    return source, None
+
+
+def read_members(source: str) -> tuple[dict[str, TensorEntry], dict[str, str] | None]:
+    """Read a header, whatever its order and white space.
+
+    Args:
+        source: The header.
+
+    Returns:
+        Name to entry, in the order of the text; and the metadata, None where there is none.
+
+    Raises:
+        HeaderError: If it is no JSON object of entries, or has a key twice.
+    """
+    entries: dict[str, TensorEntry] = {}
+    metadata: dict[str, str] | None = None
+    seen_metadata = False
+    try:
+        for name, value in _members(source):
+            if name in entries or (name == METADATA_KEY and seen_metadata):
+                raise _duplicate(name)
+            if name == METADATA_KEY:
+                metadata = _decode_metadata(value)
+                seen_metadata = True
+            else:
+                entries[name] = _decode_entry(value)
+    except HeaderError:
+        raise
+    except RecursionError:
+        raise HeaderError("invalid JSON in header: recursion limit exceeded") from None
+    except ValueError as error:  # of json and of msgspec
+        raise HeaderError(f"invalid JSON in header: {error}") from None
+    return entries, metadata
+
+
+def _members(source: str) -> Iterator[tuple[str, str]]:
+    """Give each key of the outer object, and the text of its value."""
+    place = _expect("{", source, 0)
+    closed = source[place : place + 1] == "}"
+    while not closed:
+        name, place = _scan(source, place)
+        if not isinstance(name, str):
+            raise HeaderError(f"invalid JSON in header: key must be a string at character {place}")
+        name.encode()  # a lone surrogate is refused
+        begin = _expect(":", source, _skip_white(source, place))
+        _, stop = _scan(source, begin)
+        yield name, source[begin:stop]
+        place = _skip_white(source, stop)
+        closed = source[place : place + 1] == "}"
+        if not closed:
+            place = _expect(",", source, place)
+    rest = _skip_white(source, place + 1)
+    if rest != len(source):
+        raise HeaderError(f"invalid JSON in header: trailing characters at character {rest}")
+
+
+def _expect(char: str, source: str, place: int) -> int:
+    """Return where the text goes on after a character that must stand here, and after white space."""
+    found = source[place : place + 1]
+    if found != char:
+        raise HeaderError(f"invalid JSON in header: expected `{char}` at character {place}, found {found!r}")
+    return _skip_white(source, place + 1)
+
+
+def _skip_white(source: str, place: int) -> int:
+    while source[place : place + 1] in _WHITE and place < len(source):
+        place += 1
+    return place

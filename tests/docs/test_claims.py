@@ -1,0 +1,72 @@
+"""What the pages list is all there is: errors, dependencies, public names, links."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import tensorkeep
+from tensorkeep import errors
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def read(*parts: str) -> str:
+    return ROOT.joinpath(*parts).read_text(encoding="utf-8")
+
+
+def test_the_errors_page_has_the_tree() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ((?:`\w+`(?:, )?)+) \|", read("docs", "errors.md"), re.MULTILINE)
+
+    tree = {
+        name: [base.__name__ for base in cls.__bases__ if base is not errors.TensorkeepError]
+        for name, cls in vars(errors).items()
+        if isinstance(cls, type) and issubclass(cls, errors.TensorkeepError) and name != "SafetensorError"
+    }
+    assert {name: re.findall(r"\w+", bases) for name, bases in rows} == tree
+
+
+def test_the_dependencies_page_has_each_required_package() -> None:
+    required = tomllib.loads(read("pyproject.toml"))["project"]["dependencies"]
+
+    rows = re.findall(r"^\| \[(\w+)\]", read("docs", "dependencies.md"), re.MULTILINE)
+
+    assert rows == [re.match(r"\w+", requirement)[0] for requirement in required]
+
+
+def test_the_reference_has_every_public_name() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.joinpath("reference").glob("*.md"))
+
+    described = set(re.findall(r"^::: tensorkeep\.(\w+)$", pages, re.MULTILINE))
+
+    in_errors = {"SafetensorError", "TensorkeepError"}
+    assert set(tensorkeep.__all__) - in_errors - {"__version__"} <= described
+
+
+def test_the_line_that_switches_an_environment_does(tmp_path: Path) -> None:
+    line = re.search(r"echo '(import .*)'", read("docs", "how-to", "libraries.md"))[1]
+    tmp_path.joinpath("zz_tensorkeep.pth").write_text(line + "\n", encoding="utf-8")
+    code = f"import site; site.addsitedir({str(tmp_path)!r}); import safetensors; print(safetensors.safe_open)"
+
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert "tensorkeep." in done.stdout
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
+def test_links_of_the_repository_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text(encoding="utf-8"))
+
+    assert [link for link in links if not ROOT.joinpath(link).exists()] == []
+
+
+def test_the_version_is_in_the_changelog() -> None:
+    versions = re.findall(r"^## \[?([0-9.]+)", read("CHANGELOG.md"), re.MULTILINE)
+
+    assert versions[0] == tensorkeep.__version__

@@ -1,0 +1,58 @@
+"""The dtype table against the libraries that it names and against the reference."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from header_verdicts import reference_dtypes
+
+from tensorkeep.arrays._numpy import numpy_dtype
+from tensorkeep.arrays._torch import torch_dtype
+from tensorkeep.dtypes import BY_NAME, BY_NUMPY, BY_TORCH, DTYPES, DType
+
+BY_ID = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+
+
+def test_names_and_order_are_those_of_the_reference() -> None:
+    assert tuple(dtype.name for dtype in DTYPES) == reference_dtypes()
+    assert [dtype.rank for dtype in DTYPES] == list(range(22))
+
+
+def test_tables_have_every_row_once() -> None:
+    assert list(BY_NAME.values()) == list(DTYPES)
+    assert list(BY_NUMPY.values()) == list(DTYPES)
+    assert list(BY_TORCH.values()) == [dtype for dtype in DTYPES if dtype.torch]
+    assert {dtype.name for dtype in DTYPES if not dtype.torch} == {"F6_E2M3", "F6_E3M2"}
+
+
+@BY_ID
+def test_numpy_has_the_dtype_in_that_width(dtype: DType) -> None:
+    found = numpy_dtype(dtype)
+
+    assert found.name == dtype.numpy
+    assert found.itemsize == dtype.itemsize == np.dtype(dtype.bits_name).itemsize
+    assert dtype.is_packed == (dtype.bits < 8)
+    if dtype.name.startswith(("F4", "F6", "F8", "BF", "F16", "F32", "F64")):
+        bits = ml_dtypes.finfo(found).bits
+        assert bits == dtype.bits
+
+
+@BY_ID
+def test_torch_has_the_dtype_in_that_width(dtype: DType) -> None:
+    found = torch_dtype(dtype)
+
+    if found is None:
+        assert dtype.torch is None
+        return
+    assert str(found) == f"torch.{dtype.torch}"
+    per_item = 2 if dtype.torch == "float4_e2m1fn_x2" else 1
+    assert torch.empty(1, dtype=found).element_size() * 8 == dtype.bits * per_item
+
+
+@BY_ID
+def test_bytes_are_counted_in_whole_groups(dtype: DType) -> None:
+    assert dtype.nbytes(0) == 0
+    assert dtype.nbytes(8) == dtype.bits
+    assert dtype.nbytes(2**60) == 2**57 * dtype.bits

@@ -1,0 +1,280 @@
+"""The contract of every source of bytes: any order, any thread, the same bytes, an error and never other bytes."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensorkeep.errors import SourceChangedError, TensorkeepError, TransportError, UnsupportedError
+from tensorkeep.transport import ByteRange, ByteSource, LocalFile, MemorySource, StreamSource, open_source
+from tensorkeep.transport import _platform
+
+CONTENT = bytes(place % 251 for place in range(10_000))
+BIG = bytes(range(256)) * (40 * 2**20 // 256)
+"""More than one read, and enough that several threads read it."""
+
+MAKERS: dict[str, Callable[[Path], ByteSource]] = {
+    "mmap": lambda path: LocalFile(str(path), backend="mmap"),
+    "pread": lambda path: LocalFile(str(path), backend="pread"),
+    "bytes": lambda path: MemorySource(path.read_bytes()),
+    "bytearray": lambda path: MemorySource(bytearray(path.read_bytes())),
+    "file object": lambda path: StreamSource(path.open("rb")),
+    "unbuffered file object": lambda path: StreamSource(path.open("rb", buffering=0)),
+    "BytesIO": lambda path: StreamSource(io.BytesIO(path.read_bytes())),
+}
+
+
+@pytest.fixture(params=["system calls", "portable fallbacks"])
+def platform(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "portable fallbacks":
+        monkeypatch.setattr(_platform, "HAS_POSITIONED_IO", False)
+
+
+@pytest.fixture(params=MAKERS)
+def make(request: pytest.FixtureRequest) -> Callable[[Path], ByteSource]:
+    return MAKERS[request.param]
+
+
+@pytest.fixture
+def source(make: Callable[[Path], ByteSource], tmp_path: Path, platform: None) -> Iterator[ByteSource]:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT)
+    made = make(path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("span", [(0, 0), (0, 1), (0, 8), (3, 3), (9_999, 10_000), (17, 4_711), (0, 10_000), (10_000, 10_000)])
+def test_a_range_is_read(source: ByteSource, span: tuple[int, int]) -> None:
+    assert bytes(source.read(ByteRange(*span))) == CONTENT[slice(*span)]
+
+
+def test_its_size_and_name_are_known(source: ByteSource) -> None:
+    assert source.nbytes == len(CONTENT)
+    assert source.name
+
+
+def test_buffers_are_filled_in_any_order(source: ByteSource) -> None:
+    parts = [(9_000, bytearray(1_000)), (0, bytearray(10)), (5, bytearray(10)), (10_000, bytearray(0)), (1, bytearray(1))]
+
+    source.read_into((offset, memoryview(buffer)) for offset, buffer in parts)
+
+    for offset, buffer in parts:
+        assert buffer == CONTENT[offset : offset + len(buffer)]
+
+
+def test_a_mapping_is_private_and_outlives_the_source(source: ByteSource) -> None:
+    mapping = source.map()
+    if mapping is None:
+        return
+    view = memoryview(mapping)
+    view[0:4] = b"WXYZ"
+    again = source.map()
+    assert again is not None
+
+    assert bytes(source.read(ByteRange(0, 4))) == CONTENT[:4]
+    assert bytes(memoryview(again)[:4]) == CONTENT[:4]
+    source.close()
+    assert bytes(view[:6]) == b"WXYZ" + CONTENT[4:6]
+
+
+def test_many_threads_read_at_once(source: ByteSource) -> None:
+    start = threading.Barrier(8)
+
+    def read(worker: int) -> bool:
+        start.wait()
+        spans = [ByteRange(place, place + 97) for place in range(worker, 9_000, 89)]
+        return all(bytes(source.read(span)) == CONTENT[span.start : span.stop] for span in spans)
+
+    with ThreadPoolExecutor(8) as workers:
+        assert all(workers.map(read, range(8)))
+
+
+def test_a_large_read_is_the_sum_of_its_pieces(make: Callable[[Path], ByteSource], tmp_path: Path, platform: None) -> None:
+    path = tmp_path / "big"
+    path.write_bytes(BIG)
+    source = make(path)
+    whole, tail = bytearray(len(BIG) - 3), bytearray(1_000)
+
+    source.read_into([(3, memoryview(whole)), (len(BIG) - 1_000, memoryview(tail))])
+
+    assert whole == BIG[3:]
+    assert tail == BIG[-1_000:]
+
+
+def test_an_empty_file_is_a_source_of_nothing(make: Callable[[Path], ByteSource], tmp_path: Path) -> None:
+    path = tmp_path / "empty"
+    path.touch()
+    source = make(path)
+
+    assert source.nbytes == 0
+    assert source.map() is None
+    assert bytes(source.read(ByteRange(0, 0))) == b""
+    source.read_into([])
+
+
+def test_short_reads_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT)
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: real(fd, [buffers[0][:7]], offset))
+
+    assert bytes(LocalFile(str(path), backend="pread").read(ByteRange(10, 1_000))) == CONTENT[10:1_000]
+
+
+def test_a_failing_read_is_an_error_with_the_number_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT)
+    source = LocalFile(str(path), backend="pread")
+
+    def fail(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "preadv", fail)
+    with pytest.raises(TransportError, match="could not read the file.*Input/output error") as caught:
+        source.read(ByteRange(0, 10))
+    assert caught.value.errno == 5
+    assert caught.value.path == str(path)
+
+
+def test_a_file_that_became_shorter_is_an_error(tmp_path: Path, platform: None) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(BIG)
+    source = LocalFile(str(path), backend="pread")
+    os.truncate(path, len(BIG) // 2)
+
+    with pytest.raises(SourceChangedError, match="became shorter"):
+        source.read(ByteRange(len(BIG) - 10, len(BIG)))
+    with pytest.raises(SourceChangedError, match="became shorter"):
+        source.read_into([(0, memoryview(bytearray(len(BIG))))])
+    assert bytes(source.read(ByteRange(0, 10))) == BIG[:10]
+
+
+def test_mapping_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT)
+    source = LocalFile(str(path), backend="mmap")
+    os.truncate(path, 0)
+
+    with pytest.raises(TransportError, match="could not map the file"):
+        source.map()
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_a_closed_file_gives_an_error_and_not_zeros(tmp_path: Path, backend: Any) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT)
+    source = LocalFile(str(path), backend=backend)
+    source.close()
+    source.close()
+
+    with pytest.raises(TransportError):
+        source.read(ByteRange(0, 10))
+    if backend == "mmap":
+        with pytest.raises(TransportError):
+            source.map()
+
+
+def test_a_file_that_nobody_closed_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(50):
+        LocalFile(str(path)).map()
+
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_a_stream_stays_open_and_its_callers(tmp_path: Path) -> None:
+    stream = io.BytesIO(CONTENT)
+    source = StreamSource(stream)
+    source.close()
+
+    assert not stream.closed
+    assert stream.read() is not None
+
+
+class Trickle(io.RawIOBase):
+    """A file object that gives less than was asked for, as raw ones may (io.RawIOBase.read)."""
+
+    def __init__(self, content: bytes) -> None:
+        self._whole = io.BytesIO(content)
+
+    def read(self, size: int = -1) -> bytes:
+        return self._whole.read(min(size, 7) if size >= 0 else 7)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._whole.seek(offset, whence)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+def test_a_stream_that_reads_little_at_a_time_is_read_whole() -> None:
+    assert bytes(StreamSource(Trickle(CONTENT)).read(ByteRange(5, 500))) == CONTENT[5:500]  # type: ignore[arg-type]
+
+
+def test_a_stream_that_ends_early_is_an_error() -> None:
+    stream = io.BytesIO(CONTENT)
+    source = StreamSource(stream)
+    stream.truncate(100)
+
+    with pytest.raises(SourceChangedError, match="ended early.*expected 50 bytes at 90.*found 10"):
+        source.read(ByteRange(90, 140))
+
+
+def test_what_cannot_seek_is_refused() -> None:
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as pipe, os.fdopen(write_end, "wb"), pytest.raises(TensorkeepError):
+        open_source(pipe)
+
+
+def test_a_text_file_object_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(b"x" * 100)
+    with path.open() as text, pytest.raises(TensorkeepError):
+        source = open_source(text)  # type: ignore[arg-type]
+        source.read(ByteRange(0, 8))
+
+
+def test_each_kind_of_target_gets_its_source(tmp_path: Path) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT)
+    with path.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0)
+
+    assert isinstance(open_source(str(path)), LocalFile)
+    assert isinstance(open_source(path), LocalFile)
+    for buffer in (CONTENT, bytearray(CONTENT), memoryview(CONTENT), mapped):
+        assert isinstance(open_source(buffer), MemorySource)
+    with path.open("rb") as file:
+        assert isinstance(open_source(file), StreamSource)
+
+
+@pytest.mark.parametrize("target", [3, None, 1.5, object(), ["x"], memoryview(CONTENT)[::2]])
+def test_what_cannot_be_opened_is_refused(target: Any) -> None:
+    with pytest.raises(UnsupportedError, match="nothing that can be opened"):
+        open_source(target)
+
+
+def test_an_unknown_backend_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match='backend "fast" is invalid'):
+        open_source(tmp_path, backend="fast")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 0), (1, 0), (-2, -1)])
+def test_a_range_runs_forwards_from_zero(start: int, stop: int) -> None:
+    with pytest.raises(ValueError, match="not a byte range"):
+        ByteRange(start, stop)
+    assert len(ByteRange(3, 10)) == 7
