@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -29,9 +29,9 @@ _decode_metadata = msgspec.json.Decoder(dict[str, str] | None).decode
 _decode_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
-def _duplicate(key: str) -> HeaderError:
+def _refuse_duplicate(key: str) -> NoReturn:
     kind = "field" if key in _FIELDS else "key"
-    return HeaderError(f"invalid JSON in header: duplicate {kind} `{key}`")
+    raise HeaderError(f"invalid JSON in header: duplicate {kind} `{key}`")
 
 
 def _refuse_equal_keys(pairs: list[tuple[str, Any]]) -> None:
@@ -41,7 +41,7 @@ def _refuse_equal_keys(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
-            raise _duplicate(key)
+            _refuse_duplicate(key)
         seen.add(key)
 
 
@@ -90,7 +90,7 @@ def read_members(source: str) -> tuple[dict[str, TensorEntry], dict[str, str] | 
     try:
         for name, value in _members(source):
             if name in entries or (name == METADATA_KEY and seen_metadata):
-                raise _duplicate(name)
+                _refuse_duplicate(name)
             if name == METADATA_KEY:
                 metadata = _decode_metadata(value)
                 seen_metadata = True
