@@ -35,7 +35,7 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(READY) ## Measure tensorkeep beside the libraries that people use now
+bench: $(READY) ## Measure tensorkeep beside other libraries; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
 fuzz: $(READY) ## Feed broken headers to the reader

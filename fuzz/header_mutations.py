@@ -329,7 +329,7 @@ def change_length(rng: Random, file: bytearray) -> None:
 
 
 def cut_off(rng: Random, file: bytearray) -> None:
-    del file[rng.randrange(len(file)) :]
+    del file[rng.randrange(len(file) + 1) :]
 
 
 def append_data(rng: Random, file: bytearray) -> None:

@@ -25,8 +25,17 @@ DIFFERENCES = {
     "repeated key": "two readers could take different ones for the true one, so none is",
     "entry as list": "a field order that no document fixes; no writer uses it",
     "dtype as object": "a spelling of enumerations that only the reference's parser knows; no writer uses it",
+    "vast extent": "extents over 2^63 - 1, which only a tensor without elements can have, fit no array library",
 }
 """Each difference, and its reason. The first three are accepted here and refused by the reference; the others not."""
+
+_MAX_EXTENT = 2**63 - 1
+_MAX_DIGITS = 20
+"""Digits that are read as a number; longer ones, which Python refuses beyond 4300, stay text."""
+
+
+def _number(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _MAX_DIGITS else digits
 
 
 class Verdict(NamedTuple):
@@ -75,7 +84,7 @@ def _header_text(file: bytes) -> str:
 
 def _other_meaning(file: bytes, ours: Header, theirs: dict[str, Any]) -> str | None:
     """Compare with the reference, and with a plain reading of the JSON, which also has offsets and metadata."""
-    plain = json.loads(_header_text(file))
+    plain = json.loads(_header_text(file), parse_int=_number)
     metadata = plain.pop("__metadata__", None)
     if metadata != ours.metadata:
         return f"metadata {ours.metadata}, not {metadata}"
@@ -112,7 +121,7 @@ def _accepted_only_here(file: bytes, refusal: str) -> Verdict:
 
 def _without_differences(file: bytes) -> bytes:
     """Write the file's header as the reference would accept it: known dtypes, plain numbers, no unread fields."""
-    document = json.loads(_header_text(file), parse_float=str)
+    document = json.loads(_header_text(file), parse_int=_number, parse_float=str)
     known = set(reference_dtypes())
     for name, item in document.items():
         if name == "__metadata__":
@@ -143,18 +152,27 @@ class _Object(list[tuple[str, Any]]):
 
 
 def _refused_only_here(file: bytes, refusal: str) -> Verdict:
-    document = json.loads(_header_text(file), object_pairs_hook=_Object, parse_int=str)
+    document = json.loads(_header_text(file), object_pairs_hook=_Object, parse_int=_number)
     difference = None
     if _has_repeated_key(document):
         difference = "repeated key" if "duplicate" in refusal else None
     for name, item in document:
-        if name != "__metadata__" and not isinstance(item, _Object):
-            difference = "entry as list"
-        elif name != "__metadata__" and any(isinstance(value, _Object) for key, value in item if key == "dtype"):
-            difference = "dtype as object"
+        if name != "__metadata__":
+            difference = _odd_spelling(item) or difference
     if difference is None:
         return Verdict(accepted=False, wrong=f"refused, where the reference accepts: {refusal}")
     return Verdict(accepted=False, difference=difference)
+
+
+def _odd_spelling(item: Any) -> str | None:
+    """Name the difference in an entry that the reference accepts."""
+    if not isinstance(item, _Object):
+        return "entry as list"
+    if any(isinstance(value, _Object) for key, value in item if key == "dtype"):
+        return "dtype as object"
+    if any(extent > _MAX_EXTENT for key, value in item if key == "shape" for extent in value):
+        return "vast extent"
+    return None
 
 
 def _has_repeated_key(value: Any) -> bool:

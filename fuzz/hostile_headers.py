@@ -36,6 +36,10 @@ def _with_field(value: str) -> tuple[str, str]:
 SHAPES: dict[str, Callable[[int], bytes]] = {
     "valid tensors": lambda n: _filled("{", _ENTRY.format("t%d") + ",", _EMPTY + "}", n),
     "valid, a colon in a name": lambda n: _filled("{", _ENTRY.format("t%d") + ",", _ENTRY.format("a:b") + "}", n),
+    "valid, colons in all names": lambda n: _filled("{", _ENTRY.format("t:%d") + ",", _ENTRY.format("a:b") + "}", n),
+    "valid, metadata last": lambda n: _filled("{", _ENTRY.format("t%d") + ",", '"__metadata__":{}}', n),
+    "valid, an emoji and a colon": lambda n: _filled("{", _ENTRY.format("t%d") + ",", _ENTRY.format("\U0001f600:") + "}", n),
+    "valid, the last repeated": lambda n: _filled("{", _ENTRY.format("t%d") + ",", _EMPTY + "," + _EMPTY + "}", n),
     "valid, reversed": lambda n: _reversed(n),
     "valid, one emoji": lambda n: _filled("{", _ENTRY.format("t%d") + ",", _ENTRY.format("\U0001f600") + "}", n),
     "unknown dtypes": lambda n: _filled("{", _ENTRY.replace("U8", "Q").format("t%d") + ",", _EMPTY + "}", n),
@@ -69,6 +73,7 @@ SHAPES: dict[str, Callable[[int], bytes]] = {
     ),
     "negative extents": lambda n: _filled('{"a":{"dtype":"U8","shape":[', "-1,", '-1],"data_offsets":[0,1]}}', n),
     "many offsets": lambda n: _filled('{"a":{"dtype":"U8","shape":[],"data_offsets":[', "0,", "0]}}", n),
+    "spaces after a member": lambda n: _filled("{" + _ENTRY.format("a:b"), " ", "}", n),
     "spaces": lambda n: b"{" + b" " * (n - 2) + b"}",
     "bytes that are no UTF-8": lambda n: b"{" + b"\xff" * (n - 1),
     "zeros": bytes,

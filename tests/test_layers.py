@@ -17,7 +17,7 @@ PACKAGE = SOURCE / "tensorkeep"
 LAYERS = (
     *("limits", "errors", "dtypes", "buffers", "entries", "collector"),
     *("transport", "formats", "arrays", "tensors", "compat"),
-    *("torch", "numpy", "", "cli", "__main__"),
+    *("torch", "numpy", "install", "", "cli", "__main__"),
 )
 """Parts of the package, each of which imports only what stands before it; the empty name is its `__init__`."""
 
@@ -27,7 +27,7 @@ STRANGERS = {("formats", "arrays"), ("arrays", "formats"), ("arrays", "transport
 TRANSPORT_VOCABULARY = {"ByteRange", "ByteSource"}
 """All that formats know of transport: something to read, and what to read of it."""
 
-IMPORTED_BY_NAME = {"__init__.py", "arrays/_registry.py", "compat/_install.py"}
+IMPORTED_BY_NAME = {"__init__.py", "arrays/_registry.py", "install.py"}
 """Files that may import modules by name: public names, array libraries and the stand-ins for safetensors, on first use."""
 
 FILES = sorted(PACKAGE.rglob("*.py"))

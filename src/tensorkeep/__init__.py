@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from tensorkeep.compat import (
         TensorSpec,
         deserialize,
-        install_as_safetensors,
         safe_open,
         serialize,
         serialize_file,
     )
     from tensorkeep.errors import SafetensorError, TensorkeepError
+    from tensorkeep.install import install_as_safetensors
     from tensorkeep.tensors import LazyTensor, TensorFile, load, save
     from tensorkeep.tensors import open_file as open
 
@@ -61,7 +61,7 @@ _HOMES = {
     "TensorSpec": ("compat", "TensorSpec"),
     "TensorkeepError": ("errors", "TensorkeepError"),
     "deserialize": ("compat", "deserialize"),
-    "install_as_safetensors": ("compat", "install_as_safetensors"),
+    "install_as_safetensors": ("install", "install_as_safetensors"),
     "load": ("tensors", "load"),
     "open": ("tensors", "open_file"),
     "safe_open": ("compat", "safe_open"),

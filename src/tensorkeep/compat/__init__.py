@@ -4,13 +4,11 @@
 - `_safe_open`: `safe_open` and the slices it gives.
 - `_serialize`: `serialize`, `serialize_file`, `deserialize` and `TensorSpec`.
 - `torch_sharing`, `torch_raw`: what `safetensors.torch` does besides (import torch).
-- `_install`: `install_as_safetensors`, for libraries that import safetensors by name.
 
-`tensorkeep.torch` and `tensorkeep.numpy` stand on these. Where we differ from the reference is listed in
-docs/compatibility.md.
+`tensorkeep.torch` and `tensorkeep.numpy` stand on these; `tensorkeep.install` gives all of it the reference's name.
+Where we differ from the reference is listed in docs/compatibility.md.
 """
 
-from tensorkeep.compat._install import install_as_safetensors
 from tensorkeep.compat._safe_open import SafeSlice, _safe_open_handle, safe_open
 from tensorkeep.compat._serialize import TensorSpec, deserialize, serialize, serialize_file
 
@@ -19,7 +17,6 @@ __all__ = [
     "TensorSpec",
     "_safe_open_handle",
     "deserialize",
-    "install_as_safetensors",
     "safe_open",
     "serialize",
     "serialize_file",

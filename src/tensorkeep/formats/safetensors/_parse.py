@@ -203,8 +203,12 @@ def _refuse_uncovered(end: int, data_nbytes: int) -> NoReturn:
     raise HeaderError(
         "incomplete metadata, file not fully covered",
         expected=f"{end:,} bytes of data, as the header says",
-        found=f"{data_nbytes:,}: the file is {missing:,} bytes short"
+        found=f"{data_nbytes:,}: the file is {_bytes(missing)} short"
         if missing > 0
-        else f"{data_nbytes:,}: {-missing:,} bytes too many at the end",
+        else f"{data_nbytes:,}: {_bytes(-missing)} too many at the end",
         hint="A download or copy that broke off? Get the file again" if missing > 0 else None,
     )
+
+
+def _bytes(n: int) -> str:
+    return "1 byte" if n == 1 else f"{n:,} bytes"

@@ -1,4 +1,7 @@
-"""`install_as_safetensors`: tensorkeep under the name safetensors, for libraries that import that."""
+"""`install_as_safetensors`: tensorkeep under the name safetensors, for libraries that import that.
+
+Imports nothing of its own before it is used, so that it costs little at the start of every interpreter.
+"""
 
 from __future__ import annotations
 
