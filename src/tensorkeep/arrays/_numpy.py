@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from tensorkeep.arrays._base import Extent, HostTensor
 from tensorkeep.arrays._pieces import pieces
-from tensorkeep.arrays.elements import elements_of, pack
+from tensorkeep.arrays.elements import elements_of, known_dtype, pack
 from tensorkeep.buffers import Buffer
-from tensorkeep.dtypes import BY_NAME, BY_NUMPY, DType
+from tensorkeep.dtypes import BY_NAME, BY_NUMPY, DTYPES, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
 from tensorkeep.limits import PACK_NBYTES
@@ -40,22 +40,15 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     return found
 
 
-class _Stored(dict[str, tuple["np.dtype[Any]", int]]):
-    """Format's dtype name to NumPy's dtype and alignment mask, for those that NumPy reads as they lie in a file.
-
-    Filled on first use, since only the narrow floats need ml_dtypes. Another name is a KeyError.
-    """
-
-    def __missing__(self, name: str) -> tuple[np.dtype[Any], int]:
-        dtype = BY_NAME[name]
-        if dtype.is_packed or sys.byteorder == "big":
-            raise KeyError(name)
-        found = numpy_dtype(dtype)
-        self[name] = found, found.alignment - 1
-        return self[name]
+def _stored_forms(dtypes: Iterable[DType]) -> dict[str, tuple[np.dtype[Any], int]]:
+    """Return NumPy's dtype and the mask of misaligned offsets, for dtypes that NumPy reads as they lie in a file."""
+    if sys.byteorder == "big":
+        return {}
+    found = {dtype.name: numpy_dtype(dtype) for dtype in dtypes if not dtype.is_packed}
+    return {name: (dtype, dtype.alignment - 1) for name, dtype in found.items()}
 
 
-_stored = _Stored()
+_IN_NUMPY = _stored_forms(dtype for dtype in DTYPES if dtype.is_in_numpy)
 
 
 class NumpyAdapter:
@@ -63,18 +56,28 @@ class NumpyAdapter:
 
     name = "numpy"
 
+    def __init__(self) -> None:
+        """Know NumPy's own dtypes; those of ml_dtypes are learnt when a file has one."""
+        self._stored = _IN_NUMPY
+
     def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Array]:
         """Make arrays over a buffer; see `ArrayAdapter.views`."""
         make = np.ndarray
+        stored = self._stored
         arrays: dict[str, Array] = {}
         for name, entry in entries.items():
             offset = base + entry.data_offsets[0]
             try:
-                dtype, misaligned = _stored[entry.dtype]
+                dtype, misaligned = stored[entry.dtype]
                 if not offset & misaligned:
                     arrays[name] = make(entry.shape, dtype, buffer, offset)
                     continue
-            except (KeyError, ValueError):  # packed, unknown, or more dimensions than NumPy has
+            except KeyError:
+                if stored is _IN_NUMPY and not known_dtype(name, entry).is_packed:
+                    stored = self._stored = _stored_forms(DTYPES)
+                    arrays |= self.views(buffer, {name: entry}, base)
+                    continue
+            except ValueError:  # more dimensions than NumPy has
                 pass
             arrays[name] = self._copied(name, entry, buffer, offset)
         return arrays

@@ -131,7 +131,7 @@ def _check_entries(entries: dict[str, TensorEntry], data_nbytes: int) -> dict[st
     for entry in entries.values():
         start, stop = entry.data_offsets
         n_bits = prod(entry.shape) * bits_of.get(entry.dtype, 0)
-        if start != end or n_bits != (stop - start) * 8 or not n_bits:
+        if start != end or n_bits != (stop - start) << 3 or not n_bits:
             return _check_one_by_one(entries, data_nbytes)
         end = stop
     if end != data_nbytes:
