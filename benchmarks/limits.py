@@ -23,6 +23,7 @@ __all__ = [
     "copy_into_fresh_memory",
     "copy_of_file",
     "read_by_two_threads",
+    "read_runs",
     "without_collector",
     "write_in_one_go",
 ]
@@ -58,10 +59,18 @@ def copy_of_file(source: Path, target: Path) -> None:
     subprocess.run(["cp", source, target], check=True)
 
 
-def write_in_one_go(buffers: Sequence[Bytes], target: Path, *, durable: bool = False) -> None:
-    """Write buffers by as few system calls as there can be, into blocks that were reserved at once."""
+def write_in_one_go(buffers: Sequence[Bytes], target: Path, *, reserve: bool = True, durable: bool = False) -> None:
+    """Write buffers by as few system calls as there can be.
+
+    Args:
+        buffers: What to write.
+        target: The file, made or truncated.
+        reserve: Whether to reserve its blocks first, which is cheap on a disk and costs a copy in memory.
+        durable: Whether to wait until the disk has everything.
+    """
     with target.open("wb", buffering=0) as file:
-        os.posix_fallocate(file.fileno(), 0, sum(len(buffer) for buffer in buffers))
+        if reserve:
+            os.posix_fallocate(file.fileno(), 0, sum(len(buffer) for buffer in buffers))
         pending = [buffer.data for buffer in buffers]
         while pending:
             written = os.writev(file.fileno(), pending[:1024])
@@ -71,6 +80,25 @@ def write_in_one_go(buffers: Sequence[Bytes], target: Path, *, durable: bool = F
                 pending[0] = pending[0][written:]
         if durable:
             os.fsync(file.fileno())
+
+
+def read_runs(path: Path, start: int, stride: int, run_nbytes: int, n_runs: int) -> Bytes:
+    """Read equal runs of a file, one system call each.
+
+    Args:
+        path: The file.
+        start: Byte at which the first run begins.
+        stride: Bytes from the start of one run to the start of the next.
+        run_nbytes: Bytes of a run.
+        n_runs: How many.
+    """
+    target = np.empty(n_runs * run_nbytes, np.uint8)
+    view = target.data
+    with path.open("rb", buffering=0) as file:
+        for run in range(n_runs):
+            into = view[run * run_nbytes : (run + 1) * run_nbytes]
+            os.preadv(file.fileno(), [into], start + run * stride)
+    return target
 
 
 def array_views(n_arrays: int, nbytes: int) -> list[npt.NDArray[np.float32]]:

@@ -1,8 +1,8 @@
 """Safetensors headers, valid ones and broken ones, made at random: the input of the fuzzer and of the property tests.
 
-A header is a JSON document that keeps what `dict` cannot: equal keys, the spelling of numbers, the order of everything.
-It is changed as a document (offsets swapped, keys repeated, values of another kind), spelled out with random white space
-and escapes, and then changed as bytes.
+A header is a JSON document that keeps what `dict` cannot: equal keys, the spelling of numbers, the order of it all.
+It is changed as a document (offsets swapped, keys repeated, values of another kind), spelled out with random white
+space and escapes, and then changed as bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     made_by: str
 
 
-_LETTERS = "ab.:,{}[]\"\\/\n\t\x00\x1f\x7f é\u2028\ufeff\U0001f600"
+_LETTERS = 'ab.:,{}[]"\\/\n\t\x00\x1f\x7f é\u2028\ufeff\U0001f600'
 _NAMES = ("a", "b", "w", "layer.0.weight", "", "__metadata__", "__metadata", '"__metadata__":', "dtype", "a:b")
 _NUMBERS = (
     *("0", "1", "2", "8", "-0", "-1", "-8", "1.0", "0.0", "1e0", "1E400", "01", "+1", "0x1", ".5", "1.", "NaN"),
@@ -44,8 +44,33 @@ _NUMBERS = (
 _DTYPES = (*(dtype.name for dtype in DTYPES), "f32", "F128", "", "F32 ", "BOOL\x00")
 _SPACES = ("", "", "", " ", "\n", "\t", "\r", "  \n ")
 _TOKENS = (
-    *(b'"', b"\\", b"{", b"}", b"[", b"]", b":", b",", b"\x00", b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xc2\xa0"),
-    *(b"null", b"true", b"-", b"1e9", b'\\ud800"', b"\\u005f", b'"__metadata__":', b'"__metadata__":{}', b'"a":{}', b"//"),
+    *(
+        b'"',
+        b"\\",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b":",
+        b",",
+        b"\x00",
+        b"\xff",
+        b"\xed\xa0\x80",
+        b"\xef\xbb\xbf",
+        b"\xc2\xa0",
+    ),
+    *(
+        b"null",
+        b"true",
+        b"-",
+        b"1e9",
+        b'\\ud800"',
+        b"\\u005f",
+        b'"__metadata__":',
+        b'"__metadata__":{}',
+        b'"a":{}',
+        b"//",
+    ),
 )
 
 
@@ -97,7 +122,10 @@ def _text(rng: Random) -> str:
 
 def spell(rng: Random, value: Any, *, plain: bool = False) -> str:
     """Write a document as JSON text, with random white space and escapes unless it is to be plain."""
-    space = (lambda: "") if plain else (lambda: rng.choice(_SPACES) if rng.random() < 0.1 else "")
+
+    def space() -> str:
+        return rng.choice(_SPACES) if not plain and rng.random() < 0.1 else ""
+
     if isinstance(value, Pairs):
         members = ",".join(
             f"{space()}{_quoted(rng, key, plain)}{space()}:{space()}{spell(rng, item, plain=plain)}{space()}"
@@ -108,7 +136,9 @@ def spell(rng: Random, value: Any, *, plain: bool = False) -> str:
         return "[" + ",".join(space() + spell(rng, item, plain=plain) + space() for item in value) + "]"
     if isinstance(value, Token):
         return str(value)
-    return _quoted(rng, value, plain) if isinstance(value, str) else {None: "null", True: "true", False: "false"}[value]
+    return (
+        _quoted(rng, value, plain) if isinstance(value, str) else {None: "null", True: "true", False: "false"}[value]
+    )
 
 
 _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
@@ -150,7 +180,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _an_entry(rng: Random, document: Pairs) -> Pairs:
-    entries = [value for key, value in document if key != "__metadata__" and _is_whole(value)]
+    entries: list[Pairs] = [value for key, value in document if key != "__metadata__" and _is_whole(value)]
     if entries:
         return rng.choice(entries)
     fields = Pairs([("dtype", "U8"), ("shape", [Token(0)]), ("data_offsets", [Token(0), Token(0)])])
@@ -204,6 +234,11 @@ def change_shape(rng: Random, document: Pairs) -> None:
     shape = list(_get(fields, "shape"))
     shape.insert(rng.randrange(len(shape) + 1), Token(rng.choice(("0", "1", "2", rng.choice(_NUMBERS)))))
     _set(fields, "shape", shape)
+
+
+def lengthen_shape(rng: Random, document: Pairs) -> None:
+    fields = _an_entry(rng, document)
+    _set(fields, "shape", [*_get(fields, "shape"), *[Token(1)] * rng.choice((64, 1_000, 1_020, 1_025))])
 
 
 def change_number(rng: Random, document: Pairs) -> None:
@@ -279,7 +314,17 @@ def reorder(rng: Random, document: Pairs) -> None:
 
 
 DOCUMENT_MUTATIONS: tuple[Callable[[Random, Pairs], None], ...] = (
-    *(swap_offsets, shift_offsets, change_dtype, change_shape, change_number, repeat_name, repeat_field, drop_field),
+    *(
+        swap_offsets,
+        shift_offsets,
+        change_dtype,
+        change_shape,
+        lengthen_shape,
+        change_number,
+        repeat_name,
+        repeat_field,
+        drop_field,
+    ),
     *(add_field, change_kind, as_list, dtype_as_object, add_metadata, change_metadata, reorder),
 )
 
@@ -347,13 +392,13 @@ def mutated(rng: Random) -> Sample:
     chosen = sorted((rng.choice(MUTATIONS) for _ in range(rng.choice((1, 1, 1, 2, 3)))), key=MUTATIONS.index)
     for mutation in chosen:
         if mutation in DOCUMENT_MUTATIONS:
-            mutation(rng, document)  # type: ignore[arg-type]
+            mutation(rng, document)
     text = bytearray(spell(rng, document, plain=rng.random() < 0.5), "utf-8", "surrogatepass")
     for mutation in chosen:
         if mutation in BYTE_MUTATIONS:
-            mutation(rng, text)  # type: ignore[arg-type]
+            mutation(rng, text)
     file = bytearray(_file(bytes(text), data_nbytes))
     for mutation in chosen:
         if mutation in FILE_MUTATIONS:
-            mutation(rng, file)  # type: ignore[arg-type]
+            mutation(rng, file)
     return Sample(bytes(file), chosen[0].__name__)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -19,16 +20,18 @@ from tensorkeep.transport import MemorySource
 __all__ = ["DIFFERENCES", "Verdict", "judge", "reference_dtypes"]
 
 DIFFERENCES = {
-    "unknown dtype": "a file of a newer version can be listed and copied; its tensors are refused when they are loaded",
+    "unknown dtype": "a file of a newer version can be listed and copied; loading its tensors is refused",
     "-0": "JSON's -0 is the integer 0; the reference's parser takes it for a float",
-    "unread field": "the reference's parser bounds the numbers (doubles) and the depth (128) of fields that nobody reads",
+    "unread field": "the reference's parser bounds numbers (doubles) and depth (128) in fields that nobody reads",
     "repeated key": "two readers could take different ones for the true one, so none is",
     "entry as list": "a field order that no document fixes; no writer uses it",
     "dtype as object": "a spelling of enumerations that only the reference's parser knows; no writer uses it",
     "vast extent": "extents over 2^63 - 1, which only a tensor without elements can have, fit no array library",
+    "vast shape": "more than 1,024 dimensions; no array library has more than 64",
 }
 """Each difference, and its reason. The first three are accepted here and refused by the reference; the others not."""
 
+_deserialize: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = safetensors.deserialize
 _MAX_EXTENT = 2**63 - 1
 _MAX_DIGITS = 20
 """Digits that are read as a number; longer ones, which Python refuses beyond 4300, stay text."""
@@ -68,7 +71,7 @@ def judge(file: bytes) -> Verdict:
     except HeaderError as error:
         refusal = str(error)
     try:
-        theirs = dict(safetensors.deserialize(file))
+        theirs = dict(_deserialize(file))
     except safetensors.SafetensorError as error:
         if ours is None:
             return Verdict(accepted=False)
@@ -113,7 +116,7 @@ def _accepted_only_here(file: bytes, refusal: str) -> Verdict:
     if difference is None:
         return Verdict(accepted=True, wrong=f"accepted; the reference says: {refusal}")
     try:
-        safetensors.deserialize(_without_differences(file))
+        _deserialize(_without_differences(file))
     except safetensors.SafetensorError as error:
         return Verdict(accepted=True, wrong=f"accepted; without {difference} the reference says: {error}")
     return Verdict(accepted=True, difference=difference)
@@ -140,7 +143,7 @@ def reference_dtypes() -> tuple[str, ...]:
     """Return the names that the reference says it knows, in its order."""
     text = b'{"a":{"dtype":"?","shape":[],"data_offsets":[0,0]}}'
     try:
-        safetensors.deserialize(struct.pack("<Q", len(text)) + text)
+        _deserialize(struct.pack("<Q", len(text)) + text)
     except safetensors.SafetensorError as error:
         names = str(error).partition("expected one of ")[2].partition(" at line")[0]
         return tuple(name.strip("`") for name in names.split(", "))
@@ -172,7 +175,7 @@ def _odd_spelling(item: Any) -> str | None:
         return "dtype as object"
     if any(extent > _MAX_EXTENT for key, value in item if key == "shape" for extent in value):
         return "vast extent"
-    return None
+    return "vast shape" if any(len(value) > 1024 for key, value in item if key == "shape") else None
 
 
 def _has_repeated_key(value: Any) -> bool:

@@ -3,6 +3,8 @@
 Each is read in a process of its own, once by tensorkeep and once by the reference, under a limit of time and memory.
 """
 
+# ruff: noqa: S603, T201 - it starts only this interpreter; this is a program that prints
+
 from __future__ import annotations
 
 import argparse
@@ -38,9 +40,11 @@ SHAPES: dict[str, Callable[[int], bytes]] = {
     "valid, a colon in a name": lambda n: _filled("{", _ENTRY.format("t%d") + ",", _ENTRY.format("a:b") + "}", n),
     "valid, colons in all names": lambda n: _filled("{", _ENTRY.format("t:%d") + ",", _ENTRY.format("a:b") + "}", n),
     "valid, metadata last": lambda n: _filled("{", _ENTRY.format("t%d") + ",", '"__metadata__":{}}', n),
-    "valid, an emoji and a colon": lambda n: _filled("{", _ENTRY.format("t%d") + ",", _ENTRY.format("\U0001f600:") + "}", n),
+    "valid, an emoji and a colon": lambda n: _filled(
+        "{", _ENTRY.format("t%d") + ",", _ENTRY.format("\U0001f600:") + "}", n
+    ),
     "valid, the last repeated": lambda n: _filled("{", _ENTRY.format("t%d") + ",", _EMPTY + "," + _EMPTY + "}", n),
-    "valid, reversed": lambda n: _reversed(n),
+    "valid, reversed": lambda n: _entries_reversed(n),  # noqa: PLW0108 - it is defined below
     "valid, one emoji": lambda n: _filled("{", _ENTRY.format("t%d") + ",", _ENTRY.format("\U0001f600") + "}", n),
     "unknown dtypes": lambda n: _filled("{", _ENTRY.replace("U8", "Q").format("t%d") + ",", _EMPTY + "}", n),
     "one tensor repeated": lambda n: _filled("{", _EMPTY + ",", _EMPTY + "}", n),
@@ -65,7 +69,9 @@ SHAPES: dict[str, Callable[[int], bytes]] = {
     "a long number, unread": lambda n: _filled(_with_field("…")[0], "9", _with_field("…")[1], n),
     "a long fraction, unread": lambda n: _filled(_with_field("0.…")[0], "9", _with_field("0.…")[1], n),
     "a long number in metadata": lambda n: _filled('{"__metadata__":[', "9", "]}", n),
-    "long numbers": lambda n: _filled('{"a":{"dtype":"U8","shape":[', "9" * 4299 + ",", '9],"data_offsets":[0,0]}}', n),
+    "long numbers": lambda n: _filled(
+        '{"a":{"dtype":"U8","shape":[', "9" * 4299 + ",", '9],"data_offsets":[0,0]}}', n
+    ),
     "many ones in a shape": lambda n: _filled('{"a":{"dtype":"U8","shape":[', "1,", '1],"data_offsets":[0,0]}}', n),
     "many zeros in a shape": lambda n: _filled('{"a":{"dtype":"U8","shape":[', "0,", '1],"data_offsets":[0,0]}}', n),
     "large extents in a shape": lambda n: _filled(
@@ -81,7 +87,7 @@ SHAPES: dict[str, Callable[[int], bytes]] = {
 """Name to a function that makes the header from its size in bytes."""
 
 
-def _reversed(nbytes: int) -> bytes:
+def _entries_reversed(nbytes: int) -> bytes:
     """Make tensors of one byte whose offsets go down."""
     count = nbytes // (len('"t1000000":{"dtype":"U8","shape":[0],"data_offsets":[1000000,1000000]},'))
     entry = '"t%d":{"dtype":"U8","shape":[0],"data_offsets":[%d,%d]}'

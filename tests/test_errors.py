@@ -24,9 +24,7 @@ from tensorkeep.errors import (
     as_transport_error,
 )
 
-CLASSES = [
-    value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TensorkeepError)
-]
+CLASSES = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TensorkeepError)]
 FIELDS = {
     "message": "what happened",
     "path": "/models/a.safetensors",

@@ -21,14 +21,20 @@ LAYERS = (
 )
 """Parts of the package, each of which imports only what stands before it; the empty name is its `__init__`."""
 
-STRANGERS = {("formats", "arrays"), ("arrays", "formats"), ("arrays", "transport"), ("torch", "numpy"), ("numpy", "torch")}
+STRANGERS = {
+    ("formats", "arrays"),
+    ("arrays", "formats"),
+    ("arrays", "transport"),
+    ("torch", "numpy"),
+    ("numpy", "torch"),
+}
 """Parts that know nothing of each other, though the order would allow it."""
 
 TRANSPORT_VOCABULARY = {"ByteRange", "ByteSource"}
 """All that formats know of transport: something to read, and what to read of it."""
 
 IMPORTED_BY_NAME = {"__init__.py", "arrays/_registry.py", "install.py"}
-"""Files that may import modules by name: public names, array libraries and the stand-ins for safetensors, on first use."""
+"""Files that may import modules by name, on first use: public names, array libraries, stand-ins for safetensors."""
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
@@ -118,7 +124,9 @@ def test_there_are_no_cycles_between_files() -> None:
 @pytest.mark.parametrize("path", FILES, ids=relative)
 def test_own_code_is_imported_at_the_top(path: Path) -> None:
     functions = [
-        node for node in ast.walk(tree_of(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        node
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
     ]
 
     assert [target for function in functions for target, _ in own_imports(function)] == []
@@ -159,7 +167,9 @@ def test_nothing_runs_code_from_data(path: Path) -> None:
 def test_a_folder_names_its_files_and_what_it_exports(folder: Path) -> None:
     tree = tree_of(folder / "__init__.py")
     exported = importlib.import_module(".".join(folder.relative_to(SOURCE).parts)).__all__
-    bound = {alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    bound = {
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
     defined = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     docstring = ast.get_docstring(tree) or ""
     named = {name.rstrip("/") for line in docstring.splitlines() if line.startswith("- ") for name in _quoted(line)}

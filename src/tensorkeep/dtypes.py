@@ -6,6 +6,8 @@ The order of the rows is the order in which the format's writers sort tensors (l
 
 from __future__ import annotations
 
+from math import gcd
+
 import msgspec
 
 __all__ = ["BY_NAME", "BY_NUMPY", "BY_TORCH", "DTYPES", "DType"]
@@ -41,6 +43,11 @@ class DType(msgspec.Struct, frozen=True):
     def is_packed(self) -> bool:
         """Whether several elements share a byte in the file."""
         return self.bits < 8
+
+    @property
+    def n_per_group(self) -> int:
+        """Elements that together fill whole bytes: 2 of 4 bits, 4 of 6 bits, else 1."""
+        return 8 // gcd(8, self.bits)
 
     @property
     def is_in_numpy(self) -> bool:

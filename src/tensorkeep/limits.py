@@ -11,11 +11,8 @@ from typing import Final
 MAX_HEADER_NBYTES: Final = 100_000_000
 """Bytes of a safetensors header. The reference reader refuses more; about 1,000,000 tensors fit."""
 
-MAX_NDIM: Final = 64
-"""Dimensions of a tensor that can be loaded: the bound of NumPy 2 (`NPY_MAXDIMS`)."""
-
 MAX_LISTED_NDIM: Final = 1024
-"""Dimensions of a tensor that can be listed. The product of a million extents takes hours."""
+"""Dimensions of a tensor that can be listed; NumPy holds 64. The product of a million extents takes hours."""
 
 MAX_U64: Final = 2**64 - 1
 """Largest extent, element count or bit count; the reference computes them in 64 unsigned bits."""
@@ -23,7 +20,7 @@ MAX_U64: Final = 2**64 - 1
 READ_NBYTES: Final = 16 * 2**20
 """Bytes of one read where many are done side by side: the disk streams, and the work can be shared out."""
 
-PACK_NBYTES: Final = 8 * 2**20
+PACK_NBYTES: Final = 4 * 2**20
 """Bytes of one piece when a tensor must be copied to be written (not contiguous, or on a device)."""
 
 GAP_NBYTES: Final = 64 * 2**10

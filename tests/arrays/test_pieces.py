@@ -18,7 +18,9 @@ from tensorkeep.arrays._pieces import pieces
 )
 @example(shape=(), itemsize=8, max_nbytes=1)
 @example(shape=(5, 0, 3), itemsize=8, max_nbytes=1)
-def test_pieces_are_the_tensor_in_order_and_keep_the_bound(shape: tuple[int, ...], itemsize: int, max_nbytes: int) -> None:
+def test_pieces_are_the_tensor_in_order_and_keep_the_bound(
+    shape: tuple[int, ...], itemsize: int, max_nbytes: int
+) -> None:
     array = np.arange(prod(shape), dtype=f"u{itemsize}").reshape(shape)
 
     cut = [array[index] for index in pieces(shape, itemsize, max_nbytes)]

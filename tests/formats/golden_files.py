@@ -28,7 +28,23 @@ GOLDEN: dict[str, tuple[dict[str, Plain], dict[str, str] | None]] = {
     "names": (
         {
             name: Plain.counting("U8", 1)
-            for name in ("", " ", "a", "B", "a.b", "é", "\U0001f600", '"', "\\", "/", "\n", "\x00", "\x1f", "\x7f", "\u2028")
+            for name in (
+                "",
+                " ",
+                "a",
+                "B",
+                "a.b",
+                "é",
+                "\U0001f600",
+                '"',
+                "\\",
+                "/",
+                "\n",
+                "\x00",
+                "\x1f",
+                "\x7f",
+                "\u2028",
+            )
         },
         None,
     ),

@@ -157,6 +157,7 @@ REFUSED = (
     ),
     Case("an entry is no list", of('{"a":["U8",[1],[0,1]]}', 1), JSON, differs=True),
     Case("a dtype is no object", of(one(dtype='{"U8":null}'), 1), JSON, differs=True),
+    Case("a shape has at most 1,024 dimensions", of(one(shape=str([1] * 1025)), 1), JSON, differs=True),
     Case(
         "an extent is at most 2^63 - 1, elements or none",
         of(one(shape="[18446744073709551615,0]", offsets="[0,0]")),

@@ -42,7 +42,9 @@ class Plain(NamedTuple):
 
 def reference_file(tensors: Mapping[str, Plain], metadata: dict[str, str] | None = None) -> bytes:
     """Return the file that the reference writes."""
-    kept = {name: ctypes.create_string_buffer(tensor.data, max(1, len(tensor.data))) for name, tensor in tensors.items()}
+    kept = {
+        name: ctypes.create_string_buffer(tensor.data, max(1, len(tensor.data))) for name, tensor in tensors.items()
+    }
     specs = {
         name: safetensors.TensorSpec(
             dtype=_SPEC_NAMES[tensor.dtype],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from random import Random
 
 import hypothesis.strategies as st
 import pytest
@@ -29,9 +30,9 @@ def plain_tensors(draw: st.DrawFn, dtypes: tuple[str, ...]) -> Plain:
 
 
 def written(tensors: dict[str, Plain], metadata: dict[str, str] | None) -> bytes:
-    entries = lay_out(
-        {name: (BY_NAME[tensor.dtype], tensor.shape, len(tensor.data)) for name, tensor in tensors.items()}
-    )
+    entries = lay_out({
+        name: (BY_NAME[tensor.dtype], tensor.shape, len(tensor.data)) for name, tensor in tensors.items()
+    })
     return emit_header(entries, metadata) + b"".join(tensors[name].data for name in entries)
 
 
@@ -71,11 +72,11 @@ def test_what_was_written_is_read(tensors: dict[str, Plain], metadata: dict[str,
     shuffled=st.randoms(use_true_random=False),
 )
 def test_equal_input_in_any_order_gives_equal_bytes(
-    tensors: dict[str, Plain], metadata: dict[str, str], shuffled: "st.random_module"
+    tensors: dict[str, Plain], metadata: dict[str, str], shuffled: Random
 ) -> None:
     names, keys = list(tensors), list(metadata)
-    shuffled.shuffle(names)  # type: ignore[attr-defined]
-    shuffled.shuffle(keys)  # type: ignore[attr-defined]
+    shuffled.shuffle(names)
+    shuffled.shuffle(keys)
 
     again = written({name: tensors[name] for name in names}, {key: metadata[key] for key in keys})
 
@@ -110,10 +111,8 @@ def test_lone_surrogates_are_refused(metadata: dict[str, str] | None) -> None:
 
 @pytest.mark.parametrize("metadata", [{"a": 1}, {"a": None}, {1: "a"}, {"a": b"b"}, {"a": {"b": "c"}}])
 def test_metadata_that_no_reader_would_accept_is_not_written(metadata: dict[str, str]) -> None:
-    with pytest.raises(TypeError) as caught:
+    with pytest.raises(TypeError, match="metadata is text by key"):
         emit_header({}, metadata)
-
-    assert caught.type.__module__ == "tensorkeep.errors" or "metadata" in str(caught.value)
 
 
 def test_a_header_that_no_reader_would_accept_is_not_written() -> None:

@@ -28,7 +28,8 @@ BY_NAME = pytest.mark.parametrize("name", GOLDEN)
 def tensors_of(file: bytes, header: Header) -> dict[str, Plain]:
     data = file[header.data_start :]
     return {
-        name: Plain(entry.dtype, entry.shape, data[slice(*entry.data_offsets)]) for name, entry in header.entries.items()
+        name: Plain(entry.dtype, entry.shape, data[slice(*entry.data_offsets)])
+        for name, entry in header.entries.items()
     }
 
 

@@ -14,7 +14,10 @@ MAX_SECONDS = 10
 MAX_PEAK_NBYTES = 50 * HEADER_NBYTES
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+WORST = [shape for shape in SHAPES if not shape.startswith("valid,")] + ["valid, an emoji and a colon"]
+
+
+@pytest.mark.parametrize("shape", WORST)
 def test_a_hostile_header_costs_little(shape: str) -> None:
     header = SHAPES[shape](HEADER_NBYTES)
 

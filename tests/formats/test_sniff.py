@@ -1,4 +1,4 @@
-"""What somebody really has: files of other kinds, made by the real tools where they are at hand, are called by name."""
+"""What somebody really has: files of other kinds, made by the real tools where at hand, are called by name."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_header_that_is_cut_off_says_by_how_much(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(file[:20])
 
-    with pytest.raises(HeaderError, match="invalid header length.*a file that ends 52 bytes before the header does"):
+    with pytest.raises(HeaderError, match=r"invalid header length.*a file that ends 52 bytes before the header does"):
         tensorkeep.open(path)
 
 

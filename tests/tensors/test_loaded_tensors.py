@@ -6,8 +6,8 @@ import gc
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -77,8 +77,10 @@ def test_each_torch_tensor_has_storage_bounds_of_its_own(way: str) -> None:
     for tensor in tensors.values():
         assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
         assert tensor.storage_offset() == 0
-    places = sorted((t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()) for t in tensors.values() if t.numel())
-    assert all(earlier[1] <= later[0] for earlier, later in zip(places, places[1:], strict=False))
+    places = sorted(
+        (t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()) for t in tensors.values() if t.numel()
+    )
+    assert all(earlier[1] <= later[0] for earlier, later in pairwise(places))
 
 
 @EACH_WAY
@@ -175,7 +177,7 @@ def test_too_many_dimensions_are_listed_and_refused_when_loaded(way: str, framew
 
 @EACH_WAY
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
-@pytest.mark.parametrize("shape", ["[18446744073709551615,0]", "[0,4611686018427387904]", "[1073741824,1073741824,0]"])
+@pytest.mark.parametrize("shape", ["[9223372036854775807,0]", "[0,4611686018427387904]", "[1073741824,1073741824,0]"])
 def test_a_vast_extent_of_nothing_is_listed_and_a_limit_or_a_tensor(way: str, framework: str, shape: str) -> None:
     text = '{"w":{"dtype":"F64","shape":' + shape + ',"data_offsets":[0,0]}}'
     with opened(len(text).to_bytes(8, "little") + text.encode(), way, framework=framework) as file:
@@ -187,13 +189,17 @@ def test_a_vast_extent_of_nothing_is_listed_and_a_limit_or_a_tensor(way: str, fr
                 assert isinstance(error, LimitError)  # noqa: PT017 - either outcome will do
 
 
-UNKNOWN = '{"x":{"dtype":"F128","shape":[2],"data_offsets":[0,32]},"y":{"dtype":"U8","shape":[2],"data_offsets":[32,34]}}'
+UNKNOWN = (
+    '{"x":{"dtype":"F128","shape":[2],"data_offsets":[0,32]},"y":{"dtype":"U8","shape":[2],"data_offsets":[32,34]}}'
+)
 UNKNOWN_FILE = len(UNKNOWN).to_bytes(8, "little") + UNKNOWN.encode() + bytes(range(34))
 
 
 @EACH_WAY
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
-def test_an_unknown_dtype_is_listed_and_copied_and_refused_when_loaded(way: str, framework: str, tmp_path: Path) -> None:
+def test_an_unknown_dtype_is_listed_and_copied_and_refused_when_loaded(
+    way: str, framework: str, tmp_path: Path
+) -> None:
     with opened(UNKNOWN_FILE, way, framework=framework) as file:
         lazy = file["x"]
         assert (lazy.dtype, lazy.shape, lazy.nbytes) == ("F128", (2,), 32)
@@ -206,7 +212,9 @@ def test_an_unknown_dtype_is_listed_and_copied_and_refused_when_loaded(way: str,
 
     with tensorkeep.open(tmp_path / "copy.safetensors") as copy:
         assert copy["x"].dtype == "F128"
-        assert bytes(copy["x"]._reader.read_bytes(copy.entries["x"], tensorkeep.transport.ByteRange(0, 32))) == bytes(range(32))
+        assert bytes(copy["x"]._reader.read_bytes(copy.entries["x"], tensorkeep.transport.ByteRange(0, 32))) == bytes(
+            range(32)
+        )
         assert copy["y"][...].tolist() == [32, 33]
 
 

@@ -21,9 +21,29 @@ NAMES = [dtype.name for dtype in DTYPES]
 
 FIXED_INDICES: list[Any] = [
     *(..., (), 0, -1, 3, slice(None), slice(None, None, -1), slice(1, None, 2), slice(4, 0, -3), slice(2, 2)),
-    *((0, 1), (slice(None), 2), (..., 2), (..., None, slice(1, 3)), (None, 0), (slice(None, None, 2), slice(None, None, -2))),
-    *([0], [2, 0, 2, -1], ([0, 1], [1, 0]), (slice(None), [3, 3, 0]), ([[0], [1]], [[2, 3]]), ([0, 1], slice(1, 3), [0, 0])),
-    *([], np.array([True, False, True, False]), (slice(None), np.eye(4, 3, dtype=bool)), (0, slice(None), [1]), ([1], 0)),
+    *(
+        (0, 1),
+        (slice(None), 2),
+        (..., 2),
+        (..., None, slice(1, 3)),
+        (None, 0),
+        (slice(None, None, 2), slice(None, None, -2)),
+    ),
+    *(
+        [0],
+        [2, 0, 2, -1],
+        ([0, 1], [1, 0]),
+        (slice(None), [3, 3, 0]),
+        ([[0], [1]], [[2, 3]]),
+        ([0, 1], slice(1, 3), [0, 0]),
+    ),
+    *(
+        [],
+        np.array([True, False, True, False]),
+        (slice(None), np.eye(4, 3, dtype=bool)),
+        (0, slice(None), [1]),
+        ([1], 0),
+    ),
     *(np.array(2), (slice(None), np.int64(-1)), (..., -1), (3, 3, 2), (slice(1, 3), slice(1, 3), slice(1, 3))),
 ]
 
@@ -104,9 +124,9 @@ def test_torch_tensors_have_the_same_bits(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("dtype", ["F6_E2M3", "F6_E3M2"])
 def test_what_torch_lacks_is_refused(dtype: str) -> None:
-    with opened(file_of({"w": Known.random(dtype, (4, 4))}), "mmap", framework="torch") as file:
-        with pytest.raises(DtypeError, match="torch has no dtype"):
-            file["w"][0]
+    file_bytes = file_of({"w": Known.random(dtype, (4, 4))})
+    with opened(file_bytes, "mmap", framework="torch") as file, pytest.raises(DtypeError, match="torch has no dtype"):
+        file["w"][0]
 
 
 @given(shape=SHAPES, data=st.data())
@@ -142,10 +162,25 @@ def test_an_owned_part_is_writable_and_touches_nothing_else(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_parts_without_elements_have_the_strides_of_a_fresh_tensor(way: str) -> None:
+    """torch views a tensor as another dtype only where its last stride is 1, elements or none."""
+    file = file_of({"w": Known.random("I16", (0, 3)), "v": Known.random("I16", (4,))})
+    with opened(file, way, framework="torch") as f:
+        for part in (f["w"][...], f["w"][:, 0], f["v"][:0], f["v"][[]], f["w"].load(), f["w"][None]):
+            assert part.stride() == torch.empty(part.shape).stride()
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
 def test_parts_are_contiguous(way: str, framework: str) -> None:
     with opened(file_of({"w": Known.random("F32", (5, 6, 7))}), way, framework=framework) as file:
-        for index in (..., (slice(None), 2), (slice(None, None, -1), [0, 2]), ([0, 1], slice(None), [1, 1]), (..., 3)):
+        for index in (
+            ...,
+            (slice(None), 2),
+            (slice(None, None, -1), [0, 2]),
+            ([0, 1], slice(None), [1, 1]),
+            (..., 3),
+        ):
             part = file["w"][index]
             assert part.is_contiguous() if framework == "torch" else part.flags.c_contiguous
 

@@ -46,7 +46,7 @@ def test_a_file_is_a_mapping(path: Path) -> None:
         assert len(file) == 2
         assert "layer.0.bias" in file
         assert "layer.1.bias" not in file
-        assert 3 not in file
+        assert not file.__contains__(3)
         assert file.get("nothing") is None
         assert [lazy.name for lazy in file.values()] == list(TENSORS)
         assert repr(file) == f"TensorFile({str(path)!r}, 2 tensors, 140 bytes)"
@@ -71,7 +71,9 @@ def test_metadata_is_a_copy(tmp_path: Path) -> None:
 
 def test_a_name_that_is_not_there_is_met_with_the_nearest(path: Path) -> None:
     with tensorkeep.open(path) as file:
-        with pytest.raises(TensorNotFoundError, match="does not contain tensor layer.0.wieght.*Did you mean `layer.0.weight`"):
+        with pytest.raises(
+            TensorNotFoundError, match=r"does not contain tensor layer.0.wieght.*Did you mean `layer.0.weight`"
+        ):
             file["layer.0.wieght"]
         with pytest.raises(KeyError):
             file.load(["layer.0.bias", "none"])
@@ -88,11 +90,13 @@ def test_after_close_nothing_is_read(way: str) -> None:
 
     assert same_bits(tensors["layer.0.weight"], TENSORS["layer.0.weight"].array)
     assert file.keys() == TENSORS.keys()
-    for read in (lambda: file["layer.0.bias"], file.load):
+    reads: list[Callable[[], Any]] = [lambda: file["layer.0.bias"], file.load]
+    for read in reads:
         with pytest.raises(TensorkeepError, match="File is closed"):
             read()
     if way != "file object":  # which is the caller's, and still open
-        for read in (lambda: lazy[0], lazy.load, lambda: np.asarray(lazy)):
+        reads = [lambda: lazy[0], lazy.load, lambda: np.asarray(lazy)]
+        for read in reads:
             with pytest.raises(TensorkeepError):
                 read()
 

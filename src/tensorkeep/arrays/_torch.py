@@ -11,7 +11,7 @@ import torch
 
 from tensorkeep.arrays._base import Extent, HostTensor
 from tensorkeep.arrays._pieces import pieces
-from tensorkeep.arrays.elements import elements_of, pack
+from tensorkeep.arrays.elements import elements_of, pack, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, DType
 from tensorkeep.entries import TensorEntry
@@ -75,14 +75,15 @@ class TorchAdapter:
         carriers = _CARRIERS_AS_STORED
         tensors: dict[str, torch.Tensor] = {}
         for name, entry in entries.items():
-            offset = base + entry.data_offsets[0]
+            start, stop = entry.data_offsets
+            offset = base + start
             try:
                 stored, viewed, misaligned = carriers[entry.dtype]
-                if not offset & misaligned:
+                if not offset & misaligned and start != stop:
                     tensor = from_numpy(make(entry.shape, stored, buffer, offset))
                     tensors[name] = tensor if viewed is None else tensor.view(viewed)
                     continue
-            except (KeyError, ValueError):  # packed, unknown, or more dimensions than NumPy has
+            except (KeyError, ValueError, OverflowError):  # packed, unknown, or a shape that NumPy cannot hold
                 pass
             tensors[name] = self._copied(name, entry, buffer, offset)
         if self._device is not None:
@@ -91,8 +92,10 @@ class TorchAdapter:
 
     def _copied(self, name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> torch.Tensor:
         if entry.dtype == "F4":
-            packed = np.frombuffer(buffer, np.uint8, entry.nbytes, offset).copy()
-            return torch.from_numpy(packed.reshape(_halved(entry.shape))).view(torch.float4_e2m1fn_x2)
+            halved = _halved(entry.shape)
+            with within_numpys_limits(name, halved):
+                packed = np.frombuffer(buffer, np.uint8, entry.nbytes, offset).reshape(halved).copy()
+            return torch.from_numpy(packed).view(torch.float4_e2m1fn_x2)
         elements = elements_of(name, entry, buffer, offset)
         return self._on_cpu(np.array(elements, copy=True), BY_NAME[entry.dtype])
 
@@ -109,7 +112,10 @@ class TorchAdapter:
             )
         stored, viewed = carrier
         if dtype.is_packed:
-            elements = pack(elements.reshape(-1), dtype.bits).reshape(_halved(elements.shape))
+            halved = _halved(elements.shape)
+            elements = pack(elements.reshape(-1), dtype.bits).reshape(halved)
+        if not elements.size:  # NumPy's strides would be 0
+            return torch.empty(elements.shape, dtype=torch_dtype(dtype))
         tensor = torch.from_numpy(elements.view(stored))
         return tensor if viewed is None else tensor.view(viewed)
 
@@ -174,6 +180,8 @@ def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _buffers(tensor: torch.Tensor) -> Iterator[Buffer]:
     """Give the file's bytes of a tensor: its own memory, or copies of bounded size."""
     tensor = tensor.detach()
+    if not tensor.numel():
+        return
     if (
         tensor.device.type == "cpu"
         and tensor.is_contiguous()

@@ -7,6 +7,8 @@ stream of bits, lowest bits first: of two F4 elements the first is in the low ha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,9 @@ import numpy.typing as npt
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import DtypeError, LimitError
-from tensorkeep.limits import MAX_NDIM
+from tensorkeep.errors import DtypeError, LimitError, TensorkeepError
 
-__all__ = ["elements_of", "known_dtype", "pack", "unpack"]
+__all__ = ["elements_of", "known_dtype", "pack", "unpack", "within_numpys_limits"]
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -104,16 +105,42 @@ def elements_of(name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> A
 
     Raises:
         DtypeError: If the dtype is unknown.
-        LimitError: If there are more than 64 dimensions.
+        LimitError: If the shape is more than NumPy can hold.
     """
     dtype = known_dtype(name, entry)
-    if len(entry.shape) > MAX_NDIM:
-        raise LimitError(f"tensor `{name}` has too many dimensions", tensor=name, found=f"{len(entry.shape)}")
-    if dtype.is_packed:
-        packed = np.frombuffer(buffer, np.uint8, entry.nbytes, offset)
-        return unpack(packed, dtype.bits, 0, entry.n_elements).reshape(entry.shape)
-    stored = np.dtype(dtype.bits_name).newbyteorder("<")
-    array: Array = np.ndarray(entry.shape, stored, buffer, offset)
-    if not array.flags.aligned or not stored.isnative:
-        return array.astype(stored.newbyteorder("="))
-    return array
+    with within_numpys_limits(name, entry.shape):
+        if dtype.is_packed:
+            packed = np.frombuffer(buffer, np.uint8, entry.nbytes, offset)
+            return unpack(packed, dtype.bits, 0, entry.n_elements).reshape(entry.shape)
+        stored = np.dtype(dtype.bits_name).newbyteorder("<")
+        array: Array = np.ndarray(entry.shape, stored, buffer, offset)
+        if not array.flags.aligned or not stored.isnative:
+            return array.astype(stored.newbyteorder("="))
+        return array
+
+
+@contextmanager
+def within_numpys_limits(name: str, shape: tuple[int, ...]) -> Iterator[None]:
+    """Turn NumPy's refusal of a shape in the block into an error of this package.
+
+    Args:
+        name: The tensor's name, for messages.
+        shape: The shape that the block makes an array of.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        LimitError: If the shape has more dimensions or larger extents than NumPy can hold.
+        TensorkeepError: As the block itself raises it.
+    """
+    try:
+        yield
+    except TensorkeepError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise LimitError(
+            f"tensor `{name}` has more dimensions or elements than NumPy can hold",
+            tensor=name,
+            found=f"{list(shape)} ({error})",
+        ) from None

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays import ArrayAdapter, adapter_for
-from tensorkeep.arrays.elements import elements_of, known_dtype, unpack
+from tensorkeep.arrays.elements import elements_of, known_dtype, unpack, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType
@@ -92,12 +92,14 @@ class TensorReader:
         """
         dtype = known_dtype(name, entry)
         mapping = None if dtype.is_packed else self._shared_mapping()
-        if mapping is None:
-            block = self._read_boxes(entry, dtype, selection)
-        else:
-            whole = elements_of(name, entry, mapping, self._data_start + entry.data_offsets[0])
-            block = _take(whole, selection)
-        return self.adapter.from_elements(selection.apply(block), dtype)
+        with within_numpys_limits(name, entry.shape):
+            if mapping is None:
+                block = self._read_boxes(entry, dtype, selection)
+            else:
+                whole = elements_of(name, entry, mapping, self._data_start + entry.data_offsets[0])
+                block = _take(whole, selection)
+            elements = selection.apply(block)
+        return self.adapter.from_elements(elements, dtype)
 
     def view(self, name: str, entry: TensorEntry) -> Any:
         """Give a whole tensor over the mapping that this reader keeps, or an owned one where it has none.
@@ -136,12 +138,11 @@ class TensorReader:
 
     def _read_boxes(self, entry: TensorEntry, dtype: DType, selection: Selection) -> Array:
         block = np.empty(selection.block_shape, dtype.bits_name)
-        first_byte = self._data_start + entry.data_offsets[0]
+        data_start = self._data_start + entry.data_offsets[0]
         for batch in _batches(cut_into_boxes(selection, dtype.bits), dtype):
-            runs = [np.empty(_nbytes_of_run(box, dtype), np.uint8) for box in batch]
-            self.source.read_into(
-                (first_byte + box.start * dtype.bits // 8, run.data) for box, run in zip(batch, runs, strict=True)
-            )
+            spans = [_span_of_run(box, dtype) for box in batch]
+            runs = [np.empty(len(span), np.uint8) for span in spans]
+            self.source.read_into((data_start + span.start, run.data) for span, run in zip(spans, runs, strict=True))
             for box, run in zip(batch, runs, strict=True):
                 block[box.into] = _pick(_elements_of_run(run, box, dtype), box, selection.shape)
         return block
@@ -214,24 +215,25 @@ def _batches(boxes: Iterable[Box], dtype: DType) -> Iterator[list[Box]]:
     batch: list[Box] = []
     nbytes = 0
     for box in boxes:
-        if batch and nbytes + _nbytes_of_run(box, dtype) > ARENA_NBYTES:
+        if batch and nbytes + len(_span_of_run(box, dtype)) > ARENA_NBYTES:
             yield batch
             batch, nbytes = [], 0
         batch.append(box)
-        nbytes += _nbytes_of_run(box, dtype)
+        nbytes += len(_span_of_run(box, dtype))
     if batch:
         yield batch
 
 
-def _nbytes_of_run(box: Box, dtype: DType) -> int:
-    return -(-box.stop * dtype.bits // 8) - box.start * dtype.bits // 8
+def _span_of_run(box: Box, dtype: DType) -> ByteRange:
+    """Return the whole bytes that hold the run, from the tensor's first byte."""
+    first = box.start - box.start % dtype.n_per_group
+    return ByteRange(first * dtype.bits // 8, -(-box.stop * dtype.bits // 8))
 
 
 def _elements_of_run(run: npt.NDArray[np.uint8], box: Box, dtype: DType) -> Array:
     """Return the run's elements, shape (stop - start,)."""
     if dtype.is_packed:
-        skipped_bits = box.start * dtype.bits % 8
-        return unpack(run, dtype.bits, skipped_bits // dtype.bits, box.stop - box.start)
+        return unpack(run, dtype.bits, box.start % dtype.n_per_group, box.stop - box.start)
     return run.view(np.dtype(dtype.bits_name).newbyteorder("<"))
 
 

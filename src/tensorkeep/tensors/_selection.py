@@ -69,6 +69,8 @@ class Selection(msgspec.Struct, frozen=True):
             The result, C-contiguous.
         """
         result: npt.NDArray[Any] = np.asarray(block[self.local])
+        if not result.size:  # whose strides may be anything
+            return np.empty(result.shape, result.dtype)
         return result if result.flags.c_contiguous else result.copy()
 
 
@@ -97,7 +99,20 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> Selection:
         positions, after = _parse_item(item, axis, shape[axis])
         axes.append(positions)
         local.append(after)
+    _check_arrays(local)
     return Selection(shape, tuple(axes), tuple(local))
+
+
+def _check_arrays(local: list[Any]) -> None:
+    """Refuse arrays of positions that cannot be paired up, before anything is read."""
+    shapes = [item.shape for item in local if isinstance(item, np.ndarray)]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        spelled = " ".join(str(shape) for shape in shapes)
+        raise SelectionError(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {spelled}"
+        ) from None
 
 
 def _expand(items: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
@@ -130,7 +145,7 @@ def _split_mask(item: Any) -> list[Any]:
     if not hasattr(item, "shape") and hasattr(item, "__index__"):
         return [as_int(item)]
     array = np.asarray(item)
-    if array.size == 0 and array.dtype.kind == "f":
+    if isinstance(item, list) and not array.size:  # of which NumPy makes floats, and then forgives it
         array = array.astype(np.intp)
     if array.dtype.kind == "b" and array.ndim:
         return [_Mask(positions, extent) for positions, extent in zip(array.nonzero(), array.shape, strict=True)]
@@ -170,6 +185,8 @@ def _parse_slice(item: slice, extent: int) -> tuple[Axis, Any]:
         wanted = range(*item.indices(extent))
     except (TypeError, ValueError) as error:
         raise SelectionError(str(error), found=repr(item)) from None
+    if len(wanted) <= 1:  # whose step may be any number
+        return range(wanted.start, wanted.start + len(wanted)), slice(None)
     if wanted.step > 0:
         return wanted, slice(None)
     return wanted[::-1], slice(None, None, -1)

@@ -43,7 +43,7 @@ def save(
         ties: What to do with tensors that share memory: `"error"`, or `"copy"`: save each on its own, so that they
             no longer share when loaded.
         durable: Whether to wait until the disk has everything (fsync).
-        progress: Called with the bytes written so far and the bytes in all, every 8 MiB or more often. What it
+        progress: Called with the bytes written so far and the bytes in all, every 4 MiB or more often. What it
             raises ends the save, and the target is as it was before.
 
     Raises:

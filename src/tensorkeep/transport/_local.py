@@ -46,6 +46,7 @@ class LocalFile:
 
     def __init__(self, path: str, *, backend: Backend = "auto") -> None:
         self.name = path
+        self._path = os.path.abspath(path)
         self._requested: Backend = backend
         with as_transport_error("could not open the file", path):
             self._fd = _open_regular(path)
@@ -67,6 +68,8 @@ class LocalFile:
         """
         if not self._maps:
             return None
+        if self._fd < 0:  # which would map zeros
+            raise TransportError("the file is closed", path=self.name)
         try:
             return _map_private(self._fd, self.nbytes)
         except (OSError, ValueError) as error:  # ValueError: the file became shorter
@@ -136,7 +139,7 @@ class LocalFile:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path and the identity, not the descriptor."""
-        return _reopen, (os.path.abspath(self.name), self._requested, self._identity)
+        return _reopen, (self._path, self._requested, self._identity)
 
 
 def _reopen(path: str, backend: Backend, identity: tuple[int, ...]) -> LocalFile:

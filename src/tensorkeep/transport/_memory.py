@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tensorkeep.buffers import Buffer
+from tensorkeep.errors import TransportError
 from tensorkeep.transport._base import ByteRange
 
 __all__ = ["MemorySource"]
@@ -20,7 +21,7 @@ class MemorySource:
 
     def __init__(self, data: Buffer, name: str = "<memory>") -> None:
         self.name = name
-        self._view = memoryview(data).cast("B")
+        self._view: memoryview | None = memoryview(data).cast("B")
         self.nbytes = len(self._view)
 
     def map(self) -> Buffer | None:
@@ -35,18 +36,30 @@ class MemorySource:
 
         Returns:
             A view of the caller's bytes.
+
+        Raises:
+            TransportError: If the source is closed.
         """
-        return self._view[span.start : span.stop]
+        return self._opened()[span.start : span.stop]
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Copy bytes out.
 
         Args:
             parts: Byte offset in the source, and the writable bytes to fill from there.
+
+        Raises:
+            TransportError: If the source is closed.
         """
+        view = self._opened()
         for offset, into in parts:
-            into[:] = self._view[offset : offset + len(into)]
+            into[:] = view[offset : offset + len(into)]
 
     def close(self) -> None:
         """Let go of the caller's bytes."""
-        self._view = memoryview(b"")
+        self._view = None
+
+    def _opened(self) -> memoryview:
+        if self._view is None:
+            raise TransportError("the source is closed", path=self.name)
+        return self._view

@@ -31,7 +31,7 @@ from tensorkeep.transport._platform import GATHER_MAX, gather_write, preallocate
 __all__ = ["publish", "sweep_leftovers"]
 
 _SUFFIX: Final = ".tensorkeep-staged"
-_STAGED = re.compile(r"^\..*\.[0-9a-f]{16}\.tensorkeep-staged$")
+_STAGED = re.compile(r"\..*\.[0-9a-f]{16}\.tensorkeep-staged", re.DOTALL)
 _LONGEST_STEM: Final = 200
 """Bytes of the target's name that a staged name keeps: file systems stop at 255."""
 
@@ -49,7 +49,7 @@ def publish(
         path: Where the file is to appear.
         durable: Whether to wait until the disk has the bytes and the name (fsync), so that not even a power cut
             loses them. Without, a killed process still leaves the old or the new file, whole.
-        on_written: Called with the bytes written so far, every 8 MiB or more often. What it raises ends the save.
+        on_written: Called with the bytes written so far, every 4 MiB or more often. What it raises ends the save.
 
     Yields:
         The sink that takes the bytes.
@@ -78,7 +78,7 @@ def sweep_leftovers(directory: str) -> list[str]:
     """
     try:
         with os.scandir(directory) as found:
-            paths = [entry.path for entry in found if _STAGED.match(entry.name)]
+            paths = [entry.path for entry in found if _STAGED.fullmatch(entry.name)]
     except OSError:
         return []
     return [path for path in paths if _remove_if_dead(path)]
@@ -188,12 +188,22 @@ def _create_locked(target: str) -> tuple[str, int]:
     while True:
         path = os.path.join(directory, f".{stem}.{secrets.token_hex(8)}{_SUFFIX}")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-        ours = True
-        with suppress(OSError):  # a file system without locks, where nothing is ever taken for a leftover
-            ours = try_lock(fd)
-        if ours and os.fstat(fd).st_nlink:
-            return path, fd
-        os.close(fd)  # swept by another save in the instant before it was locked
+        try:
+            if _is_ours(fd):
+                return path, fd
+        except BaseException:
+            os.close(fd)
+            os.unlink(path)
+            raise
+        os.close(fd)
+
+
+def _is_ours(fd: int) -> bool:
+    """Lock a staged file that was just created; False if another save swept it in the instant before."""
+    locked = True
+    with suppress(OSError):  # a file system without locks, where nothing is ever taken for a leftover
+        locked = try_lock(fd)
+    return locked and os.fstat(fd).st_nlink > 0
 
 
 def _take_over_mode(fd: int, before: os.stat_result) -> None:

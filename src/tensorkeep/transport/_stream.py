@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import SourceChangedError
+from tensorkeep.errors import SourceChangedError, UnsupportedError, as_transport_error
 from tensorkeep.transport._base import ByteRange
 
 __all__ = ["StreamSource"]
@@ -19,13 +19,23 @@ class StreamSource:
 
     Args:
         stream: Opened for reading bytes.
+
+    Raises:
+        UnsupportedError: If it cannot seek, or gives text.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
+        """Measure the object; see the class."""
         self.name = str(getattr(stream, "name", f"<{type(stream).__name__}>"))
         self._stream = stream
         self._lock = threading.Lock()
-        self.nbytes = stream.seek(0, io.SEEK_END)
+        try:
+            self.nbytes = stream.seek(0, io.SEEK_END)
+            reads_bytes = isinstance(stream.read(0), bytes)
+        except (OSError, ValueError) as error:  # ValueError: it is closed
+            raise UnsupportedError("the file object cannot be read here and there", found=str(error)) from error
+        if not reads_bytes:
+            raise UnsupportedError("the file object gives text", hint='Open it for bytes: open(path, "rb")')
 
     def map(self) -> Buffer | None:
         """Return None: a file object has no buffer of its own."""
@@ -42,10 +52,13 @@ class StreamSource:
 
         Raises:
             SourceChangedError: If the object ends early.
+            TransportError: If it fails.
         """
-        with self._lock:
+        data = bytearray()
+        with as_transport_error("could not read the file object", self.name), self._lock:
             self._stream.seek(span.start)
-            data = self._stream.read(len(span))
+            while len(data) < len(span) and (more := self._stream.read(len(span) - len(data))):
+                data += more
         if len(data) != len(span):
             raise SourceChangedError(
                 "the file object ended early",
