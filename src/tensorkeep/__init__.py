@@ -72,8 +72,26 @@ _HOMES = {
 """Each public name, and the module and name that it stands for."""
 
 
+_MODULES = (
+    "arrays",
+    "compat",
+    "dtypes",
+    "entries",
+    "errors",
+    "formats",
+    "limits",
+    "numpy",
+    "tensors",
+    "torch",
+    "transport",
+)
+"""The public modules."""
+
+
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use (PEP 562)."""
+    """Import a public name or module on first use (PEP 562)."""
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _HOMES[name]
@@ -84,4 +102,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the public names."""
-    return __all__
+    return [*__all__, *_MODULES]

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EFAULT
 from typing import Any
 
 from tensorkeep.limits import MAX_TEXT_LENGTH
@@ -188,7 +189,7 @@ class MissingDependencyError(TensorkeepError, ImportError):
 
 @contextmanager
 def as_transport_error(message: str, path: str) -> Iterator[None]:
-    """Turn the system's errors in the block into those of this tree, of the same builtin class and `errno`.
+    """Turn the system's errors in the block into those of this tree.
 
     Args:
         message: What is being done in the block.
@@ -198,14 +199,25 @@ def as_transport_error(message: str, path: str) -> Iterator[None]:
         Nothing.
 
     Raises:
-        TransportError: Where the block raises OSError.
+        TransportError: Where the block raises OSError, or ValueError for a path that no system has. It has the same
+            `errno`, and is a FileNotFoundError or PermissionError where that was one.
+        TensorkeepError: As the block itself raises it.
     """
     try:
         yield
-    except TransportError:
+    except TensorkeepError:
         raise
-    except OSError as cause:
-        kinds = {FileNotFoundError: SourceMissingError, PermissionError: AccessDeniedError}
-        error = kinds.get(type(cause), TransportError)(message, path=path, found=cause.strerror or str(cause))
-        error.errno = cause.errno
+    except (OSError, ValueError) as cause:
+        kinds: dict[type, type[TransportError]] = {
+            FileNotFoundError: SourceMissingError,
+            PermissionError: AccessDeniedError,
+        }
+        number = getattr(cause, "errno", None)
+        error = kinds.get(type(cause), TransportError)(
+            message,
+            path=path,
+            found=getattr(cause, "strerror", None) or str(cause),
+            hint="A file that these tensors are mapped from became shorter" if number == EFAULT else None,
+        )
+        error.errno = number
         raise error from cause

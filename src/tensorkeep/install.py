@@ -39,38 +39,33 @@ def install_as_safetensors() -> None:
     """
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
+    sys.meta_path.insert(0, _Finder())
     replaced = [sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "safetensors"]
-    theirs = {id(value) for module in replaced for value in _callables(module)} | {id(module) for module in replaced}
-    too_early = sorted(
-        name
-        for name, module in list(sys.modules.items())
-        if not theirs.isdisjoint(map(id, [*_callables(module), *_modules(module)]))
-    )
+    if not replaced:
+        return
+    theirs = {id(value) for module in replaced for value in [module, *vars(module).values()] if _is_theirs(value)}
+    too_early = sorted(name for name, module in list(sys.modules.items()) if not theirs.isdisjoint(_held_by(module)))
     if too_early:
+        more = f" and {len(too_early) - 5} more" if len(too_early) > 5 else ""
         warnings.warn(
-            f"{', '.join(too_early[:5])} imported safetensors before tensorkeep.install_as_safetensors() was called, "
-            "and keep using it; call it first",
+            f"{', '.join(too_early[:5])}{more} imported safetensors before tensorkeep.install_as_safetensors() was "
+            "called, and keep using it; call it first",
             RuntimeWarning,
             stacklevel=2,
         )
-    sys.meta_path.insert(0, _Finder())
 
 
-def _callables(module: ModuleType) -> list[object]:
-    """Return the classes and functions that a module of safetensors made, or that another holds."""
-    values = list(getattr(module, "__dict__", {}).values())
-    return [value for value in values if callable(value) and not _is_from_elsewhere(module, value)]
+def _is_theirs(value: object) -> bool:
+    """Say whether a value of a module of safetensors was made there, not imported from elsewhere."""
+    if isinstance(value, ModuleType):
+        return value.__name__.startswith("safetensors")
+    made_in = str(getattr(value, "__module__", ""))  # the classes made in Rust say "builtins"
+    return callable(value) and made_in.startswith(("safetensors", "builtins"))
 
 
-def _is_from_elsewhere(module: ModuleType, value: object) -> bool:
-    """Say whether safetensors itself imported the value (`Any`, `defaultdict`), so that holding it means nothing."""
-    owner = str(getattr(value, "__module__", ""))
-    return module.__name__.startswith("safetensors") and not owner.startswith(("safetensors", "builtins"))
-
-
-def _modules(module: ModuleType) -> list[object]:
-    values = list(getattr(module, "__dict__", {}).values())
-    return [value for value in values if isinstance(value, ModuleType)]
+def _held_by(module: object) -> list[int]:
+    """Return the identities of what a module holds, running none of its code."""
+    return [id(value) for value in list(vars(module).values())] if issubclass(type(module), ModuleType) else []
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -104,15 +99,28 @@ def _context() -> importlib.metadata.DistributionFinder.Context:
 
 
 class _Loader(importlib.abc.Loader):
-    """Fills a module named safetensors with what tensorkeep's has."""
+    """Gives a module of tensorkeep under a name of safetensors."""
+
+    def __init__(self) -> None:
+        self._own_spec: importlib.machinery.ModuleSpec | None = None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        if spec.name == "safetensors":
+            return None
+        module = importlib.import_module(_MODULES[spec.name])
+        self._own_spec = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
-        source = importlib.import_module(_MODULES[module.__name__])
+        if self._own_spec is not None:  # the module itself, so that what is patched there is patched here
+            module.__spec__ = self._own_spec
+            return
+        source = importlib.import_module(_MODULES["safetensors"])
+        errors = importlib.import_module("tensorkeep.errors")
         public = {name: value for name, value in vars(source).items() if not name.startswith("__")}
-        module.__dict__.update(public, __doc__=source.__doc__)
-        if module.__name__ == "safetensors":
-            errors = importlib.import_module("tensorkeep.errors")
-            module.__dict__.update(SafetensorError=errors.SafetensorError, __version__=REFERENCE_VERSION)
+        module.__dict__.update(public, SafetensorError=errors.SafetensorError, __version__=REFERENCE_VERSION)
+        module.__doc__ = source.__doc__
+        module.__file__ = source.__file__
 
 
 class _Distribution(importlib.metadata.Distribution):

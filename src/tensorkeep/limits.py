@@ -31,5 +31,8 @@ ARENA_NBYTES: Final = 64 * 2**20
 
 Dropping all tensors of an arena frees it, so this also bounds what one kept tensor can hold back."""
 
+MAPPED_FROM_NBYTES: Final = 2**20
+"""Bytes from which loading tensors maps them; reading fewer is as fast, and mappings are few (65,530)."""
+
 MAX_TEXT_LENGTH: Final = 1000
 """Characters of each part of an error's message: names come from files, and may be as long as a header."""

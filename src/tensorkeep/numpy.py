@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays import HostTensor, adapter_for, host_tensor
-from tensorkeep.collector import PausedCollector
 from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from tensorkeep.compat.wording import (
     check_backend,
@@ -68,8 +67,7 @@ def save(tensor_dict: dict[str, Array], metadata: dict[str, str] | None = None) 
         TypeError: If a name or metadata is not text.
         HeaderError: If a name or text is impossible.
     """
-    with PausedCollector():
-        return serialize_tensors(_hosts(tensor_dict), metadata=check_metadata(metadata))
+    return serialize_tensors(_hosts(tensor_dict), metadata=check_metadata(metadata))
 
 
 def save_file(
@@ -95,7 +93,7 @@ def save_file(
         TransportError: If the file cannot be written; it is then as it was before.
     """
     path = check_path(filename)
-    with PausedCollector(), writing_errors():
+    with writing_errors():
         write_tensors(_hosts(tensor_dict), path, metadata=check_metadata(metadata), durable=durable)
 
 

@@ -80,8 +80,7 @@ def save(tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = Non
         RuntimeError: If tensors share memory.
         DtypeError: If the format has no such dtype.
     """
-    with PausedCollector():
-        return serialize_tensors(_hosts(tensors), metadata=check_metadata(metadata))
+    return serialize_tensors(_hosts(tensors), metadata=check_metadata(metadata))
 
 
 def save_file(
@@ -107,7 +106,7 @@ def save_file(
         TransportError: If the file cannot be written; it is then as it was before.
     """
     path = check_path(filename)
-    with PausedCollector(), writing_errors():
+    with writing_errors():
         write_tensors(_hosts(tensors), path, metadata=check_metadata(metadata), durable=durable)
 
 
@@ -242,7 +241,8 @@ def _hosts(tensors: dict[str, torch.Tensor]) -> dict[str, HostTensor]:
         check_instance(name, "tensor_dict", str)
         if tensor.device.type == "meta":
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    return {name: host_tensor(tensor, name) for name, tensor in tensors.items()}
+    with PausedCollector():
+        return {name: host_tensor(tensor, name) for name, tensor in tensors.items()}
 
 
 def _flatten_as_ptr(tensors: dict[str, torch.Tensor], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:

@@ -9,6 +9,6 @@
 """
 
 from tensorkeep.arrays._base import ArrayAdapter, Extent, HostTensor
-from tensorkeep.arrays._registry import FRAMEWORKS, adapter_for, host_tensor
+from tensorkeep.arrays._registry import FRAMEWORKS, adapter_for, check_framework, host_tensor
 
-__all__ = ["FRAMEWORKS", "ArrayAdapter", "Extent", "HostTensor", "adapter_for", "host_tensor"]
+__all__ = ["FRAMEWORKS", "ArrayAdapter", "Extent", "HostTensor", "adapter_for", "check_framework", "host_tensor"]

@@ -55,9 +55,11 @@ class ArrayAdapter(Protocol):
 
     Attributes:
         name: `"numpy"` or `"torch"`.
+        is_on_host: Whether tensors stay in the CPU's memory.
     """
 
     name: str
+    is_on_host: bool
 
     def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Any]:
         """Make tensors over a buffer, without a copy where the library can read the bytes as they lie.
@@ -68,11 +70,21 @@ class ArrayAdapter(Protocol):
             base: Byte of the buffer at which offset 0 of the entries lies.
 
         Returns:
-            Name to tensor, each with storage bounds of its own.
+            Name to tensor on the CPU, each with storage bounds of its own.
 
         Raises:
             DtypeError: If the library has no such dtype.
             LimitError: If a tensor has more dimensions than the library allows.
+        """
+
+    def place(self, tensors: dict[str, Any]) -> dict[str, Any]:
+        """Move tensors that were made over a buffer to where they are wanted.
+
+        Args:
+            tensors: Name to tensor on the CPU.
+
+        Returns:
+            Name to tensor on the adapter's device.
         """
 
     def from_elements(self, elements: np.ndarray[Any, Any], dtype: DType) -> Any:

@@ -55,6 +55,7 @@ class NumpyAdapter:
     """NumPy."""
 
     name = "numpy"
+    is_on_host = True
 
     def __init__(self) -> None:
         """Know NumPy's own dtypes; those of ml_dtypes are learnt when a file has one."""
@@ -85,6 +86,10 @@ class NumpyAdapter:
     def _copied(self, name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> Array:
         elements = elements_of(name, entry, buffer, offset)
         return self.from_elements(elements, BY_NAME[entry.dtype])
+
+    def place(self, tensors: dict[str, Any]) -> dict[str, Any]:
+        """Leave arrays where they are; see `ArrayAdapter.place`."""
+        return tensors
 
     def from_elements(self, elements: Array, dtype: DType) -> Array:
         """Give elements their dtype; see `ArrayAdapter.from_elements`."""

@@ -10,7 +10,7 @@ from typing import Any
 from tensorkeep.arrays._base import ArrayAdapter, HostTensor
 from tensorkeep.errors import MissingDependencyError, UnsupportedError
 
-__all__ = ["FRAMEWORKS", "adapter_for", "host_tensor"]
+__all__ = ["FRAMEWORKS", "adapter_for", "check_framework", "host_tensor"]
 
 FRAMEWORKS: dict[str, str] = {
     "np": "numpy",
@@ -29,6 +29,19 @@ _ADAPTERS = {
 """Module and class of each adapter: the one place where own modules are imported by name, on first use."""
 
 
+def check_framework(framework: str) -> None:
+    """Refuse a name that no array library has, without importing any.
+
+    Args:
+        framework: The name.
+
+    Raises:
+        UnsupportedError: If it is none of `FRAMEWORKS`.
+    """
+    if framework not in FRAMEWORKS:
+        raise UnsupportedError(f"framework {framework} is invalid", expected="one of " + ", ".join(FRAMEWORKS))
+
+
 def adapter_for(framework: str, device: Any = "cpu") -> ArrayAdapter:
     """Return the adapter for an array library, importing it if need be.
 
@@ -43,15 +56,14 @@ def adapter_for(framework: str, device: Any = "cpu") -> ArrayAdapter:
         UnsupportedError: If the name is unknown, or NumPy is asked for another device.
         MissingDependencyError: If the library is not installed.
     """
-    name = FRAMEWORKS.get(framework)
-    if name is None:
-        raise UnsupportedError(f"framework {framework} is invalid", expected="one of " + ", ".join(FRAMEWORKS))
+    check_framework(framework)
+    name = FRAMEWORKS[framework]
     make = _adapter_class(name)
     adapter: ArrayAdapter
     if name == "torch":
         adapter = make(device)
         return adapter
-    if device not in {"cpu", None}:
+    if device is not None and str(device) != "cpu":
         raise UnsupportedError(f"Device {device} is not supported for framework {name}")
     adapter = make()
     return adapter

@@ -62,7 +62,8 @@ class TorchAdapter:
     name = "torch"
 
     def __init__(self, device: Any = "cpu") -> None:
-        self._device = None if device in {"cpu", None} else device
+        self._device = None if device is None or str(device) == "cpu" else device
+        self.is_on_host = self._device is None
 
     def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, torch.Tensor]:
         """Make tensors over a buffer; see `ArrayAdapter.views`.
@@ -86,12 +87,16 @@ class TorchAdapter:
             except (KeyError, ValueError, OverflowError):  # packed, unknown, or a shape that NumPy cannot hold
                 pass
             tensors[name] = self._copied(name, entry, buffer, offset)
-        if self._device is not None:
-            return {name: tensor.to(self._device) for name, tensor in tensors.items()}
         return tensors
 
+    def place(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Move tensors to the device; see `ArrayAdapter.place`."""
+        if self._device is None:
+            return tensors
+        return {name: tensor.to(self._device) for name, tensor in tensors.items()}
+
     def _copied(self, name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> torch.Tensor:
-        if entry.dtype == "F4":
+        if entry.dtype == "F4" and "F4" in _CARRIERS:
             halved = _halved(entry.shape)
             with within_numpys_limits(name, halved):
                 packed = np.frombuffer(buffer, np.uint8, entry.nbytes, offset).reshape(halved).copy()
@@ -101,8 +106,7 @@ class TorchAdapter:
 
     def from_elements(self, elements: npt.NDArray[Any], dtype: DType) -> torch.Tensor:
         """Give elements their dtype and device; see `ArrayAdapter.from_elements`."""
-        tensor = self._on_cpu(elements, dtype)
-        return tensor if self._device is None else tensor.to(self._device)
+        return self.place({"": self._on_cpu(elements, dtype)})[""]
 
     def _on_cpu(self, elements: npt.NDArray[Any], dtype: DType) -> torch.Tensor:
         carrier = _CARRIERS.get(dtype.name)
@@ -115,7 +119,7 @@ class TorchAdapter:
             halved = _halved(elements.shape)
             elements = pack(elements.reshape(-1), dtype.bits).reshape(halved)
         if not elements.size:  # NumPy's strides would be 0
-            return torch.empty(elements.shape, dtype=torch_dtype(dtype))
+            return torch.empty(elements.shape, dtype=torch_dtype(dtype), device="cpu")
         tensor = torch.from_numpy(elements.view(stored))
         return tensor if viewed is None else tensor.view(viewed)
 
@@ -124,7 +128,7 @@ class TorchAdapter:
 
         Raises:
             DtypeError: If the format has no such dtype.
-            UnsupportedError: If the tensor is sparse, quantized or has no data (device meta).
+            UnsupportedError: If the tensor is sparse, a wrapper of others, or has no data (device meta).
         """
         dtype = BY_TORCH.get(str(tensor.dtype).removeprefix("torch."))
         if dtype is None:
@@ -137,7 +141,11 @@ class TorchAdapter:
         obstacle = _obstacle(tensor)
         if obstacle is not None:
             raise UnsupportedError(
-                f"tensor `{name}` is not dense", tensor=name, expected="a strided tensor with data", found=obstacle
+                f"tensor `{name}` has no bytes of its own here",
+                tensor=name,
+                expected="a dense tensor with data",
+                found=obstacle,
+                hint="Save what it stands for, such as `.full_tensor()` of a DTensor or `.to_dense()`",
             )
         shape = tuple(tensor.shape)
         if dtype.is_packed:
@@ -161,6 +169,8 @@ def _extent(tensor: torch.Tensor) -> Extent | None:
     if not tensor.numel():
         return None
     start = tensor.data_ptr()
+    if not start:  # a device without addresses
+        return None
     reach = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return Extent(str(tensor.device), start, start + (reach + 1) * tensor.element_size())
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from tensorkeep.arrays import FRAMEWORKS
 from tensorkeep.compat.wording import check_backend, check_device, check_framework, check_instance, check_path
-from tensorkeep.errors import SelectionError, TensorNotFoundError
+from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
 from tensorkeep.tensors import LazyTensor, TensorFile, open_file
 from tensorkeep.transport import Openable
 
@@ -18,8 +18,8 @@ class safe_open:  # noqa: N801 - the reference's name
     """A safetensors file, opened lazily.
 
     Usable from several threads and after a fork; can be pickled (the reference's cannot), as long as the file stays
-    the same one. Tensors that `get_tensor` gives over one mapping see each other's writes, as with the reference;
-    `get_tensors` gives tensors of their own.
+    the same one. As with the reference, torch tensors that `get_tensor` gives over one mapping see each other's
+    writes, while arrays own their memory; `get_tensors` gives tensors of their own.
 
     Args:
         filename: The file.
@@ -43,7 +43,7 @@ class safe_open:  # noqa: N801 - the reference's name
 
     def _open(self, target: Openable, framework: str, device: Any, backend: str) -> None:
         self._framework = check_framework(framework)
-        self._file: TensorFile = open_file(
+        self._file: TensorFile | None = open_file(
             target,
             framework=framework,
             device=check_device(device, framework),
@@ -55,8 +55,8 @@ class safe_open:  # noqa: N801 - the reference's name
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file; tensors stay valid."""
-        self._file.close()
+        """Let go of the file; tensors stay valid, and slices can still be read, as with the reference."""
+        self._file = None
 
     def keys(self) -> list[str]:
         """Return the names of the tensors, sorted.
@@ -95,7 +95,11 @@ class safe_open:  # noqa: N801 - the reference's name
             TensorkeepError: If the file is closed.
             TransportError: If the bytes cannot be read.
         """
-        return self._lazy(name).view()
+        lazy = self._lazy(name)
+        if FRAMEWORKS[self._framework] != "torch":
+            return lazy[...]
+        view = lazy.view()
+        return lazy.load() if view is None else lazy.place(view)
 
     def get_tensors(self) -> dict[str, Any]:
         """Return all tensors by name, in the order of the bytes in the file.
@@ -129,7 +133,8 @@ class safe_open:  # noqa: N801 - the reference's name
             raise refusal from None
 
     def _opened(self) -> TensorFile:
-        self._file.check_open()
+        if self._file is None:
+            raise TensorkeepError("File is closed")
         return self._file
 
 
@@ -181,8 +186,9 @@ class SafeSlice:
             DtypeError: If the framework has no such dtype.
             TransportError: If the bytes cannot be read.
         """
-        if self._framework == "torch" and self._lazy.is_mapped:
-            return self._lazy.view()[index]
+        view = self._lazy.view() if self._framework == "torch" else None
+        if view is not None:
+            return self._lazy.place(view[index])
         try:
             return self._lazy[index]
         except SelectionError as error:

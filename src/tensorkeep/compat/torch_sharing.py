@@ -118,7 +118,17 @@ def _covers(tensor: torch.Tensor, group: Iterable[torch.Tensor]) -> bool:
     members = list(group)
     start = min(member.data_ptr() for member in members)
     stop = max(end_ptr(member) for member in members)
-    return tensor.data_ptr() == start and tensor.nelement() * tensor.element_size() == stop - start
+    return tensor.data_ptr() == start and end_ptr(tensor) == stop and _has_no_gaps(tensor)
+
+
+def _has_no_gaps(tensor: torch.Tensor) -> bool:
+    """Say whether the elements, in whatever order of dimensions, lie one behind the other."""
+    expected = 1
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent > 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
 
 
 def remove_duplicate_names(

@@ -128,7 +128,8 @@ def check_metadata(metadata: Any) -> Mapping[str, str] | None:
     for key, text in metadata.items():
         check_instance(key, "metadata", str)
         check_instance(text, "metadata", str)
-    return {str(key): str(text) for key, text in metadata.items()}
+    checked: dict[str, str] = metadata
+    return checked
 
 
 def check_framework(framework: Any) -> str:

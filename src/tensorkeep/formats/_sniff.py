@@ -24,6 +24,11 @@ class Sniffed(msgspec.Struct, frozen=True):
     hint: str
 
 
+_CONVERT = (
+    "This version does not read it. Pickles can run code: ask its author for safetensors, or convert it with "
+    "torch.load(weights_only=True)"
+)
+
 _REDOWNLOAD = "Download the file again, and look at what the server answered"
 
 _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
@@ -33,7 +38,7 @@ _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
     ),
     (
         b"PK\x03\x04",
-        Sniffed("a zip archive, as torch.save and numpy.savez write", "Convert it to safetensors first"),
+        Sniffed("a zip archive, as torch.save and numpy.savez write", _CONVERT),
     ),
     (b"PK\x05\x06", Sniffed("an empty zip archive", _REDOWNLOAD)),
     (b"GGUF", Sniffed("a GGUF file (llama.cpp)", "Read it with a GGUF reader")),
@@ -42,7 +47,7 @@ _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
     (b"BZh", Sniffed("a bzip2 archive", "Unpack it first: bunzip2")),
     (b"\xfd7zXZ\x00", Sniffed("an xz archive", "Unpack it first: unxz")),
     (b"7z\xbc\xaf\x27\x1c", Sniffed("a 7-Zip archive", "Unpack it first")),
-    (b"\x89HDF\r\n\x1a\n", Sniffed("an HDF5 file, as Keras writes", "Convert it to safetensors first")),
+    (b"\x89HDF\r\n\x1a\n", Sniffed("an HDF5 file, as Keras writes", "Convert it with the library that wrote it")),
     (b"\x93NUMPY", Sniffed("a NumPy .npy file", "Open it with numpy.load")),
     (b"{", Sniffed("a JSON text, such as an index or a configuration", "Open the weights file beside it")),
     (b"<?xml", Sniffed("an XML text, such as an object store's error message", _REDOWNLOAD)),
@@ -78,7 +83,7 @@ def _is_pickle(head: bytes) -> bool:
 _EMPTY = Sniffed("an empty file", _REDOWNLOAD)
 _PATTERNS: tuple[tuple[Callable[[bytes], bool], Sniffed], ...] = (
     (lambda head: not any(head), Sniffed("a run of zero bytes (a download that was never filled in)", _REDOWNLOAD)),
-    (_is_pickle, Sniffed("a Python pickle, as older torch.save writes", "Convert it to safetensors first")),
+    (_is_pickle, Sniffed("a Python pickle, as older torch.save writes", _CONVERT)),
     (lambda head: head[257:262] == b"ustar", Sniffed("a tar archive", "Unpack it first: tar xf")),
 )
 """Forms that take more than a prefix to know."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Self
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import TensorkeepError, TensorNotFoundError
+from tensorkeep.errors import TensorNotFoundError, TransportError
 from tensorkeep.formats.safetensors import Header, read_header
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.tensors._lazy import LazyTensor
@@ -74,7 +75,7 @@ class TensorFile(Mapping[str, LazyTensor]):
     def _entry(self, name: str) -> TensorEntry:
         entry = self._header.entries.get(name)
         if entry is None:
-            near = difflib.get_close_matches(str(name), self._header.entries, n=3) if len(self) < 10_000 else []
+            near = _near(str(name), self._header.entries)
             raise TensorNotFoundError(
                 f"File does not contain tensor {name}",
                 path=self.path,
@@ -91,6 +92,23 @@ class TensorFile(Mapping[str, LazyTensor]):
         """Return the number of tensors."""
         return len(self._header.entries)
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a tensor that reads on indexing, or something else where there is none of that name.
+
+        Args:
+            name: Its name.
+            default: What to return instead.
+        """
+        return self[name] if name in self._header.entries else default
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether the other is this very file object."""
+        return self is other
+
+    def __hash__(self) -> int:
+        """Return a number that tells this file object from others."""
+        return id(self)
+
     def __contains__(self, name: object) -> bool:
         """Say whether there is a tensor of that name."""
         return name in self._header.entries
@@ -99,7 +117,7 @@ class TensorFile(Mapping[str, LazyTensor]):
         """Read whole tensors, without a copy where the file can be mapped.
 
         Args:
-            names: Which; all if None.
+            names: Which: several, or one; all if None.
 
         Returns:
             Name to tensor of the file's framework, in the order of the bytes in the file. They are writable, share
@@ -112,6 +130,8 @@ class TensorFile(Mapping[str, LazyTensor]):
             TransportError: If the bytes cannot be read.
         """
         entries: Mapping[str, TensorEntry] = self._header.entries
+        if isinstance(names, str):
+            names = [names]
         if names is not None:
             picked = {name: self._entry(name) for name in names}
             entries = dict(sorted(picked.items(), key=lambda item: item[1].data_offsets))
@@ -125,10 +145,10 @@ class TensorFile(Mapping[str, LazyTensor]):
         """Refuse to go on with a file that was closed.
 
         Raises:
-            TensorkeepError: If it was.
+            TransportError: If it was.
         """
         if self._closed:
-            raise TensorkeepError("File is closed")
+            raise TransportError("File is closed", path=self.path)
 
     def close(self) -> None:
         """Let go of the file; tensors that were read stay valid, lazy ones can no longer be read."""
@@ -146,6 +166,12 @@ class TensorFile(Mapping[str, LazyTensor]):
     def __repr__(self) -> str:
         """Return path, number of tensors and size."""
         return f"TensorFile({self.path!r}, {len(self):,} tensors, {self.nbytes:,} bytes)"
+
+
+def _near(name: str, names: Iterable[str]) -> list[str]:
+    """Return up to three names that look like one, looking at a few hundred of about its length."""
+    alike = (other for other in names if abs(len(other) - len(name)) <= 3)
+    return difflib.get_close_matches(name, islice(alike, 300), n=3)
 
 
 def open_file(
@@ -204,5 +230,5 @@ def load(
         TransportError: If it cannot be read.
         UnsupportedError: If the target, framework or backend is none of the above.
     """
-    with PausedCollector(), open_file(target, framework=framework, device=device, backend=backend) as file:
+    with open_file(target, framework=framework, device=device, backend=backend) as file:
         return file.load()

@@ -61,12 +61,6 @@ class LazyTensor:
         return self._entry.nbytes
 
     @property
-    def is_mapped(self) -> bool:
-        """Whether the tensor can be had as a view of a mapped file: whole bytes per element, and a mapping."""
-        dtype = self._entry.known_dtype
-        return dtype is not None and not dtype.is_packed and self._reader.is_mapped
-
-    @property
     def data_offsets(self) -> tuple[int, int]:
         """Half-open range in bytes, from the start of the file's data."""
         return self._entry.data_offsets
@@ -99,19 +93,31 @@ class LazyTensor:
         """
         return self._reader.load({self.name: self._entry})[self.name]
 
-    def view(self) -> Any:
-        """Give the whole tensor over the mapping that all tensors of this file share, without a copy.
+    def view(self) -> Any | None:
+        """Give the whole tensor on the CPU over the mapping that all tensors of this file share, without a copy.
 
-        Cheaper than `load` for very many tensors; views of the same tensor see each other's writes.
+        Cheaper than `load` for very many tensors; but views of the same tensor see each other's writes, and so does
+        indexing.
 
         Returns:
-            A tensor of the file's framework, on its device.
+            A tensor of the file's framework; None where the file is not mapped, or elements share bytes (F4, F6).
 
         Raises:
             DtypeError: If the dtype is unknown here or to the framework.
-            TransportError: If the bytes cannot be read.
+            TransportError: If the file is closed.
         """
         return self._reader.view(self.name, self._entry)
+
+    def place(self, tensor: Any) -> Any:
+        """Move a tensor to the file's device.
+
+        Args:
+            tensor: A part of a `view`.
+
+        Returns:
+            The tensor where it is wanted.
+        """
+        return self._reader.place(tensor)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Let `numpy.asarray(lazy)` read the whole tensor."""

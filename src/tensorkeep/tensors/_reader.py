@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import ArrayAdapter, adapter_for
+from tensorkeep.arrays import ArrayAdapter, adapter_for, check_framework
 from tensorkeep.arrays.elements import elements_of, known_dtype, unpack, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
-from tensorkeep.limits import ARENA_NBYTES
+from tensorkeep.limits import ARENA_NBYTES, MAPPED_FROM_NBYTES
 from tensorkeep.tensors._boxes import Box, cut_into_boxes
 from tensorkeep.tensors._selection import Selection
 from tensorkeep.transport import ByteRange, ByteSource
@@ -43,13 +43,15 @@ class TensorReader:
     """
 
     def __init__(self, source: ByteSource, data_start: int, framework: str, device: Any = "cpu") -> None:
+        """Remember what tensors are to be made of; see the class."""
+        check_framework(framework)
         self.source = source
         self._data_start = data_start
         self._framework = framework
         self._device = device
         self._adapter: ArrayAdapter | None = None
-        self._mapping: Buffer | None = None
-        self._mapping_lock = threading.Lock()
+        self._whole: tuple[Buffer, int] | None = None
+        self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it was made of."""
@@ -72,7 +74,7 @@ class TensorReader:
 
     def close(self) -> None:
         """Let go of the source."""
-        self._mapping = None
+        self._whole = None
         self.source.close()
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
@@ -88,21 +90,23 @@ class TensorReader:
 
         Raises:
             DtypeError: If the dtype is unknown here or to the library.
+            LimitError: If the shape is more than NumPy can hold.
             TransportError: If the bytes cannot be read.
         """
         dtype = known_dtype(name, entry)
-        mapping = None if dtype.is_packed else self._shared_mapping()
+        whole = None if dtype.is_packed else self._map_once()
         with within_numpys_limits(name, entry.shape):
-            if mapping is None:
+            if whole is None:
                 block = self._read_boxes(entry, dtype, selection)
             else:
-                whole = elements_of(name, entry, mapping, self._data_start + entry.data_offsets[0])
-                block = _take(whole, selection)
+                buffer, start = whole
+                offset = self._data_start - start + entry.data_offsets[0]
+                block = _take(elements_of(name, entry, buffer, offset), selection)
             elements = selection.apply(block)
         return self.adapter.from_elements(elements, dtype)
 
-    def view(self, name: str, entry: TensorEntry) -> Any:
-        """Give a whole tensor over the mapping that this reader keeps, or an owned one where it has none.
+    def view(self, name: str, entry: TensorEntry) -> Any | None:
+        """Give a whole tensor on the CPU over the mapping that this reader keeps.
 
         Unlike `load`, this maps nothing new, so it can be called for 100,000 tensors; but views of one tensor see
         each other's writes, and so does `read`.
@@ -112,40 +116,52 @@ class TensorReader:
             entry: The tensor.
 
         Returns:
-            The tensor.
+            The tensor; None where the source cannot be mapped, or the tensor's elements share bytes.
 
         Raises:
             DtypeError: If the dtype is unknown here or to the library.
-            TransportError: If the bytes cannot be read.
+            TransportError: If the source is closed.
         """
-        mapping = self._shared_mapping()
-        if mapping is None:
-            return self.load({name: entry})[name]
-        return self.adapter.views(mapping, {name: entry}, self._data_start)[name]
+        whole = None if known_dtype(name, entry).is_packed else self._map_once()
+        if whole is None:
+            return None
+        buffer, start = whole
+        return self.adapter.views(buffer, {name: entry}, self._data_start - start)[name]
 
-    @property
-    def is_mapped(self) -> bool:
-        """Whether the source can be mapped."""
-        return self._shared_mapping() is not None
+    def place(self, tensor: Any) -> Any:
+        """Move a tensor to the device.
 
-    def _shared_mapping(self) -> Buffer | None:
-        """Return the mapping that all parts are copied out of; nobody writes to it."""
-        if self._mapping is None:
-            with self._mapping_lock:
-                if self._mapping is None:
-                    self._mapping = self.source.map()
-        return self._mapping
+        Args:
+            tensor: A tensor on the CPU.
+
+        Returns:
+            The tensor where it is wanted.
+        """
+        return self.adapter.place({"": tensor})[""]
+
+    def _map_once(self) -> tuple[Buffer, int] | None:
+        """Return the mapping that all parts and views are taken from, and the byte of the source where it begins."""
+        if self._whole is None and self.source.nbytes:
+            with self._lock:
+                if self._whole is None:
+                    self._whole = self.source.map(ByteRange(0, self.source.nbytes))
+        return self._whole
 
     def _read_boxes(self, entry: TensorEntry, dtype: DType, selection: Selection) -> Array:
-        block = np.empty(selection.block_shape, dtype.bits_name)
+        block = np.empty(selection.block_shape, np.dtype(dtype.bits_name).newbyteorder("<"))
         data_start = self._data_start + entry.data_offsets[0]
         for batch in _batches(cut_into_boxes(selection, dtype.bits), dtype):
             spans = [_span_of_run(box, dtype) for box in batch]
-            runs = [np.empty(len(span), np.uint8) for span in spans]
+            places = [_place_of(block, box, dtype) for box in batch]
+            runs = [
+                np.empty(len(span), np.uint8) if place is None else place
+                for span, place in zip(spans, places, strict=True)
+            ]
             self.source.read_into((data_start + span.start, run.data) for span, run in zip(spans, runs, strict=True))
-            for box, run in zip(batch, runs, strict=True):
-                block[box.into] = _pick(_elements_of_run(run, box, dtype), box, selection.shape)
-        return block
+            for box, run, place in zip(batch, runs, places, strict=True):
+                if place is None:
+                    block[box.into] = _pick(_elements_of_run(run, box, dtype), box, selection.shape)
+        return block.astype(dtype.bits_name, copy=False)
 
     def read_bytes(self, entry: TensorEntry, span: ByteRange) -> Buffer:
         """Read raw bytes of a tensor, whatever its dtype.
@@ -175,27 +191,50 @@ class TensorReader:
 
         Raises:
             DtypeError: If a dtype is unknown here or to the library.
-            LimitError: If a tensor has more dimensions than the library allows.
+            LimitError: If a tensor has a shape that NumPy cannot hold.
             TransportError: If the bytes cannot be read.
         """
-        with PausedCollector():
-            mapping = self.source.map()
-            if mapping is not None:
-                return self.adapter.views(mapping, entries, self._data_start)
+        if not entries:
+            return {}
+        start, stop = _cover(entries)
+        mapping = None
+        if stop - start >= MAPPED_FROM_NBYTES:
+            mapping = self.source.map(ByteRange(self._data_start + start, self._data_start + stop))
+        if mapping is None:
             return self._load_into_arenas(entries)
+        buffer, first = mapping
+        if self.adapter.is_on_host:
+            return self._views(buffer, entries, self._data_start - first)
+        tensors: dict[str, Any] = {}
+        for group in _groups(entries):  # so that no more than a group is in the CPU's memory at once
+            tensors |= self.adapter.place(self._views(buffer, group, self._data_start - first))
+        return tensors
+
+    def _views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Any]:
+        adapter = self.adapter
+        with PausedCollector():
+            return adapter.views(buffer, entries, base)
 
     def _load_into_arenas(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        arenas = [(group, *_cover(group)) for group in _groups(entries)]
-        buffers = [np.empty(stop - start, np.uint8) for _, start, stop in arenas]
-        self.source.read_into(
-            (self._data_start + start, buffer.data)
-            for (_, start, _), buffer in zip(arenas, buffers, strict=True)
-            if len(buffer)
-        )
+        groups = list(_groups(entries))
+        batches = [groups] if self.adapter.is_on_host else [[group] for group in groups]
         tensors: dict[str, Any] = {}
-        for (group, start, _), buffer in zip(arenas, buffers, strict=True):
-            tensors.update(self.adapter.views(buffer.data, group, -start))
+        for batch in batches:
+            arenas = self._read_arenas(batch)
+            for group, (arena, start) in zip(batch, arenas, strict=True):
+                tensors |= self.adapter.place(self._views(arena.data, group, -start))
         return tensors
+
+    def _read_arenas(self, groups: list[dict[str, TensorEntry]]) -> list[tuple[npt.NDArray[np.uint8], int]]:
+        """Read each group into memory of its own; return it, and the byte of the data at which it begins."""
+        spans = [_cover(group) for group in groups]
+        arenas = [np.empty(stop - start, np.uint8) for start, stop in spans]
+        self.source.read_into(
+            (self._data_start + start, arena.data)
+            for (start, _), arena in zip(spans, arenas, strict=True)
+            if len(arena)
+        )
+        return [(arena, start) for arena, (start, _) in zip(arenas, spans, strict=True)]
 
 
 def _take(whole: Array, selection: Selection) -> Array:
@@ -222,6 +261,14 @@ def _batches(boxes: Iterable[Box], dtype: DType) -> Iterator[list[Box]]:
         nbytes += len(_span_of_run(box, dtype))
     if batch:
         yield batch
+
+
+def _place_of(block: Array, box: Box, dtype: DType) -> npt.NDArray[np.uint8] | None:
+    """Return the block's own bytes for a box, where the file's run can be read straight into them."""
+    place = block[box.into]
+    if dtype.is_packed or not box.is_dense or not place.flags.c_contiguous:
+        return None
+    return place.reshape(-1).view(np.uint8)
 
 
 def _span_of_run(box: Box, dtype: DType) -> ByteRange:
@@ -271,7 +318,7 @@ def _groups(entries: Mapping[str, TensorEntry]) -> Iterator[dict[str, TensorEntr
         yield group
 
 
-def _cover(group: Mapping[str, TensorEntry]) -> tuple[int, int]:
-    """Return the half-open range of bytes that neighbours fill."""
-    offsets = [entry.data_offsets for entry in group.values()]
-    return offsets[0][0], offsets[-1][1]
+def _cover(entries: Mapping[str, TensorEntry]) -> tuple[int, int]:
+    """Return the half-open range of bytes from the first tensor to the last, which are in order."""
+    offsets = list(entries.values())
+    return offsets[0].data_offsets[0], offsets[-1].data_offsets[1]

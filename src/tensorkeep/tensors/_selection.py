@@ -54,11 +54,6 @@ class Selection(msgspec.Struct, frozen=True):
         """Elements of the block."""
         return prod(self.block_shape)
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the block is the tensor, from first element to last."""
-        return self.block_shape == self.shape
-
     def apply(self, block: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Make the result out of the block.
 
@@ -92,8 +87,8 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> Selection:
     axes: list[Axis] = []
     local: list[Any] = []
     for item in items:
-        if item is None:
-            local.append(None)
+        if item is None or item is Ellipsis:
+            local.append(item)
             continue
         axis = len(axes)
         positions, after = _parse_item(item, axis, shape[axis])
@@ -132,8 +127,9 @@ def _expand(items: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     if not n_ellipses:
         spelled.append(Ellipsis)
     at = next(place for place, item in enumerate(spelled) if item is Ellipsis)
-    rest = [slice(None)] * (len(shape) - n_indexed)
-    return spelled[:at] + rest + spelled[at + 1 :]
+    rest: list[Any] = [slice(None)] * (len(shape) - n_indexed)
+    # An ellipsis for no dimension stays: between arrays of positions it still tells NumPy that they are apart.
+    return spelled[:at] + (rest or [Ellipsis]) + spelled[at + 1 :]
 
 
 def _split_mask(item: Any) -> list[Any]:

@@ -12,8 +12,9 @@ from tensorkeep.arrays import HostTensor, host_tensor
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import HeaderError, IntegrityError, SharedMemoryError
+from tensorkeep.errors import HeaderError, IntegrityError, SharedMemoryError, UnsupportedError
 from tensorkeep.formats.safetensors import emit_header, lay_out
+from tensorkeep.tensors._file import TensorFile
 from tensorkeep.tensors._lazy import LazyTensor
 from tensorkeep.tensors._sharing import overlapping
 from tensorkeep.transport import publish
@@ -39,27 +40,33 @@ def save(
         tensors: Name to tensor: NumPy arrays, torch tensors on any device, `LazyTensor` values of another file (or
             of this one), in any mixture and memory layout.
         path: Where the file is to appear. A symbolic link is followed; a replaced file keeps its mode.
-        metadata: Free text by key.
-        ties: What to do with tensors that share memory: `"error"`, or `"copy"`: save each on its own, so that they
-            no longer share when loaded.
+        metadata: Free text by key. None keeps that of an open `TensorFile`.
+        ties: What to do with tensors whose ranges of memory overlap: `"error"`, or `"copy"`: save each on its own,
+            so that they no longer share when loaded.
         durable: Whether to wait until the disk has everything (fsync).
-        progress: Called with the bytes written so far and the bytes in all, every 4 MiB or more often. What it
+        progress: Called with the bytes written so far and the bytes in all, every few MiB. What it
             raises ends the save, and the target is as it was before.
 
     Raises:
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
         DtypeError: If the format has no such dtype.
-        TypeError: If a name or metadata is not text.
+        TypeError: If `tensors` is no mapping, or a name or metadata is not text.
         UnsupportedError: If a value is no tensor, or is sparse or without data.
         HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
         LimitError: If there are more names than a header can hold.
         TransportError: If the file cannot be written; the target is then as it was before.
     """
+    if ties not in {"error", "copy"}:
+        raise UnsupportedError(f"ties {ties!r} is invalid", expected='"error" or "copy"')
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"tensors are a mapping of name to tensor, not {type(tensors).__name__}")
+    if metadata is None and isinstance(tensors, TensorFile) and tensors.has_metadata:
+        metadata = tensors.metadata
     with PausedCollector():
         hosts = {name: _describe(name, tensor) for name, tensor in tensors.items()}
         if ties == "error":
             _refuse_shared(hosts)
-        write_tensors(hosts, path, metadata=metadata, durable=durable, progress=progress)
+    write_tensors(hosts, path, metadata=metadata, durable=durable, progress=progress)
 
 
 def write_tensors(
@@ -85,7 +92,8 @@ def write_tensors(
         IntegrityError: If a tensor gives more or fewer bytes than its shape says.
         TransportError: If the file cannot be written; the target is then as it was before.
     """
-    head, entries = _head(hosts, metadata)
+    with PausedCollector():
+        head, entries = _head(hosts, metadata)
     nbytes = len(head) + sum(host.nbytes for host in hosts.values())
     report = None if progress is None else partial(_report, progress, nbytes)
     with publish(path, durable=durable, on_written=report) as sink:
@@ -127,7 +135,7 @@ def _refuse_shared(hosts: Mapping[str, HostTensor]) -> None:
     groups = overlapping({name: host.extent() for name, host in hosts.items()})
     if groups:
         raise SharedMemoryError(
-            "tensors share memory",
+            "tensors share memory, or lie between one another's elements",
             tensor=groups[0][0],
             found="; ".join(", ".join(f"`{name}`" for name in group) for group in groups[:10]),
             hint='Save one of each group, or pass ties="copy" to save each on its own',

@@ -48,10 +48,19 @@ class ByteSource(Protocol):
     name: str
     nbytes: int
 
-    def map(self) -> Buffer | None:
-        """Return all bytes as a new private buffer, or None where they must be read.
+    def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
+        """Return a new private buffer over the bytes, or None where they must be read.
 
         Writing to it changes neither the source nor any other mapping. It lives as long as anything over it.
+
+        Args:
+            span: Half-open, inside the source, not empty.
+
+        Returns:
+            Bytes that hold the range, and the byte of the source at which they begin.
+
+        Raises:
+            TransportError: If the source is closed, or the system refuses.
         """
 
     def read(self, span: ByteRange) -> Buffer:
@@ -95,7 +104,7 @@ class ByteSink(Protocol):
         """Append buffers, without a copy of those that are large.
 
         Args:
-            buffers: C-contiguous buffers; each may be dropped as soon as the next is asked for.
+            buffers: C-contiguous buffers; some are held until a few MiB are together.
 
         Raises:
             TransportError: If not everything could be written.

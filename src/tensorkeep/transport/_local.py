@@ -6,11 +6,10 @@ process (SIGBUS): that is how mapping works. Read, every byte is owned, and trun
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
-import sys
 from collections.abc import Iterable, Iterator
+from mmap import ALLOCATIONGRANULARITY
 from typing import Any
 
 from tensorkeep.buffers import Buffer
@@ -18,7 +17,7 @@ from tensorkeep.errors import SourceChangedError, SourceMissingError, TransportE
 from tensorkeep.limits import READ_NBYTES
 from tensorkeep.transport._base import Backend, ByteRange
 from tensorkeep.transport._mounts import mapping_pays
-from tensorkeep.transport._platform import read_at
+from tensorkeep.transport._platform import map_private, read_at
 
 __all__ = ["LocalFile"]
 
@@ -27,9 +26,6 @@ _MAX_READERS = 4
 
 _PARALLEL_FROM_NBYTES = 4 * 2**20
 """Bytes below which starting threads costs more than it saves."""
-
-_MAP_NORESERVE = 0x4000
-"""Linux: copy-on-write pages that are never written need no swap set aside (mmap(2))."""
 
 
 class LocalFile:
@@ -45,12 +41,13 @@ class LocalFile:
     """
 
     def __init__(self, path: str, *, backend: Backend = "auto") -> None:
+        """Open the file; see the class."""
         self.name = path
         self._path = os.path.abspath(path)
         self._requested: Backend = backend
         with as_transport_error("could not open the file", path):
-            self._fd = _open_regular(path)
-        status = os.fstat(self._fd)
+            self._descriptor: _Descriptor | None = _Descriptor(_open_regular(path))
+            status = os.fstat(self._descriptor.number)
         self.nbytes = status.st_size
         self._identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         self._maps = self.nbytes > 0 and (backend == "mmap" or (backend == "auto" and mapping_pays(path)))
@@ -60,22 +57,34 @@ class LocalFile:
         """How this file is read: `"mmap"` or `"pread"`."""
         return "mmap" if self._maps else "pread"
 
-    def map(self) -> Buffer | None:
-        """Return a new private mapping of the whole file, or None if it is read.
+    def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
+        """Return a new private mapping, or None if the file is read.
+
+        Args:
+            span: Half-open, inside the file, not empty.
+
+        Returns:
+            Bytes that hold the range and begin at a page, and the byte of the file at which they begin.
 
         Raises:
-            TransportError: If the system refuses the mapping.
+            TransportError: If the file is closed, or the system refuses the mapping.
         """
         if not self._maps:
             return None
-        if self._fd < 0:  # which would map zeros
-            raise TransportError("the file is closed", path=self.name)
+        descriptor = self._opened()
+        start = span.start - span.start % ALLOCATIONGRANULARITY
         try:
-            return _map_private(self._fd, self.nbytes)
+            return map_private(descriptor.number, start, span.stop - start), start
         except (OSError, ValueError) as error:  # ValueError: the file became shorter
             raise TransportError(
                 "could not map the file", path=self.name, found=str(error), hint='Read it instead: backend="pread"'
             ) from error
+
+    def _opened(self) -> _Descriptor:
+        """Return the descriptor; who holds it keeps it from being closed and given to another file."""
+        if self._descriptor is None:
+            raise TransportError("File is closed", path=self.name)
+        return self._descriptor
 
     def read(self, span: ByteRange) -> Buffer:
         """Return the bytes of a range, owned by the caller.
@@ -102,6 +111,7 @@ class LocalFile:
         Raises:
             TransportError: If any cannot be filled whole.
         """
+        self._opened()
         pieces = list(_split(parts))
         if sum(len(into) for _, into in pieces) < _PARALLEL_FROM_NBYTES:
             for offset, into in pieces:
@@ -115,8 +125,9 @@ class LocalFile:
                 pass
 
     def _read_part(self, offset: int, into: memoryview) -> None:
+        descriptor = self._opened()
         with as_transport_error("could not read the file", self.name):
-            done = read_at(self._fd, offset, into)
+            done = read_at(descriptor.number, offset, into)
         if done != len(into):
             raise SourceChangedError(
                 "the file became shorter while it was open",
@@ -127,15 +138,8 @@ class LocalFile:
             )
 
     def close(self) -> None:
-        """Let go of the file; tensors over its mappings stay valid."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __del__(self) -> None:
-        """Close the descriptor of a file that nobody closed."""
-        if getattr(self, "_fd", -1) >= 0:
-            self.close()
+        """Let go of the file; tensors over its mappings stay valid, and reads under way end as they would."""
+        self._descriptor = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path and the identity, not the descriptor."""
@@ -152,24 +156,29 @@ def _reopen(path: str, backend: Backend, identity: tuple[int, ...]) -> LocalFile
 
 
 def _open_regular(path: str) -> int:
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for a writer
     try:
-        mode = os.stat(path).st_mode
+        if os.path.isdir(path):  # which Windows does not open
+            raise TransportError("not a regular file", path=path, expected="a file", found="a directory")
+        fd = os.open(path, flags)
     except FileNotFoundError:
         raise SourceMissingError(f"No such file or directory: {path}", path=path) from None
-    if not stat.S_ISREG(mode):  # opening a pipe would wait for a writer
-        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe, a socket or a device"
-        raise TransportError("not a regular file", path=path, expected="a file", found=kind)
-    return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise TransportError("not a regular file", path=path, expected="a file", found="a pipe, a socket or a device")
+    return fd
 
 
-def _map_private(fd: int, nbytes: int) -> mmap.mmap:
-    """Map a file so that tensors over it can be written to without the file changing."""
-    if sys.platform != "linux":
-        return mmap.mmap(fd, nbytes, access=mmap.ACCESS_COPY)
-    flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
-    if sys.version_info >= (3, 13):
-        return mmap.mmap(fd, nbytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE, trackfd=False)
-    return mmap.mmap(fd, nbytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+class _Descriptor:
+    """A file descriptor that is closed with the last reference to it."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
 
 
 def _split(parts: Iterable[tuple[int, memoryview]]) -> Iterator[tuple[int, memoryview]]:

@@ -24,8 +24,8 @@ class MemorySource:
         self._view: memoryview | None = memoryview(data).cast("B")
         self.nbytes = len(self._view)
 
-    def map(self) -> Buffer | None:
-        """Return None: tensors are made from a copy, so that they can be written to and the caller's bytes cannot."""
+    def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
+        """Return None: tensors are copies, so that writing to them leaves the caller's bytes alone."""
         return None
 
     def read(self, span: ByteRange) -> Buffer:
@@ -61,5 +61,5 @@ class MemorySource:
 
     def _opened(self) -> memoryview:
         if self._view is None:
-            raise TransportError("the source is closed", path=self.name)
+            raise TransportError("File is closed", path=self.name)
         return self._view

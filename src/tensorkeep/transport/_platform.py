@@ -6,20 +6,39 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+import platform
+import sys
 import threading
+import weakref
+import zlib
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
-with suppress(ImportError):  # Windows has none
+try:
     import fcntl
 
-__all__ = ["GATHER_MAX", "gather_write", "preallocate", "read_at", "sync_directory", "try_lock"]
+    HAS_LOCKS = True
+except ImportError:  # Windows
+    HAS_LOCKS = False
+
+__all__ = [
+    "GATHER_MAX",
+    "gather_write",
+    "host_tag",
+    "map_private",
+    "preallocate",
+    "read_at",
+    "sync_directory",
+    "try_lock",
+]
 
 HAS_POSITIONED_IO = hasattr(os, "preadv")
 HAS_GATHERED_WRITES = hasattr(os, "writev")
-HAS_LOCKS = "fcntl" in globals()
+HANDLES_OPEN_FILES = os.name != "nt"
+"""Whether a file that is open can be renamed and removed."""
 HAS_FALLOCATE = hasattr(os, "posix_fallocate")
 
 GATHER_MAX: Final = 1024
@@ -143,3 +162,68 @@ def try_lock(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@cache
+def host_tag() -> str:
+    """Return eight hexadecimal digits that are equal for processes that share this kernel's locks."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read(8)
+    except OSError:
+        return f"{zlib.crc32(platform.node().encode()):08x}"
+
+
+def map_private(fd: int, start: int, nbytes: int) -> memoryview:
+    """Map a part of a file so that it can be written to without the file changing.
+
+    Args:
+        fd: An open file descriptor; the mapping does not need it to stay open.
+        start: First byte, a multiple of `mmap.ALLOCATIONGRANULARITY`.
+        nbytes: Bytes, one or more, that the file has.
+
+    Returns:
+        The bytes, mapped until the last buffer over them is dropped.
+
+    Raises:
+        OSError: As the system says.
+        ValueError: If the file is shorter.
+    """
+    if sys.platform != "linux":
+        return memoryview(mmap.mmap(fd, nbytes, access=mmap.ACCESS_COPY, offset=start))
+    flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
+    if sys.version_info >= (3, 13):
+        writable = mmap.PROT_READ | mmap.PROT_WRITE
+        return memoryview(mmap.mmap(fd, nbytes, flags=flags, prot=writable, offset=start, trackfd=False))
+    return _map_by_libc(fd, start, nbytes, flags)
+
+
+_MAP_NORESERVE: Final = 0x4000
+"""Linux: copy-on-write pages that are never written need no swap set aside (mmap(2))."""
+
+
+def _map_by_libc(fd: int, start: int, nbytes: int, flags: int) -> memoryview:
+    """Map without `mmap.mmap`, which before Python 3.13 keeps a descriptor open for each mapping."""
+    libc, ctypes = _libc()
+    writable = mmap.PROT_READ | mmap.PROT_WRITE
+    address = libc.mmap(None, nbytes, writable, flags, fd, start)
+    if address in {None, 2**64 - 1, 2**32 - 1}:  # MAP_FAILED
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    owner = (ctypes.c_ubyte * nbytes).from_address(address)
+    weakref.finalize(owner, libc.munmap, address, nbytes).atexit = False
+    return memoryview(owner).cast("B")
+
+
+@cache
+def _libc() -> tuple[Any, Any]:
+    import ctypes  # 5 ms, and only mappings need it
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int),
+        ctypes.c_int64,
+    )
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return libc, ctypes

@@ -5,7 +5,8 @@ is locked while its writer lives (flock, released by the kernel when a process d
 a leftover of a killed save from a save that is under way, and remove it.
 
 Where the file system cannot rename (some FUSE mounts of object stores), the staged file is copied over the target
-and removed: complete before the copy begins, but a kill during the copy leaves a partial target.
+and removed. A kill during that copy leaves a partial target beside the complete staged file; if the copy fails, the
+staged file is kept and the error names it.
 """
 
 from __future__ import annotations
@@ -21,17 +22,24 @@ from contextlib import contextmanager, suppress
 from typing import Final, Self
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import TransportError, as_transport_error
+from tensorkeep.errors import SourceMissingError, TransportError, as_transport_error
 from tensorkeep.limits import PACK_NBYTES
-from tensorkeep.transport import _platform
 from tensorkeep.transport._base import ByteSink
 from tensorkeep.transport._mounts import mapping_pays, preallocation_pays
-from tensorkeep.transport._platform import GATHER_MAX, gather_write, preallocate, sync_directory, try_lock
+from tensorkeep.transport._platform import (
+    GATHER_MAX,
+    HANDLES_OPEN_FILES,
+    gather_write,
+    host_tag,
+    preallocate,
+    sync_directory,
+    try_lock,
+)
 
 __all__ = ["publish", "sweep_leftovers"]
 
 _SUFFIX: Final = ".tensorkeep-staged"
-_STAGED = re.compile(r"\..*\.[0-9a-f]{16}\.tensorkeep-staged", re.DOTALL)
+_STAGED = re.compile(r"\..*\.(?P<host>[0-9a-f]{8})-[0-9a-f]{16}\.tensorkeep-staged", re.DOTALL)
 _LONGEST_STEM: Final = 200
 """Bytes of the target's name that a staged name keeps: file systems stop at 255."""
 
@@ -49,7 +57,7 @@ def publish(
         path: Where the file is to appear.
         durable: Whether to wait until the disk has the bytes and the name (fsync), so that not even a power cut
             loses them. Without, a killed process still leaves the old or the new file, whole.
-        on_written: Called with the bytes written so far, every 4 MiB or more often. What it raises ends the save.
+        on_written: Called with the bytes written so far, every few MiB. What it raises ends the save.
 
     Yields:
         The sink that takes the bytes.
@@ -58,17 +66,33 @@ def publish(
         TransportError: If the directory is missing or not writable, the target is not a regular file, the disk is
             full, or the system fails otherwise. The target is then as it was before.
     """
-    target = os.path.realpath(path)
-    with as_transport_error("could not write the file", target):
+    given = os.fsdecode(path)
+    with as_transport_error("could not write the file", given):
+        target = _target_of(given)
         before = _status_of_replaced(target)
         sweep_leftovers(os.path.dirname(target))
-        with _StagedFile(target, on_written) as staged:
-            yield staged
+        staged = _StagedFile(target, before, on_written)
+    with staged:
+        yield staged
+        with as_transport_error("could not write the file", target):
             staged.commit(before, durable=durable)
+
+
+def _target_of(path: str) -> str:
+    """Return the file that a path leads to."""
+    if not path or path.endswith((os.sep, os.altsep or os.sep)):
+        raise TransportError("not the name of a file", path=path, found=repr(path))
+    target = os.path.realpath(path)
+    directory = os.path.dirname(target)
+    if not os.path.isdir(directory):
+        raise SourceMissingError("No such file or directory", path=directory, hint="Create the directory first")
+    return target
 
 
 def sweep_leftovers(directory: str) -> list[str]:
     """Remove the staged files of saves that were killed.
+
+    On network file systems, where locks may not reach other hosts, only those of this host.
 
     Args:
         directory: Where to look; subdirectories are left alone.
@@ -78,28 +102,31 @@ def sweep_leftovers(directory: str) -> list[str]:
     """
     try:
         with os.scandir(directory) as found:
-            paths = [entry.path for entry in found if _STAGED.fullmatch(entry.name)]
+            matches = [(entry.path, _STAGED.fullmatch(entry.name)) for entry in found]
     except OSError:
         return []
-    return [path for path in paths if _remove_if_dead(path)]
+    leftovers = [(path, match["host"]) for path, match in matches if match]
+    if leftovers and not mapping_pays(directory):
+        leftovers = [(path, host) for path, host in leftovers if host == host_tag()]
+    return [path for path, _ in leftovers if _remove_if_dead(path)]
 
 
 def _remove_if_dead(path: str) -> bool:
     """Remove a staged file that no writer holds a lock on.
 
-    It goes before the lock does, lest a writer that has just created it takes it for its own; where there are no
-    locks, after it was closed, which fails if a writer has it open.
+    It goes before the lock does, lest a writer that has just created it takes it for its own; on Windows after it was
+    closed, which fails if a writer has it open.
     """
     try:
-        fd = os.open(path, os.O_RDWR)
+        fd = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         try:
             if not try_lock(fd):
                 return False
-            if _platform.HAS_LOCKS:
+            if HANDLES_OPEN_FILES:
                 os.unlink(path)
         finally:
             os.close(fd)
-        if not _platform.HAS_LOCKS:
+        if not HANDLES_OPEN_FILES:
             os.unlink(path)
     except OSError:
         return False
@@ -120,25 +147,29 @@ def _status_of_replaced(target: str) -> os.stat_result | None:
 class _StagedFile:
     """The bytes on their way: a sink until it is committed, and gone on exit if it was not."""
 
-    def __init__(self, target: str, on_written: Callable[[int], None] | None) -> None:
+    def __init__(self, target: str, before: os.stat_result | None, on_written: Callable[[int], None] | None) -> None:
         self._target = target
         self._on_written = on_written
         self._written = 0
-        self._path, self._fd = _create_locked(target)
+        self._path, self._fd = _create_locked(target, before)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        with suppress(OSError):
-            os.unlink(self._path)
+        fd, self._fd = self._fd, -1
+        try:
+            if fd >= 0:
+                os.close(fd)
+        finally:
+            if self._path:
+                with suppress(OSError):
+                    os.unlink(self._path)
 
     def preallocate(self, nbytes: int) -> None:
         if preallocation_pays(os.path.dirname(self._target)):
-            preallocate(self._fd, nbytes)
+            with as_transport_error("could not write the file", self._target):
+                preallocate(self._fd, nbytes)
 
     def write(self, buffers: Iterable[Buffer]) -> None:
         pending: list[memoryview] = []
@@ -153,7 +184,8 @@ class _StagedFile:
         self._flush(pending)
 
     def _flush(self, pending: list[memoryview]) -> None:
-        gather_write(self._fd, pending)
+        with as_transport_error("could not write the file", self._target):
+            gather_write(self._fd, pending)
         self._written += sum(map(len, pending))
         if self._on_written is not None:
             self._on_written(self._written)
@@ -163,12 +195,37 @@ class _StagedFile:
             _take_over_mode(self._fd, before)
         if durable:
             os.fsync(self._fd)
-        if not _platform.HAS_LOCKS:  # Windows renames no open file
+        os.close(os.dup(self._fd))  # NFS and FUSE tell of failed writes when a descriptor is closed
+        if not HANDLES_OPEN_FILES:
             os.close(self._fd)
             self._fd = -1
-        _rename_or_copy(self._path, self._target)
+        self._rename_or_copy()
         if durable:
             sync_directory(os.path.dirname(self._target))
+
+    def _rename_or_copy(self) -> None:
+        try:
+            os.replace(self._path, self._target)
+        except OSError as error:
+            if error.errno not in {errno.ENOSYS, errno.EOPNOTSUPP}:
+                raise
+            self._copy()
+
+    def _copy(self) -> None:
+        """Write over the target where the file system cannot rename; on failure the staged file stays."""
+        staged, self._path = self._path, ""
+        try:
+            shutil.copyfile(staged, self._target)
+            with open(self._target, "rb+") as copied:
+                os.fsync(copied.fileno())
+        except OSError as error:
+            raise TransportError(
+                "could not copy the file to its place, on a file system that cannot rename",
+                path=self._target,
+                found=error.strerror,
+                hint=f"The complete file is {staged}: move it away before the next save",
+            ) from error
+        os.unlink(staged)
 
 
 def _parts(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
@@ -182,12 +239,14 @@ def _parts(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
             yield view[begin : begin + PACK_NBYTES]
 
 
-def _create_locked(target: str) -> tuple[str, int]:
+def _create_locked(target: str, before: os.stat_result | None) -> tuple[str, int]:
+    """Create a staged file; one that will replace a private file is private from the start."""
     directory, name = os.path.split(target)
-    stem = os.fsdecode(os.fsencode(name)[:_LONGEST_STEM])
+    stem = name if len(os.fsencode(name)) <= _LONGEST_STEM else name[: _LONGEST_STEM // 4]
+    mode = 0o666 if before is None else stat.S_IMODE(before.st_mode) & 0o600
     while True:
-        path = os.path.join(directory, f".{stem}.{secrets.token_hex(8)}{_SUFFIX}")
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        path = os.path.join(directory, f".{stem}.{host_tag()}-{secrets.token_hex(8)}{_SUFFIX}")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
         try:
             if _is_ours(fd):
                 return path, fd
@@ -207,24 +266,17 @@ def _is_ours(fd: int) -> bool:
 
 
 def _take_over_mode(fd: int, before: os.stat_result) -> None:
+    """Give the staged file the mode of the file it will replace, and its owner or at least group if allowed."""
     if not hasattr(os, "fchmod"):
         return
+    mode = stat.S_IMODE(before.st_mode)
     now = os.fstat(fd)
     if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
-        with suppress(OSError):
+        try:
             os.fchown(fd, before.st_uid, before.st_gid)
-    os.fchmod(fd, stat.S_IMODE(before.st_mode))
-
-
-def _rename_or_copy(staged: str, target: str) -> None:
-    try:
-        os.replace(staged, target)
-    except OSError as error:
-        unsupported = {errno.ENOSYS, errno.EOPNOTSUPP}
-        if not mapping_pays(os.path.dirname(target)):
-            unsupported.add(errno.EPERM)
-        if error.errno not in unsupported:
-            raise
-        shutil.copyfile(staged, target)
-        with open(target, "rb+") as copied:
-            os.fsync(copied.fileno())
+        except OSError:
+            with suppress(OSError):
+                os.fchown(fd, -1, before.st_gid)
+        if os.fstat(fd).st_gid != before.st_gid:
+            mode &= ~stat.S_IRWXG  # what the old group might do, another group was not granted
+    os.fchmod(fd, mode)

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import SourceChangedError, UnsupportedError, as_transport_error
+from tensorkeep.limits import READ_NBYTES
 from tensorkeep.transport._base import ByteRange
 
 __all__ = ["StreamSource"]
@@ -37,8 +38,8 @@ class StreamSource:
         if not reads_bytes:
             raise UnsupportedError("the file object gives text", hint='Open it for bytes: open(path, "rb")')
 
-    def map(self) -> Buffer | None:
-        """Return None: a file object has no buffer of its own."""
+    def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
+        """Return None: a file object has no buffer of its own; see `ByteSource.map`."""
         return None
 
     def read(self, span: ByteRange) -> Buffer:
@@ -54,18 +55,8 @@ class StreamSource:
             SourceChangedError: If the object ends early.
             TransportError: If it fails.
         """
-        data = bytearray()
-        with as_transport_error("could not read the file object", self.name), self._lock:
-            self._stream.seek(span.start)
-            while len(data) < len(span) and (more := self._stream.read(len(span) - len(data))):
-                data += more
-        if len(data) != len(span):
-            raise SourceChangedError(
-                "the file object ended early",
-                path=self.name,
-                expected=f"{len(span):,} bytes at {span.start:,}",
-                found=f"{len(data):,}",
-            )
+        data = bytearray(len(span))
+        self.read_into([(span.start, memoryview(data))])
         return data
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
@@ -76,9 +67,22 @@ class StreamSource:
 
         Raises:
             SourceChangedError: If the object ends early.
+            TransportError: If it fails.
         """
         for offset, into in parts:
-            into[:] = memoryview(self.read(ByteRange(offset, offset + len(into))))
+            with as_transport_error("could not read the file object", self.name), self._lock:
+                self._stream.seek(offset)
+                done = 0
+                while done < len(into) and (data := self._stream.read(min(READ_NBYTES, len(into) - done))):
+                    into[done : done + len(data)] = data
+                    done += len(data)
+            if done != len(into):
+                raise SourceChangedError(
+                    "the file object ended early",
+                    path=self.name,
+                    expected=f"{len(into):,} bytes at {offset:,}",
+                    found=f"{done:,}",
+                )
 
     def close(self) -> None:
         """Leave the object to its owner."""

@@ -64,6 +64,8 @@ def emit_header(entries: Mapping[str, TensorEntry], metadata: Mapping[str, str] 
     """
     fields: dict[str, object] = {}
     if metadata is not None:
+        if not isinstance(metadata, Mapping):
+            raise TypeError(f"metadata is a mapping of text by key, not {type(metadata).__name__}")
         for key, text in metadata.items():
             if not (isinstance(key, str) and isinstance(text, str)):
                 raise TypeError(f"metadata is text by key, not {type(key).__name__} to {type(text).__name__}")

@@ -26,7 +26,6 @@ _WHITE: Final = " \t\r\n"
 
 _decode_entry = msgspec.json.Decoder(TensorEntry).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, str] | None).decode
-_decode_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def _refuse_duplicate(key: str) -> NoReturn:
