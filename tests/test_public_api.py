@@ -27,8 +27,13 @@ def test_every_public_name_resolves_and_is_kept() -> None:
         assert vars(tensorkeep)[name] is value, "the second look-up costs an import again"
 
 
-def test_dir_is_all() -> None:
-    assert sorted(dir(tensorkeep)) == sorted(set(tensorkeep.__all__))
+def test_dir_is_all_and_the_public_modules() -> None:
+    modules = {name.partition(".")[2] for name in PUBLIC_MODULES if name.count(".") == 1}
+
+    assert len(set(dir(tensorkeep))) == len(dir(tensorkeep))
+    assert set(tensorkeep.__all__) <= set(dir(tensorkeep)) <= set(tensorkeep.__all__) | modules
+    for name in set(dir(tensorkeep)) & modules:
+        assert getattr(tensorkeep, name) is importlib.import_module(f"tensorkeep.{name}")
 
 
 def test_star_import_brings_all() -> None:

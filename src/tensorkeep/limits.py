@@ -20,8 +20,11 @@ MAX_U64: Final = 2**64 - 1
 READ_NBYTES: Final = 16 * 2**20
 """Bytes of one read where many are done side by side: the disk streams, and the work can be shared out."""
 
-PACK_NBYTES: Final = 4 * 2**20
-"""Bytes of one piece when a tensor must be copied to be written (not contiguous, or on a device)."""
+PACK_NBYTES: Final = 2**20
+"""Bytes of one piece when a tensor must be copied to be written (not contiguous, or on a device), and of one write.
+
+Some ten pieces live at once in the C library's heap; a system call costs nothing beside a MiB.
+"""
 
 GAP_NBYTES: Final = 64 * 2**10
 """Bytes between two wanted ranges up to which one read over the gap is cheaper than two (a local disk's seek)."""

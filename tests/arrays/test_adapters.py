@@ -209,7 +209,7 @@ def test_a_tensor_without_plain_data_is_refused_by_name() -> None:
         (dense.to_sparse_csr(), "sparse_csr"),
         (dense.to("meta"), "meta"),
     ):
-        with pytest.raises(UnsupportedError, match=f"`w` is not dense.*{found}"):
+        with pytest.raises(UnsupportedError, match=f"`w` has no bytes of its own here.*{found}"):
             host_tensor(tensor, "w")
 
 

@@ -14,7 +14,7 @@ import safetensors
 import safetensors.numpy
 from typer.testing import CliRunner
 
-from tensorkeep.cli import app
+from tensorkeep.cli import app, main
 
 
 def inspect(*arguments: object) -> str:
@@ -42,7 +42,7 @@ def test_the_real_model(run: Any, minilm: str) -> None:
         "  file       90,868,376 bytes (90.9 MB)",
         "  tensors    104 (22,713,728 parameters)",
         "  header     11,408 bytes",
-        "  data       from byte 11,416 (24 past a multiple of 64)",
+        "  data       from byte 11,416 (aligned to 8 bytes)",
         "  alignment  every tensor starts at a multiple of its element size",
         "  metadata   format = pt",
         "",
@@ -115,6 +115,7 @@ def test_json_says_all_that_the_header_says(minilm: str) -> None:
         "n_elements": 22_713_728,
         "n_misaligned": 0,
         "metadata": metadata,
+        "shown": {"n_tensors": 104, "n_elements": 22_713_728, "data_nbytes": len(raw) - 8 - header_nbytes},
         "dtypes": [
             {"dtype": "F32", "n_tensors": 103, "n_elements": 22_713_216, "nbytes": 90_852_864},
             {"dtype": "I64", "n_tensors": 1, "n_elements": 512, "nbytes": 4096},
@@ -191,12 +192,35 @@ def test_json_counts_the_file_and_sums_what_is_shown(minilm: str) -> None:
     report = inspect_json("--filter", "pooler.*", minilm)
 
     assert (report["n_tensors"], report["data_nbytes"]) == (104, 90_856_960)
+    assert report["shown"] == {"n_tensors": 2, "n_elements": 147_840, "data_nbytes": 591_360}
     assert report["dtypes"] == [{"dtype": "F32", "n_tensors": 2, "n_elements": 147_840, "nbytes": 591_360}]
     assert len(report["tensors"]) == 2
 
 
-def test_nothing_shown_is_said(minilm: str) -> None:
-    assert inspect("--filter", "nothing", minilm).splitlines()[-1] == "shown 0 of 104 tensors"
+@pytest.mark.parametrize("view", [[], ["--flat"], ["--expand"]])
+def test_a_filter_that_matches_nothing_gives_a_sentence_and_no_tables(minilm: str, view: list[str]) -> None:
+    assert inspect("--filter", "pooler", *view, minilm).splitlines()[7:] == [
+        "",
+        "No tensor of 104 has a name that matches 'pooler' as a whole.",
+    ]
+    assert r"matches '\x1b[2J'" in inspect("--filter", "\x1b[2J", minilm)
+
+
+def test_a_file_without_tensors_gives_a_sentence_and_no_tables(write_file: Any) -> None:
+    for arguments in ([], ["--flat"], ["--filter", "*"]):
+        assert inspect(*arguments, write_file({})).splitlines()[7:] == ["", "The file has no tensors."]
+
+
+HELP = "tensorkeep inspect --help"
+
+
+@pytest.mark.parametrize("view", ["--flat", "--expand"])
+def test_json_refuses_views(capsys: pytest.CaptureFixture[str], minilm: str, view: str) -> None:
+    assert main(["inspect", "--json", view, minilm]) == 1
+    assert capsys.readouterr() == (
+        "",
+        f"error: Invalid value for '{view}': it is a view for people, and --json has none (see {HELP})\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,11 +273,21 @@ def test_tensors_that_do_not_start_at_a_multiple_of_their_element_size(write_fil
     assert (text in inspect(path)) == is_misaligned
 
 
-def test_where_the_data_starts(write_file: Any) -> None:
-    start = inspect_json(write_file({"a": ("U8", (1,), 1)}))["data_start"]
+@pytest.mark.parametrize(
+    ("start", "text"),
+    [
+        (256, "aligned to 64 bytes"),
+        (192, "aligned to 64 bytes"),
+        (160, "aligned to 32 bytes"),
+        (132, "aligned to 4 bytes"),
+        (131, "not aligned"),
+    ],
+)
+def test_where_the_data_starts(write_file: Any, start: int, text: str) -> None:
+    tensors = {"a": ("U8", (1,), 1)}
+    unpadded = inspect_json(write_file(tensors))["data_start"]
 
-    assert "(a multiple of 64)" in inspect(write_file({"a": ("U8", (1,), 1)}, padding=-start % 64))
-    assert "(3 past a multiple of 64)" in inspect(write_file({"a": ("U8", (1,), 1)}, padding=-start % 64 + 3))
+    assert f"from byte {start} ({text})" in inspect(write_file(tensors, padding=start - unpadded))
 
 
 def test_metadata_is_shown_shortened_and_kept_whole_in_json(write_file: Any) -> None:

@@ -167,3 +167,22 @@ def test_unknown_names_come_with_near_ones(capsys: pytest.CaptureFixture[str], m
 def test_tensors_of_unknown_dtype_are_refused(capsys: pytest.CaptureFixture[str], write_file: Any) -> None:
     assert main(["slice", str(write_file({"w": ("Q4_K", (2000,), 1125)})), "w"]) == 1
     assert "dtype that this version does not know" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("index", ["-1", "-3:", "-2:,0"])
+def test_an_index_that_looks_like_an_option_comes_with_a_hint(
+    capsys: pytest.CaptureFixture[str], minilm: str, index: str
+) -> None:
+    assert main(["slice", minilm, WEIGHT, index]) == 1
+    assert "An index that starts with a minus goes in brackets, such as '[-1]' (see" in capsys.readouterr().err
+
+    assert main(["slice", minilm, WEIGHT, "--one"]) == 1
+    assert "brackets" not in capsys.readouterr().err
+    assert main(["slice", minilm, WEIGHT, f"[{index}]"]) == 0
+
+
+def test_a_dtype_that_is_no_choice_is_told_the_choices(capsys: pytest.CaptureFixture[str], minilm: str) -> None:
+    assert main(["slice", minilm, WEIGHT, "--as", "int8"]) == 1
+    assert capsys.readouterr().err == (
+        "error: Invalid value for '--as': 'int8' is not one of 'float32', 'float64' (see tensorkeep slice --help)\n"
+    )

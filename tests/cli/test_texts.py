@@ -40,8 +40,8 @@ def test_no_control_format_or_separator_character_gets_through() -> None:
 @pytest.mark.parametrize(
     ("nbytes", "text"),
     [
-        (0, "0  B"),
-        (999, "999  B"),
+        (0, "0 B"),
+        (999, "999 B"),
         (1000, "1.00 kB"),
         (9_994, "9.99 kB"),
         (9_995, "10.0 kB"),
@@ -105,3 +105,23 @@ def test_one_long_text_moves_only_its_own_row() -> None:
         "a" * 1000 + "  1  x",
         "b     2  y",
     ]
+
+
+def clipped(width: int, *names: str) -> list[str]:
+    lines = columns(LAYOUT[:2], [[[(name, "")], [("1", "")]] for name in names], width=width)
+    return ["".join(text for text, _ in line) for line in lines]
+
+
+def test_long_names_lose_their_middle_where_the_line_is_too_short() -> None:
+    name = "encoder.layer.0.attention.self.query.weight"
+
+    assert clipped(46, name) == ["name" + " " * 41 + "n", f"{name}  1"]
+    assert clipped(33, "short", name)[1:] == ["short" + " " * 27 + "1", "encoder.layer.0…f.query.weight  1"]
+    assert clipped(33, "重" * 40, "x" * 10_000)[1:] == [
+        "重" * 7 + "…" + "重" * 7 + "   1",
+        "x" * 15 + "…" + "x" * 14 + "  1",
+    ]
+
+
+def test_names_keep_20_cells_in_the_narrowest_line() -> None:
+    assert clipped(1, "a" * 20, "b" * 21)[1:] == ["a" * 20 + "  1", "b" * 10 + "…" + "b" * 9 + "  1"]

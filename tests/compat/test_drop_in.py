@@ -4,6 +4,8 @@ import inspect
 import io
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -204,6 +206,56 @@ def test_what_the_reference_gets_wrong(ours, tmp_path):
     part = ours.base.safe_open(path, "np").get_slice("a")
     for index in np.s_[3:1], np.s_[:, -2:], np.s_[0:100], np.s_[::-1], None, [[0, 1]], np.s_[:, [2, 0]]:
         assert np.array_equal(part[index], matrix[index])
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+@pytest.mark.parametrize("framework", ["np", "pt"])
+def test_tensors_alias_where_the_references_do(ours, reference, tmp_path, framework, backend):
+    path = tmp_path / "m"
+    reference.torch.save_file({"a": torch.ones(4)}, path)
+    seen = []
+    for m in (reference, ours):
+        file = m.base.safe_open(path, framework, backend=backend)
+        file.get_tensor("a")[0] = 5
+        seen.append(float(file.get_tensor("a")[0]))
+    assert seen[1] == seen[0]
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+@pytest.mark.parametrize("framework", ["np", "pt"])
+def test_slices_outlive_the_block(either, tmp_path, framework, backend):
+    path = tmp_path / "m"
+    tensorkeep.torch.save_file({"a": torch.arange(4.0)}, path)
+    with either.base.safe_open(path, framework, backend=backend) as file:
+        part = file.get_slice("a")
+    assert part[1:3].tolist() == [1.0, 2.0]
+
+
+def test_bfloat16_in_torch_after_ml_dtypes_taught_numpy_its_name(ours, tmp_path):
+    path = tmp_path / "m"
+    ours.torch.save_file({"a": torch.ones(3, dtype=torch.bfloat16)}, path)
+    assert ours.numpy.load_file(path)["a"].dtype == ml_dtypes.bfloat16
+    assert ours.torch.load_file(path)["a"].dtype == torch.bfloat16
+
+
+def test_many_loads_are_kept_with_few_descriptors(ours, tmp_path):
+    path = tmp_path / "m"
+    ours.torch.save_file({str(i): torch.full((300_000,), float(i)) for i in range(10)}, path)
+    before = len(os.listdir("/proc/self/fd"))
+    file = tensorkeep.open(path, framework="torch")
+    kept = [lazy.load() for _ in range(30) for lazy in file.values()]
+    kept += [tensor for _ in range(30) for tensor in ours.torch.load_file(path).values()]
+    assert len(os.listdir("/proc/self/fd")) <= before + 3
+    assert all(float(tensor[0]) == i % 10 for i, tensor in enumerate(kept))
+
+
+def test_patching_the_stand_in_patches_the_module():
+    code = (
+        "import tensorkeep; tensorkeep.install_as_safetensors()\n"
+        "import safetensors.torch, tensorkeep.torch; print(safetensors.torch is tensorkeep.torch)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "True", done.stderr
 
 
 def test_the_file_is_never_written_through_a_tensor(ours, tmp_path):

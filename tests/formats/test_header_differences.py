@@ -7,7 +7,8 @@ from random import Random
 import hypothesis.strategies as st
 import pytest
 from fuzz_headers import run
-from header_mutations import mutated, valid_sample
+from header_documents import valid_sample
+from header_mutations import mutated
 from header_verdicts import DIFFERENCES, judge
 from hypothesis import given, settings
 

@@ -80,6 +80,15 @@ def test_each_dtype_by_each_way(dtype: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_a_tensor_without_dimensions(way: str) -> None:
+    known = {dtype.name: Known.random(dtype.name, (), dtype.rank) for dtype in DTYPES if not dtype.is_packed}
+    with opened(file_of(known), way) as file:
+        for name, tensor in known.items():
+            for index in ((), ..., None, (None, ..., None)):
+                assert same_bits(file[name][index], np.asarray(tensor.array[index])), (name, index)
+
+
+@pytest.mark.parametrize("way", WAYS)
 @given(data=st.data())
 @settings(max_examples=400)
 def test_any_index_means_what_it_means_in_numpy(way: str, data: st.DataObject) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import mmap
 import os
@@ -78,19 +79,27 @@ def test_buffers_are_filled_in_any_order(source: ByteSource) -> None:
         assert buffer == CONTENT[offset : offset + len(buffer)]
 
 
-def test_a_mapping_is_private_and_outlives_the_source(source: ByteSource) -> None:
-    mapping = source.map()
+@pytest.mark.parametrize("span", [(0, 10_000), (5_000, 5_003), (4_096, 8_192), (9_999, 10_000)])
+def test_a_mapping_holds_the_range_is_private_and_outlives_the_source(
+    source: ByteSource, span: tuple[int, int]
+) -> None:
+    mapping = source.map(ByteRange(*span))
     if mapping is None:
         return
-    view = memoryview(mapping)
-    view[0:4] = b"WXYZ"
-    again = source.map()
+    view, first = memoryview(mapping[0]), mapping[1]
+    inside = slice(span[0] - first, span[1] - first)
+    assert view[inside] == CONTENT[slice(*span)]
+    view[inside] = bytes(len(view[inside]))
+    again = source.map(ByteRange(*span))
     assert again is not None
 
-    assert bytes(source.read(ByteRange(0, 4))) == CONTENT[:4]
-    assert bytes(memoryview(again)[:4]) == CONTENT[:4]
+    assert bytes(source.read(ByteRange(*span))) == CONTENT[slice(*span)]
+    assert memoryview(again[0])[inside] == CONTENT[slice(*span)]
     source.close()
-    assert bytes(view[:6]) == b"WXYZ" + CONTENT[4:6]
+    del source, mapping, again
+    gc.collect()
+    assert view[inside] == bytes(len(view[inside]))
+    assert bytes(view[: inside.start]) == CONTENT[first : span[0]]
 
 
 def test_many_threads_read_at_once(source: ByteSource) -> None:
@@ -125,7 +134,6 @@ def test_an_empty_file_is_a_source_of_nothing(make: Callable[[Path], ByteSource]
     source = make(path)
 
     assert source.nbytes == 0
-    assert source.map() is None
     assert bytes(source.read(ByteRange(0, 0))) == b""
     source.read_into([])
 
@@ -169,14 +177,36 @@ def test_a_file_that_became_shorter_is_an_error(tmp_path: Path, platform: None) 
     assert bytes(source.read(ByteRange(0, 10))) == BIG[:10]
 
 
-def test_mapping_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [0, 4_096, 9_999])
+def test_mapping_a_file_that_became_shorter_is_an_error_and_not_a_signal(tmp_path: Path, left: int) -> None:
     path = tmp_path / "content"
     path.write_bytes(CONTENT)
     source = LocalFile(str(path), backend="mmap")
-    os.truncate(path, 0)
+    os.truncate(path, left)
 
     with pytest.raises(TransportError, match="could not map the file"):
-        source.map()
+        source.map(ByteRange(0, len(CONTENT)))
+    with pytest.raises(TransportError, match="could not map the file"):
+        source.map(ByteRange(9_000, len(CONTENT)))
+
+
+def test_mappings_are_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(BIG)
+    source = LocalFile(str(path), backend="mmap")
+
+    def n_mapped() -> int:
+        return Path("/proc/self/maps").read_text().count(str(path))
+
+    kept = [source.map(ByteRange(place * 4_096, (place + 2) * 4_096)) for place in range(20)]
+    parts = [memoryview(mapping[0])[5:9] for mapping in kept if mapping]
+    del kept
+    gc.collect()
+    assert n_mapped() == 20
+    assert all(part == BIG[5:9] for part in parts)
+    parts.clear()
+    gc.collect()
+    assert n_mapped() == 0
 
 
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
@@ -191,7 +221,7 @@ def test_a_closed_file_gives_an_error_and_not_zeros(tmp_path: Path, backend: Any
         source.read(ByteRange(0, 10))
     if backend == "mmap":
         with pytest.raises(TransportError):
-            source.map()
+            source.map(ByteRange(0, 10))
 
 
 def test_a_file_that_nobody_closed_is_closed(tmp_path: Path) -> None:
@@ -199,7 +229,7 @@ def test_a_file_that_nobody_closed_is_closed(tmp_path: Path) -> None:
     path.write_bytes(CONTENT)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(50):
-        LocalFile(str(path)).map()
+        LocalFile(str(path)).map(ByteRange(0, 10))
 
     assert len(os.listdir("/proc/self/fd")) <= before + 1
 

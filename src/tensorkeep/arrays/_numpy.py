@@ -119,7 +119,7 @@ def _extent(array: Array) -> Extent | None:
     return Extent("cpu", *np.lib.array_utils.byte_bounds(array)) if array.size else None
 
 
-_PACKED_AT_ONCE = PACK_NBYTES // 16
+_PACKED_AT_ONCE = PACK_NBYTES // 4
 """Elements; packing six bits each takes some sixteen bytes for one of them."""
 
 

@@ -11,6 +11,7 @@
       "n_elements": 22713728,
       "n_misaligned": 0,
       "metadata": {"format": "pt"},
+      "shown": {"n_tensors": 104, "n_elements": 22713728, "data_nbytes": 90858072},
       "dtypes": [
         {"dtype": "F32", "n_tensors": 103, "n_elements": 22713216, "nbytes": 90852864},
         …
@@ -21,9 +22,10 @@
       ]
     }
 
-Counts and sizes are those of the whole file; `dtypes` and `tensors` hold what the filter lets through. Bytes count
-from the start of the file, except `data_offsets`, which are half-open ranges from `data_start`. The text is ASCII:
-whatever a file has for names, a terminal shows it and obeys none of it.
+Everything before `shown` is about the whole file. `shown`, `dtypes` and `tensors` are about the tensors that the
+filter lets through, all of them if there is none: `shown` has their sums, `dtypes` the sums by dtype, most bytes
+first. Bytes count from the start of the file, except `data_offsets`, which are half-open ranges from `data_start`.
+The text is ASCII: whatever a file has for names, a terminal shows it and obeys none of it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from tensorkeep.cli._report import Report
+from tensorkeep.cli._report import Report, Totals
 
 __all__ = ["json_lines"]
 
@@ -60,6 +62,7 @@ def json_lines(report: Report) -> Iterator[str]:
     yield "{"
     for key, value in facts.items():
         yield f"  {_encoded(key)}: {_encoded(value)},"
+    yield f'  "shown": {_encoded(_shown(report.totals))},'
     yield from _array("dtypes", _dtypes(report), end=",")
     yield from _array("tensors", _tensors(report), end="")
     yield "}"
@@ -75,6 +78,10 @@ def _array(key: str, objects: Iterable[dict[str, object]], *, end: str) -> Itera
     if pending is not None:
         yield pending
     yield f"  ]{end}"
+
+
+def _shown(totals: Totals) -> dict[str, int]:
+    return {"n_tensors": totals.n_tensors, "n_elements": totals.n_elements, "data_nbytes": totals.nbytes}
 
 
 def _dtypes(report: Report) -> Iterator[dict[str, object]]:

@@ -26,6 +26,12 @@ _GAP = 2
 _MAX_CELLS = 100
 """Terminal cells up to which one long text widens its column; a longer one moves only the rest of its own row."""
 
+_MIN_CELLS = 20
+"""Terminal cells that the first column keeps in the narrowest terminal."""
+
+_DOTS = "…"
+"""What stands for a middle that is left out."""
+
 
 class Column(msgspec.Struct, frozen=True):
     """One column.
@@ -39,27 +45,32 @@ class Column(msgspec.Struct, frozen=True):
     align: Literal["left", "right"] = "left"
 
 
-def columns(layout: Sequence[Column], rows: Sequence[Sequence[Line]], *, headings: bool = True) -> Iterator[Line]:
+def columns(
+    layout: Sequence[Column], rows: Sequence[Sequence[Line]], *, headings: bool = True, width: int | None = None
+) -> Iterator[Line]:
     """Lay out rows in columns, as wide as what stands in them.
 
     Args:
         layout: The columns.
         rows: For each row a cell per column; each cell is a line without a line end.
         headings: Whether the first line names the columns.
+        width: Terminal cells of a line, for which texts of the first column are clipped; None clips nothing.
 
     Yields:
-        One line per row; no text is cut and no line ends in spaces.
+        One line per row; no line ends in spaces.
     """
     if headings:
         rows = [[[(column.heading, "heading")] for column in layout], *rows]
+    if width is not None:
+        rows = _fitted(rows, width)
     cell_widths = [[_width(cell) for cell in row] for row in rows]
     widths = [_column_width(column) for column in zip(*cell_widths, strict=True)]
     right = [column.align == "right" for column in layout]
     for row, row_widths in zip(rows, cell_widths, strict=True):
         line: Line = []
         pending = 0  # spaces that are written only if text follows
-        for cell, is_right, width, cell_width in zip(row, right, widths, row_widths, strict=True):
-            padding = width - cell_width if width > cell_width else 0
+        for cell, is_right, column_width, cell_width in zip(row, right, widths, row_widths, strict=True):
+            padding = max(column_width - cell_width, 0)
             if is_right:
                 pending += padding
             if cell_width:
@@ -69,6 +80,35 @@ def columns(layout: Sequence[Column], rows: Sequence[Sequence[Line]], *, heading
                 pending = 0
             pending += _GAP if is_right else padding + _GAP
         yield line
+
+
+def _fitted(rows: Sequence[Sequence[Line]], width: int) -> list[list[Line]]:
+    """Clip the first cell of each row to what the columns beside it leave of the line."""
+    _, *others = (_column_width(map(_width, column)) for column in zip(*rows, strict=True))
+    n_cells = max(width - sum(others) - _GAP * len(others), _MIN_CELLS)
+    return [[_clipped(first, n_cells), *rest] for first, *rest in rows]
+
+
+def _clipped(line: Line, n_cells: int) -> Line:
+    """Cut the middle out of the longest text of a line that takes more than so many cells."""
+    excess = _width(line) - n_cells
+    if excess <= 0:
+        return line
+    longest = max(range(len(line)), key=lambda place: _width(line[place : place + 1]))
+    text, style = line[longest]
+    n_kept = max(_width([line[longest]]) - excess - len(_DOTS), 2)
+    head = _beginning(text, n_kept - n_kept // 2)
+    tail = _beginning(text[::-1], n_kept // 2)[::-1]
+    return [*line[:longest], (head + _DOTS + tail, style), *line[longest + 1 :]]
+
+
+def _beginning(text: str, n_cells: int) -> str:
+    width = 0
+    for place, char in enumerate(text):
+        width += cell_len(char)
+        if width > n_cells:
+            return text[:place]
+    return text
 
 
 def _column_width(cell_widths: Iterable[int]) -> int:

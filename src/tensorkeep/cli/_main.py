@@ -6,6 +6,7 @@ import nothing slow: array libraries come in through names of `tensorkeep`, whic
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, cast
@@ -30,7 +31,16 @@ EXIT_OUTPUT_CLOSED: Final = 141
 _UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 """What typer raises for a command line that it cannot read; its home differs between versions."""
 
-app = typer.Typer(name="tensorkeep", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+_NEGATIVE = re.compile(r"-[0-9]")
+"""What is left in an error of an index such as `-12:`, taken for an option."""
+
+app = typer.Typer(
+    name="tensorkeep",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 app.command("inspect")(inspect)
 app.command("slice")(slice_tensor)
 
@@ -86,4 +96,9 @@ def _run(arguments: list[str]) -> int:
 
 def _usage_message(error: Any) -> str:
     message = " ".join(error.format_message().split()).removesuffix(".")
+    message = message.replace(
+        ": Value error, ", ": ", 1
+    )  # pydantic's words, which newer versions of typer let through
+    if _NEGATIVE.fullmatch(getattr(error, "option_name", "")):
+        message += ". An index that starts with a minus goes in brackets, such as '[-1]'"
     return f"{message} (see {error.ctx.command_path} --help)" if error.ctx else message

@@ -1,7 +1,7 @@
 """The only file that prints.
 
 Nothing but characters that a terminal shows leaves here: all others are escaped, and rich's markup is never read.
-Colours appear on terminals only, and not where `NO_COLOR` is set. No line is cut or wrapped.
+Colours appear on terminals only, and not where `NO_COLOR` is set. No line is cut or wrapped here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "show",
     "show_error",
     "show_text",
-    "width",
+    "terminal_width",
 ]
 
 _LOOKS: dict[Style, Look | None] = {
@@ -42,8 +42,6 @@ _LOOKS: dict[Style, Look | None] = {
 }
 _BATCH = 1000
 """Lines that are printed at once: so many that printing is fast, so few that `| head` stops the work early."""
-
-_PIPED_WIDTH = 100
 
 
 class OutputClosedError(Exception):
@@ -97,10 +95,10 @@ def show_error(message: str) -> None:
     _print(_Console(stderr=True), [[(f"error: {message}", "error")]])
 
 
-def width() -> int:
-    """Return the terminal's width in characters, or 100 where output goes elsewhere."""
+def terminal_width() -> int | None:
+    """Return the terminal's width in characters, or None where output goes elsewhere."""
     console = _Console()
-    return console.width if console.is_terminal else _PIPED_WIDTH
+    return console.width if console.is_terminal else None
 
 
 def draws_ascii_only() -> bool:

@@ -12,10 +12,10 @@ import msgspec
 from tensorkeep.entries import TensorEntry
 from tensorkeep.formats.safetensors import Header
 
-__all__ = ["ALIGNMENT_NBYTES", "Order", "Report", "Totals", "is_misaligned", "natural_key", "report_on"]
+__all__ = ["Order", "Report", "Totals", "is_misaligned", "natural_key", "report_on"]
 
-ALIGNMENT_NBYTES = 64
-"""What the start of the data is held against: a cache line, and the widest vector registers."""
+_MAX_ALIGNMENT_NBYTES = 64
+"""The alignment beyond which nobody asks: a cache line, and the widest vector registers."""
 
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
@@ -82,9 +82,9 @@ class Report(msgspec.Struct, frozen=True):
         return self.data_start - 8
 
     @property
-    def past_alignment(self) -> int:
-        """Bytes by which the data starts after a multiple of 64."""
-        return self.data_start % ALIGNMENT_NBYTES
+    def data_alignment(self) -> int:
+        """The largest power of two, in bytes and up to 64, of which the start of the data is a multiple."""
+        return min(self.data_start & -self.data_start, _MAX_ALIGNMENT_NBYTES)
 
     @property
     def totals(self) -> Totals:

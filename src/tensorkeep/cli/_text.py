@@ -49,7 +49,7 @@ def size_text(nbytes: int) -> str:
         nbytes: The size in bytes.
 
     Returns:
-        Such as `"90.9 MB"`; the unit is two characters wide, so that sizes align on the right.
+        Such as `"90.9 MB"`.
     """
     value = float(nbytes)
     for unit in _UNITS:
@@ -57,7 +57,7 @@ def size_text(nbytes: int) -> str:
             break
         value /= 1000
     digits = 0 if unit == "B" or value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:.{digits}f} {unit:>2}"
+    return f"{value:.{digits}f} {unit}"
 
 
 def share_text(part: int, whole: int) -> str:

@@ -8,10 +8,10 @@ import msgspec
 
 from tensorkeep.cli._lines import Column, Line, Span, Style, columns
 from tensorkeep.cli._modules import Branch
-from tensorkeep.cli._report import ALIGNMENT_NBYTES, Report, Totals
+from tensorkeep.cli._report import Report, Totals
 from tensorkeep.cli._text import printable, shape_text, share_text, shortened, size_text
 
-__all__ = ["ASCII_GUIDES", "GUIDES", "Guides", "part", "summary", "table", "totals", "tree"]
+__all__ = ["ASCII_GUIDES", "GUIDES", "Guides", "nothing", "part", "summary", "table", "totals", "tree"]
 
 _LIGHT = 100
 """Below this part of a file, sizes are dim, so that the eye falls on what is large."""
@@ -64,8 +64,7 @@ def summary(report: Report) -> Iterator[Line]:
 
 
 def _alignment_of_data(report: Report) -> str:
-    past = f"{report.past_alignment} past " if report.past_alignment else ""
-    return f"{past}a multiple of {ALIGNMENT_NBYTES}"
+    return f"aligned to {report.data_alignment} bytes" if report.data_alignment > 1 else "not aligned"
 
 
 def _alignment(report: Report) -> Span:
@@ -97,18 +96,21 @@ _TREE_COLUMNS = (
 )
 
 
-def tree(branches: Sequence[Branch], whole_nbytes: int, guides: Guides = GUIDES) -> Iterator[Line]:
+def tree(
+    branches: Sequence[Branch], whole_nbytes: int, guides: Guides = GUIDES, width: int | None = None
+) -> Iterator[Line]:
     """Draw modules and tensors.
 
     Args:
         branches: The outermost branches.
         whole_nbytes: Bytes of all tensors of the file, of which shares are shares.
         guides: What the tree is drawn with.
+        width: Terminal cells for which long names are clipped in the middle; None clips none.
 
     Yields:
         Headings, then a line per branch. Counts, sizes and shares are those of all copies that a line stands for.
     """
-    yield from columns(_TREE_COLUMNS, list(_tree_rows(branches, whole_nbytes, guides)))
+    yield from columns(_TREE_COLUMNS, list(_tree_rows(branches, whole_nbytes, guides)), width=width)
 
 
 def _tree_rows(
@@ -155,11 +157,12 @@ _TABLE_COLUMNS = (
 )
 
 
-def table(report: Report) -> Iterator[Line]:
+def table(report: Report, width: int | None = None) -> Iterator[Line]:
     """List tensors one by one.
 
     Args:
         report: The file.
+        width: Terminal cells for which long names are clipped in the middle; None clips none.
 
     Yields:
         Headings, then a line per tensor; `start` and `stop` are half open, in bytes from the start of the data.
@@ -178,6 +181,7 @@ def table(report: Report) -> Iterator[Line]:
             ]
             for name, entry in report.shown.items()
         ],
+        width=width,
     )
 
 
@@ -217,6 +221,26 @@ def _totals_row(label: str, sums: Totals, whole_nbytes: int) -> list[Line]:
         [(f"{sums.n_elements:,}", "")],
         [(size_text(sums.nbytes), "")],
         [(share_text(sums.nbytes, whole_nbytes), "dim")],
+    ]
+
+
+def nothing(report: Report, pattern: str | None) -> Line:
+    """Say why no tensor is shown.
+
+    Args:
+        report: The file.
+        pattern: The filter, or None.
+
+    Returns:
+        One sentence.
+    """
+    if pattern is None or not report.whole.n_tensors:
+        return [("The file has no tensors.", "")]
+    return [
+        (
+            f"No tensor of {report.whole.n_tensors:,} has a name that matches '{printable(pattern)}' as a whole.",
+            "warning",
+        )
     ]
 
 

@@ -8,9 +8,9 @@ import typer
 
 from tensorkeep.cli._json import json_lines
 from tensorkeep.cli._modules import tree_of
-from tensorkeep.cli._render import draws_ascii_only, show, show_text
+from tensorkeep.cli._render import draws_ascii_only, show, show_text, terminal_width
 from tensorkeep.cli._report import Order, Report, report_on
-from tensorkeep.cli._views import ASCII_GUIDES, GUIDES, summary, table, totals, tree
+from tensorkeep.cli._views import ASCII_GUIDES, GUIDES, nothing, summary, table, totals, tree
 from tensorkeep.collector import PausedCollector
 from tensorkeep.formats.safetensors import read_header
 from tensorkeep.transport import open_source
@@ -23,7 +23,9 @@ def inspect(
     *,
     flat: Annotated[bool, typer.Option("--flat", help="One row per tensor, with its place in the file.")] = False,
     expand: Annotated[bool, typer.Option("--expand", help="Show layers of equal content one by one.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="All of it as JSON, one tensor per line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="All of it as JSON, one tensor per line; has no views.")
+    ] = False,
     pattern: Annotated[
         str | None,
         typer.Option("--filter", metavar="GLOB", help="Only tensors of matching full names, such as '*.bias'."),
@@ -32,12 +34,16 @@ def inspect(
         Order | None, typer.Option("--sort", help="By default the tree is sorted by name, lists by offset.")
     ] = None,
 ) -> None:
-    """Show the tensors of a file: shapes, dtypes, sizes, totals, metadata and alignment.
+    """Show what is in a file of tensors.
 
-    Reads the header and nothing else. Names are split at dots into modules; numbered modules of equal content
-    are folded into one row such as 0..11 (12x), whose counts, sizes and shares are those of all 12.
+    That is names, shapes, dtypes, sizes, totals, metadata and alignment, from the header alone.
+
+    Names are split at dots into modules; numbered modules of equal content are folded into one row such as
+    0..11 (12x), whose counts, sizes and shares are those of all 12.
     Sizes are decimal: 1 MB is 1,000,000 bytes.
     """
+    if as_json:
+        _refuse_views(flat=flat, expand=expand)
     with PausedCollector():
         report = _report(path, pattern, order)
         if as_json:
@@ -45,13 +51,23 @@ def inspect(
             return
         show(summary(report))
         show([[]])
+        if not report.shown:
+            show([nothing(report, pattern)])
+            return
         if flat:
-            show(table(report))
+            show(table(report, terminal_width()))
         else:
             branches = tree_of(report.shown, order=order or Order.NAME, folds=not expand)
-            show(tree(branches, report.whole.nbytes, ASCII_GUIDES if draws_ascii_only() else GUIDES))
+            guides = ASCII_GUIDES if draws_ascii_only() else GUIDES
+            show(tree(branches, report.whole.nbytes, guides, terminal_width()))
         show([[]])
         show(totals(report))
+
+
+def _refuse_views(*, flat: bool, expand: bool) -> None:
+    for name, is_given in (("--flat", flat), ("--expand", expand)):
+        if is_given:
+            raise typer.BadParameter("it is a view for people, and --json has none", param_hint=f"'{name}'")
 
 
 def _report(path: str, pattern: str | None, order: Order | None) -> Report:

@@ -11,7 +11,7 @@ import tensorkeep
 from tensorkeep.cli._index import Index, parse_index_text
 from tensorkeep.cli._npy import Float, as_float, write_npy
 from tensorkeep.cli._preview import read_preview
-from tensorkeep.cli._render import show, show_text, width
+from tensorkeep.cli._render import show, show_text, terminal_width
 from tensorkeep.cli._text import shape_text
 from tensorkeep.cli._views import part
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tensorkeep import LazyTensor
 
 __all__ = ["slice_tensor"]
+
+_PIPED_WIDTH = 100
+"""Characters in a line of values that goes elsewhere than to a terminal."""
 
 
 def slice_tensor(
@@ -37,11 +40,12 @@ def slice_tensor(
         typer.Option("--as", help="Convert the values. bfloat16 and narrower floats need this to be written."),
     ] = None,
 ) -> None:
-    """Show or save a part of one tensor, reading only that part.
+    """Show or save a part of one tensor.
+
+    Only that part is read; of a large one, which is printed with dots as NumPy does, only what is printed.
 
     An index holds integers, slices, ..., None, and lists of integers or of True and False; it is read, never run.
-    Put it in brackets if it starts with a minus: '[-1]'. Large results are printed with dots, as NumPy prints them,
-    and only what is printed is read.
+    Put it in brackets if it starts with a minus: '[-1]'.
 
     A .npy file has no bfloat16 and no floats of a byte or less: to write those, choose --as float32, which holds
     each of their values exactly.
@@ -61,7 +65,7 @@ def _print(tensor: LazyTensor, index: Index, dtype: Float | None) -> None:
         preview = msgspec.structs.replace(preview, values=as_float(preview.values, dtype))
     kind = tensor.dtype if dtype is None else f"{tensor.dtype} as {dtype.value}"
     show([part(tensor.name, kind, preview.shape, tensor.shape)])
-    show_text(preview.lines(width()))
+    show_text(preview.lines(terminal_width() or _PIPED_WIDTH))
 
 
 def _write(tensor: LazyTensor, index: Index, dtype: Float | None, path: str) -> None:

@@ -25,8 +25,7 @@ class Sniffed(msgspec.Struct, frozen=True):
 
 
 _CONVERT = (
-    "This version does not read it. Pickles can run code: ask its author for safetensors, or convert it with "
-    "torch.load(weights_only=True)"
+    "This version does not read it, and nothing in it was run: get the weights as safetensors from their author"
 )
 
 _REDOWNLOAD = "Download the file again, and look at what the server answered"

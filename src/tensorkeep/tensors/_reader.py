@@ -265,7 +265,7 @@ def _batches(boxes: Iterable[Box], dtype: DType) -> Iterator[list[Box]]:
 
 def _place_of(block: Array, box: Box, dtype: DType) -> npt.NDArray[np.uint8] | None:
     """Return the block's own bytes for a box, where the file's run can be read straight into them."""
-    place = block[box.into]
+    place = block[box.into] if box.into else block  # which indexing would copy where it has no dimensions
     if dtype.is_packed or not box.is_dense or not place.flags.c_contiguous:
         return None
     return place.reshape(-1).view(np.uint8)

@@ -135,7 +135,7 @@ def _refuse_shared(hosts: Mapping[str, HostTensor]) -> None:
     groups = overlapping({name: host.extent() for name, host in hosts.items()})
     if groups:
         raise SharedMemoryError(
-            "tensors share memory, or lie between one another's elements",
+            "tensors share memory",
             tensor=groups[0][0],
             found="; ".join(", ".join(f"`{name}`" for name in group) for group in groups[:10]),
             hint='Save one of each group, or pass ties="copy" to save each on its own',

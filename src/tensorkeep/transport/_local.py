@@ -67,15 +67,18 @@ class LocalFile:
             Bytes that hold the range and begin at a page, and the byte of the file at which they begin.
 
         Raises:
+            SourceChangedError: If the file became shorter.
             TransportError: If the file is closed, or the system refuses the mapping.
         """
         if not self._maps:
             return None
         descriptor = self._opened()
+        if os.fstat(descriptor.number).st_size < span.stop:
+            raise SourceChangedError("could not map the file: it became shorter while it was open", path=self.name)
         start = span.start - span.start % ALLOCATIONGRANULARITY
         try:
             return map_private(descriptor.number, start, span.stop - start), start
-        except (OSError, ValueError) as error:  # ValueError: the file became shorter
+        except (OSError, ValueError) as error:
             raise TransportError(
                 "could not map the file", path=self.name, found=str(error), hint='Read it instead: backend="pread"'
             ) from error

@@ -85,7 +85,14 @@ def _target_of(path: str) -> str:
     target = os.path.realpath(path)
     directory = os.path.dirname(target)
     if not os.path.isdir(directory):
-        raise SourceMissingError("No such file or directory", path=directory, hint="Create the directory first")
+        missing = SourceMissingError(
+            "could not write the file",
+            path=directory,
+            found=os.strerror(errno.ENOENT),
+            hint="Create the directory first",
+        )
+        missing.errno = errno.ENOENT
+        raise missing
     return target
 
 
@@ -118,7 +125,7 @@ def _remove_if_dead(path: str) -> bool:
     closed, which fails if a writer has it open.
     """
     try:
-        fd = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         try:
             if not try_lock(fd):
                 return False
@@ -207,7 +214,7 @@ class _StagedFile:
         try:
             os.replace(self._path, self._target)
         except OSError as error:
-            if error.errno not in {errno.ENOSYS, errno.EOPNOTSUPP}:
+            if not _lacks_rename(error, os.path.dirname(self._target)):
                 raise
             self._copy()
 
@@ -240,10 +247,10 @@ def _parts(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
 
 
 def _create_locked(target: str, before: os.stat_result | None) -> tuple[str, int]:
-    """Create a staged file; one that will replace a private file is private from the start."""
+    """Create a staged file; one that will replace a file is private until it has that file's mode."""
     directory, name = os.path.split(target)
     stem = name if len(os.fsencode(name)) <= _LONGEST_STEM else name[: _LONGEST_STEM // 4]
-    mode = 0o666 if before is None else stat.S_IMODE(before.st_mode) & 0o600
+    mode = 0o666 if before is None else 0o600
     while True:
         path = os.path.join(directory, f".{stem}.{host_tag()}-{secrets.token_hex(8)}{_SUFFIX}")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
@@ -263,6 +270,13 @@ def _is_ours(fd: int) -> bool:
     with suppress(OSError):  # a file system without locks, where nothing is ever taken for a leftover
         locked = try_lock(fd)
     return locked and os.fstat(fd).st_nlink > 0
+
+
+def _lacks_rename(error: OSError, directory: str) -> bool:
+    """Say whether it is the file system that cannot rename, not the user who may not."""
+    if error.errno == errno.EPERM:  # what mounts of object stores say, and sticky directories too
+        return not mapping_pays(directory) and not os.stat(directory).st_mode & stat.S_ISVTX
+    return error.errno in {errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def _take_over_mode(fd: int, before: os.stat_result) -> None:
