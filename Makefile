@@ -29,7 +29,7 @@ unit: $(READY) ## Run the tests
 	$(BIN)/pytest --numprocesses logical
 
 docs: $(READY) ## Build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix

@@ -1,8 +1,10 @@
 """Rounds, clocks and memory.
 
-Other work on the machine, its clock and its caches drift while a benchmark runs. So contenders take turns, each
-round begins with another one, and what counts is the median of the ratios of each round, whose two times lie next
-to each other; a ratio of two medians would compare times that lie apart.
+Other work on the machine, its clock and its caches drift while a benchmark runs. So contenders take turns, and what
+counts is the median of the ratios of each round, whose two times lie near each other; a ratio of two medians would
+compare times that lie apart. What ran just before matters too: it leaves pages freed, blocks to give back, a busy
+disk. So the order changes such that each contender comes after each other one about equally often; turning
+A B C into B C A would not do, since B would nearly always come after A.
 """
 
 from __future__ import annotations
@@ -34,12 +36,19 @@ def time_case(case: Case, place: Place, rounds: int, warm_ups: int) -> dict[str,
     contenders = case.contenders
     times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for turn in range(-warm_ups, rounds):
-        first = turn % len(contenders)
-        for contender in contenders[first:] + contenders[:first]:
+        for place_in_case in _order(len(contenders), turn):
+            contender = contenders[place_in_case]
             elapsed = _time_once(case, contender, subject)
             if turn >= 0:
                 times[contender.name].append(elapsed)
     return times
+
+
+def _order(n: int, turn: int) -> list[int]:
+    """Return the order of a round: a row of a Williams square, every other one backwards."""
+    zigzag = [(step + 1) // 2 if step % 2 else -step // 2 for step in range(n)]
+    order = [(place + turn // 2) % n for place in zigzag]
+    return order[::-1] if turn % 2 else order
 
 
 def _time_once(case: Case, contender: Contender, subject: Any) -> float:

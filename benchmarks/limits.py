@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
 import subprocess
 from collections.abc import Callable, Sequence
@@ -22,8 +23,9 @@ __all__ = [
     "array_views",
     "copy_into_fresh_memory",
     "copy_of_file",
+    "mapped_pages",
     "read_by_two_threads",
-    "read_runs",
+    "touch_every_page",
     "without_collector",
     "write_in_one_go",
 ]
@@ -82,23 +84,17 @@ def write_in_one_go(buffers: Sequence[Bytes], target: Path, *, reserve: bool = T
             os.fsync(file.fileno())
 
 
-def read_runs(path: Path, start: int, stride: int, run_nbytes: int, n_runs: int) -> Bytes:
-    """Read equal runs of a file, one system call each.
+def mapped_pages(path: Path) -> Bytes:
+    """Map a file with all of its pages in place, so that touching them costs nothing more."""
+    with path.open("rb") as file:
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ), np.uint8)
 
-    Args:
-        path: The file.
-        start: Byte at which the first run begins.
-        stride: Bytes from the start of one run to the start of the next.
-        run_nbytes: Bytes of a run.
-        n_runs: How many.
-    """
-    target = np.empty(n_runs * run_nbytes, np.uint8)
-    view = target.data
-    with path.open("rb", buffering=0) as file:
-        for run in range(n_runs):
-            into = view[run * run_nbytes : (run + 1) * run_nbytes]
-            os.preadv(file.fileno(), [into], start + run * stride)
-    return target
+
+def touch_every_page(path: Path) -> int:
+    """Map a file and read a byte of each page, from first to last: what the disk and its read-ahead give."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapping:
+        return int(np.frombuffer(mapping, np.uint8)[:: mmap.PAGESIZE].sum())
 
 
 def array_views(n_arrays: int, nbytes: int) -> list[npt.NDArray[np.float32]]:

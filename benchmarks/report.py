@@ -24,10 +24,12 @@ _INTRODUCTION = """\
 
 `python -m benchmarks`, from the root of the project, measures everything on this page and writes it.
 
-- Each case is run by tensorkeep and by its peers in the same process, in turns; each round begins with another.
+- Each case is run by tensorkeep and by its peers in the same process, in turns; the order changes with each round,
+  so that each comes after each other about equally often.
 - **Ratio** is the peer's time over ours: the median of the ratios of each round, with the quartiles in brackets. It
   compares only times that lie next to each other, so it is not the ratio of the two median times beside it.
-- A target is *level* where the median misses it and the better quartile meets it.
+- A target is met or missed by the median, and *narrowly* so where it lies between the quartiles: another run may well
+  come out on the other side.
 - **Limit** is what the machine can do at best at the heart of the matter: the same bytes moved, or as many objects
   made, and nothing else.
 - **Memory** is what a fresh process has resident at the peak of one call, over what it had before: tensorkeep's and
@@ -89,7 +91,7 @@ def _group(heading: str, results: list[CaseResult]) -> str:
 
 
 def _shortfalls(results: list[CaseResult]) -> str:
-    short = [result for result in results if result.verdict in {"missed", "level"}]
+    short = [result for result in results if result.verdict in {"missed", "narrowly missed"}]
     if not short:
         return ""
     lines = [

@@ -11,7 +11,7 @@ from benchmarks.case import AtLeast, Case, Contender
 
 __all__ = ["CaseResult", "Memory", "Quartiles", "Verdict", "quartiles_of"]
 
-Verdict = Literal["met", "level", "missed"]
+Verdict = Literal["met", "narrowly met", "narrowly missed", "missed"]
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -73,16 +73,20 @@ class CaseResult(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the target was met: by the median; `"level"` where only the better quartile meets it."""
+        """Whether the median meets the target; narrowly, where the target lies between the quartiles."""
         target = self.case.target
         if target is None:
             return None
         peer = self.case.peers[0]
         if isinstance(target, AtLeast):
             found = self.ratio_to(peer)
-            return _judge(found.middle >= target.ratio, found.high >= target.ratio)
-        found = self.excess_over(peer)
-        return _judge(found.middle <= target.seconds, found.low <= target.seconds)
+            worse, middle, better = (ratio >= target.ratio for ratio in (found.low, found.middle, found.high))
+        else:
+            found = self.excess_over(peer)
+            worse, middle, better = (excess <= target.seconds for excess in (found.high, found.middle, found.low))
+        if middle:
+            return "met" if worse else "narrowly met"
+        return "narrowly missed" if better else "missed"
 
 
 def quartiles_of(values: list[float]) -> Quartiles:
@@ -91,9 +95,3 @@ def quartiles_of(values: list[float]) -> Quartiles:
         return Quartiles(values[0], values[0], values[0])
     low, middle, high = quantiles(values, n=4, method="inclusive")
     return Quartiles(low, middle, high)
-
-
-def _judge(by_median: bool, by_quartile: bool) -> Verdict:
-    if by_median:
-        return "met"
-    return "level" if by_quartile else "missed"

@@ -85,8 +85,8 @@ CASES = (
         limits=_LIMITS,
         target=AtLeast(1.5),
         rounds=11,
-        remark="The time is one copy into the page cache, by one thread, since the kernel lets only one write to a"
-        " file. That copy is the limit, and it leaves no room for a larger ratio.",
+        remark="The time is one copy into the page cache, by one thread: the kernel lets only one write to a file,"
+        " and writing through a mapping by two was slower.",
     ),
     Case(
         name="save/overwrite",

@@ -101,7 +101,9 @@ def read_slice(file: tensorkeep.TensorFile, folder: Path) -> None:
         vector = matrix[row]
     heading(f'Read one row of the embedding, the vector of the word "{WORD}"', clock)
     say(f"file[{EMBEDDING!r}][{row}]: {vector.nbytes:,} bytes of {matrix.nbytes:,}")
-    say(strip(vector[:72]))
+    if console.is_terminal:
+        say(strip(vector[:72]))
+        say(Text("its first 72 numbers: blue below zero, red above, pale near zero", style="dim"))
 
 
 def start_libraries() -> None:

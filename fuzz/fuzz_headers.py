@@ -17,7 +17,8 @@ import tracemalloc
 from collections import Counter, defaultdict
 from random import Random
 
-from header_mutations import MUTATIONS, Sample, mutated, valid_sample
+from header_documents import Sample, valid_sample
+from header_mutations import MUTATIONS, mutated
 from header_verdicts import DIFFERENCES, judge
 
 MAX_SECONDS = 1.0

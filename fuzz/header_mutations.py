@@ -1,8 +1,7 @@
-"""Safetensors headers, valid ones and broken ones, made at random: the input of the fuzzer and of the property tests.
+"""Safetensors headers, broken at random: the input of the fuzzer and of the property tests.
 
-A header is a JSON document that keeps what `dict` cannot: equal keys, the spelling of numbers, the order of it all.
-It is changed as a document (offsets swapped, keys repeated, values of another kind), spelled out with random white
-space and escapes, and then changed as bytes.
+A header is changed as a document (offsets swapped, keys repeated, values of another kind), spelled out, and then
+changed as bytes, and as a file.
 """
 
 from __future__ import annotations
@@ -10,39 +9,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
+
+from header_documents import NAMES, Pairs, Sample, Token, file_of, short_text, spell, valid_document
 
 from tensorkeep.dtypes import DTYPES
 
-__all__ = ["MUTATIONS", "Pairs", "Sample", "mutated", "spell", "valid_document", "valid_sample"]
+__all__ = ["MUTATIONS", "mutated"]
 
-
-class Pairs(list[tuple[str, Any]]):
-    """A JSON object: keys in order, repeated or not."""
-
-
-class Token(str):
-    """Text that goes into the document as it stands, such as the number `1e0`."""
-
-    __slots__ = ()
-
-
-class Sample(NamedTuple):
-    """A file: its bytes, and how they were made."""
-
-    file: bytes
-    made_by: str
-
-
-_LETTERS = 'ab.:,{}[]"\\/\n\t\x00\x1f\x7f é\u2028\ufeff\U0001f600'
-_NAMES = ("a", "b", "w", "layer.0.weight", "", "__metadata__", "__metadata", '"__metadata__":', "dtype", "a:b")
 _NUMBERS = (
     *("0", "1", "2", "8", "-0", "-1", "-8", "1.0", "0.0", "1e0", "1E400", "01", "+1", "0x1", ".5", "1.", "NaN"),
     *("Infinity", "-Infinity", "4294967296", "9223372036854775807", "9223372036854775808", "18446744073709551615"),
     *("18446744073709551616", "-9223372036854775809", "9" * 50, "9" * 4300, "9" * 4301),
 )
 _DTYPES = (*(dtype.name for dtype in DTYPES), "f32", "F128", "", "F32 ", "BOOL\x00")
-_SPACES = ("", "", "", " ", "\n", "\t", "\r", "  \n ")
 _TOKENS = (
     *(
         b'"',
@@ -72,102 +52,6 @@ _TOKENS = (
         b"//",
     ),
 )
-
-
-def valid_document(rng: Random) -> tuple[Pairs, int]:
-    """Make a document that every reader accepts.
-
-    Returns:
-        The document, and the bytes of data that it describes.
-    """
-    entries: list[tuple[str, Any]] = []
-    end = 0
-    for _ in range(rng.choice((0, 1, 1, 2, 3, 5))):
-        dtype = rng.choice(DTYPES)
-        shape = [rng.choice((0, 1, 1, 2, 3)) for _ in range(rng.randrange(4))]
-        n_bits = dtype.bits
-        for extent in shape:
-            n_bits *= extent
-        if n_bits % 8:
-            shape.append(8)
-            n_bits *= 8
-        fields = [
-            ("dtype", dtype.name),
-            ("shape", [Token(extent) for extent in shape]),
-            ("data_offsets", [Token(end), Token(end + n_bits // 8)]),
-        ]
-        end += n_bits // 8
-        if rng.random() < 0.2:
-            rng.shuffle(fields)
-        entries.append((_new_name(rng, entries), Pairs(fields)))
-    if rng.random() < 0.3:
-        rng.shuffle(entries)
-    if rng.random() < 0.4:
-        text = [(f"{place}{_text(rng)}", _text(rng)) for place in range(rng.randrange(4))]
-        entries.insert(rng.randrange(len(entries) + 1), ("__metadata__", Pairs(text) if text else None))
-    return Pairs(entries), end
-
-
-def _new_name(rng: Random, entries: list[tuple[str, Any]]) -> str:
-    taken = {"__metadata__", *(name for name, _ in entries)}
-    name = rng.choice(_NAMES)
-    while name in taken:
-        name = name.strip("_") + _text(rng) + str(len(taken))
-    return name
-
-
-def _text(rng: Random) -> str:
-    return "".join(rng.choice(_LETTERS) for _ in range(rng.randrange(4)))
-
-
-def spell(rng: Random, value: Any, *, plain: bool = False) -> str:
-    """Write a document as JSON text, with random white space and escapes unless it is to be plain."""
-
-    def space() -> str:
-        return rng.choice(_SPACES) if not plain and rng.random() < 0.1 else ""
-
-    if isinstance(value, Pairs):
-        members = ",".join(
-            f"{space()}{_quoted(rng, key, plain)}{space()}:{space()}{spell(rng, item, plain=plain)}{space()}"
-            for key, item in value
-        )
-        return "{" + members + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(space() + spell(rng, item, plain=plain) + space() for item in value) + "]"
-    if isinstance(value, Token):
-        return str(value)
-    return (
-        _quoted(rng, value, plain) if isinstance(value, str) else {None: "null", True: "true", False: "false"}[value]
-    )
-
-
-_SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
-
-
-def _quoted(rng: Random, text: str, plain: bool) -> str:
-    escape_all = not plain and rng.random() < 0.05
-    return '"' + "".join(_escaped(char, escape_all and rng.random() < 0.5) for char in text) + '"'
-
-
-def _escaped(char: str, needlessly: bool) -> str:
-    if char in _SHORT_ESCAPES and not needlessly:
-        return _SHORT_ESCAPES[char]
-    if char < " " or needlessly:
-        units = struct.unpack(f"<{len(char.encode('utf-16-le')) // 2}H", char.encode("utf-16-le"))
-        return "".join(f"\\u{unit:04x}" for unit in units)
-    return char
-
-
-def _file(header: bytes, data_nbytes: int) -> bytes:
-    return struct.pack("<Q", len(header)) + header + bytes(data_nbytes)
-
-
-def valid_sample(rng: Random) -> Sample:
-    """Make a file that every reader accepts."""
-    document, data_nbytes = valid_document(rng)
-    plain = rng.random() < 0.5
-    text = spell(rng, document, plain=plain) + " " * rng.choice((0, 0, 1, 7))
-    return Sample(_file(text.encode(), data_nbytes), "none")
 
 
 def _is_whole(value: Any) -> bool:
@@ -205,10 +89,10 @@ def _anything(rng: Random, depth: int = 0) -> Any:
     if kind < 4:
         return rng.choice((None, True, False, "", "x", "U8"))
     if kind == 4:
-        return _text(rng)
+        return short_text(rng)
     if kind == 5:
         return [_anything(rng, depth + 1) for _ in range(rng.randrange(4))]
-    return Pairs((rng.choice(_NAMES), _anything(rng, depth + 1)) for _ in range(rng.randrange(4)))
+    return Pairs((rng.choice(NAMES), _anything(rng, depth + 1)) for _ in range(rng.randrange(4)))
 
 
 def swap_offsets(rng: Random, document: Pairs) -> None:
@@ -270,7 +154,7 @@ def add_field(rng: Random, document: Pairs) -> None:
         depth = rng.choice((60, 120, 124, 130, 200))
         value = Token("[" * depth + "]" * depth)
     fields = _an_entry(rng, document)
-    fields.insert(rng.randrange(len(fields) + 1), (rng.choice(_NAMES), value))
+    fields.insert(rng.randrange(len(fields) + 1), (rng.choice(NAMES), value))
 
 
 def change_kind(rng: Random, document: Pairs) -> None:
@@ -293,7 +177,9 @@ def dtype_as_object(rng: Random, document: Pairs) -> None:
 
 
 def add_metadata(rng: Random, document: Pairs) -> None:
-    text = Pairs((rng.choice(_NAMES), rng.choice((_text(rng), rng.choice(_NAMES)))) for _ in range(rng.randrange(3)))
+    text = Pairs(
+        (rng.choice(NAMES), rng.choice((short_text(rng), rng.choice(NAMES)))) for _ in range(rng.randrange(3))
+    )
     value = rng.choice((text, text, None, _anything(rng)))
     document.insert(rng.randrange(len(document) + 1), ("__metadata__", value))
 
@@ -301,7 +187,7 @@ def add_metadata(rng: Random, document: Pairs) -> None:
 def change_metadata(rng: Random, document: Pairs) -> None:
     for place, (key, value) in enumerate(document):
         if key == "__metadata__" and isinstance(value, Pairs) and value:
-            value[rng.randrange(len(value))] = (rng.choice(_NAMES), rng.choice((_text(rng), _anything(rng))))
+            value[rng.randrange(len(value))] = (rng.choice(NAMES), rng.choice((short_text(rng), _anything(rng))))
             return
         if key == "__metadata__":
             document[place] = (key, _anything(rng))
@@ -397,7 +283,7 @@ def mutated(rng: Random) -> Sample:
     for mutation in chosen:
         if mutation in BYTE_MUTATIONS:
             mutation(rng, text)
-    file = bytearray(_file(bytes(text), data_nbytes))
+    file = bytearray(file_of(bytes(text), data_nbytes))
     for mutation in chosen:
         if mutation in FILE_MUTATIONS:
             mutation(rng, file)
