@@ -191,8 +191,8 @@ CASES = (
         limits=(_TOUCH, _READ),
         target=AtLeast(1.5),
         rounds=7,
-        remark="Mapping and touching outruns reading here: the system reads ahead, and mapping needs almost no"
-        " processor time, where reading has to copy everything. Cold means that the file was dropped from this"
-        " system's page cache; what lies under a virtual disk may still have held it.",
+        remark="Mapping and touching outruns reading here: the system reads ahead, and mapping needs less processor"
+        " time than copying. Cold means that the file was dropped from this system's page cache; what lies under a"
+        " virtual disk may still have held it.",
     ),
 )

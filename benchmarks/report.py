@@ -30,8 +30,8 @@ _INTRODUCTION = """\
   compares only times that lie next to each other, so it is not the ratio of the two median times beside it.
 - A target is met or missed by the median, and *narrowly* so where it lies between the quartiles: another run may well
   come out on the other side.
-- **Limit** is what the machine can do at best at the heart of the matter: the same bytes moved, or as many objects
-  made, and nothing else.
+- **Limit** is the heart of the matter and nothing else: the same bytes moved, or as many objects made. It is measured
+  like the rest, so where it comes out above a contender the two are as fast as can be told.
 - **Memory** is what a fresh process has resident at the peak of one call, over what it had before: tensorkeep's and
   the peer's. Pages of a mapped file count from when they are touched, although the system can take them back.
 """

@@ -70,7 +70,7 @@ _PEERS = (
 )
 _CP = Contender("cp", lambda job: limits.copy_of_file(job.source, job.target))
 _LIMITS = (
-    Contender("fallocate and writev", lambda job: limits.write_in_one_go(job.buffers, job.target)),
+    Contender("fallocate and write", lambda job: limits.write_buffers(job.buffers, job.target)),
     _CP,
 )
 
@@ -111,7 +111,7 @@ CASES = (
         ours=_OURS,
         peers=_PEERS,
         limits=(
-            Contender("writev", lambda job: limits.write_in_one_go(job.buffers, job.target, reserve=False)),
+            Contender("write", lambda job: limits.write_buffers(job.buffers, job.target, reserve=False)),
             _CP,
         ),
         target=AtLeast(1.0),
@@ -126,8 +126,8 @@ CASES = (
         peers=(Contender("safetensors, then fsync", _peer_durable),),
         limits=(
             Contender(
-                "fallocate, writev, fsync",
-                lambda job: limits.write_in_one_go(job.buffers, job.target, durable=True),
+                "fallocate, write, fsync",
+                lambda job: limits.write_buffers(job.buffers, job.target, durable=True),
             ),
         ),
         rounds=5,

@@ -40,7 +40,7 @@ def filesystem_of(path: str, mountinfo: str = _MOUNTINFO) -> str | None:
         with open(mountinfo, encoding="utf-8", errors="surrogateescape") as table:
             for line in table:
                 fields = line.split(" ")
-                mount_point = _unescape(fields[4])
+                mount_point = _unescape(fields[4]) if "\\" in fields[4] else fields[4]
                 inside = real == mount_point or real.startswith(mount_point.rstrip("/") + "/")
                 if inside and len(mount_point) >= len(best):
                     best = mount_point

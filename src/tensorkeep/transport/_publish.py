@@ -64,7 +64,8 @@ def publish(
 
     Raises:
         TransportError: If the directory is missing or not writable, the target is not a regular file, the disk is
-            full, or the system fails otherwise. The target is then as it was before.
+            full, or the system fails otherwise. The target is then as it was before, unless it was the last step,
+            making the new name durable, that failed.
     """
     given = os.fsdecode(path)
     with as_transport_error("could not write the file", given):

@@ -7,6 +7,7 @@ the first mistake ends it: a hostile header of 100 MB never becomes 100 MB of ob
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
@@ -22,7 +23,7 @@ METADATA_KEY: Final = "__metadata__"
 
 _FIELDS: Final = {METADATA_KEY, *TensorEntry.__struct_fields__}
 _LEADING: Final = '{"__metadata__":'
-_WHITE: Final = " \t\r\n"
+_white = re.compile(r"[ \t\r\n]*").match
 
 _decode_entry = msgspec.json.Decoder(TensorEntry).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, str] | None).decode
@@ -35,7 +36,7 @@ def _refuse_duplicate(key: str) -> NoReturn:
 
 def _refuse_equal_keys(pairs: list[tuple[str, Any]]) -> None:
     """Look at the keys of one object, and keep nothing of it."""
-    if len({key for key, _ in pairs}) == len(pairs):
+    if len(pairs) < 2 or len({key for key, _ in pairs}) == len(pairs):
         return
     seen: set[str] = set()
     for key, _ in pairs:
@@ -57,7 +58,7 @@ def take_leading_metadata(source: str) -> tuple[str, dict[str, str] | None]:
     Returns:
         The header without it, and the metadata; the whole header and None where it does not stand so.
     """
-    if not source.startswith(_LEADING):
+    if not source.startswith(_LEADING) or not source.startswith(("{", "n"), len(_LEADING)):
         return source, None
     try:
         _, stop = _scan(source, len(_LEADING))
@@ -91,7 +92,7 @@ def read_members(source: str) -> tuple[dict[str, TensorEntry], dict[str, str] | 
             if name in entries or (name == METADATA_KEY and seen_metadata):
                 _refuse_duplicate(name)
             if name == METADATA_KEY:
-                metadata = _decode_metadata(value)
+                metadata = _metadata_of(value)
                 seen_metadata = True
             else:
                 entries[name] = _decode_entry(value)
@@ -102,6 +103,12 @@ def read_members(source: str) -> tuple[dict[str, TensorEntry], dict[str, str] | 
     except ValueError as error:  # of json and of msgspec
         raise HeaderError(f"invalid JSON in header: {error}") from None
     return entries, metadata
+
+
+def _metadata_of(value: str) -> dict[str, str] | None:
+    if not value.startswith(("{", "n")):  # seen before a long list is made into objects
+        raise HeaderError(f"invalid JSON in header: metadata must be an object, not {value[:20]}")
+    return _decode_metadata(value)
 
 
 def _members(source: str) -> Iterator[tuple[str, str]]:
@@ -134,6 +141,5 @@ def _expect(char: str, source: str, place: int) -> int:
 
 
 def _skip_white(source: str, place: int) -> int:
-    while source[place : place + 1] in _WHITE and place < len(source):
-        place += 1
-    return place
+    found = _white(source, place)
+    return found.end() if found else place
