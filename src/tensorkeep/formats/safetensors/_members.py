@@ -108,7 +108,8 @@ def read_members(source: str) -> tuple[dict[str, TensorEntry], dict[str, str] | 
 def _metadata_of(value: str) -> dict[str, str] | None:
     if not value.startswith(("{", "n")):  # seen before a long list is made into objects
         raise HeaderError(f"invalid JSON in header: metadata must be an object, not {value[:20]}")
-    return _decode_metadata(value)
+    metadata: dict[str, str] | None = _decode_metadata(value)
+    return metadata
 
 
 def _members(source: str) -> Iterator[tuple[str, str]]:
