@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,9 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not cases:
         print(f"no case matches {options.only!r}", file=sys.stderr)
         return 2
-    place = Place(options.folder / "tensorkeep-benchmarks", options.tmpfs / "tensorkeep-benchmarks", options.quick)
-    for folder in (place.folder, place.tmpfs):
-        folder.mkdir(parents=True, exist_ok=True)
+    folder, tmpfs = (_own_folder(parent, keep=options.keep) for parent in (options.folder, options.tmpfs))
+    place = Place(folder, tmpfs, options.quick)
     try:
         machine = describe_machine(place.folder)
         results = _measure(cases, place, options.rounds)
@@ -60,6 +60,16 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     if options.output is None and not options.quick and options.only == "*":
         options.output = _PAGE
     return options
+
+
+def _own_folder(parent: Path, *, keep: bool) -> Path:
+    """Make a folder that no other run uses; one that is kept has the name under which the next run finds it."""
+    parent.mkdir(parents=True, exist_ok=True)
+    if not keep:
+        return Path(tempfile.mkdtemp(prefix="tensorkeep-benchmarks-", dir=parent))
+    kept = parent / "tensorkeep-benchmarks"
+    kept.mkdir(exist_ok=True)
+    return kept
 
 
 def _default_folder() -> Path:

@@ -21,10 +21,13 @@ READ_NBYTES: Final = 16 * 2**20
 """Bytes of one read where many are done side by side: the disk streams, and the work can be shared out."""
 
 PACK_NBYTES: Final = 2**20
-"""Bytes of one piece when a tensor must be copied to be written (not contiguous, or on a device), and of one write.
+"""Bytes of one piece when a tensor must be copied to be written (not contiguous, or on a device).
 
-Some ten pieces live at once in the C library's heap; a system call costs nothing beside a MiB.
+Some ten pieces live at once in the C library's heap.
 """
+
+WRITE_NBYTES: Final = 8 * 2**20
+"""Bytes that are gathered for one write: long enough to stream, short enough that an interrupt is heard."""
 
 GAP_NBYTES: Final = 64 * 2**10
 """Bytes between two wanted ranges up to which one read over the gap is cheaper than two (a local disk's seek)."""

@@ -33,7 +33,20 @@ def filesystem_of(path: str, mountinfo: str = _MOUNTINFO) -> str | None:
     Returns:
         A name such as `"ext4"`, or None where the system does not tell.
     """
-    real = os.path.realpath(path)
+    try:
+        device = os.stat(path).st_dev
+    except OSError:  # nothing stands there yet
+        return _look_up(os.path.realpath(path), mountinfo)
+    if (device, mountinfo) not in _kinds:  # what a device is does not change
+        _kinds[device, mountinfo] = _look_up(os.path.realpath(path), mountinfo)
+    return _kinds[device, mountinfo]
+
+
+_kinds: dict[tuple[int, str], str | None] = {}
+
+
+def _look_up(real: str, mountinfo: str) -> str | None:
+    """Find the mount that a path is below."""
     best = ""
     kind = None
     try:

@@ -23,7 +23,7 @@ from typing import Final, Self
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import SourceMissingError, TransportError, as_transport_error
-from tensorkeep.limits import PACK_NBYTES
+from tensorkeep.limits import WRITE_NBYTES
 from tensorkeep.transport._base import ByteSink
 from tensorkeep.transport._mounts import mapping_pays, preallocation_pays
 from tensorkeep.transport._platform import (
@@ -185,7 +185,7 @@ class _StagedFile:
         for view in _parts(buffers):
             pending.append(view)
             pending_nbytes += len(view)
-            if len(pending) == GATHER_MAX or pending_nbytes >= PACK_NBYTES:
+            if len(pending) == GATHER_MAX or pending_nbytes >= WRITE_NBYTES:
                 self._flush(pending)
                 pending = []
                 pending_nbytes = 0
@@ -240,11 +240,11 @@ def _parts(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
     """Cut large buffers, so that no single call keeps the process from an interrupt for long."""
     for buffer in buffers:
         view = memoryview(buffer).cast("B")
-        if len(view) <= PACK_NBYTES:
+        if len(view) <= WRITE_NBYTES:
             yield view
             continue
-        for begin in range(0, len(view), PACK_NBYTES):
-            yield view[begin : begin + PACK_NBYTES]
+        for begin in range(0, len(view), WRITE_NBYTES):
+            yield view[begin : begin + WRITE_NBYTES]
 
 
 def _create_locked(target: str, before: os.stat_result | None) -> tuple[str, int]:
