@@ -40,5 +40,8 @@ Dropping all tensors of an arena frees it, so this also bounds what one kept ten
 MAPPED_FROM_NBYTES: Final = 2**20
 """Bytes from which loading tensors maps them; reading fewer is as fast, and mappings are few (65,530)."""
 
+COPIED_BY_ONE_NBYTES: Final = 4 * 2**20
+"""Bytes up to which one thread copies a part of a mapped file; starting another costs 0.1 ms."""
+
 MAX_TEXT_LENGTH: Final = 1000
 """Characters of each part of an error's message: names come from files, and may be as long as a header."""
