@@ -69,6 +69,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         peers: Other ways; the target is about the first.
         limits: What the machine can do at best; the report's first table shows the first.
         target: How much better than the first peer this has to be, or None.
+        max_extra_nbytes: Resident bytes at the peak, over those before, that it may take; None for any number.
         before: Done before each contender of each round, with the clock stopped.
         after: The same, afterwards.
         rounds: How often each contender runs.
@@ -83,6 +84,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[Contender, ...]
     limits: tuple[Contender, ...] = ()
     target: AtLeast | AtMostOver | None = None
+    max_extra_nbytes: int | None = None
     before: Callable[[Any], None] = _nothing
     after: Callable[[Any], None] = _nothing
     rounds: int = 15

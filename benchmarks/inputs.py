@@ -9,17 +9,27 @@ import ctypes
 import json
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
-__all__ = ["drop_from_cache", "header_of", "pt_copy", "read_into_cache", "tensor_file"]
+__all__ = [
+    "drop_from_cache",
+    "header_of",
+    "pt_copy",
+    "read_into_cache",
+    "sharded_files",
+    "tensor_file",
+    "tensor_names",
+]
 
 _NBYTES = {"F32": 4, "BF16": 2}
 _BLOCK_NBYTES = 2**24
+
+_Shapes = Mapping[str, tuple[int, ...]]
 
 
 def tensor_file(folder: Path, dtype: str, shape: tuple[int, ...], n_tensors: int) -> Path:
@@ -37,25 +47,69 @@ def tensor_file(folder: Path, dtype: str, shape: tuple[int, ...], n_tensors: int
     path = folder / f"{dtype}-{'x'.join(map(str, shape))}-{n_tensors}.safetensors"
     if path.exists():
         return path
-    tensor_nbytes = prod(shape) * _NBYTES[dtype]
-    header = {
-        name: {"dtype": dtype, "shape": shape, "data_offsets": [at * tensor_nbytes, (at + 1) * tensor_nbytes]}
-        for at, name in enumerate(_names(n_tensors))
-    }
+    _write(path, dtype, dict.fromkeys(tensor_names(n_tensors), shape))
+    return path
+
+
+def sharded_files(directory: Path, dtype: str, shapes: _Shapes, max_shard_nbytes: int) -> Path:
+    """Make a checkpoint of several files of random bytes, as the Hugging Face libraries do, unless it is there.
+
+    Args:
+        directory: Made.
+        dtype: `"F32"` or `"BF16"`.
+        shapes: Name to shape, in the order in which shards are filled.
+        max_shard_nbytes: Bytes of tensors in one shard.
+
+    Returns:
+        The index.
+    """
+    index = directory / "model.safetensors.index.json"
+    if index.exists():
+        return index
+    directory.mkdir(exist_ok=True)
+    shards = _fill_shards(dtype, shapes, max_shard_nbytes)
+    weight_map = {}
+    for at, shard in enumerate(shards, start=1):
+        file = f"model-{at:05}-of-{len(shards):05}.safetensors"
+        _write(directory / file, dtype, shard, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(shard, file)
+    total = sum(map(prod, shapes.values())) * _NBYTES[dtype]
+    index.write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2))
+    return index
+
+
+def _fill_shards(dtype: str, shapes: _Shapes, max_shard_nbytes: int) -> list[_Shapes]:
+    shards: list[dict[str, tuple[int, ...]]] = [{}]
+    room = max_shard_nbytes
+    for name, shape in shapes.items():
+        nbytes = prod(shape) * _NBYTES[dtype]
+        if nbytes > room:
+            shards.append({})
+            room = max_shard_nbytes
+        shards[-1][name] = shape
+        room -= nbytes
+    return list(shards)
+
+
+def _write(path: Path, dtype: str, shapes: _Shapes, metadata: Mapping[str, str] | None = None) -> None:
+    header: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
+    end = 0
+    for name, shape in shapes.items():
+        start, end = end, end + prod(shape) * _NBYTES[dtype]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     unfinished = path.with_suffix(".part")
     with unfinished.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for block in _random_blocks(tensor_nbytes * n_tensors):
+        for block in _random_blocks(end):
             file.write(block)
         file.flush()
         os.fsync(file.fileno())
     unfinished.rename(path)
-    return path
 
 
-def _names(n_tensors: int) -> Iterator[str]:
+def tensor_names(n_tensors: int) -> Iterator[str]:
     """Name tensors as models do, in the order in which writers sort them."""
     parts = (
         "attn.k_proj",
@@ -66,8 +120,8 @@ def _names(n_tensors: int) -> Iterator[str]:
         "mlp.gate_proj",
         "mlp.up_proj",
     )
-    names = (f"model.layers.{layer:05}.{part}.weight" for layer in range(n_tensors) for part in parts)
-    return islice(names, n_tensors)
+    all_names = (f"model.layers.{layer:05}.{part}.weight" for layer in range(n_tensors) for part in parts)
+    return islice(all_names, n_tensors)
 
 
 def _random_blocks(nbytes: int) -> Iterator[bytes]:

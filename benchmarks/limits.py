@@ -7,7 +7,7 @@ import json
 import mmap
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,20 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from blake3 import blake3
 
 from benchmarks.case import Contender
 
 __all__ = [
     "DECODED_HEADER",
     "array_views",
+    "blake3_by_all_cores",
     "copy_into_fresh_memory",
     "copy_of_file",
+    "decoded_headers",
     "mapped_pages",
     "read_by_two_threads",
+    "read_into_by_two_threads",
     "touch_every_page",
     "without_collector",
     "write_buffers",
@@ -54,6 +58,39 @@ def read_by_two_threads(path: Path) -> Bytes:
     if done != len(target):
         raise RuntimeError(f"{done} of {len(target)} bytes were read")
     return target
+
+
+def read_into_by_two_threads(paths: Sequence[Path], buffers: Sequence[Bytes]) -> None:
+    """Fill buffers from files one after another, headers included, as if there were neither names nor shapes."""
+    with ThreadPoolExecutor(2) as readers:
+        done = sum(readers.map(lambda read: _read_at(*read), _reads(paths, buffers)))
+    if done != sum(len(buffer) for buffer in buffers):
+        raise RuntimeError(f"{done} bytes were read")
+
+
+def _reads(paths: Sequence[Path], buffers: Sequence[Bytes]) -> Iterator[tuple[Path, int, memoryview]]:
+    files = iter(paths)
+    path, start, size = next(files), 0, paths[0].stat().st_size
+    for buffer in buffers:
+        if start + len(buffer) > size:
+            path, start = next(files), 0
+            size = path.stat().st_size
+        for begin in range(0, len(buffer), _READ_NBYTES):
+            yield path, start + begin, buffer.data[begin : begin + _READ_NBYTES]
+        start += len(buffer)
+
+
+def _read_at(path: Path, start: int, into: memoryview) -> int:
+    with path.open("rb", buffering=0) as file:
+        return os.preadv(file.fileno(), [into], start)
+
+
+def blake3_by_all_cores(buffers: Iterable[Bytes]) -> None:
+    """Make one digest of buffers, each by all cores."""
+    hasher = blake3(max_threads=blake3.AUTO)
+    for buffer in buffers:
+        hasher.update(buffer)
+    hasher.digest()
 
 
 def copy_of_file(source: Path, target: Path) -> None:
@@ -112,8 +149,21 @@ def without_collector(name: str, run: Callable[[Any], Any]) -> Contender:
     return Contender(name, run_paused)
 
 
-DECODED_HEADER = (
-    without_collector("the header decoded by msgspec", lambda source: msgspec.json.decode(source.header)),
-    without_collector("the header decoded by json", lambda source: json.loads(source.header)),
-)
-"""The header read into plain dicts, unchecked; for subjects that have a `header`."""
+def decoded_headers(headers: Callable[[Any], Iterable[bytes]]) -> tuple[Contender, Contender]:
+    """Declare the limits of whatever reads headers: decoded into plain dicts, unchecked.
+
+    Args:
+        headers: Gives the headers of a subject.
+    """
+
+    def decoded(name: str, decode: Callable[[bytes], Any]) -> Contender:
+        return without_collector(name, lambda subject: [decode(header) for header in headers(subject)])
+
+    return (
+        decoded("the header decoded by msgspec", msgspec.json.decode),
+        decoded("the header decoded by json", json.loads),
+    )
+
+
+DECODED_HEADER = decoded_headers(lambda source: [source.header])
+"""For subjects that have one `header`."""

@@ -17,6 +17,8 @@ _HEADINGS = {
     "save": "Saving",
     "open": "Opening",
     "slice": "Reading a part",
+    "checkpoint": "Checkpoints of several files",
+    "model": "Into a model",
     "startup": "Starting up",
 }
 _INTRODUCTION = """\
@@ -58,7 +60,7 @@ def page(results: list[CaseResult], machine: Machine, when: datetime) -> str:
 def case_line(result: CaseResult) -> str:
     """Sum a case up in a line for the terminal."""
     memory = f", memory {_memory(result)}" if result.memory else ""
-    target = f", target {_target(result.case)}" if result.case.target else ""
+    target = f", target {_targets(result.case)}" if result.case.target else ""
     return (
         f"{result.case.name:24} {_plain(_ratio(result))}: {_time(result.time_s(result.case.ours))},"
         f" {result.case.peers[0].name} {_time(result.time_s(result.case.peers[0]))}{target}{memory}"
@@ -76,7 +78,7 @@ def _group(heading: str, results: list[CaseResult]) -> str:
     rows = [
         (
             result.case.title,
-            _target(result.case),
+            _targets(result.case),
             _time(result.time_s(result.case.ours)),
             _named_time(result, result.case.peers[0]),
             _ratio(result),
@@ -91,14 +93,16 @@ def _group(heading: str, results: list[CaseResult]) -> str:
 
 
 def _shortfalls(results: list[CaseResult]) -> str:
-    short = [result for result in results if result.verdict in {"missed", "narrowly missed"}]
-    if not short:
-        return ""
-    lines = [
-        f"- {result.case.title}: {_plain(_ratio(result))}, where {_target(result.case)} is the target."
-        for result in short
-    ]
-    return "\n".join(["## Targets not met\n", *lines, ""])
+    lines = [line for result in results for line in _shortfall_lines(result)]
+    return "\n".join(["## Targets not met\n", *lines, ""]) if lines else ""
+
+
+def _shortfall_lines(result: CaseResult) -> Iterator[str]:
+    case = result.case
+    if result.verdict in {"missed", "narrowly missed"}:
+        yield f"- {case.title}: {_plain(_ratio(result))}, where {_target(case)} is the target."
+    if result.takes_too_much:
+        yield f"- {case.title}: {_memory(result)} of memory, where {_memory_target(case)} is the target."
 
 
 def _details(results: list[CaseResult]) -> str:
@@ -137,6 +141,14 @@ def _target(case: Case) -> str:
     if isinstance(case.target, AtLeast):
         return f"{case.target.ratio:g}x"
     return f"at most {_time(case.target.seconds)} more"
+
+
+def _targets(case: Case) -> str:
+    return _target(case) if case.max_extra_nbytes is None else f"{_target(case)}, {_memory_target(case)}"
+
+
+def _memory_target(case: Case) -> str:
+    return f"at most {_nbytes(case.max_extra_nbytes or 0)}"
 
 
 def _ratio(result: CaseResult) -> str:

@@ -72,6 +72,13 @@ class CaseResult(msgspec.Struct, frozen=True):
         return quartiles_of([a - b for a, b in zip(ours, self.times_s[other.name], strict=True)])
 
     @property
+    def takes_too_much(self) -> bool:
+        """Whether tensorkeep takes more memory than it may."""
+        limit = self.case.max_extra_nbytes
+        taken = self.memory.get(self.case.ours.name)
+        return limit is not None and taken is not None and taken.extra_nbytes > limit
+
+    @property
     def verdict(self) -> Verdict | None:
         """Whether the median meets the target; narrowly, where the target lies between the quartiles."""
         target = self.case.target

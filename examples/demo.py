@@ -66,7 +66,7 @@ def main() -> None:
     console.print(f"\nThe copy is [bold]{copy}[/]: look at it with [bold].venv/bin/tensorkeep inspect {copy}[/]\n")
 
 
-def open_lazily(path: Path) -> tensorkeep.TensorFile:
+def open_lazily(path: Path) -> tensorkeep.LazyTensors:
     """Open the file; its header is read and checked, and nothing else."""
     with timed() as clock:
         file = tensorkeep.open(path)
@@ -93,7 +93,7 @@ def print_tree(path: Path) -> None:
     say(done.stdout.rstrip())
 
 
-def read_slice(file: tensorkeep.TensorFile, folder: Path) -> None:
+def read_slice(file: tensorkeep.LazyTensors, folder: Path) -> None:
     """Read one row of a matrix of 30,522."""
     row = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n").index(WORD)
     matrix = file[EMBEDDING]
@@ -161,7 +161,7 @@ def print_similarities(embeddings: npt.NDArray[np.float32]) -> None:
     say(table)
 
 
-def save_again(tensors: dict[str, torch.Tensor], file: tensorkeep.TensorFile) -> Path:
+def save_again(tensors: dict[str, torch.Tensor], file: tensorkeep.LazyTensors) -> Path:
     """Save the tensors under another name."""
     import tensorkeep.torch
 
@@ -173,7 +173,7 @@ def save_again(tensors: dict[str, torch.Tensor], file: tensorkeep.TensorFile) ->
     return path
 
 
-def compare(original: tensorkeep.TensorFile, path: Path) -> None:
+def compare(original: tensorkeep.LazyTensors, path: Path) -> None:
     """Compare the copy with the original, byte by byte."""
     with timed() as clock, tensorkeep.open(path) as copy:
         n_equal = sum(

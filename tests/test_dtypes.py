@@ -10,7 +10,8 @@ from header_verdicts import reference_dtypes
 
 from tensorkeep.arrays._numpy import numpy_dtype
 from tensorkeep.arrays._torch import torch_dtype
-from tensorkeep.dtypes import BY_NAME, BY_NUMPY, BY_TORCH, DTYPES, DType
+from tensorkeep.dtypes import BY_NAME, BY_NUMPY, BY_TORCH, DTYPES, DType, find_dtype
+from tensorkeep.errors import DtypeError
 
 BY_ID = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 
@@ -56,3 +57,63 @@ def test_bytes_are_counted_in_whole_groups(dtype: DType) -> None:
     assert dtype.nbytes(0) == 0
     assert dtype.nbytes(8) == dtype.bits
     assert dtype.nbytes(2**60) == 2**57 * dtype.bits
+
+
+@BY_ID
+def test_each_is_found_by_every_library_s_name_and_dtype(dtype: DType) -> None:
+    found = [dtype, dtype.name, dtype.numpy, f"torch.{dtype.torch or dtype.numpy}", numpy_dtype(dtype)]
+    found += [numpy_dtype(dtype).type] if dtype.name != "BOOL" else []
+    found += [torch_dtype(dtype)] if dtype.torch else []
+
+    assert all(find_dtype(spelling) is dtype for spelling in found)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("bf16", "BF16"),
+        ("BFLOAT16", "BF16"),
+        ("fp16", "F16"),
+        ("half", "F16"),
+        ("f32", "F32"),
+        ("fp32", "F32"),
+        ("double", "F64"),
+        ("fp8_e4m3", "F8_E4M3"),
+        ("f8_e5m2", "F8_E5M2"),
+        ("torch.half", "F16"),
+        (np.dtype(">f4"), "F32"),
+        (torch.half, "F16"),
+        (np.double, "F64"),
+    ],
+)
+def test_usual_spellings_are_known(spelling: object, name: str) -> None:
+    assert find_dtype(spelling).name == name
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "f4",
+        "i8",
+        "u8",
+        "f8",
+        "float",
+        float,
+        int,
+        None,
+        "",
+        3,
+        np.dtype(ml_dtypes.float8_e4m3),
+        np.dtype("U3"),
+        "bf-16",
+    ],
+)
+def test_what_means_nothing_or_two_things_is_refused(spelling: object) -> None:
+    with pytest.raises(DtypeError, match="no such dtype"):
+        find_dtype(spelling)
+
+
+def test_floats_are_real_numbers_with_an_exponent() -> None:
+    assert {dtype.name for dtype in DTYPES if not dtype.is_float} == {
+        *("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "C64")
+    }

@@ -15,8 +15,8 @@ SOURCE = Path(__file__).parents[1] / "src"
 PACKAGE = SOURCE / "tensorkeep"
 
 LAYERS = (
-    *("limits", "errors", "dtypes", "buffers", "entries", "collector"),
-    *("transport", "formats", "arrays", "tensors", "compat"),
+    *("limits", "errors", "dtypes", "buffers", "digests", "entries", "collector"),
+    *("transport", "formats", "arrays", "tensors", "checkpoint", "models", "compat"),
     *("torch", "numpy", "install", "", "cli", "__main__"),
 )
 """Parts of the package, each of which imports only what stands before it; the empty name is its `__init__`."""

@@ -1,8 +1,14 @@
 """tensorkeep keeps tensors safe: it stores, inspects, moves and loads them without ever running code from a file.
 
     tensorkeep.open(path)       a read-only mapping of name to lazy tensor; `file["w"][10:20, ::2]` reads those rows
-    tensorkeep.load(path)       all tensors of a file
-    tensorkeep.save(t, path)    save tensors, complete or not at all
+    tensorkeep.load(path)       all tensors of a file, or of a checkpoint of several
+    tensorkeep.save(t, path)    save tensors to a file, complete or not at all
+    tensorkeep.save_checkpoint(t, directory)            save them to a directory, in shards with an index
+    tensorkeep.reshard(path, directory)                 a checkpoint written anew: other shards, names, dtypes
+    tensorkeep.merge(paths, directory)                  several checkpoints as one
+    tensorkeep.edit(path)       names of tensors and metadata, changed in place
+    tensorkeep.add_sha256(path)                         the SHA-256 of each shard, written into the index
+    tensorkeep.verify(path)     whether every byte is the one that was saved
 
     tensorkeep.torch, tensorkeep.numpy                  the functions of safetensors.torch and safetensors.numpy
     tensorkeep.safe_open, serialize, deserialize, …     those of safetensors
@@ -12,7 +18,8 @@
     tensorkeep.transport        where are the bytes?        files, memory, file objects; published whole or not at all
     tensorkeep.formats          what do they mean?          the safetensors format
     tensorkeep.arrays           who holds the tensor?       NumPy, torch
-    tensorkeep.tensors          one file, where these meet  lazy tensors, selections, writing
+    tensorkeep.tensors          one file, where these meet  lazy tensors, selections, views, writing
+    tensorkeep.checkpoint       many files                  shards, index, digests; saved and verified as one
 
 `import tensorkeep` loads none of this: names are resolved on first use.
 """
@@ -23,6 +30,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tensorkeep.checkpoint import (
+        Checkpoint,
+        Finding,
+        Verification,
+        add_sha256,
+        edit,
+        load,
+        merge,
+        reshard,
+        save_checkpoint,
+        verify,
+    )
+    from tensorkeep.checkpoint import open_checkpoint as open
     from tensorkeep.compat import (
         TensorSpec,
         deserialize,
@@ -32,49 +52,72 @@ if TYPE_CHECKING:
     )
     from tensorkeep.errors import SafetensorError, TensorkeepError
     from tensorkeep.install import install_as_safetensors
-    from tensorkeep.tensors import LazyTensor, TensorFile, load, save
-    from tensorkeep.tensors import open_file as open
+    from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorView, save
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Checkpoint",
+    "Finding",
     "LazyTensor",
+    "LazyTensors",
     "SafetensorError",
     "TensorFile",
     "TensorSpec",
+    "TensorView",
     "TensorkeepError",
+    "Verification",
     "__version__",
+    "add_sha256",
     "deserialize",
+    "edit",
     "install_as_safetensors",
     "load",
+    "merge",
     "open",
+    "reshard",
     "safe_open",
     "save",
+    "save_checkpoint",
     "serialize",
     "serialize_file",
+    "verify",
 ]
 
 _HOMES = {
+    "Checkpoint": ("checkpoint", "Checkpoint"),
+    "Finding": ("checkpoint", "Finding"),
     "LazyTensor": ("tensors", "LazyTensor"),
+    "LazyTensors": ("tensors", "LazyTensors"),
     "SafetensorError": ("errors", "SafetensorError"),
     "TensorFile": ("tensors", "TensorFile"),
+    "TensorView": ("tensors", "TensorView"),
     "TensorSpec": ("compat", "TensorSpec"),
     "TensorkeepError": ("errors", "TensorkeepError"),
+    "Verification": ("checkpoint", "Verification"),
+    "add_sha256": ("checkpoint", "add_sha256"),
     "deserialize": ("compat", "deserialize"),
+    "edit": ("checkpoint", "edit"),
     "install_as_safetensors": ("install", "install_as_safetensors"),
-    "load": ("tensors", "load"),
-    "open": ("tensors", "open_file"),
+    "load": ("checkpoint", "load"),
+    "merge": ("checkpoint", "merge"),
+    "open": ("checkpoint", "open_checkpoint"),
+    "reshard": ("checkpoint", "reshard"),
     "safe_open": ("compat", "safe_open"),
     "save": ("tensors", "save"),
+    "save_checkpoint": ("checkpoint", "save_checkpoint"),
     "serialize": ("compat", "serialize"),
     "serialize_file": ("compat", "serialize_file"),
+    "verify": ("checkpoint", "verify"),
 }
 """Each public name, and the module and name that it stands for."""
 
 
 _MODULES = (
     "arrays",
+    "checkpoint",
     "compat",
+    "digests",
     "dtypes",
     "entries",
     "errors",

@@ -7,10 +7,13 @@ The order of the rows is the order in which the format's writers sort tensors (l
 from __future__ import annotations
 
 from math import gcd
+from typing import Any
 
 import msgspec
 
-__all__ = ["BY_NAME", "BY_NUMPY", "BY_TORCH", "DTYPES", "DType"]
+from tensorkeep.errors import DtypeError
+
+__all__ = ["BY_NAME", "BY_NUMPY", "BY_TORCH", "DTYPES", "DType", "find_dtype"]
 
 
 class DType(msgspec.Struct, frozen=True):
@@ -48,6 +51,11 @@ class DType(msgspec.Struct, frozen=True):
     def n_per_group(self) -> int:
         """Elements that together fill whole bytes: 2 of 4 bits, 4 of 6 bits, else 1."""
         return 8 // gcd(8, self.bits)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it holds real numbers with an exponent; complex numbers are none."""
+        return "float" in self.numpy
 
     @property
     def is_in_numpy(self) -> bool:
@@ -100,3 +108,63 @@ DTYPES: tuple[DType, ...] = tuple(
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in DTYPES}
 BY_NUMPY: dict[str, DType] = {dtype.numpy: dtype for dtype in DTYPES}
 BY_TORCH: dict[str, DType] = {dtype.torch: dtype for dtype in DTYPES if dtype.torch}
+
+
+_OTHER_SPELLINGS = {
+    "bf16": "BF16",
+    "fp16": "F16",
+    "fp32": "F32",
+    "fp64": "F64",
+    "half": "F16",
+    "single": "F32",
+    "double": "F64",
+    "fp8_e4m3": "F8_E4M3",
+    "fp8_e4m3fn": "F8_E4M3",
+    "f8_e4m3fn": "F8_E4M3",
+    "fp8_e5m2": "F8_E5M2",
+}
+_AMBIGUOUS = {"f4", "i8", "u8"}
+"""Names of the format that mean other dtypes in NumPy, when they are written small."""
+
+
+def _spellings() -> dict[str, DType]:
+    found = {spelling: BY_NAME[name] for spelling, name in _OTHER_SPELLINGS.items()}
+    for dtype in DTYPES:
+        found |= {dtype.name.lower(): dtype, dtype.numpy: dtype, dtype.torch or dtype.numpy: dtype}
+    return {spelling: dtype for spelling, dtype in found.items() if spelling not in _AMBIGUOUS}
+
+
+_BY_SPELLING = _spellings()
+
+
+def find_dtype(spelling: Any) -> DType:
+    """Return the dtype that somebody means.
+
+    Args:
+        spelling: `"BF16"`, `"bf16"`, `"bfloat16"`, `"torch.bfloat16"` and the like; a dtype of NumPy, ml_dtypes or
+            torch; or a row of the table. What means one thing in NumPy and another elsewhere (`"f4"`, `"float"`,
+            the type `float`) is refused.
+
+    Returns:
+        The row of the dtype table.
+
+    Raises:
+        DtypeError: If no row, or more than one, is called so.
+    """
+    if isinstance(spelling, DType):
+        return spelling
+    name = spelling if isinstance(spelling, str) else _name_of(spelling)
+    found = BY_NAME.get(name) or _BY_SPELLING.get(name.lower().removeprefix("torch."))
+    if found is None:
+        raise DtypeError(
+            "no such dtype",
+            expected="one of " + ", ".join(BY_NAME) + ', "float32" and the like, or a dtype of NumPy or torch',
+            found=repr(spelling),
+        )
+    return found
+
+
+def _name_of(dtype: Any) -> str:
+    """Return the name of an array library's dtype: `numpy.dtype("f4")`, `numpy.float32`, `torch.float32`."""
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None)
+    return name if isinstance(name, str) else str(dtype)

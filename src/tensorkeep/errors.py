@@ -3,6 +3,7 @@
     TensorkeepError
       FormatError [ValueError]             the bytes break their format
         HeaderError                        a safetensors header that cannot be true
+        IndexFileError                     an index of a sharded checkpoint that cannot be true
       RefusedError [ValueError]            well formed, refused on purpose
         LimitError                         over a bound of `tensorkeep.limits`
         UnsupportedError                   something this version cannot do
@@ -10,11 +11,13 @@
       TensorNotFoundError [KeyError]       no tensor of that name
       SelectionError [IndexError]          an index that does not fit the tensor
       DtypeError [TypeError]               this library cannot hold this dtype
+      StateDictMismatchError [RuntimeError]          a checkpoint that does not fit the model
       SharedMemoryError [RuntimeError, ValueError]   tensors that share memory, where each must stand alone
       TransportError [OSError]             bytes could not be read or written
         SourceMissingError [FileNotFoundError]       nothing at that path
         AccessDeniedError [PermissionError]          the system does not let this user
         SourceChangedError                 the file is not the one that was opened
+        BusyError                          another save into the directory is under way
       MissingDependencyError [ImportError] an optional library is needed
 
 An error keeps what it knows in fields, pickles, and reads: what happened, where, what was expected,
@@ -23,7 +26,7 @@ what was found, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from errno import EFAULT
 from typing import Any
@@ -32,9 +35,11 @@ from tensorkeep.limits import MAX_TEXT_LENGTH
 
 __all__ = [
     "AccessDeniedError",
+    "BusyError",
     "DtypeError",
     "FormatError",
     "HeaderError",
+    "IndexFileError",
     "IntegrityError",
     "LimitError",
     "MissingDependencyError",
@@ -44,6 +49,7 @@ __all__ = [
     "SharedMemoryError",
     "SourceChangedError",
     "SourceMissingError",
+    "StateDictMismatchError",
     "TensorNotFoundError",
     "TensorkeepError",
     "TransportError",
@@ -130,6 +136,10 @@ class HeaderError(FormatError):
     """A safetensors header that is malformed or contradicts itself or its file."""
 
 
+class IndexFileError(FormatError):
+    """An index of a sharded checkpoint that is malformed or contradicts itself."""
+
+
 class RefusedError(TensorkeepError, ValueError):
     """Well formed, and refused on purpose."""
 
@@ -158,6 +168,40 @@ class DtypeError(TensorkeepError, TypeError):
     """A dtype that the array library, or the format, cannot hold."""
 
 
+class StateDictMismatchError(TensorkeepError, RuntimeError):
+    """A checkpoint does not fit the model that it is to be loaded into; nothing was written.
+
+    Attributes:
+        missing: Names that only the model has.
+        unexpected: Names that only the checkpoint has.
+        mismatched: Name, shape in the model and shape in the checkpoint, of tensors whose shapes differ.
+    """
+
+    def __init__(
+        self,
+        message: str | None = "",
+        *,
+        missing: Sequence[str] = (),
+        unexpected: Sequence[str] = (),
+        mismatched: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]] = (),
+        **fields: str | None,
+    ) -> None:
+        """Keep what is known; see the class and `TensorkeepError` for the fields."""
+        super().__init__(message, **fields)
+        self.missing = tuple(missing)
+        self.unexpected = tuple(unexpected)
+        self.mismatched = tuple(mismatched)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the names too."""
+        restore, arguments = super().__reduce__()
+        return (
+            restore,
+            arguments,
+            {"missing": self.missing, "unexpected": self.unexpected, "mismatched": self.mismatched},
+        )
+
+
 class SharedMemoryError(TensorkeepError, RuntimeError, ValueError):
     """Tensors that share memory, where each must stand alone."""
 
@@ -181,6 +225,10 @@ class AccessDeniedError(TransportError, PermissionError):
 
 class SourceChangedError(TransportError):
     """The file is no longer the one that was opened."""
+
+
+class BusyError(TransportError):
+    """Another save into the directory is under way."""
 
 
 class MissingDependencyError(TensorkeepError, ImportError):

@@ -11,6 +11,9 @@ from typing import Final
 MAX_HEADER_NBYTES: Final = 100_000_000
 """Bytes of a safetensors header. The reference reader refuses more; about 1,000,000 tensors fit."""
 
+MAX_INDEX_NBYTES: Final = 100_000_000
+"""Bytes of the index of a sharded checkpoint, as for a header; about 1,000,000 tensors fit."""
+
 MAX_LISTED_NDIM: Final = 1024
 """Dimensions of a tensor that can be listed; NumPy holds 64. The product of a million extents takes hours."""
 
@@ -19,6 +22,12 @@ MAX_U64: Final = 2**64 - 1
 
 READ_NBYTES: Final = 16 * 2**20
 """Bytes of one read where many are done side by side: the disk streams, and the work can be shared out."""
+
+PIECE_NBYTES: Final = 4 * 2**20
+"""Bytes of one piece of a mapped file that is looked at once, such as for a digest: it stays in the caches."""
+
+COPIED_PIECE_NBYTES: Final = 2**19
+"""Bytes of one such piece that must be copied from the system first; more leaves the second cache and is slower."""
 
 PACK_NBYTES: Final = 2**20
 """Bytes of one piece when a tensor must be copied to be written (not contiguous, or on a device).

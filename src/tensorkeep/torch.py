@@ -3,7 +3,8 @@
     from tensorkeep.torch import load_file, save_file
 
 Names, arguments and results are those of safetensors 0.8.0, the underscored ones that other libraries import
-included; docs/compatibility.md lists what is done better.
+included; docs/compatibility.md lists what is done better. Beyond them there is `load_into`, which loads a checkpoint
+of any number of files into a model that exists, in the memory that it has.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ from tensorkeep.compat.wording import (
     check_path,
     writing_errors,
 )
+from tensorkeep.models import LoadReport, load_into
 from tensorkeep.tensors import load as load_tensors
 from tensorkeep.tensors import serialize_tensors, write_tensors
 
 __all__ = [
+    "LoadReport",
     "TensorSpec",
     "deserialize",
     "load",
     "load_file",
+    "load_into",
     "load_model",
     "safe_open",
     "save",

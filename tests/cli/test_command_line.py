@@ -29,16 +29,19 @@ def test_the_installed_command_and_the_module_are_one() -> None:
         assert done.stdout == f"tensorkeep {tensorkeep.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["inspect", "--help"], ["slice", "--help"]])
+COMMANDS = ("inspect", "slice", "verify", "diff", "reshard", "merge", "edit")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], *([command, "--help"] for command in COMMANDS)])
 def test_help(run: Any, arguments: list[str]) -> None:
     done = run(*arguments)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: tensorkeep")
-    assert all(command in done.stdout for command in ("inspect", "slice") if len(arguments) < 2)
+    assert all(command in done.stdout for command in COMMANDS if len(arguments) < 2)
 
 
-@pytest.mark.parametrize("command", [[], ["inspect"], ["slice"]])
+@pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS)])
 def test_h_is_short_for_help(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
     assert main([*command, "-h"]) == 0
     short = capsys.readouterr().out
@@ -51,14 +54,19 @@ def test_the_list_of_commands_is_not_cut(run: Any, width: str) -> None:
     commands = run("--help", env=os.environ | {"COLUMNS": width}).stdout.partition("Commands:\n")[2]
 
     assert commands.splitlines() == [
-        "  inspect  Show what is in a file of tensors.",
+        "  inspect  Show what is in a checkpoint.",
         "  slice    Show or save a part of one tensor.",
+        "  verify   Check every byte of a checkpoint.",
+        "  diff     Compare two checkpoints.",
+        "  reshard  Write a checkpoint in other shards.",
+        "  merge    Write several checkpoints as one.",
+        "  edit     Change metadata and names in place.",
     ]
 
 
 ERRORS = {
     "no such file": ["inspect", "missing.safetensors"],
-    "a directory": ["inspect", "."],
+    "a directory without tensors": ["inspect", "empty"],
     "no safetensors file": ["inspect", "text"],
     "a name that is not there": ["slice", "good.safetensors", "missing"],
     "a bad index": ["slice", "good.safetensors", "a", "[0"],
@@ -79,6 +87,7 @@ ERRORS = {
 def test_errors_are_one_line_and_exit_code_1(run: Any, write_file: Any, tmp_path: Path, arguments: list[str]) -> None:
     write_file({"a": ("F32", (4,), 16)}, name="good.safetensors")
     (tmp_path / "text").write_text("this is no file of tensors")
+    (tmp_path / "empty").mkdir()
 
     done = run(*arguments, cwd=tmp_path)
 

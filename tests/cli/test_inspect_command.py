@@ -107,6 +107,17 @@ def test_json_says_all_that_the_header_says(minilm: str) -> None:
     assert report == {
         "path": minilm,
         "format": "safetensors",
+        "index": None,
+        "shards": [
+            {
+                "shard": "model.safetensors",
+                "nbytes": len(raw),
+                "data_start": 8 + header_nbytes,
+                "n_tensors": 104,
+            }
+        ],
+        "splits": {},
+        "digests": "none",
         "file_nbytes": len(raw),
         "header_nbytes": header_nbytes,
         "data_start": 8 + header_nbytes,
@@ -122,8 +133,9 @@ def test_json_says_all_that_the_header_says(minilm: str) -> None:
         ],
     }
     assert [list(tensor) for tensor in tensors] == [
-        ["name", "dtype", "shape", "n_elements", "nbytes", "data_offsets"]
+        ["name", "dtype", "shape", "n_elements", "nbytes", "data_offsets", "shard"]
     ] * 104
+    assert {tensor["shard"] for tensor in tensors} == {"model.safetensors"}
     assert {
         tensor["name"]: {key: tensor[key] for key in ("dtype", "shape", "data_offsets")} for tensor in tensors
     } == header

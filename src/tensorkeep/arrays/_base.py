@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -14,7 +14,10 @@ from tensorkeep.entries import TensorEntry
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["ArrayAdapter", "Extent", "HostTensor"]
+__all__ = ["LARGEST_E4M3", "ArrayAdapter", "Extent", "HostTensor"]
+
+LARGEST_E4M3: Final = 448.0
+"""The largest number of F8_E4M3, to which larger ones are cut; some versions of the libraries make NaN of them."""
 
 
 class HostTensor(msgspec.Struct, frozen=True):
@@ -99,6 +102,21 @@ class ArrayAdapter(Protocol):
 
         Raises:
             DtypeError: If the library has no such dtype.
+        """
+
+    def cast(self, tensor: Any, dtype: DType) -> Any:
+        """Convert numbers to another floating-point dtype, rounded to nearest, ties to even.
+
+        Every library gives the same numbers, those of torch 2.13: F64 is rounded to F32 on the way to anything
+        narrower; what is too large becomes infinite in F8_E5M2, F16, BF16 and F32, NaN in the FNUZ kinds, and the
+        largest number (448) in F8_E4M3, infinities too. NaN stays NaN; which of them is left to the library.
+
+        Args:
+            tensor: One of the library's tensors, of a floating-point dtype that it computes with.
+            dtype: A floating-point dtype of 8 bits or more that has a sign.
+
+        Returns:
+            A tensor of the same shape, on the same device.
         """
 
     def host_tensor(self, tensor: Any, name: str) -> HostTensor:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays._base import Extent, HostTensor
+from tensorkeep.arrays._base import LARGEST_E4M3, Extent, HostTensor
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import elements_of, known_dtype, pack
 from tensorkeep.buffers import Buffer
@@ -94,6 +94,16 @@ class NumpyAdapter:
     def from_elements(self, elements: Array, dtype: DType) -> Array:
         """Give elements their dtype; see `ArrayAdapter.from_elements`."""
         return elements.view(numpy_dtype(dtype))
+
+    def cast(self, tensor: Any, dtype: DType) -> Array:
+        """Convert to another floating-point dtype; see `ArrayAdapter.cast`."""
+        array: Array = tensor
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            if dtype.bits < 32:  # ml_dtypes casts not every pair of narrow floats, and F32 holds all of them
+                array = array.astype(np.float32, copy=False)
+            if dtype.name == "F8_E4M3":
+                array = np.asarray(array.clip(-LARGEST_E4M3, LARGEST_E4M3))
+            return array.astype(numpy_dtype(dtype))
 
     def host_tensor(self, tensor: Any, name: str) -> HostTensor:
         """Describe an array for writing; see `ArrayAdapter.host_tensor`.

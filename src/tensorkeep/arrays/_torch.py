@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tensorkeep.arrays._base import Extent, HostTensor
+from tensorkeep.arrays._base import LARGEST_E4M3, Extent, HostTensor
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import elements_of, pack, within_numpys_limits
 from tensorkeep.buffers import Buffer
@@ -122,6 +122,14 @@ class TorchAdapter:
             return torch.empty(elements.shape, dtype=torch_dtype(dtype), device="cpu")
         tensor = torch.from_numpy(elements.view(stored))
         return tensor if viewed is None else tensor.view(viewed)
+
+    def cast(self, tensor: torch.Tensor, dtype: DType) -> torch.Tensor:
+        """Convert to another floating-point dtype; see `ArrayAdapter.cast`."""
+        if dtype.bits < 32 and tensor.dtype == torch.float64:
+            tensor = tensor.to(torch.float32)
+        if dtype.name == "F8_E4M3":
+            tensor = tensor.to(torch.float32).clamp(-LARGEST_E4M3, LARGEST_E4M3)
+        return tensor.to(torch_dtype(dtype))
 
     def host_tensor(self, tensor: Any, name: str) -> HostTensor:
         """Describe a tensor for writing; see `ArrayAdapter.host_tensor`.

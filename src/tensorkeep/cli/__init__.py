@@ -1,10 +1,16 @@
 """The command line, `tensorkeep`. One file per command; everything that is hard stands in pure files beside them.
 
-- `inspect`, `slice`: the commands.
+- `inspect`, `slice`: what is in a checkpoint.
+- `verify`, `diff`: whether it is whole, and what sets two apart. Their exit codes are answers.
+- `reshard`, `merge`, `edit`: written anew, several as one, changed in place.
 - `_main`: the application they are registered in; errors to exit codes.
-- `_report`: a header, counted, filtered and sorted. Pure.
+- `_arguments`: arguments and options that several commands share.
+- `_contents`: the headers of what a path stands for.
+- `_report`: headers, counted, filtered and sorted. Pure.
 - `_modules`: tensors as a tree of modules, with equal layers folded. Pure.
 - `_views`, `_json`: a report as lines for people, and for programs. Pure.
+- `_verdict`, `_comparison`: what `verify` and `diff` found, as lines for people and for programs. Pure.
+- `_written`: what stands in a directory now, said by the commands that write one.
 - `_index`: the text of an index, read without being evaluated. Pure.
 - `_preview`: the part of a large tensor that is printed, read without the rest.
 - `_npy`: an array as a `.npy` file.

@@ -1,55 +1,100 @@
-"""A report as JSON: everything, with stable keys, numbers as numbers, one tensor per line. Pure.
+"""Results as JSON: everything, with stable keys, numbers as numbers. Pure.
+
+The text is ASCII: whatever a file has for names, a terminal shows it and obeys none of it. What `inspect` prints:
 
     {
       "path": "model.safetensors",
       "format": "safetensors",
+      "index": null,
+      "shards": [
+        {"shard": "model.safetensors", "nbytes": 90868376, "data_start": 11416, "n_tensors": 104}
+      ],
+      "splits": {},
       "file_nbytes": 90868376,
-      "header_nbytes": 10296,
-      "data_start": 10304,
-      "data_nbytes": 90858072,
+      "header_nbytes": 11408,
+      "data_start": 11416,
+      "data_nbytes": 90856960,
       "n_tensors": 104,
       "n_elements": 22713728,
       "n_misaligned": 0,
+      "digests": "none",
       "metadata": {"format": "pt"},
-      "shown": {"n_tensors": 104, "n_elements": 22713728, "data_nbytes": 90858072},
+      "shown": {"n_tensors": 104, "n_elements": 22713728, "data_nbytes": 90856960},
       "dtypes": [
         {"dtype": "F32", "n_tensors": 103, "n_elements": 22713216, "nbytes": 90852864},
         …
       ],
       "tensors": [
-        {"name": "…", "dtype": "F32", "shape": [384], "n_elements": 384, "nbytes": 1536, "data_offsets": [0, 1536]},
+        {"name": "…", "dtype": "F32", "shape": [384], "n_elements": 384, "nbytes": 1536,
+         "data_offsets": [0, 1536], "shard": "model.safetensors"},
         …
       ]
     }
 
-Everything before `shown` is about the whole file. `shown`, `dtypes` and `tensors` are about the tensors that the
-filter lets through, all of them if there is none: `shown` has their sums, `dtypes` the sums by dtype, most bytes
-first. Bytes count from the start of the file, except `data_offsets`, which are half-open ranges from `data_start`.
-The text is ASCII: whatever a file has for names, a terminal shows it and obeys none of it.
+with one tensor per line. Everything before `shown` is about all files: one, or those that `index` lists; with
+several, `data_start` is null and the others are sums. `splits` has the pieces of tensors that are cut over shards;
+the pieces stand among the tensors. `digests` is "all", "some" or "none" of the tensors, or "stale" where a header is
+not the one that its digests are of. `shown`, `dtypes` and `tensors` are about the tensors that the filter lets
+through, all of them if there is none: `shown` has their sums, `dtypes` the sums by dtype, most bytes first. Bytes
+count from the start of a file, except `data_offsets`, which are half-open ranges from the `data_start` of the shard.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 
-from tensorkeep.cli._report import Report, Totals
+from tensorkeep.cli._report import Content, Report, Totals
 
-__all__ = ["json_lines"]
+__all__ = ["document_lines", "json_lines"]
 
 
-def json_lines(report: Report) -> Iterator[str]:
-    """Write a report as JSON.
+def document_lines(members: Mapping[str, object]) -> Iterator[str]:
+    """Write an object as JSON, one member per line.
 
     Args:
-        report: The file.
+        members: Key to anything that JSON can hold; of an iterator, each element gets a line of its own.
 
     Yields:
         The lines, without line ends.
     """
-    facts = {
+    yield "{"
+    for place, (key, value) in enumerate(members.items(), start=1):
+        end = "," if place < len(members) else ""
+        if isinstance(value, Iterator):
+            yield from _array(key, value, end=end)
+        else:
+            yield f"  {_encoded(key)}: {_encoded(value)}{end}"
+    yield "}"
+
+
+def _array(key: str, elements: Iterator[object], *, end: str) -> Iterator[str]:
+    yield f"  {_encoded(key)}: ["
+    pending = None
+    for element in elements:
+        if pending is not None:
+            yield pending + ","
+        pending = f"    {_encoded(element)}"
+    if pending is not None:
+        yield pending
+    yield f"  ]{end}"
+
+
+def json_lines(report: Report) -> Iterator[str]:
+    """Write what files hold as JSON.
+
+    Args:
+        report: The files.
+
+    Returns:
+        The lines, without line ends.
+    """
+    return document_lines({
         "path": report.path,
         "format": "safetensors",
+        "index": report.index,
+        "shards": map(_shard, report.files),
+        "splits": report.splits,
         "file_nbytes": report.file_nbytes,
         "header_nbytes": report.header_nbytes,
         "data_start": report.data_start,
@@ -57,27 +102,21 @@ def json_lines(report: Report) -> Iterator[str]:
         "n_tensors": report.whole.n_tensors,
         "n_elements": report.whole.n_elements,
         "n_misaligned": report.n_misaligned,
+        "digests": report.digests,
         "metadata": report.metadata,
+        "shown": _shown(report.totals),
+        "dtypes": _dtypes(report),
+        "tensors": _tensors(report),
+    })
+
+
+def _shard(content: Content) -> dict[str, object]:
+    return {
+        "shard": content.file,
+        "nbytes": content.file_nbytes,
+        "data_start": content.data_start,
+        "n_tensors": len(content.entries),
     }
-    yield "{"
-    for key, value in facts.items():
-        yield f"  {_encoded(key)}: {_encoded(value)},"
-    yield f'  "shown": {_encoded(_shown(report.totals))},'
-    yield from _array("dtypes", _dtypes(report), end=",")
-    yield from _array("tensors", _tensors(report), end="")
-    yield "}"
-
-
-def _array(key: str, objects: Iterable[dict[str, object]], *, end: str) -> Iterator[str]:
-    yield f"  {_encoded(key)}: ["
-    pending = None
-    for value in objects:
-        if pending is not None:
-            yield pending + ","
-        pending = f"    {_encoded(value)}"
-    if pending is not None:
-        yield pending
-    yield f"  ]{end}"
 
 
 def _shown(totals: Totals) -> dict[str, int]:
@@ -103,6 +142,7 @@ def _tensors(report: Report) -> Iterator[dict[str, object]]:
             "n_elements": entry.n_elements,
             "nbytes": entry.nbytes,
             "data_offsets": entry.data_offsets,
+            "shard": report.file_of(name),
         }
 
 

@@ -8,25 +8,37 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, cast
 
 import typer
 
 import tensorkeep
-from tensorkeep.cli._render import OutputClosedError, make_streams_lenient, show_error, show_text
+from tensorkeep.cli._render import OutputClosedError, make_streams_lenient, show_error, show_text, show_warning
+from tensorkeep.cli.diff import diff
+from tensorkeep.cli.edit import edit
 from tensorkeep.cli.inspect import inspect
+from tensorkeep.cli.merge import merge
+from tensorkeep.cli.reshard import reshard
 from tensorkeep.cli.slice import slice_tensor
+from tensorkeep.cli.verify import verify
 from tensorkeep.errors import TensorkeepError
 
 __all__ = ["app", "main"]
 
 EXIT_ERROR: Final = 1
+EXIT_UNANSWERED: Final = 2
+"""An error of a command that says yes or no by 0 or 1."""
+
 EXIT_INTERRUPTED: Final = 130
 """128 and the number of SIGINT, as shells report it."""
 
 EXIT_OUTPUT_CLOSED: Final = 141
 """128 and the number of SIGPIPE, as shells report it."""
+
+_QUESTIONS: Final = {"diff", "verify"}
+"""The commands that do."""
 
 _UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 """What typer raises for a command line that it cannot read; its home differs between versions."""
@@ -43,6 +55,11 @@ app = typer.Typer(
 )
 app.command("inspect")(inspect)
 app.command("slice")(slice_tensor)
+app.command("verify")(verify)
+app.command("diff")(diff)
+app.command("reshard")(reshard)
+app.command("merge")(merge)
+app.command("edit")(edit)
 
 
 def _show_version(wanted: bool) -> None:
@@ -58,7 +75,7 @@ def _tensorkeep(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Keeps tensors safe: look into files of tensors, without ever running code from them."""
+    """Keeps tensors safe: looks into checkpoints, checks, compares and rewrites them, and never runs code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,12 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What follows the program's name; that of this process if None.
 
     Returns:
-        The exit code: 0, or 1 after an error, which stands in one line on standard error; 130 after Ctrl-C, 141 when
-        nobody reads the output any more.
+        The exit code: that of the command, or 1 after an error (2 where 1 is an answer: `diff`, `verify`), which
+        stands in one line on standard error; 130 after Ctrl-C, 141 when nobody reads the output any more.
     """
     make_streams_lenient()
     try:
-        return _run(sys.argv[1:] if arguments is None else list(arguments))
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: show_warning(str(message))
+            return _run(sys.argv[1:] if arguments is None else list(arguments))
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except OutputClosedError:
@@ -91,7 +110,7 @@ def _run(arguments: list[str]) -> int:
         show_error(str(error))
     else:
         return code if isinstance(code, int) else 0
-    return EXIT_ERROR
+    return EXIT_UNANSWERED if _QUESTIONS.intersection(arguments[:1]) else EXIT_ERROR
 
 
 def _usage_message(error: Any) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from itertools import islice
 
@@ -24,9 +24,11 @@ __all__ = [
     "OutputClosedError",
     "draws_ascii_only",
     "make_streams_lenient",
+    "progress_bar",
     "show",
     "show_error",
     "show_text",
+    "show_warning",
     "terminal_width",
 ]
 
@@ -93,6 +95,41 @@ def show_error(message: str) -> None:
         message: One sentence or more; line ends are shown escaped.
     """
     _print(_Console(stderr=True), [[(f"error: {message}", "error")]])
+
+
+def show_warning(message: str) -> None:
+    """Print what is no error, and should be known, to standard error, in one line.
+
+    Args:
+        message: One sentence or more; line ends are shown escaped.
+    """
+    _print(_Console(stderr=True), [[(f"warning: {message}", "warning")]])
+
+
+@contextmanager
+def progress_bar(doing: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show on standard error how far long work is, if that is a terminal; the bar goes when the work ends.
+
+    Args:
+        doing: What is being done, in a word.
+
+    Yields:
+        What is to be called with the bytes done and the bytes in all; None where nobody would see it.
+    """
+    console = _Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(doing, total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield advance
 
 
 def terminal_width() -> int | None:

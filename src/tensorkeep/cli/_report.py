@@ -1,23 +1,26 @@
-"""What a file's header says, counted and put in order. Pure."""
+"""What the headers of a file, or of all shards of a checkpoint, say: counted and put in order. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from fnmatch import translate
+from typing import Literal
 
 import msgspec
 
 from tensorkeep.entries import TensorEntry
-from tensorkeep.formats.safetensors import Header
 
-__all__ = ["Order", "Report", "Totals", "is_misaligned", "natural_key", "report_on"]
+__all__ = ["Content", "Digests", "Order", "Report", "Totals", "is_misaligned", "natural_key", "report_on"]
 
 _MAX_ALIGNMENT_NBYTES = 64
 """The alignment beyond which nobody asks: a cache line, and the widest vector registers."""
 
 _DIGITS = re.compile(r"([0-9]{1,18})")
+
+Digests = Literal["all", "some", "none", "stale"]
+"""Which tensors carry a digest; `"stale"` where those of a file are not true of its own header."""
 
 
 class Order(StrEnum):
@@ -26,6 +29,26 @@ class Order(StrEnum):
     NAME = "name"
     SIZE = "size"
     OFFSET = "offset"
+
+
+class Content(msgspec.Struct, frozen=True):
+    """What one file holds.
+
+    Attributes:
+        file: Its name, without the directory.
+        file_nbytes: Its size in bytes.
+        data_start: Byte of the file at which the data begins.
+        entries: Name to tensor, in the order of the bytes.
+        metadata: Free text by key, without digests, or None where the file has none.
+        digests: Which of its tensors carry one.
+    """
+
+    file: str
+    file_nbytes: int
+    data_start: int
+    entries: Mapping[str, TensorEntry]
+    metadata: Mapping[str, str] | None
+    digests: Digests
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -56,35 +79,61 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One file.
+    """One file, or all shards of one checkpoint.
 
     Attributes:
         path: As the caller gave it.
-        file_nbytes: Size of the file in bytes.
-        data_start: Byte of the file at which the data begins.
-        metadata: The file's free text by key, or None where it has none.
-        whole: Sums over all tensors of the file.
+        index: Name of the index, or None for a single file.
+        files: What each file holds, in order.
+        whole: Sums over all tensors.
         n_misaligned: Tensors that do not start at a multiple of their element size.
-        shown: The tensors that were asked for, in the order asked for.
+        shown: The tensors that were asked for, in the order asked for; the offsets of each count from the start of
+            the data of its own file.
+        shards: Name of a tensor to the place of its file in `files`.
+        splits: Name of a tensor that is cut over shards to the names of its pieces, which are listed as tensors.
     """
 
     path: str
-    file_nbytes: int
-    data_start: int
-    metadata: dict[str, str] | None
+    index: str | None
+    files: tuple[Content, ...]
     whole: Totals
     n_misaligned: int
     shown: dict[str, TensorEntry]
+    shards: dict[str, int]
+    splits: Mapping[str, tuple[str, ...]]
+
+    @property
+    def file_nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(content.file_nbytes for content in self.files)
 
     @property
     def header_nbytes(self) -> int:
-        """Bytes of the header, without the 8 of its length field."""
-        return self.data_start - 8
+        """Bytes of all headers, without the 8 of each length field."""
+        return sum(content.data_start - 8 for content in self.files)
+
+    @property
+    def data_start(self) -> int | None:
+        """Byte of the file at which the data begins; None where there are several files."""
+        return self.files[0].data_start if self.index is None else None
 
     @property
     def data_alignment(self) -> int:
-        """The largest power of two, in bytes and up to 64, of which the start of the data is a multiple."""
-        return min(self.data_start & -self.data_start, _MAX_ALIGNMENT_NBYTES)
+        """The largest power of two, in bytes and up to 64, of which the start of each file's data is a multiple."""
+        return min([_MAX_ALIGNMENT_NBYTES, *(content.data_start & -content.data_start for content in self.files)])
+
+    @property
+    def metadata(self) -> Mapping[str, str] | None:
+        """The free text of the first file, which a save gives to all; without digests."""
+        return self.files[0].metadata if self.files else None
+
+    @property
+    def digests(self) -> Digests:
+        """Which tensors carry a digest."""
+        found = {content.digests for content in self.files} or {"none"}
+        if "stale" in found:
+            return "stale"
+        return "some" if len(found) > 1 else next(iter(found))
 
     @property
     def totals(self) -> Totals:
@@ -103,31 +152,59 @@ class Report(msgspec.Struct, frozen=True):
         totals = {dtype: Totals.of(entries) for dtype, entries in groups.items()}
         return dict(sorted(totals.items(), key=lambda item: (-item[1].nbytes, item[0])))
 
+    def in_a_row(self) -> Mapping[str, TensorEntry]:
+        """Return what is shown with offsets that count on from file to file, as if their data were one."""
+        if self.index is None:
+            return self.shown
+        starts = [0]
+        for content in self.files:
+            starts.append(starts[-1] + content.file_nbytes)
+        return {name: _shifted(entry, starts[self.shards[name]]) for name, entry in self.shown.items()}
+
+    def file_of(self, name: str) -> str:
+        """Return the name of the file that holds a tensor.
+
+        Args:
+            name: One that is shown.
+        """
+        return self.files[self.shards[name]].file
+
 
 def report_on(
-    header: Header, *, path: str, file_nbytes: int, pattern: str | None = None, order: Order = Order.OFFSET
+    contents: Sequence[Content],
+    *,
+    path: str,
+    index: str | None = None,
+    splits: Mapping[str, tuple[str, ...]] | None = None,
+    pattern: str | None = None,
+    order: Order = Order.OFFSET,
 ) -> Report:
-    """Count a file and choose what is shown of it.
+    """Count files and choose what is shown of them.
 
     Args:
-        header: The file's header.
-        path: The file's name, for the reader.
-        file_nbytes: Size of the file in bytes.
+        contents: One file, or all shards of a checkpoint, which have no tensor in common.
+        path: The name of all of it, for the reader.
+        index: Name of the index, or None for a single file.
+        splits: Name of a tensor that is cut over shards to the names of its pieces.
         pattern: Names that are shown, with `*`, `?` and `[…]` as in a shell; all if None.
-        order: What they are sorted by.
+        order: What they are sorted by; by offset, shard after shard.
 
     Returns:
         The report.
     """
-    entries = header.entries
+    entries = {name: entry for content in contents for name, entry in content.entries.items()}
+    shards = {name: place for place, content in enumerate(contents) for name in content.entries}
     return Report(
         path=path,
-        file_nbytes=file_nbytes,
-        data_start=header.data_start,
-        metadata=header.metadata,
+        index=index,
+        files=tuple(contents),
         whole=Totals.of(entries.values()),
-        n_misaligned=sum(is_misaligned(entry, header.data_start) for entry in entries.values()),
+        n_misaligned=sum(
+            is_misaligned(entry, content.data_start) for content in contents for entry in content.entries.values()
+        ),
         shown=_ordered(_matching(entries, pattern), order),
+        shards=shards,
+        splits=splits or {},
     )
 
 
@@ -157,6 +234,11 @@ def natural_key(name: str) -> list[str | int]:
     parts: list[str | int] = list(_DIGITS.split(name))
     parts[1::2] = map(int, parts[1::2])
     return parts
+
+
+def _shifted(entry: TensorEntry, nbytes: int) -> TensorEntry:
+    start, stop = entry.data_offsets
+    return TensorEntry(entry.dtype, entry.shape, (start + nbytes, stop + nbytes))
 
 
 def _matching(entries: Mapping[str, TensorEntry], pattern: str | None) -> Mapping[str, TensorEntry]:

@@ -1,4 +1,4 @@
-"""A report as lines: what the file is, its tensors as a tree or a table, its sums. Pure."""
+"""A report as lines: what the files are, its tensors as a tree or a table, its sums. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import msgspec
 
 from tensorkeep.cli._lines import Column, Line, Span, Style, columns
 from tensorkeep.cli._modules import Branch
-from tensorkeep.cli._report import Report, Totals
+from tensorkeep.cli._report import Digests, Report, Totals
 from tensorkeep.cli._text import printable, shape_text, share_text, shortened, size_text
+from tensorkeep.entries import TensorEntry
 
 __all__ = ["ASCII_GUIDES", "GUIDES", "Guides", "nothing", "part", "summary", "table", "totals", "tree"]
 
@@ -42,25 +43,55 @@ ASCII_GUIDES = Guides("|- ", "`- ", "|  ")
 
 
 def summary(report: Report) -> Iterator[Line]:
-    """Say what the file is.
+    """Say what the files are.
 
     Args:
-        report: The file.
+        report: The files.
 
     Yields:
         The path, then a line for each fact.
     """
     yield [(printable(report.path), "title")]
-    facts: dict[str, Span] = {
-        "file": (f"{report.file_nbytes:,} bytes ({size_text(report.file_nbytes)})", ""),
-        "tensors": (f"{report.whole.n_tensors:,} ({report.whole.n_elements:,} parameters)", ""),
-        "header": (f"{report.header_nbytes:,} bytes", ""),
-        "data": (f"from byte {report.data_start:,} ({_alignment_of_data(report)})", ""),
-        "alignment": _alignment(report),
-    }
-    rows: list[list[Line]] = [[[("  " + label, "dim")], [value]] for label, value in facts.items()]
+    rows: list[list[Line]] = [[[("  " + label, "dim")], [value]] for label, value in _facts(report)]
     rows += [[[("  metadata" if not place else "", "dim")], line] for place, line in enumerate(_metadata(report))]
     yield from columns((Column(""), Column("")), rows, headings=False)
+
+
+def _facts(report: Report) -> Iterator[tuple[str, Span]]:
+    files = f"{report.file_nbytes:,} bytes ({size_text(report.file_nbytes)})"
+    if report.index is None:
+        yield "file", (files, "")
+    else:
+        yield "index", (printable(report.index), "")
+        yield "shards", (f"{len(report.files):,} files, {files}", "")
+    yield "tensors", (f"{report.whole.n_tensors:,} ({report.whole.n_elements:,} parameters)", "")
+    yield "header" if report.index is None else "headers", (f"{report.header_nbytes:,} bytes", "")
+    yield "data", (_start_of_data(report), "")
+    yield "alignment", _alignment(report)
+    if report.splits:
+        yield "splits", (_splits(report), "")
+    if report.digests != "none":
+        yield "digests", _DIGESTS[report.digests]
+
+
+_DIGESTS: dict[Digests, Span] = {
+    "all": ("BLAKE3 of every tensor", ""),
+    "some": ("BLAKE3 of the tensors of some shards only", "warning"),
+    "stale": ("not those of this header: it was damaged, or changed by another program", "warning"),
+}
+
+
+def _splits(report: Report) -> str:
+    n_pieces = sum(map(len, report.splits.values()))
+    which = "1 tensor is" if len(report.splits) == 1 else f"{len(report.splits):,} tensors are"
+    return f"{which} cut by rows, into {n_pieces:,} pieces"
+
+
+def _start_of_data(report: Report) -> str:
+    alignment = _alignment_of_data(report)
+    if report.data_start is None:
+        return f"{alignment} in each" if report.data_alignment > 1 else f"{alignment} in all"
+    return f"from byte {report.data_start:,} ({alignment})"
 
 
 def _alignment_of_data(report: Report) -> str:
@@ -103,7 +134,7 @@ def tree(
 
     Args:
         branches: The outermost branches.
-        whole_nbytes: Bytes of all tensors of the file, of which shares are shares.
+        whole_nbytes: Bytes of all tensors, of which shares are shares.
         guides: What the tree is drawn with.
         width: Terminal cells for which long names are clipped in the middle; None clips none.
 
@@ -161,28 +192,31 @@ def table(report: Report, width: int | None = None) -> Iterator[Line]:
     """List tensors one by one.
 
     Args:
-        report: The file.
+        report: The files.
         width: Terminal cells for which long names are clipped in the middle; None clips none.
 
     Yields:
-        Headings, then a line per tensor; `start` and `stop` are half open, in bytes from the start of the data.
+        Headings, then a line per tensor; `start` and `stop` are half open, in bytes from the start of the data of the
+        file, which is named where there are several.
     """
-    yield from columns(
-        _TABLE_COLUMNS,
-        [
-            [
-                [(printable(name) or '""', "")],
-                [(printable(entry.dtype), "dtype")],
-                [(shape_text(entry.shape), "")],
-                [(str(entry.nbytes), "")],
-                [(share_text(entry.nbytes, report.whole.nbytes), "dim")],
-                [(str(entry.data_offsets[0]), "dim")],
-                [(str(entry.data_offsets[1]), "dim")],
-            ]
-            for name, entry in report.shown.items()
-        ],
-        width=width,
-    )
+    layout = _TABLE_COLUMNS if report.index is None else (*_TABLE_COLUMNS, Column("shard"))
+    rows = [_table_row(name, entry, report.whole.nbytes) for name, entry in report.shown.items()]
+    if report.index is not None:
+        for row, name in zip(rows, report.shown, strict=True):
+            row.append([(printable(report.file_of(name)), "")])
+    yield from columns(layout, rows, width=width)
+
+
+def _table_row(name: str, entry: TensorEntry, whole_nbytes: int) -> list[Line]:
+    return [
+        [(printable(name) or '""', "")],
+        [(printable(entry.dtype), "dtype")],
+        [(shape_text(entry.shape), "")],
+        [(str(entry.nbytes), "")],
+        [(share_text(entry.nbytes, whole_nbytes), "dim")],
+        [(str(entry.data_offsets[0]), "dim")],
+        [(str(entry.data_offsets[1]), "dim")],
+    ]
 
 
 _TOTALS_COLUMNS = (
@@ -235,7 +269,7 @@ def nothing(report: Report, pattern: str | None) -> Line:
         One sentence.
     """
     if pattern is None or not report.whole.n_tensors:
-        return [("The file has no tensors.", "")]
+        return [("The file has no tensors." if report.index is None else "The checkpoint has no tensors.", "")]
     return [
         (
             f"No tensor of {report.whole.n_tensors:,} has a name that matches '{printable(pattern)}' as a whole.",

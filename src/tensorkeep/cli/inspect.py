@@ -1,4 +1,4 @@
-"""`tensorkeep inspect`: what is in a file, from its header alone."""
+"""`tensorkeep inspect`: what is in a file or a checkpoint, from headers alone."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Annotated
 
 import typer
 
+from tensorkeep.cli._arguments import Target, Variant
+from tensorkeep.cli._contents import read_report
 from tensorkeep.cli._json import json_lines
 from tensorkeep.cli._modules import tree_of
 from tensorkeep.cli._render import draws_ascii_only, show, show_text, terminal_width
-from tensorkeep.cli._report import Order, Report, report_on
+from tensorkeep.cli._report import Order
 from tensorkeep.cli._views import ASCII_GUIDES, GUIDES, nothing, summary, table, totals, tree
 from tensorkeep.collector import PausedCollector
-from tensorkeep.formats.safetensors import read_header
-from tensorkeep.transport import open_source
 
 __all__ = ["inspect"]
 
 
 def inspect(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A safetensors file.", show_default=False)],
+    path: Target,
     *,
     flat: Annotated[bool, typer.Option("--flat", help="One row per tensor, with its place in the file.")] = False,
     expand: Annotated[bool, typer.Option("--expand", help="Show layers of equal content one by one.")] = False,
@@ -33,10 +33,11 @@ def inspect(
     order: Annotated[
         Order | None, typer.Option("--sort", help="By default the tree is sorted by name, lists by offset.")
     ] = None,
+    variant: Variant = None,
 ) -> None:
-    """Show what is in a file of tensors.
+    """Show what is in a checkpoint.
 
-    That is names, shapes, dtypes, sizes, totals, metadata and alignment, from the header alone.
+    That is names, shapes, dtypes, sizes, totals, metadata and alignment, from headers alone.
 
     Names are split at dots into modules; numbered modules of equal content are folded into one row such as
     0..11 (12x), whose counts, sizes and shares are those of all 12.
@@ -45,7 +46,7 @@ def inspect(
     if as_json:
         _refuse_views(flat=flat, expand=expand)
     with PausedCollector():
-        report = _report(path, pattern, order)
+        report = read_report(path, variant=variant, pattern=pattern, order=order or Order.OFFSET)
         if as_json:
             show_text(json_lines(report))
             return
@@ -57,7 +58,8 @@ def inspect(
         if flat:
             show(table(report, terminal_width()))
         else:
-            branches = tree_of(report.shown, order=order or Order.NAME, folds=not expand)
+            placed = report.in_a_row() if order is Order.OFFSET else report.shown
+            branches = tree_of(placed, order=order or Order.NAME, folds=not expand)
             guides = ASCII_GUIDES if draws_ascii_only() else GUIDES
             show(tree(branches, report.whole.nbytes, guides, terminal_width()))
         show([[]])
@@ -68,12 +70,3 @@ def _refuse_views(*, flat: bool, expand: bool) -> None:
     for name, is_given in (("--flat", flat), ("--expand", expand)):
         if is_given:
             raise typer.BadParameter("it is a view for people, and --json has none", param_hint=f"'{name}'")
-
-
-def _report(path: str, pattern: str | None, order: Order | None) -> Report:
-    source = open_source(path)
-    try:
-        header = read_header(source)
-        return report_on(header, path=path, file_nbytes=source.nbytes, pattern=pattern, order=order or Order.OFFSET)
-    finally:
-        source.close()

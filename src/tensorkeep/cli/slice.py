@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 import tensorkeep
+from tensorkeep.cli._arguments import Target, Variant
 from tensorkeep.cli._index import Index, parse_index_text
 from tensorkeep.cli._npy import Float, as_float, write_npy
 from tensorkeep.cli._preview import read_preview
@@ -25,7 +26,7 @@ _PIPED_WIDTH = 100
 
 
 def slice_tensor(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A safetensors file.", show_default=False)],
+    path: Target,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The tensor's full name.", show_default=False)],
     index: Annotated[
         str | None,
@@ -39,6 +40,7 @@ def slice_tensor(
         Float | None,
         typer.Option("--as", help="Convert the values. bfloat16 and narrower floats need this to be written."),
     ] = None,
+    variant: Variant = None,
 ) -> None:
     """Show or save a part of one tensor.
 
@@ -51,8 +53,8 @@ def slice_tensor(
     each of their values exactly.
     """
     items = () if index is None else parse_index_text(index)
-    with tensorkeep.open(path) as file:
-        tensor = file[name]
+    with tensorkeep.open(path, variant=variant) as tensors:
+        tensor = tensors[name]
         if output is None:
             _print(tensor, items, dtype)
         else:

@@ -48,6 +48,7 @@ class safe_open:  # noqa: N801 - the reference's name
             framework=framework,
             device=check_device(device, framework),
             backend=check_backend(backend),
+            check=False,
         )
 
     def __enter__(self) -> Self:

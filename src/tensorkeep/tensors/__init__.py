@@ -3,24 +3,41 @@
 - `_selection`: a NumPy index, taken apart into what is read from each axis and what is done with it then. Pure.
 - `_boxes`: a selection cut into reads that are neither too small nor too large. Pure.
 - `_reader`: selections and whole files, read into tensors of one library.
+- `_cast`: a reader that converts numbers to another floating-point dtype on their way.
 - `_lazy`: `LazyTensor`, shape and dtype now, data on indexing.
+- `_names`: names chosen by patterns, changed, and looked for when misspelt. Pure.
+- `_mapping`: `LazyTensors`, lazy tensors by name, and `TensorView`: fewer, renamed, cast.
 - `_file`: `TensorFile`, a read-only mapping of name to lazy tensor, and `open_file`.
 - `_sharing`: which tensors share memory. Pure.
+- `_body`: all bytes of one file, with digests of what passes.
 - `_write`: tensors to bytes or to a file.
 """
 
-from tensorkeep.tensors._file import TensorFile, load, open_file
-from tensorkeep.tensors._lazy import LazyTensor
+from tensorkeep.tensors._body import Sealing, write_file
+from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
+from tensorkeep.tensors._lazy import LazyTensor, StoredTensor, load_together
+from tensorkeep.tensors._mapping import LazyTensors, TensorView
+from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.tensors._sharing import overlapping
-from tensorkeep.tensors._write import save, serialize_tensors, write_tensors
+from tensorkeep.tensors._write import Ties, describe, save, serialize_tensors, write_tensors
 
 __all__ = [
     "LazyTensor",
+    "LazyTensors",
+    "Sealing",
+    "StoredTensor",
     "TensorFile",
+    "TensorReader",
+    "TensorView",
+    "Ties",
+    "describe",
+    "file_over",
     "load",
+    "load_together",
     "open_file",
     "overlapping",
     "save",
     "serialize_tensors",
+    "write_file",
     "write_tensors",
 ]

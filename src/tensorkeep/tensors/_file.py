@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from functools import cached_property
 from typing import Any, Self
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import TensorNotFoundError, TransportError
-from tensorkeep.formats.safetensors import Header, read_header
+from tensorkeep.errors import TransportError
+from tensorkeep.formats.safetensors import Header, Seal, read_header, read_seal, without_seal
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.tensors._lazy import LazyTensor
+from tensorkeep.tensors._mapping import LazyTensors
 from tensorkeep.tensors._reader import TensorReader
-from tensorkeep.transport import Backend, Openable, open_source
+from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, open_source
 
-__all__ = ["TensorFile", "load", "open_file"]
+__all__ = ["TensorFile", "file_over", "load", "open_file"]
 
 
-class TensorFile(Mapping[str, LazyTensor]):
+class TensorFile(LazyTensors):
     """Name to `LazyTensor`, in the order of the bytes in the file. Nothing but the header has been read.
 
     Closing is not needed for correctness: the file is let go of with the last reference. Usable from several
     threads, after a fork, and pickled (the path travels; the file must then be the same one).
     """
 
-    def __init__(self, header: Header, reader: TensorReader) -> None:
+    def __init__(self, header: Header, reader: TensorReader, seal: Seal | None = None) -> None:
         self._header = header
         self._reader = reader
+        self._seal = seal
         self._closed = False
+
+    @cached_property
+    def _digests(self) -> Mapping[str, bytes]:
+        """Name to digest, decoded when the first one is asked for."""
+        if self._seal is None:
+            return {}
+        return dict(zip(self._header.entries, self._seal.tensor_digests(), strict=True))
+
+    @property
+    def seal(self) -> Seal | None:
+        """The digests that the header carries, as text; None where it has none, or they were not asked for."""
+        return self._seal
+
+    @property
+    def source(self) -> ByteSource:
+        """Where the bytes are."""
+        return self._reader.source
 
     @property
     def path(self) -> str:
@@ -38,8 +56,8 @@ class TensorFile(Mapping[str, LazyTensor]):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The file's free text by key; a new dict, empty where the file has none."""
-        return dict(self._header.metadata or {})
+        """The file's free text by key, without its digests; a new dict, empty where the file has none."""
+        return dict(without_seal(self._header.metadata) or {})
 
     @property
     def has_metadata(self) -> bool:
@@ -57,32 +75,26 @@ class TensorFile(Mapping[str, LazyTensor]):
         return self._header.data_nbytes
 
     @property
+    def n_elements(self) -> int:
+        """Elements of all tensors."""
+        return sum(entry.n_elements for entry in self._header.entries.values())
+
+    @property
     def data_start(self) -> int:
         """Byte of the file at which the tensors' data begins."""
         return self._header.data_start
 
-    def __getitem__(self, name: str) -> LazyTensor:
-        """Return a tensor that reads on indexing.
+    def span_of(self, name: str) -> ByteRange:
+        """Return where a tensor's bytes stand in the file.
 
         Args:
-            name: Its name.
-
-        Raises:
-            TensorNotFoundError: If there is none of that name; the message has the nearest names.
+            name: One of `entries`.
         """
-        return LazyTensor(name, self._entry(name), self._open_reader())
+        return self._reader.span_of(self._header.entries[name])
 
-    def _entry(self, name: str) -> TensorEntry:
+    def _find(self, name: str) -> LazyTensor | None:
         entry = self._header.entries.get(name)
-        if entry is None:
-            near = _near(str(name), self._header.entries)
-            raise TensorNotFoundError(
-                f"File does not contain tensor {name}",
-                path=self.path,
-                tensor=str(name),
-                hint="Did you mean " + " or ".join(f"`{other}`" for other in near) + "?" if near else None,
-            )
-        return entry
+        return None if entry is None else LazyTensor(name, entry, self._open_reader(), self._digests.get(name))
 
     def __iter__(self) -> Iterator[str]:
         """Give the names, in the order of the bytes in the file."""
@@ -92,50 +104,15 @@ class TensorFile(Mapping[str, LazyTensor]):
         """Return the number of tensors."""
         return len(self._header.entries)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return a tensor that reads on indexing, or something else where there is none of that name.
-
-        Args:
-            name: Its name.
-            default: What to return instead.
-        """
-        return self[name] if name in self._header.entries else default
-
-    def __eq__(self, other: object) -> bool:
-        """Say whether the other is this very file object."""
-        return self is other
-
-    def __hash__(self) -> int:
-        """Return a number that tells this file object from others."""
-        return id(self)
-
     def __contains__(self, name: object) -> bool:
         """Say whether there is a tensor of that name."""
         return name in self._header.entries
 
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Read whole tensors, without a copy where the file can be mapped.
-
-        Args:
-            names: Which: several, or one; all if None.
-
-        Returns:
-            Name to tensor of the file's framework, in the order of the bytes in the file. They are writable, share
-            memory with no other, and writing to them never reaches the file.
-
-        Raises:
-            TensorNotFoundError: If a name is not in the file.
-            DtypeError: If a dtype is unknown here or to the framework.
-            LimitError: If a tensor has more dimensions than the framework allows.
-            TransportError: If the bytes cannot be read.
-        """
-        entries: Mapping[str, TensorEntry] = self._header.entries
-        if isinstance(names, str):
-            names = [names]
-        if names is not None:
-            picked = {name: self._entry(name) for name in names}
-            entries = dict(sorted(picked.items(), key=lambda item: item[1].data_offsets))
-        return self._open_reader().load(entries)
+        """Read whole tensors, in the order of the bytes in the file; see `LazyTensors.load`."""
+        if names is None:  # without a lazy tensor for each
+            return self._open_reader().load(self._header.entries)
+        return super().load(names)
 
     def _open_reader(self) -> TensorReader:
         self.check_open()
@@ -168,23 +145,18 @@ class TensorFile(Mapping[str, LazyTensor]):
         return f"TensorFile({self.path!r}, {len(self):,} tensors, {self.nbytes:,} bytes)"
 
 
-def _near(name: str, names: Iterable[str]) -> list[str]:
-    """Return up to three names that look like one, looking at a few hundred of about its length."""
-    alike = (other for other in names if abs(len(other) - len(name)) <= 3)
-    return difflib.get_close_matches(name, islice(alike, 300), n=3)
-
-
 def open_file(
     target: Openable,
     *,
     framework: str = "numpy",
     device: Any = "cpu",
     backend: Backend = "auto",
+    check: bool = True,
     max_header_nbytes: int = MAX_HEADER_NBYTES,
 ) -> TensorFile:
     """Open a safetensors file: a read-only mapping of name to `LazyTensor`.
 
-    Only the header is read, and all of it is checked.
+    Only the header is read, and all of it is checked, also against its own digest where it has one.
 
     Args:
         target: A path, the bytes themselves, or a seekable binary file object.
@@ -192,6 +164,7 @@ def open_file(
         device: Where tensors go; anything that torch takes.
         backend: `"mmap"`, `"pread"`, or `"auto"`: mapped unless the file is on a network or FUSE file system.
             Truncating a mapped file ends the process that touches it (SIGBUS); `"pread"` gives an error.
+        check: Whether to read the digests, and hold the header against its own.
         max_header_nbytes: Longest header that is accepted, in bytes.
 
     Returns:
@@ -200,19 +173,50 @@ def open_file(
     Raises:
         SourceMissingError: If there is no such file.
         HeaderError: If it is not a whole safetensors file.
+        IntegrityError: If the header is not the one that was written.
         TransportError: If it cannot be read.
-        UnsupportedError: If the target or the backend is none of the above.
+        UnsupportedError: If the target or the backend is none of the above, or the digests are of a later version.
     """
     source = open_source(target, backend=backend)
+    return file_over(source, framework=framework, device=device, check=check, max_header_nbytes=max_header_nbytes)
+
+
+def file_over(
+    source: ByteSource,
+    *,
+    framework: str = "numpy",
+    device: Any = "cpu",
+    check: bool = True,
+    max_header_nbytes: int = MAX_HEADER_NBYTES,
+) -> TensorFile:
+    """Open a safetensors file that stands anywhere.
+
+    Args:
+        source: Where the bytes are.
+        framework: The array library that tensors come out in.
+        device: Where tensors go.
+        check: Whether to read the digests, and hold the header against its own.
+        max_header_nbytes: Longest header that is accepted, in bytes.
+
+    Returns:
+        The mapping.
+
+    Raises:
+        HeaderError: If it is not a whole safetensors file.
+        IntegrityError: If the header is not the one that was written.
+        TransportError: If it cannot be read.
+        UnsupportedError: If the framework is unknown, or the digests are of a later version.
+    """
     with PausedCollector():
         header = read_header(source, max_header_nbytes=max_header_nbytes)
-    return TensorFile(header, TensorReader(source, header.data_start, framework, device))
+        seal = read_seal(source, header) if check else None
+    return TensorFile(header, TensorReader(source, header.data_start, framework, device), seal)
 
 
 def load(
     target: Openable, *, framework: str = "numpy", device: Any = "cpu", backend: Backend = "auto"
 ) -> dict[str, Any]:
-    """Read all tensors of a file.
+    """Read all tensors of one file, as every reader of the format does: its digests are not looked at.
 
     Args:
         target: A path, the bytes themselves, or a seekable binary file object.
@@ -230,5 +234,5 @@ def load(
         TransportError: If it cannot be read.
         UnsupportedError: If the target, framework or backend is none of the above.
     """
-    with open_file(target, framework=framework, device=device, backend=backend) as file:
+    with open_file(target, framework=framework, device=device, backend=backend, check=False) as file:
         return file.load()

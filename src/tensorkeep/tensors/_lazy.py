@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -10,12 +10,27 @@ from tensorkeep.arrays import HostTensor
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError
 from tensorkeep.limits import PACK_NBYTES
-from tensorkeep.tensors._reader import TensorReader
+from tensorkeep.tensors._cast import CastReader, Reader, cast_target
 from tensorkeep.tensors._selection import parse_index
-from tensorkeep.transport import ByteRange
+from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["LazyTensor"]
+__all__ = ["LazyTensor", "StoredTensor", "load_together"]
+
+
+class StoredTensor(HostTensor, frozen=True):
+    """A tensor on its way from one file to another, whose bytes may be copied as they are.
+
+    Attributes:
+        source: Where the bytes are.
+        span: Half-open range of the source that they fill.
+        digest: BLAKE3 of the bytes, as their file promises it, or None where it promises none.
+    """
+
+    source: ByteSource
+    span: ByteRange
+    digest: bytes | None = None
 
 
 class LazyTensor:
@@ -24,21 +39,36 @@ class LazyTensor:
     Indexing means what it means for a NumPy array of the same shape, in elements (for F4 too, where two share a
     byte), and gives a tensor that owns its memory.
 
+    Args:
+        name: What to call it.
+        entry: What its file says of it.
+        reader: Reads that file.
+        digest: BLAKE3 of its bytes, where the file promises one.
+
     Attributes:
-        name: Its name in the file.
+        name: Its name in the file, or in the view that it was taken from.
     """
 
-    __slots__ = ("_entry", "_reader", "name")
+    __slots__ = ("_digest", "_entry", "_reader", "name")
 
-    def __init__(self, name: str, entry: TensorEntry, reader: TensorReader) -> None:
+    def __init__(self, name: str, entry: TensorEntry, reader: Reader, digest: bytes | None = None) -> None:
+        """Remember where to read; see the class."""
         self.name = name
         self._entry = entry
         self._reader = reader
+        self._digest = digest
 
     @property
     def dtype(self) -> str:
-        """Name of the element type in the format, such as `"BF16"`."""
-        return self._entry.dtype
+        """Name of the element type in the format, such as `"BF16"`; of a cast tensor that which it is cast to."""
+        cast_to = self._reader.cast_to
+        return self._entry.dtype if cast_to is None else cast_to.name
+
+    @property
+    def is_floating_point(self) -> bool:
+        """Whether the elements are real numbers with an exponent; F8, F6 and F4 are, complex numbers are not."""
+        dtype = self._reader.cast_to or self._entry.known_dtype
+        return dtype is not None and dtype.is_float
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,13 +87,67 @@ class LazyTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the file."""
-        return self._entry.nbytes
+        """Bytes in the file; of a cast tensor those that it would take."""
+        cast_to = self._reader.cast_to
+        return self._entry.nbytes if cast_to is None else cast_to.nbytes(self.n_elements)
 
     @property
     def data_offsets(self) -> tuple[int, int]:
-        """Half-open range in bytes, from the start of the file's data."""
+        """Half-open range in bytes, from the start of the file's data; of a cast tensor that of what is cast."""
         return self._entry.data_offsets
+
+    @property
+    def source(self) -> ByteSource | None:
+        """Where its bytes are; None for a cast tensor, whose bytes are nowhere yet."""
+        return None if isinstance(self._reader, CastReader) else self._reader.source
+
+    @property
+    def span(self) -> ByteRange | None:
+        """Half-open range of `source` that its bytes fill; None for a cast tensor."""
+        return None if isinstance(self._reader, CastReader) else self._reader.span_of(self._entry)
+
+    @property
+    def digest(self) -> bytes | None:
+        """BLAKE3 of its bytes, as the file promises it; None where it promises none, and for a cast tensor."""
+        return None if isinstance(self._reader, CastReader) else self._digest
+
+    def renamed(self, name: str) -> LazyTensor:
+        """Return the same tensor under another name.
+
+        Args:
+            name: What to call it.
+        """
+        return LazyTensor(name, self._entry, self._reader, self._digest)
+
+    def cast(self, dtype: Any) -> LazyTensor:
+        """Return this tensor with its numbers converted when they are read, rounded to nearest, ties to even.
+
+        The numbers are those of torch's `.to(dtype)` and NumPy's `.astype(dtype)`. Where these differ, both array
+        libraries give the same here: F64 becomes F32 on the way to anything narrower, and what is too large for
+        F8_E4M3, infinities too, becomes its largest number (±448). Elsewhere it becomes infinite, or NaN in
+        the FNUZ dtypes. Scales of quantised tensors are not applied.
+
+        Args:
+            dtype: F64, F32, F16, BF16, or an F8 that has a sign; in any usual spelling, such as `"bf16"`,
+                `"bfloat16"`, or as a dtype of NumPy or torch.
+
+        Returns:
+            A lazy tensor of the same name and shape; this one if it has the dtype.
+
+        Raises:
+            DtypeError: If there is no such dtype, or either of the two is no such floating-point dtype.
+        """
+        target = cast_target(dtype)
+        if target.name == self.dtype:
+            return self
+        if not self.is_floating_point:
+            raise DtypeError(
+                f"tensor `{self.name}` cannot be cast to {target.name}",
+                tensor=self.name,
+                expected="a floating-point tensor",
+                found=self.dtype,
+            )
+        return LazyTensor(self.name, self._entry, CastReader(self._reader, target))
 
     def __getitem__(self, index: Any) -> Any:
         """Read a part.
@@ -141,14 +225,59 @@ class LazyTensor:
         return (self[place] for place in range(len(self)))
 
     def __repr__(self) -> str:
-        """Return name, dtype, shape and size."""
-        return f"LazyTensor({self.name!r}, {self.dtype}, {list(self.shape)}, {self.nbytes:,} bytes)"
+        """Return name, dtype, shape and size, and the dtype in the file where that is another."""
+        stored = "" if self.dtype == self._entry.dtype else f", cast from {self._entry.dtype}"
+        return f"LazyTensor({self.name!r}, {self.dtype}, {list(self.shape)}, {self.nbytes:,} bytes{stored})"
 
     def host_tensor(self) -> HostTensor:
-        """Describe the tensor for writing, as raw bytes, so that unknown dtypes can be copied too."""
-        dtype = self._entry.known_dtype or DType(self.dtype, 8, -1, "", None, "uint8")
-        return HostTensor(dtype, self.shape, self.nbytes, lambda: None, self._raw_buffers)
+        """Describe the tensor for writing.
 
-    def _raw_buffers(self) -> Iterator[Buffer]:
-        for begin in range(0, self.nbytes, PACK_NBYTES):
-            yield self._reader.read_bytes(self._entry, ByteRange(begin, min(begin + PACK_NBYTES, self.nbytes)))
+        Returns:
+            A `StoredTensor`, whose bytes are those of the file, so that unknown dtypes can be copied too; for a cast
+            tensor one that is converted piece by piece.
+        """
+        reader, entry = self._reader, self._entry
+        if isinstance(reader, CastReader):
+            return HostTensor(
+                reader.cast_to, self.shape, self.nbytes, lambda: None, lambda: reader.buffers(self.name, entry)
+            )
+        dtype = entry.known_dtype or DType(self.dtype, 8, -1, "", None, "uint8")
+        span = reader.span_of(entry)
+        return StoredTensor(
+            dtype,
+            self.shape,
+            self.nbytes,
+            lambda: None,
+            lambda: _pieces(reader.source, span),
+            reader.source,
+            span,
+            self._digest,
+        )
+
+
+def _pieces(source: ByteSource, span: ByteRange) -> Iterator[Buffer]:
+    for start in range(span.start, span.stop, PACK_NBYTES):
+        yield source.read(ByteRange(start, min(start + PACK_NBYTES, span.stop)))
+
+
+def load_together(tensors: Mapping[str, LazyTensor]) -> dict[str, Any]:
+    """Read whole tensors, those of one file in one go.
+
+    Args:
+        tensors: Name to lazy tensor, of any files.
+
+    Returns:
+        Name to tensor, in the same order; see `LazyTensor.load`.
+
+    Raises:
+        DtypeError: If a dtype is unknown here or to the framework.
+        LimitError: If a tensor has more dimensions than the framework allows.
+        TransportError: If the bytes cannot be read.
+    """
+    groups: dict[Reader, dict[str, TensorEntry]] = {}
+    for name, lazy in tensors.items():
+        groups.setdefault(lazy._reader, {})[name] = lazy._entry
+    loaded: dict[str, Any] = {}
+    for reader, entries in groups.items():
+        loaded |= reader.load(dict(sorted(entries.items(), key=lambda item: item[1].data_offsets)))
+    return {name: loaded[name] for name in tensors}

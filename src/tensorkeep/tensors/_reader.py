@@ -22,10 +22,10 @@ from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES, MAPPED_FROM_NBYTES
 from tensorkeep.tensors._boxes import Box, cut_into_boxes
-from tensorkeep.tensors._selection import Selection
+from tensorkeep.tensors._selection import Selection, parse_index
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["TensorReader"]
+__all__ = ["TensorReader", "neighbours"]
 
 Array = npt.NDArray[Any]
 
@@ -41,6 +41,9 @@ class TensorReader:
         framework: The array library, one of `tensorkeep.arrays.FRAMEWORKS`.
         device: Where tensors go.
     """
+
+    cast_to: DType | None = None
+    """None: tensors have the dtype that they are stored in."""
 
     def __init__(self, source: ByteSource, data_start: int, framework: str, device: Any = "cpu") -> None:
         """Remember what tensors are to be made of; see the class."""
@@ -163,21 +166,35 @@ class TensorReader:
                     block[box.into] = _pick(_elements_of_run(run, box, dtype), box, selection.shape)
         return block.astype(dtype.bits_name, copy=False)
 
-    def read_bytes(self, entry: TensorEntry, span: ByteRange) -> Buffer:
-        """Read raw bytes of a tensor, whatever its dtype.
+    def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
+        """Read a run of elements into memory, also where the file is mapped: for passing through a large tensor.
+
+        Args:
+            name: The tensor's name, for messages.
+            entry: The tensor.
+            start: First element, counted in C order.
+            stop: One past the last.
+
+        Returns:
+            A tensor of shape (stop - start,) that owns its memory.
+
+        Raises:
+            DtypeError: If the dtype is unknown here or to the library.
+            TransportError: If the bytes cannot be read.
+        """
+        dtype = known_dtype(name, entry)
+        flat = TensorEntry(entry.dtype, (entry.n_elements,), entry.data_offsets)
+        elements = self._read_boxes(flat, dtype, parse_index(slice(start, stop), flat.shape))
+        return self.adapter.from_elements(elements, dtype)
+
+    def span_of(self, entry: TensorEntry) -> ByteRange:
+        """Return where a tensor's bytes stand in the source.
 
         Args:
             entry: The tensor.
-            span: Half-open, from the tensor's first byte.
-
-        Returns:
-            The bytes.
-
-        Raises:
-            TransportError: If they cannot be read.
         """
-        first = self._data_start + entry.data_offsets[0]
-        return self.source.read(ByteRange(first + span.start, first + span.stop))
+        start, stop = entry.data_offsets
+        return ByteRange(self._data_start + start, self._data_start + stop)
 
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         """Read whole tensors.
@@ -206,7 +223,7 @@ class TensorReader:
         if self.adapter.is_on_host:
             return self._views(buffer, entries, self._data_start - first)
         tensors: dict[str, Any] = {}
-        for group in _groups(entries):  # so that no more than a group is in the CPU's memory at once
+        for group in neighbours(entries):  # so that no more than a group is in the CPU's memory at once
             tensors |= self.adapter.place(self._views(buffer, group, self._data_start - first))
         return tensors
 
@@ -216,7 +233,7 @@ class TensorReader:
             return adapter.views(buffer, entries, base)
 
     def _load_into_arenas(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        groups = list(_groups(entries))
+        groups = list(neighbours(entries))
         batches = [groups] if self.adapter.is_on_host else [[group] for group in groups]
         tensors: dict[str, Any] = {}
         for batch in batches:
@@ -314,8 +331,15 @@ def _pick(run: Array, box: Box, shape: tuple[int, ...]) -> Array:
     return picked
 
 
-def _groups(entries: Mapping[str, TensorEntry]) -> Iterator[dict[str, TensorEntry]]:
-    """Group neighbours in the file that share one allocation."""
+def neighbours(entries: Mapping[str, TensorEntry]) -> Iterator[dict[str, TensorEntry]]:
+    """Group neighbours in the file that share one allocation.
+
+    Args:
+        entries: Name to entry, in the order of the bytes in the file.
+
+    Yields:
+        Name to entry, of tensors without a gap between them and of up to 64 MiB together, or of a larger one.
+    """
     group: dict[str, TensorEntry] = {}
     begin = end = 0
     for name, entry in entries.items():

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from math import prod
 from typing import Any, Literal
 
 from tensorkeep.arrays import HostTensor, host_tensor
-from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
-from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import HeaderError, IntegrityError, SharedMemoryError, UnsupportedError
-from tensorkeep.formats.safetensors import emit_header, lay_out
-from tensorkeep.tensors._file import TensorFile
+from tensorkeep.errors import SharedMemoryError, UnsupportedError
+from tensorkeep.tensors._body import Sealing, plain_buffers, plain_head, write_file
 from tensorkeep.tensors._lazy import LazyTensor
+from tensorkeep.tensors._mapping import LazyTensors
 from tensorkeep.tensors._sharing import overlapping
 from tensorkeep.transport import publish
 
-__all__ = ["save", "serialize_tensors", "write_tensors"]
+__all__ = ["Ties", "describe", "save", "serialize_tensors", "write_tensors"]
+
+Ties = Literal["error", "copy"]
+"""What to do with tensors that share memory."""
 
 
 def save(
@@ -27,14 +27,15 @@ def save(
     path: str | os.PathLike[str],
     *,
     metadata: Mapping[str, str] | None = None,
-    ties: Literal["error", "copy"] = "error",
+    ties: Ties = "error",
+    digests: bool = True,
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Save tensors to a safetensors file, complete or not at all.
 
     The bytes go from the tensors' own memory to a staged file beside the target, which is renamed over it as the
-    last step. Equal input gives equal bytes.
+    last step. Equal input gives equal bytes. Tensors of another file are copied by the kernel, with their digests.
 
     Args:
         tensors: Name to tensor: NumPy arrays, torch tensors on any device, `LazyTensor` values of another file (or
@@ -43,6 +44,9 @@ def save(
         metadata: Free text by key. None keeps that of an open `TensorFile`.
         ties: What to do with tensors whose ranges of memory overlap: `"error"`, or `"copy"`: save each on its own,
             so that they no longer share when loaded.
+        digests: Whether the header carries a digest of each tensor and of itself, so that `verify` finds any byte
+            that changed. They are made while the bytes are written. Without, the file is byte for byte the one that
+            safetensors writes.
         durable: Whether to wait until the disk has everything (fsync).
         progress: Called with the bytes written so far and the bytes in all, every few MiB. What it
             raises ends the save, and the target is as it was before.
@@ -51,22 +55,58 @@ def save(
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
         DtypeError: If the format has no such dtype.
         TypeError: If `tensors` is no mapping, or a name or metadata is not text.
-        UnsupportedError: If a value is no tensor, or is sparse or without data.
+        UnsupportedError: If a value is no tensor, or is sparse or without data; or an index beside the file says that
+            a checkpoint of several files stands there.
         HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
         LimitError: If there are more names than a header can hold.
         TransportError: If the file cannot be written; the target is then as it was before.
+    """
+    _refuse_beside_index(os.fsdecode(path))
+    hosts = describe(tensors, ties=ties)
+    if metadata is None and isinstance(tensors, LazyTensors) and tensors.has_metadata:
+        metadata = tensors.metadata
+    write_tensors(
+        hosts, path, metadata=metadata, sealing=Sealing() if digests else None, durable=durable, progress=progress
+    )
+
+
+def _refuse_beside_index(path: str) -> None:
+    """Refuse to make a file of which nobody could say whether it or the index beside it is meant."""
+    index = f"{path}.index.json"
+    if os.path.exists(index):
+        raise UnsupportedError(
+            "a checkpoint of several files stands there",
+            path=path,
+            found=index,
+            hint="Replace it as a whole with tensorkeep.save_checkpoint, or save under another name",
+        )
+
+
+def describe(tensors: Mapping[str, Any], *, ties: Ties = "error") -> dict[str, HostTensor]:
+    """Describe tensors for writing.
+
+    Args:
+        tensors: Name to tensor, of any array library, or lazy.
+        ties: What to do with tensors whose ranges of memory overlap.
+
+    Returns:
+        Name to description, in the same order.
+
+    Raises:
+        SharedMemoryError: If tensors share memory and `ties` is `"error"`.
+        DtypeError: If the format has no such dtype.
+        TypeError: If `tensors` is no mapping, or a name is not text.
+        UnsupportedError: If a value is no tensor, or is sparse or without data, or `ties` is neither of the above.
     """
     if ties not in {"error", "copy"}:
         raise UnsupportedError(f"ties {ties!r} is invalid", expected='"error" or "copy"')
     if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors are a mapping of name to tensor, not {type(tensors).__name__}")
-    if metadata is None and isinstance(tensors, TensorFile) and tensors.has_metadata:
-        metadata = tensors.metadata
     with PausedCollector():
         hosts = {name: _describe(name, tensor) for name, tensor in tensors.items()}
         if ties == "error":
             _refuse_shared(hosts)
-    write_tensors(hosts, path, metadata=metadata, durable=durable, progress=progress)
+    return hosts
 
 
 def write_tensors(
@@ -74,6 +114,7 @@ def write_tensors(
     path: str | os.PathLike[str],
     *,
     metadata: Mapping[str, str] | None = None,
+    sealing: Sealing | None = None,
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
@@ -83,6 +124,7 @@ def write_tensors(
         hosts: Name to description.
         path: Where the file is to appear.
         metadata: Free text by key.
+        sealing: How the file gets its digests; None for a file without.
         durable: Whether to wait until the disk has everything (fsync).
         progress: Called with the bytes written so far and the bytes in all.
 
@@ -92,18 +134,14 @@ def write_tensors(
         IntegrityError: If a tensor gives more or fewer bytes than its shape says.
         TransportError: If the file cannot be written; the target is then as it was before.
     """
-    with PausedCollector():
-        head, entries = _head(hosts, metadata)
-    nbytes = len(head) + sum(host.nbytes for host in hosts.values())
-    report = None if progress is None else partial(_report, progress, nbytes)
+    data_nbytes = sum(host.nbytes for host in hosts.values())
+    report = None if progress is None else partial(_report, progress, data_nbytes)
     with publish(path, durable=durable, on_written=report) as sink:
-        sink.preallocate(nbytes)
-        sink.write([head])
-        sink.write(_data(hosts, entries))
+        write_file(sink, hosts, metadata, sealing=sealing)
 
 
 def _report(progress: Callable[[int, int], None], nbytes: int, written: int) -> None:
-    progress(written, nbytes)
+    progress(min(written, nbytes), nbytes)
 
 
 def serialize_tensors(hosts: Mapping[str, HostTensor], *, metadata: Mapping[str, str] | None = None) -> bytes:
@@ -121,8 +159,8 @@ def serialize_tensors(hosts: Mapping[str, HostTensor], *, metadata: Mapping[str,
         LimitError: If there are more names than a header can hold.
         IntegrityError: If a tensor gives more or fewer bytes than its shape says.
     """
-    head, entries = _head(hosts, metadata)
-    return b"".join([head, *_data(hosts, entries)])
+    head, entries = plain_head(hosts, metadata)
+    return b"".join([head, *plain_buffers(hosts, entries)])
 
 
 def _describe(name: Any, tensor: Any) -> HostTensor:
@@ -140,34 +178,3 @@ def _refuse_shared(hosts: Mapping[str, HostTensor]) -> None:
             found="; ".join(", ".join(f"`{name}`" for name in group) for group in groups[:10]),
             hint='Save one of each group, or pass ties="copy" to save each on its own',
         )
-
-
-def _head(
-    hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None
-) -> tuple[bytes, dict[str, TensorEntry]]:
-    for name, host in hosts.items():
-        if host.dtype.is_packed and prod(host.shape) * host.dtype.bits % 8:
-            raise HeaderError(
-                f"the elements of tensor `{name}` do not fill whole bytes",
-                tensor=name,
-                found=f"{prod(host.shape)} elements of {host.dtype.bits} bits",
-            )
-    entries = lay_out({name: (host.dtype, host.shape, host.nbytes) for name, host in hosts.items()})
-    return emit_header(entries, metadata), entries
-
-
-def _data(hosts: Mapping[str, HostTensor], entries: Mapping[str, TensorEntry]) -> Iterator[Buffer]:
-    for name in entries:
-        host = hosts[name]
-        given = 0
-        for buffer in host.buffers():
-            given += memoryview(buffer).nbytes
-            yield buffer
-        if given != host.nbytes:
-            raise IntegrityError(
-                f"tensor `{name}` gave another number of bytes than its shape says",
-                tensor=name,
-                expected=f"{host.nbytes:,} bytes",
-                found=f"{given:,}",
-                hint="Do not resize tensors while they are saved",
-            )

@@ -4,17 +4,24 @@
 - `_platform`: positioned reads, gathered writes, preallocation: the system calls, each with a portable fallback.
 - `_mounts`: which file system a path is on, and whether mapping pays there.
 - `_memory`, `_local`, `_stream`: sources over bytes in memory, local files (mapped or read), seekable file objects.
+- `_joined`: a source that is put together from parts of others.
 - `_open`: the source that fits what the caller has.
+- `_sink`: the sink over a file that is being written.
 - `_publish`: a file that appears complete or not at all.
+- `_journal`, `_lock`, `_staging`, `_transaction`: a set of files that changes at once or not at all.
+- `_pending`: such a change that a dead process left unfinished, finished or read past.
 """
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.transport._base import BACKENDS, Backend, ByteRange, ByteSink, ByteSource
+from tensorkeep.transport._joined import JoinedSource
 from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._memory import MemorySource
 from tensorkeep.transport._open import Openable, open_source
+from tensorkeep.transport._pending import Pending, finish_pending
 from tensorkeep.transport._publish import publish, sweep_leftovers
 from tensorkeep.transport._stream import StreamSource
+from tensorkeep.transport._transaction import Transaction, transaction
 
 __all__ = [
     "BACKENDS",
@@ -23,11 +30,16 @@ __all__ = [
     "ByteRange",
     "ByteSink",
     "ByteSource",
+    "JoinedSource",
     "LocalFile",
     "MemorySource",
     "Openable",
+    "Pending",
     "StreamSource",
+    "Transaction",
+    "finish_pending",
     "open_source",
     "publish",
     "sweep_leftovers",
+    "transaction",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, Protocol, get_args
 
 import msgspec
@@ -73,6 +73,16 @@ class ByteSource(Protocol):
             TransportError: If they cannot be read whole.
         """
 
+    def pieces(self, span: ByteRange) -> Iterator[Buffer]:
+        """Give the bytes of a range in order, for looking at them once; each piece is valid until the next is taken.
+
+        Args:
+            span: Half-open, inside the source.
+
+        Raises:
+            TransportError: If they cannot be read whole.
+        """
+
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Fill buffers, several at a time where that is faster.
 
@@ -108,4 +118,28 @@ class ByteSink(Protocol):
 
         Raises:
             TransportError: If not everything could be written.
+        """
+
+    def rewrite(self, offset: int, data: Buffer) -> None:
+        """Overwrite bytes that were written before, such as a header whose digests are known only at the end.
+
+        Args:
+            offset: Byte of what was written to start from.
+            data: C-contiguous; all of it must fall on bytes that were written.
+
+        Raises:
+            TransportError: If not everything could be written.
+            ValueError: If it reaches beyond what was written.
+        """
+
+    def copy_from(self, source: ByteSource, span: ByteRange) -> None:
+        """Append bytes of a source, copied by the system itself where both are local files.
+
+        Args:
+            source: Where the bytes are.
+            span: Half-open, inside the source.
+
+        Raises:
+            SourceChangedError: If the source became shorter.
+            TransportError: If not everything could be read and written.
         """

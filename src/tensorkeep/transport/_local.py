@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from mmap import ALLOCATIONGRANULARITY
 from typing import Any
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import SourceChangedError, SourceMissingError, TransportError, as_transport_error
-from tensorkeep.limits import READ_NBYTES
+from tensorkeep.limits import COPIED_PIECE_NBYTES, MAPPED_FROM_NBYTES, PIECE_NBYTES, READ_NBYTES
 from tensorkeep.transport._base import Backend, ByteRange
 from tensorkeep.transport._mounts import mapping_pays
-from tensorkeep.transport._platform import map_private, read_at
+from tensorkeep.transport._platform import map_private, mapped_pieces, read_at
 
 __all__ = ["LocalFile"]
 
@@ -104,6 +105,32 @@ class LocalFile:
         data = bytearray(len(span))
         self._read_part(span.start, memoryview(data))
         return data
+
+    def pieces(self, span: ByteRange) -> Iterator[Buffer]:
+        """Give the bytes of a range, without a copy where the kernel can do so safely.
+
+        Args:
+            span: Half-open, inside the file.
+
+        Yields:
+            Pieces, each valid until the next is taken.
+
+        Raises:
+            TransportError: If they cannot be read whole.
+        """
+        descriptor = self._opened()
+        done = span.start
+        if self._maps and len(span) >= MAPPED_FROM_NBYTES:
+            with suppress(OSError, ValueError):  # what cannot be mapped is read below, which says why it cannot
+                for piece in mapped_pieces(descriptor.number, span.start, span.stop, PIECE_NBYTES):
+                    yield piece
+                    done += len(piece)
+        into = memoryview(bytearray(min(COPIED_PIECE_NBYTES, span.stop - done)))
+        while done < span.stop:
+            part = into[: span.stop - done]
+            self._read_part(done, part)
+            yield part
+            done += len(part)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Fill buffers in large reads, several at a time.

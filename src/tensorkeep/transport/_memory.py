@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TransportError
@@ -42,6 +43,20 @@ class MemorySource:
         """
         return self._opened()[span.start : span.stop]
 
+    def pieces(self, span: ByteRange) -> Iterator[Buffer]:
+        """Give the bytes of a range, without a copy.
+
+        Args:
+            span: Half-open, inside the source.
+
+        Yields:
+            One view of the caller's bytes.
+
+        Raises:
+            TransportError: If the source is closed.
+        """
+        yield self.read(span)
+
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Copy bytes out.
 
@@ -58,6 +73,10 @@ class MemorySource:
     def close(self) -> None:
         """Let go of the caller's bytes."""
         self._view = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a copy of the bytes."""
+        return MemorySource, (bytes(self._opened()), self.name)
 
     def _opened(self) -> memoryview:
         if self._view is None:

@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -26,13 +26,16 @@ except ImportError:  # Windows
 
 __all__ = [
     "GATHER_MAX",
+    "copy_range",
     "gather_write",
     "host_tag",
     "map_private",
+    "mapped_pieces",
     "preallocate",
     "read_at",
     "sync_directory",
     "try_lock",
+    "write_at",
 ]
 
 HAS_POSITIONED_IO = hasattr(os, "preadv")
@@ -40,6 +43,8 @@ HAS_GATHERED_WRITES = hasattr(os, "writev")
 HANDLES_OPEN_FILES = os.name != "nt"
 """Whether a file that is open can be renamed and removed."""
 HAS_FALLOCATE = hasattr(os, "posix_fallocate")
+HAS_COPY_FILE_RANGE = hasattr(os, "copy_file_range")
+HAS_SENDFILE = hasattr(os, "sendfile")
 
 GATHER_MAX: Final = 1024
 """Buffers in one `writev`: IOV_MAX on Linux and macOS."""
@@ -99,6 +104,71 @@ def gather_write(fd: int, buffers: Sequence[memoryview]) -> None:
             written -= len(pending.pop(0))
         if written:
             pending[0] = pending[0][written:]
+
+
+def write_at(fd: int, offset: int, data: memoryview) -> None:
+    """Write bytes to a place in a file, and leave the file's position where it was.
+
+    Args:
+        fd: An open file descriptor.
+        offset: Byte to start from.
+        data: In bytes.
+
+    Raises:
+        OSError: As the system says.
+    """
+    if not HAS_POSITIONED_IO:
+        with _seek_lock:
+            position = os.lseek(fd, 0, os.SEEK_CUR)
+            os.lseek(fd, offset, os.SEEK_SET)
+            gather_write(fd, [data])
+            os.lseek(fd, position, os.SEEK_SET)
+        return
+    while data:
+        written = os.pwrite(fd, data, offset)
+        offset += written
+        data = data[written:]
+
+
+_CANNOT_COPY: Final = frozenset({
+    *(errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP),
+    *(errno.ENOTSOCK, errno.EBADF, errno.EPERM, errno.ETXTBSY),
+})
+"""What the system says to a way of copying that does not suit these two files, or this sandbox."""
+
+
+def copy_range(source: int, offset: int, target: int, nbytes: int) -> int:
+    """Write bytes of one file at another's position, without bringing them here where the kernel can do so.
+
+    Args:
+        source: A file descriptor open for reading.
+        offset: Byte of the source to start from.
+        target: A file descriptor open for writing; its position moves.
+        nbytes: Bytes to copy, one or more; memory for them may be needed.
+
+    Returns:
+        Bytes copied, which may be fewer; 0 only where the source ends.
+
+    Raises:
+        OSError: As the system says.
+    """
+    if HAS_COPY_FILE_RANGE and (done := _unless_unsuited(os.copy_file_range, source, target, nbytes, offset)):
+        return done
+    if HAS_SENDFILE and (done := _unless_unsuited(os.sendfile, target, source, offset, nbytes)):
+        return done
+    data = memoryview(bytearray(nbytes))
+    done = read_at(source, offset, data)
+    gather_write(target, [data[:done]])
+    return done
+
+
+def _unless_unsuited(copy: Callable[..., int], *arguments: int) -> int:
+    try:
+        return copy(*arguments)
+    except OSError as error:
+        if error.errno not in _CANNOT_COPY:
+            raise
+        return 0
 
 
 def preallocate(fd: int, nbytes: int) -> None:
@@ -197,6 +267,44 @@ def map_private(fd: int, start: int, nbytes: int) -> memoryview:
         return memoryview(mmap.mmap(fd, nbytes, flags=flags, prot=writable, offset=start, trackfd=False))
     return _map_by_libc(fd, start, nbytes, flags)
 
+
+def mapped_pieces(fd: int, start: int, stop: int, piece_nbytes: int) -> Iterator[memoryview]:
+    """Give the bytes of a range of a file without a copy, where that cannot end the process.
+
+    A page of a mapping that cannot be read kills whoever touches it (SIGBUS). Linux 5.14 can
+    bring the pages in beforehand, and gives an error instead (madvise, MADV_POPULATE_READ).
+
+    Args:
+        fd: An open file descriptor.
+        start: First byte.
+        stop: One past the last byte, at most the size of the file.
+        piece_nbytes: Bytes of one piece, a multiple of the page size.
+
+    Yields:
+        Read-only pieces, each valid until the next is taken.
+
+    Raises:
+        OSError: EFAULT if bytes cannot be read, EINVAL before the first piece where the kernel cannot do this.
+        ValueError: If the file is shorter.
+    """
+    if not HAS_POPULATE:
+        raise OSError(errno.EINVAL, "no MADV_POPULATE_READ on this platform")
+    for window in range(start - start % mmap.ALLOCATIONGRANULARITY, stop, _WINDOW_NBYTES):
+        nbytes = min(_WINDOW_NBYTES, stop - window)
+        with (
+            mmap.mmap(fd, nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=window) as mapping,
+            memoryview(mapping) as view,
+        ):
+            for begin in range(0, nbytes, piece_nbytes):
+                end = min(begin + piece_nbytes, nbytes)
+                mapping.madvise(_MADV_POPULATE_READ, begin, end - begin)
+                with view[max(begin, start - window) : end] as piece:
+                    yield piece
+
+
+HAS_POPULATE = sys.platform == "linux"
+_MADV_POPULATE_READ: Final = 22
+_WINDOW_NBYTES: Final = 64 * 2**20
 
 _MAP_NORESERVE: Final = 0x4000
 """Linux: copy-on-write pages that are never written need no swap set aside (mmap(2))."""

@@ -17,24 +17,15 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Self
 
-from tensorkeep.buffers import Buffer
 from tensorkeep.errors import SourceMissingError, TransportError, as_transport_error
-from tensorkeep.limits import WRITE_NBYTES
 from tensorkeep.transport._base import ByteSink
-from tensorkeep.transport._mounts import mapping_pays, preallocation_pays
-from tensorkeep.transport._platform import (
-    GATHER_MAX,
-    HANDLES_OPEN_FILES,
-    gather_write,
-    host_tag,
-    preallocate,
-    sync_directory,
-    try_lock,
-)
+from tensorkeep.transport._mounts import mapping_pays
+from tensorkeep.transport._platform import HANDLES_OPEN_FILES, host_tag, sync_directory, try_lock
+from tensorkeep.transport._sink import FileSink, take_over_mode
 
 __all__ = ["publish", "sweep_leftovers"]
 
@@ -74,7 +65,7 @@ def publish(
         sweep_leftovers(os.path.dirname(target))
         staged = _StagedFile(target, before, on_written)
     with staged:
-        yield staged
+        yield staged.sink
         with as_transport_error("could not write the file", target):
             staged.commit(before, durable=durable)
 
@@ -153,60 +144,32 @@ def _status_of_replaced(target: str) -> os.stat_result | None:
 
 
 class _StagedFile:
-    """The bytes on their way: a sink until it is committed, and gone on exit if it was not."""
+    """The file that takes the bytes, gone on exit if it was not committed."""
 
     def __init__(self, target: str, before: os.stat_result | None, on_written: Callable[[int], None] | None) -> None:
         self._target = target
-        self._on_written = on_written
-        self._written = 0
-        self._path, self._fd = _create_locked(target, before)
+        self._path, fd = _create_locked(target, before)
+        self.sink = FileSink(fd, target, on_written)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        fd, self._fd = self._fd, -1
         try:
-            if fd >= 0:
-                os.close(fd)
+            self.sink.close()
         finally:
             if self._path:
                 with suppress(OSError):
                     os.unlink(self._path)
 
-    def preallocate(self, nbytes: int) -> None:
-        if preallocation_pays(os.path.dirname(self._target)):
-            with as_transport_error("could not write the file", self._target):
-                preallocate(self._fd, nbytes)
-
-    def write(self, buffers: Iterable[Buffer]) -> None:
-        pending: list[memoryview] = []
-        pending_nbytes = 0
-        for view in _parts(buffers):
-            pending.append(view)
-            pending_nbytes += len(view)
-            if len(pending) == GATHER_MAX or pending_nbytes >= WRITE_NBYTES:
-                self._flush(pending)
-                pending = []
-                pending_nbytes = 0
-        self._flush(pending)
-
-    def _flush(self, pending: list[memoryview]) -> None:
-        with as_transport_error("could not write the file", self._target):
-            gather_write(self._fd, pending)
-        self._written += sum(map(len, pending))
-        if self._on_written is not None:
-            self._on_written(self._written)
-
     def commit(self, before: os.stat_result | None, *, durable: bool) -> None:
         if before is not None:
-            _take_over_mode(self._fd, before)
+            take_over_mode(self.sink.fd, before)
         if durable:
-            os.fsync(self._fd)
-        os.close(os.dup(self._fd))  # NFS and FUSE tell of failed writes when a descriptor is closed
+            os.fsync(self.sink.fd)
+        os.close(os.dup(self.sink.fd))  # NFS and FUSE tell of failed writes when a descriptor is closed
         if not HANDLES_OPEN_FILES:
-            os.close(self._fd)
-            self._fd = -1
+            self.sink.close()
         self._rename_or_copy()
         if durable:
             sync_directory(os.path.dirname(self._target))
@@ -234,17 +197,6 @@ class _StagedFile:
                 hint=f"The complete file is {staged}: move it away before the next save",
             ) from error
         os.unlink(staged)
-
-
-def _parts(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
-    """Cut large buffers, so that no single call keeps the process from an interrupt for long."""
-    for buffer in buffers:
-        view = memoryview(buffer).cast("B")
-        if len(view) <= WRITE_NBYTES:
-            yield view
-            continue
-        for begin in range(0, len(view), WRITE_NBYTES):
-            yield view[begin : begin + WRITE_NBYTES]
 
 
 def _create_locked(target: str, before: os.stat_result | None) -> tuple[str, int]:
@@ -278,20 +230,3 @@ def _lacks_rename(error: OSError, directory: str) -> bool:
     if error.errno == errno.EPERM:  # what mounts of object stores say, and sticky directories too
         return not mapping_pays(directory) and not os.stat(directory).st_mode & stat.S_ISVTX
     return error.errno in {errno.ENOSYS, errno.EOPNOTSUPP}
-
-
-def _take_over_mode(fd: int, before: os.stat_result) -> None:
-    """Give the staged file the mode of the file it will replace, and its owner or at least group if allowed."""
-    if not hasattr(os, "fchmod"):
-        return
-    mode = stat.S_IMODE(before.st_mode)
-    now = os.fstat(fd)
-    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
-        try:
-            os.fchown(fd, before.st_uid, before.st_gid)
-        except OSError:
-            with suppress(OSError):
-                os.fchown(fd, -1, before.st_gid)
-        if os.fstat(fd).st_gid != before.st_gid:
-            mode &= ~stat.S_IRWXG  # what the old group might do, another group was not granted
-    os.fchmod(fd, mode)

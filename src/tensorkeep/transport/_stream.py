@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from tensorkeep.buffers import Buffer
@@ -58,6 +58,22 @@ class StreamSource:
         data = bytearray(len(span))
         self.read_into([(span.start, memoryview(data))])
         return data
+
+    def pieces(self, span: ByteRange) -> Iterator[Buffer]:
+        """Give the bytes of a range in order.
+
+        Args:
+            span: Half-open, inside the source.
+
+        Yields:
+            Pieces that belong to the caller.
+
+        Raises:
+            SourceChangedError: If the object ends early.
+            TransportError: If it fails.
+        """
+        for start in range(span.start, span.stop, READ_NBYTES):
+            yield self.read(ByteRange(start, min(start + READ_NBYTES, span.stop)))
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Fill buffers one after another.

@@ -3,11 +3,26 @@
 - `_parse`: header bytes to entries; every rule of the format is checked here. No I/O.
 - `_members`: the same text read member by member, where it is unusual. No I/O.
 - `_emit`: entries to header bytes, the same ones that the reference writes. No I/O.
+- `_seal`: what a header says so that every byte of its file can be checked. No I/O.
 - `_read`: the header of a `ByteSource`, with errors that say which file it is and what it really is.
 """
 
 from tensorkeep.formats.safetensors._emit import emit_header, lay_out
 from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
-from tensorkeep.formats.safetensors._read import read_header
+from tensorkeep.formats.safetensors._read import read_header, read_seal
+from tensorkeep.formats.safetensors._seal import SEAL_KEY, Seal, emit_sealed_header, parse_seal, without_seal
 
-__all__ = ["Header", "emit_header", "lay_out", "parse_header", "parse_header_nbytes", "read_header"]
+__all__ = [
+    "SEAL_KEY",
+    "Header",
+    "Seal",
+    "emit_header",
+    "emit_sealed_header",
+    "lay_out",
+    "parse_header",
+    "parse_header_nbytes",
+    "parse_seal",
+    "read_header",
+    "read_seal",
+    "without_seal",
+]

@@ -6,7 +6,7 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final
 
 import msgspec
@@ -36,8 +36,7 @@ def lay_out(tensors: Mapping[str, tuple[DType, tuple[int, ...], int]]) -> dict[s
     Raises:
         HeaderError: If a tensor bears the name that the format keeps for metadata.
     """
-    if METADATA_KEY in tensors:
-        raise HeaderError(f"`{METADATA_KEY}` cannot be the name of a tensor", tensor=METADATA_KEY)
+    _refuse_reserved(tensors)
     entries = {}
     start = 0
     for name in sorted(tensors, key=lambda name: (-tensors[name][0].rank, name)):
@@ -47,21 +46,26 @@ def lay_out(tensors: Mapping[str, tuple[DType, tuple[int, ...], int]]) -> dict[s
     return entries
 
 
-def emit_header(entries: Mapping[str, TensorEntry], metadata: Mapping[str, str] | None = None) -> bytes:
+def emit_header(
+    entries: Mapping[str, TensorEntry], metadata: Mapping[str, str] | None = None, *, room: int = 0
+) -> bytes:
     """Encode length field, header and padding: all that stands before the data.
 
     Args:
         entries: Name to entry, in the order of the bytes in the file.
         metadata: Free text by key; an empty mapping is written as such, None is left out.
+        room: Bytes to fill with spaces, where less is needed.
 
     Returns:
-        The bytes; their count is a multiple of 8.
+        The bytes: as many as there is room for, or, where there is too little, a multiple of 8.
 
     Raises:
         TypeError: If a key or text of the metadata is not text.
-        HeaderError: If a name or text has no UTF-8 form (a lone surrogate).
+        HeaderError: If a tensor bears the name that the format keeps for metadata, or a name or text has no UTF-8
+            form (a lone surrogate).
         LimitError: If the header would be longer than any reader accepts.
     """
+    _refuse_reserved(entries)
     fields: dict[str, object] = {}
     if metadata is not None:
         if not isinstance(metadata, Mapping):
@@ -84,5 +88,11 @@ def emit_header(entries: Mapping[str, TensorEntry], metadata: Mapping[str, str] 
             found=f"{len(header):,} bytes for {len(entries):,} tensors",
             hint="Save fewer tensors in one file",
         )
-    padding = -len(header) % ALIGNMENT_NBYTES
+    spare = room - LENGTH_NBYTES - len(header)
+    padding = spare if spare >= 0 else -len(header) % ALIGNMENT_NBYTES
     return (len(header) + padding).to_bytes(LENGTH_NBYTES, "little") + header + b" " * padding
+
+
+def _refuse_reserved(names: Container[str]) -> None:
+    if METADATA_KEY in names:
+        raise HeaderError(f"`{METADATA_KEY}` cannot be the name of a tensor", tensor=METADATA_KEY)

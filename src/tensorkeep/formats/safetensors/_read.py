@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
-from tensorkeep.errors import HeaderError
+from tensorkeep.errors import HeaderError, IntegrityError, UnsupportedError
 from tensorkeep.formats._sniff import SNIFF_NBYTES, sniff
 from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES, Header, parse_header, parse_header_nbytes
+from tensorkeep.formats.safetensors._seal import Seal, may_have_seal, parse_seal
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["read_header"]
+__all__ = ["read_header", "read_seal"]
+
+
+def read_seal(source: ByteSource, header: Header) -> Seal | None:
+    """Read the digests of a file, and check that its header is the one that was written.
+
+    Args:
+        source: Where the bytes are.
+        header: What the header says.
+
+    Returns:
+        The digests, or None where the header has none.
+
+    Raises:
+        IntegrityError: If the header is not the one that was written.
+        UnsupportedError: If its digests are of a later version.
+        TransportError: If the bytes cannot be read.
+    """
+    if not may_have_seal(header):
+        return None
+    try:
+        return parse_seal(source.read(ByteRange(0, header.data_start)), header)
+    except (IntegrityError, UnsupportedError) as error:
+        raise type(error)(**error.fields() | {"path": source.name}) from None
 
 
 def read_header(

@@ -1,0 +1,64 @@
+"""Many files as one checkpoint, in the layout of the Hugging Face libraries.
+
+- `_size`: sizes as people write them, to bytes.
+- `_names`: the names of the files.
+- `_pieces`: tensors that are larger than a shard, in pieces.
+- `_plan`: which tensor goes into which file.
+- `_index`: the index: which tensor stands in which file, and by what to know these files.
+- `_location`: which files a path stands for.
+- `_findings`: what is wrong with a checkpoint.
+- `_examine`: index and headers held against each other.
+- `_settle`: a checkpoint read as one, though a save may replace it meanwhile.
+- `_open`: a checkpoint as one mapping.
+- `_workers`: work done side by side, which stops as a whole.
+- `_rows`: some rows of a tensor that is to be written.
+- `_sha256`: the name that Git LFS and the Hub give to a file.
+- `_save`: tensors to a directory, in one transaction.
+- `_reshard`: finished checkpoints written anew, or several as one.
+- `_change`: a finished checkpoint, held open for a change.
+- `_edit`: its names and metadata, changed without a copy of its data.
+- `_add_sha256`: the SHA-256 of its shards, written into its index.
+- `_verify`: whether every byte is the one that was saved.
+"""
+
+from tensorkeep.checkpoint._add_sha256 import add_sha256
+from tensorkeep.checkpoint._edit import edit
+from tensorkeep.checkpoint._findings import Finding
+from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
+from tensorkeep.checkpoint._names import index_name, shard_name, weights_name
+from tensorkeep.checkpoint._open import Checkpoint, StrayShardWarning, load, open_checkpoint
+from tensorkeep.checkpoint._pieces import Piece, TensorSize
+from tensorkeep.checkpoint._plan import Shard, ShardPlan, plan_from_layout, plan_shards
+from tensorkeep.checkpoint._reshard import merge, reshard
+from tensorkeep.checkpoint._save import save_checkpoint
+from tensorkeep.checkpoint._size import parse_size
+from tensorkeep.checkpoint._verify import Verification, verify
+
+__all__ = [
+    "Checkpoint",
+    "Finding",
+    "Index",
+    "Piece",
+    "Shard",
+    "ShardPlan",
+    "ShardRecord",
+    "StrayShardWarning",
+    "TensorSize",
+    "Verification",
+    "add_sha256",
+    "edit",
+    "emit_index",
+    "index_name",
+    "load",
+    "merge",
+    "open_checkpoint",
+    "parse_index",
+    "parse_size",
+    "plan_from_layout",
+    "plan_shards",
+    "reshard",
+    "save_checkpoint",
+    "shard_name",
+    "verify",
+    "weights_name",
+]

@@ -1,0 +1,252 @@
+"""The index and the headers of all shards, held against each other. No tensor's data is read.
+
+An index that tensorkeep wrote has the size of each shard and the digest of its header, and each header has the digest
+of every tensor. So shards of another save, however alike, are told apart here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tensorkeep.checkpoint._findings import Finding
+from tensorkeep.checkpoint._index import Index, ShardRecord, parse_index
+from tensorkeep.checkpoint._location import Location
+from tensorkeep.digests import digest_of
+from tensorkeep.errors import (
+    HeaderError,
+    IntegrityError,
+    LimitError,
+    SourceMissingError,
+    TensorkeepError,
+    UnsupportedError,
+)
+from tensorkeep.limits import MAX_HEADER_NBYTES, MAX_INDEX_NBYTES
+from tensorkeep.tensors import TensorFile, file_over
+from tensorkeep.transport import Backend, ByteRange, JoinedSource, MemorySource, open_source
+
+__all__ = ["Access", "Examination", "examine", "open_shard", "read_index"]
+
+
+class Access(msgspec.Struct, frozen=True):
+    """How tensors are read.
+
+    Attributes:
+        framework: The array library that they come out in.
+        device: Where they go.
+        backend: How local files are read.
+        check: Whether headers are held against the digests that were saved.
+        max_header_nbytes: Longest header that is accepted, in bytes.
+    """
+
+    framework: str = "numpy"
+    device: Any = "cpu"
+    backend: Backend = "auto"
+    check: bool = True
+    max_header_nbytes: int = MAX_HEADER_NBYTES
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """What the index and the headers say.
+
+    Attributes:
+        index: The index.
+        files: Name of the shard to the shard, open, for those that could be opened.
+        findings: All that is wrong.
+    """
+
+    index: Index
+    files: dict[str, TensorFile]
+    findings: list[Finding]
+
+
+def read_index(path: str) -> Index:
+    """Read an index.
+
+    Args:
+        path: The file.
+
+    Raises:
+        SourceMissingError: If there is none.
+        IndexFileError: If it is no index.
+        LimitError: If it is longer than any honest one.
+        IntegrityError: If it is not the one that was written.
+        UnsupportedError: If it is of a later version.
+        TransportError: If it cannot be read.
+    """
+    source = open_source(path, backend="pread")
+    if source.nbytes > MAX_INDEX_NBYTES:
+        raise LimitError(
+            "index too large", path=path, expected=f"at most {MAX_INDEX_NBYTES:,} bytes", found=f"{source.nbytes:,}"
+        )
+    return parse_index(bytes(source.read(ByteRange(0, source.nbytes))), path)
+
+
+def examine(location: Location, access: Access) -> Examination:
+    """Read the index and the headers of all shards, and note what is wrong.
+
+    Args:
+        location: A checkpoint that has an index.
+        access: How tensors are read.
+
+    Returns:
+        What was read and found; the shards are open.
+
+    Raises:
+        IndexFileError: If the index is none.
+        IntegrityError: If the index is not the one that was written, or a single file of another save lies beside it.
+        UnsupportedError: If it is of a later version.
+        TransportError: If it cannot be read.
+    """
+    index = read_index(location.entry)
+    names = sorted(set(index.weight_map.values()))
+    _refuse_ambiguity(location, names)
+    files: dict[str, TensorFile] = {}
+    findings: list[Finding] = []
+    for name in names:
+        record = (index.shards or {}).get(name) if access.check else None
+        shard = _open_shard(location, name, access, record)
+        if isinstance(shard, Finding):
+            findings.append(shard)
+            continue
+        files[name] = shard
+        findings += _check_record(name, shard, record, index, check=access.check)
+    findings += _check_names(index, files)
+    findings += _strays(location, names)
+    return Examination(index, files, findings)
+
+
+def _refuse_ambiguity(location: Location, names: list[str]) -> None:
+    if location.index is None or location.single is None or location.single in names:
+        return
+    raise IntegrityError(
+        f"{location.single} lies beside {location.index}, which does not know it: they are of different saves",
+        path=location.directory,
+        expected="one of them",
+        found="both",
+        hint="Open the one that you mean by its own path, and move the other away",
+    )
+
+
+def _open_shard(location: Location, name: str, access: Access, record: ShardRecord | None) -> TensorFile | Finding:
+    path = location.path_of(name)
+    try:
+        nbytes = os.path.getsize(path)
+        if record is not None and nbytes != record.nbytes:
+            return Finding(
+                "truncated",
+                "another size",
+                name,
+                expected=f"{record.nbytes:,} bytes",
+                found=_difference(nbytes, record),
+            )
+        return open_shard(location, name, access)
+    except (SourceMissingError, FileNotFoundError):
+        return Finding("missing", "the shard is missing", name)
+    except HeaderError as error:
+        return Finding("header", error.message, name, error.tensor, expected=error.expected, found=error.found)
+    except (IntegrityError, UnsupportedError) as error:
+        return Finding("header", error.message, name, expected=error.expected, found=error.found)
+    except (TensorkeepError, OSError) as error:
+        return Finding("unreadable", str(error), name)
+
+
+def open_shard(location: Location, name: str, access: Access) -> TensorFile:
+    """Open one file of a checkpoint, with the header that a committed edit gives it.
+
+    Args:
+        location: The checkpoint.
+        name: The file.
+        access: How tensors are read.
+
+    Returns:
+        The file.
+
+    Raises:
+        HeaderError: If it is not a whole safetensors file.
+        IntegrityError: If its header is not the one that was written.
+        UnsupportedError: If its digests are of a later version.
+        TransportError: If it cannot be read.
+    """
+    path = location.path_of(name)
+    head = location.pending.head_of(name) if location.pending else None
+    source = open_source(path, backend=access.backend)
+    if head is not None:
+        rest = ByteRange(len(head), source.nbytes)
+        source = JoinedSource([(MemorySource(head), ByteRange(0, len(head))), (source, rest)], path)
+    return file_over(
+        source,
+        framework=access.framework,
+        device=access.device,
+        check=access.check,
+        max_header_nbytes=access.max_header_nbytes,
+    )
+
+
+def _difference(nbytes: int, record: ShardRecord) -> str:
+    missing = record.nbytes - nbytes
+    return f"{nbytes:,}: {missing:,} are missing at the end" if missing > 0 else f"{nbytes:,}: {-missing:,} too many"
+
+
+def _check_record(
+    name: str, shard: TensorFile, record: ShardRecord | None, index: Index, *, check: bool
+) -> Iterator[Finding]:
+    """Hold a shard against what the index says of it."""
+    if record is None:
+        if check and shard.seal is not None and shard.seal.index is not None:
+            yield Finding(
+                "foreign",
+                "the shard was saved with an index that has digests, and this index has none",
+                name,
+                found="an index that was damaged, or rewritten by another program",
+            )
+        return
+    digest = digest_of(shard.source.read(ByteRange(0, shard.data_start))).hex()
+    if digest == record.header:
+        return
+    twin = next((other for other, known in (index.shards or {}).items() if known.header == digest), None)
+    yield Finding(
+        "foreign",
+        f"this is {twin}" if twin else "the shard is of another save",
+        name,
+        expected=f"header digest {record.header[:16]}…",
+        found=f"{digest[:16]}…",
+    )
+
+
+def _check_names(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Finding]:
+    """Find tensors that are promised and absent, or present twice."""
+    for tensor, name in index.weight_map.items():
+        if name in files and tensor not in files[name].entries:
+            actual = next((other for other, file in files.items() if tensor in file.entries), None)
+            yield Finding(
+                "absent",
+                f"tensor `{tensor}`, which the index promises, is not in it",
+                name,
+                tensor,
+                found=f"it in {actual}" if actual else None,
+            )
+    owners: dict[str, str] = {}
+    for name, file in files.items():
+        for tensor in file.entries:
+            first = owners.setdefault(tensor, name)
+            if first != name:
+                yield Finding("duplicate", f"tensor `{tensor}` is in {first} too", name, tensor)
+
+
+def _strays(location: Location, names: list[str]) -> Iterator[Finding]:
+    """Find shards that look like this checkpoint's and are none."""
+    if location.pending is not None:
+        return
+    is_shard = re.compile(re.escape(location.stem) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors").fullmatch
+    try:
+        standing = sorted(os.listdir(location.directory))
+    except OSError:  # some directories can be entered, but not listed
+        return
+    for name in standing:
+        if is_shard(name) and name not in names:
+            yield Finding("stray", "the index does not know it; was it left by another save?", name)

@@ -1,0 +1,275 @@
+"""Finished checkpoints written anew: other shards, fewer tensors, other names and dtypes, several made one.
+
+A view and a save. Tensors that stay as they are are copied by the kernel, with their digests. What becomes of the
+others is given digests of its own, so they are held against their old ones first: damage is never made to look whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from tensorkeep.checkpoint._examine import read_index
+from tensorkeep.checkpoint._findings import refuse
+from tensorkeep.checkpoint._index import Index
+from tensorkeep.checkpoint._open import Checkpoint, open_checkpoint
+from tensorkeep.checkpoint._save import save_checkpoint
+from tensorkeep.checkpoint._size import parse_size
+from tensorkeep.checkpoint._verify import verify
+from tensorkeep.errors import RefusedError, UnsupportedError
+from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorView
+
+__all__ = ["merge", "reshard"]
+
+_Path = str | os.PathLike[str]
+_Selector = str | Callable[[str], object]
+_Renaming = Mapping[str, str] | Callable[[str], str]
+_Progress = Callable[[int, int], None]
+
+
+def reshard(
+    source: _Path,
+    directory: _Path,
+    *,
+    max_shard_size: int | str = "5GB",
+    balance: bool = False,
+    split_large: bool = False,
+    layout: _Path | Index | None = None,
+    base_name: str = "model",
+    variant: str | None = None,
+    select: _Selector | Iterable[_Selector] | None = None,
+    drop: _Selector | Iterable[_Selector] | None = None,
+    rename: _Renaming | None = None,
+    strip_prefix: str | None = None,
+    cast: Any = None,
+    metadata: Mapping[str, str] | None = None,
+    sha256: bool = False,
+    durable: bool = True,
+    progress: _Progress | None = None,
+) -> None:
+    """Write a checkpoint anew, complete or not at all, in constant memory.
+
+    Bytes go from file to file by the kernel, and digests with them; what has none gets one on the way. Tensors that
+    are cast, cut or put together are first held against the digests that they had.
+
+    Args:
+        source: A directory, an index or a single file, of any library.
+        directory: Where to; made if its parent is there. It may be that of the source, which stays whole until the
+            new checkpoint is, and is replaced if the names begin alike.
+        max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
+        balance: Whether shards are made as equal as the order of the tensors allows.
+        split_large: Whether larger tensors are split over shards by rows. Only tensorkeep puts them together again.
+        layout: An index or its path: each tensor goes to the file that it names, cut as it says.
+        base_name: What file names begin with.
+        variant: Of the new checkpoint, such as `"fp16"`, which gives `model.fp16.safetensors`.
+        select: Tensors to take: shell patterns for whole names, or functions of a name; all if None.
+        drop: Tensors to leave out of these.
+        rename: Old name to new, for those that change; or a function that gives the new name of each.
+        strip_prefix: Taken from the names after that, where they have it.
+        cast: What floating-point tensors are converted to, such as `"bf16"`; see `LazyTensor.cast`.
+        metadata: Free text by key, for each shard; None keeps that of the source.
+        sha256: Whether the index gets the SHA-256 of each shard.
+        durable: Whether to wait until the disk has everything (fsync).
+        progress: Called with the bytes checked and written so far and those in all, by one thread at a time. What it
+            raises ends the work, and the directory is as it was before.
+
+    Raises:
+        SourceMissingError: If there is no checkpoint, or a shard is missing.
+        IntegrityError: If it is not whole, or bytes that would be changed are not those that were saved.
+        FormatError: If the index or a header is none, or a new name or text is impossible.
+        TensorNotFoundError: If no tensor is selected, or there is none of a name to rename or with the prefix.
+        RefusedError: If two tensors would have one name.
+        DtypeError: If there is no such dtype to cast to.
+        TypeError: If a name or metadata is not text.
+        UnsupportedError: If a size, name or layout is invalid, or a directory has several checkpoints.
+        LimitError: If there are more names than a header can hold.
+        BusyError: If another process is saving there.
+        TransportError: If the source cannot be read, the directory's parent is missing, the directory is not
+            writable, or the disk is full.
+    """
+    merge(
+        [source],
+        directory,
+        max_shard_size=max_shard_size,
+        balance=balance,
+        split_large=split_large,
+        layout=layout,
+        base_name=base_name,
+        variant=variant,
+        select=select,
+        drop=drop,
+        rename=rename,
+        strip_prefix=strip_prefix,
+        cast=cast,
+        metadata=metadata,
+        sha256=sha256,
+        durable=durable,
+        progress=progress,
+    )
+
+
+def merge(
+    sources: Iterable[_Path],
+    directory: _Path,
+    *,
+    max_shard_size: int | str = "5GB",
+    balance: bool = False,
+    split_large: bool = False,
+    layout: _Path | Index | None = None,
+    base_name: str = "model",
+    variant: str | None = None,
+    select: _Selector | Iterable[_Selector] | None = None,
+    drop: _Selector | Iterable[_Selector] | None = None,
+    rename: _Renaming | None = None,
+    strip_prefix: str | None = None,
+    cast: Any = None,
+    metadata: Mapping[str, str] | None = None,
+    sha256: bool = False,
+    durable: bool = True,
+    progress: _Progress | None = None,
+) -> None:
+    """Write several checkpoints as one, complete or not at all, in constant memory.
+
+    Args:
+        sources: Directories, indexes or single files. Their tensors follow each other; no name may stand in two.
+        directory: Where to; see `reshard`, for all that follows too.
+        max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
+        balance: Whether shards are made as equal as the order of the tensors allows.
+        split_large: Whether larger tensors are split over shards by rows.
+        layout: An index or its path: each tensor goes to the file that it names, cut as it says.
+        base_name: What file names begin with.
+        variant: Of the new checkpoint, such as `"fp16"`.
+        select: Tensors to take of all together.
+        drop: Tensors to leave out of these.
+        rename: Old name to new, for those that change; or a function that gives the new name of each.
+        strip_prefix: Taken from the names after that, where they have it.
+        cast: What floating-point tensors are converted to, such as `"bf16"`.
+        metadata: Free text by key, for each shard; None keeps that of all sources, the first one's where they differ.
+        sha256: Whether the index gets the SHA-256 of each shard.
+        durable: Whether to wait until the disk has everything (fsync).
+        progress: Called with the bytes checked and written so far and those in all, by one thread at a time.
+
+    Raises:
+        RefusedError: If a tensor is in two of the sources, or two would have one name.
+        UnsupportedError: If there are no sources; and as `reshard` says.
+        TensorkeepError: As `reshard` says.
+    """
+    paths = [os.fspath(path) for path in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
+    if isinstance(layout, str | os.PathLike):
+        layout = read_index(os.fspath(layout))
+    limit = parse_size(max_shard_size)
+    with ExitStack() as files:
+        opened = [(path, _opened(path, files)) for path in paths]
+        taken = _taken(_together([source for _, source in opened]), select, drop)
+        changed = _changed(taken, rename, strip_prefix, cast)
+        cut = _cut_names(changed, limit, split_large=split_large, layout=layout)
+        pairs = zip(taken, changed.values(), strict=True)
+        remade = {old for old, new in pairs if new.digest is None or new.name in cut}
+        progress = _check(opened, remade, changed.nbytes, progress)
+        save_checkpoint(
+            changed,
+            directory,
+            max_shard_size=limit,
+            balance=balance,
+            split_large=split_large,
+            layout=layout,
+            base_name=base_name,
+            variant=variant,
+            metadata=metadata,
+            sha256=sha256,
+            durable=durable,
+            progress=progress,
+        )
+
+
+def _opened(path: str, files: ExitStack) -> Checkpoint | TensorFile:
+    source = open_checkpoint(path)
+    files.callback(source.close)
+    return source
+
+
+def _together(opened: list[Checkpoint | TensorFile]) -> LazyTensors:
+    """Return the tensors of all sources, each of which only one may have."""
+    if not opened:
+        raise UnsupportedError("there is nothing to merge", expected="at least one checkpoint")
+    if len(opened) == 1:
+        return opened[0]
+    owners: dict[str, LazyTensors] = {}
+    for source in opened:
+        for name in source:
+            other = owners.setdefault(name, source)
+            if other is not source:
+                raise RefusedError(
+                    f"tensor `{name}` is in two of the checkpoints",
+                    tensor=name,
+                    found=f"{other.path} and {source.path}",
+                    hint=f"Leave it out of one: save_checkpoint({{**a, **b.drop({name!r})}}, directory)",
+                )
+    metadata = {key: text for source in reversed(opened) for key, text in source.metadata.items()}
+    return TensorView(
+        {name: source[name] for name, source in owners.items()},
+        path=", ".join(source.path for source in opened),
+        metadata=metadata if any(source.has_metadata for source in opened) else None,
+    )
+
+
+def _taken(
+    tensors: LazyTensors,
+    select: _Selector | Iterable[_Selector] | None,
+    drop: _Selector | Iterable[_Selector] | None,
+) -> LazyTensors:
+    """Return a view of the tensors that are wanted."""
+    if select is not None:
+        tensors = tensors.select(*_selectors(select))
+    return tensors if drop is None else tensors.drop(*_selectors(drop))
+
+
+def _selectors(given: _Selector | Iterable[_Selector]) -> Iterable[_Selector]:
+    return [given] if isinstance(given, str) or callable(given) else given
+
+
+def _changed(tensors: LazyTensors, rename: _Renaming | None, strip_prefix: str | None, cast: Any) -> LazyTensors:
+    """Return a view of the same tensors, in the same order, as they are to be."""
+    if rename is not None:
+        tensors = tensors.rename(rename)
+    if strip_prefix is not None:
+        tensors = tensors.strip_prefix(strip_prefix)
+    return tensors if cast is None else tensors.cast(cast)
+
+
+def _cut_names(tensors: LazyTensors, limit: int, *, split_large: bool, layout: Index | None) -> set[str]:
+    """Return the tensors that will be split over shards."""
+    if layout is not None:
+        return set(layout.splits)
+    return {name for name, lazy in tensors.items() if lazy.nbytes > limit} if split_large else set()
+
+
+def _check(
+    opened: list[tuple[str, Checkpoint | TensorFile]], remade: set[str], nbytes: int, progress: _Progress | None
+) -> _Progress | None:
+    """Hold tensors against digests that cannot be kept, and return what reports the bytes written after that."""
+    protected = [(path, _protected(source, remade)) for path, source in opened]
+    total = nbytes + sum(lazy.nbytes for _, stored in protected for lazy in stored.values())
+    done = 0
+    for path, stored in protected:
+        if stored:
+            found = verify(path, names=stored, progress=_shifted(progress, done, total))
+            refuse(found.findings, path)
+            done += found.nbytes_checked
+    return _shifted(progress, done, total)
+
+
+def _protected(source: Checkpoint | TensorFile, names: set[str]) -> dict[str, LazyTensor]:
+    """Return what the files store of some tensors, whole or in pieces, where they have digests."""
+    shards, splits = (source.shards, source.index.splits) if isinstance(source, Checkpoint) else ({"": source}, {})
+    stored = {part for name in names for part in splits.get(name, (name,))}
+    sealed = (shard for shard in shards.values() if shard.seal is not None)
+    return {name: shard[name] for shard in sealed for name in shard if name in stored}
+
+
+def _shifted(progress: _Progress | None, before: int, total: int) -> _Progress | None:
+    if progress is None:
+        return None
+    return lambda done, _: progress(before + done, total)

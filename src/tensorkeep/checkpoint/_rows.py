@@ -1,0 +1,67 @@
+"""Some rows of a tensor that is to be written, without a copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tensorkeep.arrays import HostTensor, host_tensor
+from tensorkeep.buffers import Buffer
+from tensorkeep.limits import PACK_NBYTES
+from tensorkeep.tensors import LazyTensor, StoredTensor
+from tensorkeep.transport import ByteRange, ByteSource
+
+__all__ = ["rows_of"]
+
+
+def rows_of(tensor: Any, host: HostTensor, start: int, stop: int) -> HostTensor:
+    """Describe some rows of a tensor for writing.
+
+    Args:
+        tensor: The tensor, of any array library, or lazy.
+        host: Its description.
+        start: First row, along dimension 0.
+        stop: One past the last row.
+
+    Returns:
+        The description of shape (stop - start, ...).
+
+    Raises:
+        DtypeError: If the format has no such dtype.
+        UnsupportedError: If the tensor has no bytes of its own.
+    """
+    if not isinstance(tensor, LazyTensor):
+        return host_tensor(tensor[start:stop], "")
+    row_nbytes = host.nbytes // host.shape[0]
+    shape = (stop - start, *host.shape[1:])
+    begin, end = start * row_nbytes, stop * row_nbytes
+    if isinstance(host, StoredTensor):
+        span = ByteRange(host.span.start + begin, host.span.start + end)
+        return StoredTensor(
+            host.dtype,
+            shape,
+            end - begin,
+            host.extent,
+            lambda: _read(host.source, span),
+            source=host.source,
+            span=span,
+        )
+    return HostTensor(host.dtype, shape, end - begin, host.extent, lambda: _cut(host.buffers(), begin, end))
+
+
+def _read(source: ByteSource, span: ByteRange) -> Iterator[Buffer]:
+    for begin in range(span.start, span.stop, PACK_NBYTES):
+        yield source.read(ByteRange(begin, min(begin + PACK_NBYTES, span.stop)))
+
+
+def _cut(buffers: Iterator[Buffer], begin: int, end: int) -> Iterator[Buffer]:
+    """Give the bytes from `begin` to `end` of all."""
+    place = 0
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        part = view[max(begin - place, 0) : max(end - place, 0)]
+        if len(part):
+            yield part
+        place += len(view)
+        if place >= end:
+            return

@@ -1,0 +1,124 @@
+"""A checkpoint read as one, though a save may replace it meanwhile.
+
+A reader that has the old index and meets a new shard would see damage where there is none. So whatever is wrong
+counts only if the checkpoint is still the one that it was when it was looked for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Final
+
+import msgspec
+
+from tensorkeep.checkpoint._examine import Access, Examination, examine, open_shard
+from tensorkeep.checkpoint._findings import Finding
+from tensorkeep.checkpoint._location import Location, locate
+from tensorkeep.errors import TensorkeepError
+from tensorkeep.tensors import TensorFile, open_file
+
+__all__ = ["Reading", "read_settled"]
+
+_ATTEMPTS: Final = 50
+"""How often a checkpoint is read anew because a save replaced it in the meantime."""
+
+_PAUSE_S: Final = 0.01
+"""Seconds before it is read anew; moving the files of a save takes about as long."""
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What was read of a checkpoint.
+
+    Attributes:
+        location: Its files; None for a file whose name says nothing.
+        files: Name of the file to the file, open, for those that could be opened.
+        examination: What the index and the headers say; None for a single file.
+    """
+
+    location: Location | None
+    files: dict[str, TensorFile]
+    examination: Examination | None = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All that is wrong."""
+        return self.examination.findings if self.examination else []
+
+
+def read_settled(path: str, variant: str | None, access: Access) -> Reading:
+    """Find a checkpoint, and read its index and all headers.
+
+    Args:
+        path: A directory, an index or a file.
+        variant: Such as `"fp16"`, where the path is a directory.
+        access: How tensors are read.
+
+    Returns:
+        What was read; damage to a set of shards is listed, not raised.
+
+    Raises:
+        SourceMissingError: If there is nothing.
+        IndexFileError: If the index is none.
+        HeaderError: If a single file is not a whole safetensors file.
+        IntegrityError: If the index, or the header of a single file, is not the one that was written, or a single
+            file of another save lies beside an index.
+        LimitError: If the index is too long.
+        UnsupportedError: If a directory has several checkpoints, or digests are of a later version.
+        TransportError: If the index or a single file cannot be read.
+        TensorkeepError: None but these.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        identity: tuple[object, ...] = ()
+        error: TensorkeepError | None = None
+        reading: Reading | None = None
+        try:
+            location = locate(path, variant)
+            identity = _identity(location)
+            reading = _read(path, location, access)
+            if not reading.findings:
+                return reading
+        except TensorkeepError as failure:
+            error = failure
+        if attempt == _ATTEMPTS or not _is_replaced(path, variant, identity):
+            break
+    if reading is not None:
+        return reading
+    raise error or TensorkeepError("nothing was read", path=path)
+
+
+def _read(path: str, location: Location | None, access: Access) -> Reading:
+    if location is None:
+        file = open_file(
+            path,
+            framework=access.framework,
+            device=access.device,
+            backend=access.backend,
+            check=access.check,
+            max_header_nbytes=access.max_header_nbytes,
+        )
+        return Reading(None, {os.path.basename(path): file})
+    if location.index is None:
+        return Reading(location, {os.path.basename(location.entry): open_shard(location, location.name, access)})
+    examination = examine(location, access)
+    return Reading(location, examination.files, examination)
+
+
+def _identity(location: Location | None) -> tuple[object, ...]:
+    """Return what changes when a save replaces the checkpoint, or is about to."""
+    try:
+        status = os.stat(location.entry) if location else None
+    except OSError:
+        status = None
+    if location is None or status is None:
+        return ()
+    return location.entry, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _is_replaced(path: str, variant: str | None, identity: tuple[object, ...]) -> bool:
+    time.sleep(_PAUSE_S)
+    try:
+        location = locate(path, variant)
+    except TensorkeepError:
+        return bool(identity)
+    return _identity(location) != identity or (location is not None and location.pending is not None)

@@ -1,0 +1,97 @@
+"""Work done side by side, which reports the bytes it has done and stops as a whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+__all__ = ["Meter", "side_by_side"]
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class Meter:
+    """Bytes that all threads have done together.
+
+    Args:
+        callback: Called with the bytes done and the bytes in all, by one thread at a time. What it raises ends the
+            work.
+        total: Bytes in all.
+    """
+
+    def __init__(self, callback: Callable[[int, int], None] | None, total: int) -> None:
+        """Start at none; see the class."""
+        self._callback = callback
+        self._total = total
+        self._done = 0
+        self._lock = threading.Lock()
+        self._is_stopped = False
+
+    def add(self, nbytes: int) -> None:
+        """Report bytes that are done.
+
+        Args:
+            nbytes: Since the last call.
+
+        Raises:
+            _StoppedError: If the work was stopped, to end this thread too.
+        """
+        with self._lock:
+            if self._is_stopped:
+                raise _StoppedError
+            self._done += nbytes
+            if self._callback is not None:
+                self._callback(min(self._done, self._total), self._total)
+
+    def counting(self) -> Callable[[int], None]:
+        """Return a function that takes the bytes done so far of one part, and reports those that are new."""
+        before = 0
+
+        def report(so_far: int) -> None:
+            nonlocal before
+            new, before = so_far - before, so_far
+            self.add(new)
+
+        return report
+
+    def stop(self) -> None:
+        """End every thread at its next report."""
+        self._is_stopped = True
+
+
+class _StoppedError(Exception):
+    """Another thread failed, or the caller interrupted the work."""
+
+
+def side_by_side(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], *, n_threads: int, meter: Meter
+) -> list[_Result]:
+    """Do work for each item, several at a time.
+
+    Args:
+        work: What to do; it reports to the meter.
+        items: What to do it for, the longest first where they differ.
+        n_threads: How many at a time.
+        meter: Ends the others when one fails, or the caller is interrupted.
+
+    Returns:
+        The results, in the order of the items.
+    """
+    if n_threads <= 1:
+        return [work(item) for item in items]
+    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait  # 18 ms, which opening need not pay
+
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="tensorkeep") as threads:
+        futures = [threads.submit(work, item) for item in items]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            if not all(future.done() and future.exception() is None for future in futures):
+                meter.stop()
+                threads.shutdown(wait=True, cancel_futures=True)
+    failures = [error for future in futures if not future.cancelled() and (error := future.exception())]
+    for error in sorted(failures, key=lambda error: isinstance(error, _StoppedError)):
+        raise error
+    return [future.result() for future in futures]

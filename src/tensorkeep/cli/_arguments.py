@@ -1,0 +1,136 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tensorkeep.errors import UnsupportedError
+
+__all__ = [
+    "AsJson",
+    "Balance",
+    "Cast",
+    "Destination",
+    "Drop",
+    "MaxShardSize",
+    "NewVariant",
+    "Rename",
+    "Select",
+    "Sha256",
+    "SplitLarge",
+    "StripPrefix",
+    "Target",
+    "Variant",
+    "pairs_of",
+    "share_of",
+]
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH", help="A safetensors file, a directory of shards, or their index.", show_default=False
+    ),
+]
+
+Destination = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIRECTORY", help="Where the new one goes; made if its parent is there.", show_default=False
+    ),
+]
+
+Variant = Annotated[
+    str | None,
+    typer.Option("--variant", metavar="NAME", help="Which checkpoint of a directory, such as fp16."),
+]
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")]
+
+Select = Annotated[
+    list[str] | None, typer.Option("--select", metavar="GLOB", help="Only tensors of matching full names.")
+]
+
+Drop = Annotated[
+    list[str] | None, typer.Option("--drop", metavar="GLOB", help="Without tensors of matching full names.")
+]
+
+Rename = Annotated[
+    list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Give one tensor another name.")
+]
+
+StripPrefix = Annotated[
+    str | None, typer.Option("--strip-prefix", metavar="TEXT", help="Take this off the beginning of names.")
+]
+
+Cast = Annotated[
+    str | None, typer.Option("--cast", metavar="DTYPE", help="Convert floating-point tensors, such as to bf16.")
+]
+
+MaxShardSize = Annotated[
+    str,
+    typer.Option("--max-shard-size", metavar="SIZE", help="Bytes of tensors in a shard, such as 5GB or 500MiB."),
+]
+
+Balance = Annotated[bool, typer.Option("--balance", help="Make shards as equal as the order of tensors allows.")]
+
+SplitLarge = Annotated[
+    bool, typer.Option("--split-large", help="Cut tensors larger than a shard by rows; only tensorkeep joins them.")
+]
+
+Sha256 = Annotated[
+    bool, typer.Option("--sha256", help="Record the SHA-256 of each shard, by which Git LFS and the Hub know it.")
+]
+
+NewVariant = Annotated[
+    str | None,
+    typer.Option(
+        "--variant", metavar="NAME", help="Part of the new file names, such as fp16 in model.fp16.safetensors."
+    ),
+]
+
+
+def pairs_of(texts: list[str] | None, option: str, form: str) -> dict[str, str]:
+    """Split texts at their first equals sign.
+
+    Args:
+        texts: Such as `["old=new"]`; None stands for none.
+        option: The option that they were given to.
+        form: What they should look like, such as `"OLD=NEW"`.
+
+    Returns:
+        What stands before it to what stands after it.
+
+    Raises:
+        BadParameter: If a text has none, nothing stands before it, or a left side is there twice.
+    """
+    pairs: dict[str, str] = {}
+    for text in texts or ():
+        left, sign, right = text.partition("=")
+        if not sign or not left:
+            raise typer.BadParameter(f"expected {form}, found {text!r}", param_hint=f"'{option}'")
+        if left in pairs:
+            raise typer.BadParameter(f"{left!r} stands there twice", param_hint=f"'{option}'")
+        pairs[left] = right
+    return pairs
+
+
+def share_of(text: str) -> float:
+    """Read a share.
+
+    Args:
+        text: Such as `"10%"` or `"0.1"`.
+
+    Returns:
+        The share of one.
+
+    Raises:
+        UnsupportedError: If it is no number.
+    """
+    number = text.strip().removesuffix("%")
+    try:
+        share = float(number)
+    except ValueError:
+        raise UnsupportedError("no share", expected="such as 10% or 0.1", found=repr(text)) from None
+    return share / 100 if text.strip().endswith("%") else share

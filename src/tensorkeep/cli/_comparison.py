@@ -1,0 +1,180 @@
+"""What sets two checkpoints apart, as lines for people and as an object for programs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tensorkeep.cli._lines import Column, Line, columns
+from tensorkeep.cli._text import printable, shape_text, share_text
+
+if TYPE_CHECKING:
+    from tensorkeep import Diff, LazyTensor, TensorDiff
+
+__all__ = ["Comparison", "comparison_lines", "comparison_members"]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Two checkpoints, and what sets them apart.
+
+    Attributes:
+        path_a: The first, as the caller gave it.
+        path_b: The second.
+        a: The tensors of the first that were compared.
+        b: Those of the second.
+        diff: What sets them apart.
+        with_values: Whether the elements were compared too.
+    """
+
+    path_a: str
+    path_b: str
+    a: Mapping[str, LazyTensor]
+    b: Mapping[str, LazyTensor]
+    diff: Diff
+    with_values: bool
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing does."""
+        return not (self.diff.only_in_a or self.diff.only_in_b or self.diff.changed)
+
+
+_COLUMNS = (
+    Column("name"),
+    Column("dtype"),
+    Column("shape"),
+    Column("different", "right"),
+    Column("share", "right"),
+    Column("max abs", "right"),
+    Column("max rel", "right"),
+    Column("NaN", "right"),
+    Column("Inf", "right"),
+)
+
+
+def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterator[Line]:
+    """Write what differs, and nothing that does not.
+
+    Args:
+        comparison: The checkpoints.
+        width: Terminal cells for which long names are clipped in the middle; None clips none.
+
+    Yields:
+        A table of tensors that are in both and differ, lists of those that are in one only, and one line for all.
+    """
+    diff = comparison.diff
+    if diff.changed:
+        yield from columns(_COLUMNS, list(map(_row, diff.changed)), width=width)
+        yield []
+    yield from _only(comparison.path_a, diff.only_in_a, comparison.a, width)
+    yield from _only(comparison.path_b, diff.only_in_b, comparison.b, width)
+    yield _summary(comparison)
+
+
+def _row(tensor: TensorDiff) -> list[Line]:
+    n_different = tensor.n_different
+    return [
+        [(printable(tensor.name) or '""', "")],
+        [(_both(printable(tensor.dtype_a), printable(tensor.dtype_b)), "dtype")],
+        [(_both(shape_text(tensor.shape_a), shape_text(tensor.shape_b)), "")],
+        [("" if n_different is None else f"{n_different:,}", "")],
+        [("" if n_different is None else share_text(n_different, tensor.n_elements), "dim")],
+        [(_number(tensor.max_abs), "")],
+        [(_number(tensor.max_rel), "")],
+        [(_counts(tensor.n_nan_a, tensor.n_nan_b), "warning")],
+        [(_counts(tensor.n_inf_a, tensor.n_inf_b), "warning")],
+    ]
+
+
+def _both(a: str, b: str) -> str:
+    return a if a == b else f"{a} -> {b}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _counts(a: int | None, b: int | None) -> str:
+    """Write how many there are in each, where there are any."""
+    return _both(f"{a or 0:,}", f"{b or 0:,}") if a or b else ""
+
+
+def _only(path: str, names: Sequence[str], tensors: Mapping[str, LazyTensor], width: int | None) -> Iterator[Line]:
+    if not names:
+        return
+    yield [(f"only in {path}", "heading")]
+    rows: list[list[Line]] = [
+        [
+            [("  " + (printable(name) or '""'), "")],
+            [(printable(tensors[name].dtype), "dtype")],
+            [(shape_text(tensors[name].shape), "")],
+        ]
+        for name in names
+    ]
+    yield from columns((Column(""), Column(""), Column("")), rows, headings=False, width=width)
+    yield []
+
+
+def _summary(comparison: Comparison) -> Line:
+    diff = comparison.diff
+    compared = "" if comparison.with_values else " in name, dtype and shape; values were not compared"
+    if comparison.is_equal:
+        return [("equal", "title"), (f": {_tensors(diff.n_equal)}{compared}", "")]
+    facts = [
+        f"{_tensors(len(diff.changed))} {'differs' if len(diff.changed) == 1 else 'differ'}",
+        f"{len(diff.only_in_a):,} only in {comparison.path_a}",
+        f"{len(diff.only_in_b):,} only in {comparison.path_b}",
+        f"{diff.n_equal:,} equal{compared}",
+    ]
+    return [("different", "title"), (f": {', '.join(facts)}", "")]
+
+
+def _tensors(n: int) -> str:
+    return "1 tensor" if n == 1 else f"{n:,} tensors"
+
+
+def comparison_members(comparison: Comparison) -> dict[str, object]:
+    """Give the same for programs.
+
+    Args:
+        comparison: The checkpoints.
+
+    Returns:
+        The members of a JSON object; the lists of tensors are iterators. Numbers that JSON cannot write are texts:
+        "inf" and "nan".
+    """
+    diff = comparison.diff
+    return {
+        "a": comparison.path_a,
+        "b": comparison.path_b,
+        "is_equal": comparison.is_equal,
+        "with_values": comparison.with_values,
+        "n_equal": diff.n_equal,
+        "only_in_a": (_described(comparison.a[name]) for name in diff.only_in_a),
+        "only_in_b": (_described(comparison.b[name]) for name in diff.only_in_b),
+        "changed": map(_changed_members, diff.changed),
+    }
+
+
+def _described(tensor: LazyTensor) -> dict[str, object]:
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape}
+
+
+def _changed_members(tensor: TensorDiff) -> dict[str, object]:
+    return {
+        "name": tensor.name,
+        "dtype": (tensor.dtype_a, tensor.dtype_b),
+        "shape": (tensor.shape_a, tensor.shape_b),
+        "n_different": tensor.n_different,
+        "max_abs": _json_number(tensor.max_abs),
+        "max_rel": _json_number(tensor.max_rel),
+        "n_nan": (tensor.n_nan_a, tensor.n_nan_b),
+        "n_inf": (tensor.n_inf_a, tensor.n_inf_b),
+    }
+
+
+def _json_number(value: float | None) -> float | str | None:
+    return value if value is None or isfinite(value) else str(value)

@@ -1,0 +1,66 @@
+"""`tensorkeep merge`: several checkpoints as one."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Annotated
+
+import typer
+
+import tensorkeep
+from tensorkeep.cli._arguments import (
+    AsJson,
+    Balance,
+    Cast,
+    Destination,
+    Drop,
+    MaxShardSize,
+    NewVariant,
+    Select,
+    Sha256,
+    SplitLarge,
+)
+from tensorkeep.cli._render import progress_bar
+from tensorkeep.cli._written import show_written
+
+__all__ = ["merge"]
+
+
+def merge(
+    sources: Annotated[
+        list[str], typer.Argument(metavar="SOURCE...", help="Files, directories or indexes.", show_default=False)
+    ],
+    directory: Destination,
+    *,
+    max_shard_size: MaxShardSize = "5GB",
+    balance: Balance = False,
+    split_large: SplitLarge = False,
+    select: Select = None,
+    drop: Drop = None,
+    cast: Cast = None,
+    sha256: Sha256 = False,
+    variant: NewVariant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write several checkpoints as one.
+
+    No two of them may have a tensor of the same name. Tensors go from file to file and are never all in memory.
+    Whenever this is stopped, the directory holds the new checkpoint or what it held before, and nothing between.
+    """
+    write = tensorkeep.merge  # which brings in what it needs, before the clock starts
+    start = perf_counter()
+    with progress_bar("writing") as progress:
+        write(
+            sources,
+            directory,
+            max_shard_size=max_shard_size,
+            balance=balance,
+            split_large=split_large,
+            variant=variant,
+            select=select,
+            drop=drop,
+            cast=cast,
+            sha256=sha256,
+            progress=progress,
+        )
+    show_written(directory, variant, seconds=perf_counter() - start, as_json=as_json)

@@ -1,0 +1,73 @@
+"""`tensorkeep reshard`: a checkpoint written anew, in other shards, with digests."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import tensorkeep
+from tensorkeep.cli._arguments import (
+    AsJson,
+    Balance,
+    Cast,
+    Destination,
+    Drop,
+    MaxShardSize,
+    NewVariant,
+    Rename,
+    Select,
+    Sha256,
+    SplitLarge,
+    StripPrefix,
+    Target,
+    pairs_of,
+)
+from tensorkeep.cli._render import progress_bar
+from tensorkeep.cli._written import show_written
+
+__all__ = ["reshard"]
+
+
+def reshard(
+    source: Target,
+    directory: Destination,
+    *,
+    max_shard_size: MaxShardSize = "5GB",
+    balance: Balance = False,
+    split_large: SplitLarge = False,
+    select: Select = None,
+    drop: Drop = None,
+    rename: Rename = None,
+    strip_prefix: StripPrefix = None,
+    cast: Cast = None,
+    sha256: Sha256 = False,
+    variant: NewVariant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a checkpoint in other shards.
+
+    And with digests; if asked for with fewer tensors, other names, or another dtype. Tensors go from file to file and
+    are never all in memory. Whenever this is stopped, the directory holds the new checkpoint or what it held before,
+    and nothing between; it may be that of the source.
+
+    Options act in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be given again.
+    """
+    renaming = pairs_of(rename, "--rename", "OLD=NEW")
+    write = tensorkeep.reshard  # which brings in what it needs, before the clock starts
+    start = perf_counter()
+    with progress_bar("writing") as progress:
+        write(
+            source,
+            directory,
+            max_shard_size=max_shard_size,
+            balance=balance,
+            split_large=split_large,
+            variant=variant,
+            select=select,
+            drop=drop,
+            rename=renaming or None,
+            strip_prefix=strip_prefix,
+            cast=cast,
+            sha256=sha256,
+            progress=progress,
+        )
+    show_written(directory, variant, seconds=perf_counter() - start, as_json=as_json)

@@ -1,0 +1,40 @@
+"""BLAKE3 digests: 32 bytes that change with any byte of what they stand for.
+
+BLAKE3 is cryptographic, and about four times as fast on one core as SHA-256 where that has instructions of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tensorkeep.buffers import Buffer
+
+if TYPE_CHECKING:
+    from blake3 import blake3
+
+__all__ = ["DIGEST_NBYTES", "digest_of", "new_hasher"]
+
+DIGEST_NBYTES: Final = 32
+"""Bytes of a digest."""
+
+
+def new_hasher(*, parallel: bool = False) -> blake3:
+    """Return a hasher to feed with `update` and read with `digest`.
+
+    Args:
+        parallel: Whether each update may use all cores; it pays from about 1 MiB per update.
+    """
+    from blake3 import blake3  # 3 ms, which reading tensors need not pay
+
+    return blake3(max_threads=blake3.AUTO if parallel else 1)
+
+
+def digest_of(data: Buffer) -> bytes:
+    """Return the digest of some bytes.
+
+    Args:
+        data: The bytes.
+    """
+    hasher = new_hasher()
+    hasher.update(data)
+    return hasher.digest()

@@ -1,0 +1,182 @@
+"""What a header says so that every byte of its file can be checked: a digest of each tensor, and one of itself.
+
+It is one JSON text under the metadata key `tensorkeep`, so every reader of the format still reads every tensor:
+
+    {"tensorkeep":1,"digest":"<64 hexadecimal digits>","tensors":"<base64>","index":"model.safetensors.index.json"}
+
+`digest` is the BLAKE3 of all that stands before the data, length field included, with these very 64 digits taken as
+zeros. `tensors` is the BLAKE3 digests of the tensors, 32 bytes each, in the order of the data. `index` stands only in
+the shards of a set: the file whose digests they need to be whole. docs/format.md specifies all of it.
+
+The text begins with its own key. So no flip of one byte can make a sealed header look like one that never was.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.digests import DIGEST_NBYTES, digest_of
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import IntegrityError, UnsupportedError
+from tensorkeep.formats.safetensors._emit import emit_header
+from tensorkeep.formats.safetensors._parse import Header
+
+__all__ = ["SEAL_KEY", "Seal", "emit_sealed_header", "may_have_seal", "parse_seal", "without_seal"]
+
+SEAL_KEY: Final = "tensorkeep"
+"""The metadata key."""
+
+_VERSION: Final = 1
+_SIGNATURE: Final = '{"tensorkeep":'
+_ZEROS: Final = "0" * (2 * DIGEST_NBYTES)
+_BEFORE_DIGEST: Final = b'"tensorkeep":"{\\"tensorkeep\\":1,\\"digest\\":\\"'
+"""What stands before the digest; inside a JSON text the first quote would be escaped, so it stands only there."""
+
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class _Version(msgspec.Struct, frozen=True):
+    tensorkeep: int
+
+
+class Seal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The digests of one file.
+
+    Attributes:
+        tensorkeep: Version of this text.
+        digest: Of all that stands before the data, 64 hexadecimal digits.
+        tensors: Those of the tensors, in the order of the data, base64.
+        index: Name of the index of the set that this file is a shard of, or None for a file that stands alone.
+    """
+
+    tensorkeep: int
+    digest: _Digest
+    tensors: str
+    index: str | None = None
+
+    def tensor_digests(self) -> list[bytes]:
+        """Return the digest of each tensor, in the order of the data."""
+        digests = b64decode(self.tensors)
+        return [digests[begin : begin + DIGEST_NBYTES] for begin in range(0, len(digests), DIGEST_NBYTES)]
+
+
+def without_seal(metadata: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """Return metadata without a seal, which is true of one file only.
+
+    Args:
+        metadata: Free text by key.
+    """
+    if not isinstance(metadata, Mapping) or not str(metadata.get(SEAL_KEY, "")).startswith(_SIGNATURE):
+        return metadata
+    return {key: text for key, text in metadata.items() if key != SEAL_KEY}
+
+
+def emit_sealed_header(
+    entries: Mapping[str, TensorEntry],
+    metadata: Mapping[str, str] | None,
+    digests: Iterable[bytes] | None,
+    *,
+    index: str | None = None,
+    room: int = 0,
+) -> bytes:
+    """Encode all that stands before the data, with digests.
+
+    Args:
+        entries: Name to entry, in the order of the bytes in the file.
+        metadata: Free text by key, without a seal.
+        digests: One per tensor, 32 bytes, in the same order; None gives a header of the same length to be replaced
+            once they are known.
+        index: Name of the index of the set that the file is a shard of.
+        room: Bytes to fill with spaces, where less is needed.
+
+    Returns:
+        The bytes: as many as there is room for, or, where there is too little, a multiple of 8.
+
+    Raises:
+        TypeError: If a key or text of the metadata is not text.
+        HeaderError: If a tensor bears the name that the format keeps for metadata, or a name or text has no UTF-8
+            form (a lone surrogate).
+        LimitError: If the header would be longer than any reader accepts.
+    """
+    tensors = bytes(DIGEST_NBYTES * len(entries)) if digests is None else b"".join(digests)
+    seal = Seal(_VERSION, _ZEROS, b64encode(tensors).decode(), index)
+    head = emit_header(entries, {**(metadata or {}), SEAL_KEY: msgspec.json.encode(seal).decode()}, room=room)
+    before, mark, after = head.partition(_BEFORE_DIGEST)
+    return b"".join([before, mark, digest_of(head).hex().encode(), after[len(_ZEROS) :]])
+
+
+def may_have_seal(header: Header) -> bool:
+    """Say whether a header has digests, or what damage made of them.
+
+    Args:
+        header: What it says.
+    """
+    return any(key == SEAL_KEY or text.startswith(_SIGNATURE) for key, text in (header.metadata or {}).items())
+
+
+def parse_seal(head: Buffer, header: Header) -> Seal | None:
+    """Read the digests of a file, and check that its header is the one that was written.
+
+    Args:
+        head: All that stands before the data.
+        header: What it says.
+
+    Returns:
+        The digests; None where the header has none.
+
+    Raises:
+        IntegrityError: If the header is not the one that was written.
+        UnsupportedError: If the digests are of a later version.
+    """
+    text = _seal_text(header.metadata)
+    if text is None:
+        return None
+    seal = _decode(text)
+    raw = bytes(head)
+    found = digest_of(raw.replace(seal.digest.encode(), _ZEROS.encode(), 1)).hex()
+    if found != seal.digest:
+        raise IntegrityError(
+            "the header is not the one that was written",
+            expected=f"digest {seal.digest[:16]}…",
+            found=f"{found[:16]}…",
+            hint="The file was damaged, or another program changed it and kept the digests of the old one",
+        )
+    if len(b64decode(seal.tensors)) != DIGEST_NBYTES * len(header.entries):
+        raise IntegrityError(
+            "the header has not one digest per tensor",
+            expected=f"{len(header.entries):,} digests",
+            found=f"{len(b64decode(seal.tensors)):,} bytes",
+        )
+    return seal
+
+
+def _seal_text(metadata: Mapping[str, str] | None) -> str | None:
+    """Find the seal, or what damage made of its key."""
+    for key, text in (metadata or {}).items():
+        if text.startswith(_SIGNATURE) or key == SEAL_KEY:
+            if key != SEAL_KEY or not text.startswith(_SIGNATURE):
+                raise IntegrityError("the header is damaged where its digests stand", found=f"metadata key {key!r}")
+            return text
+    return None
+
+
+def _decode(text: str) -> Seal:
+    try:
+        version = msgspec.json.decode(text, type=_Version).tensorkeep
+        if version == _VERSION:
+            seal = msgspec.json.decode(text, type=Seal)
+            b64decode(seal.tensors, validate=True)
+            return seal
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise IntegrityError("the header is damaged where its digests stand", found=str(error)) from None
+    raise UnsupportedError(
+        "the header's digests are of a later version",
+        expected=f"version {_VERSION}",
+        found=f"version {version}",
+        hint="Update tensorkeep; check=False reads the tensors without their digests",
+    )

@@ -1,0 +1,18 @@
+"""A checkpoint into a model.
+
+- `_match`: names and shapes of a model held against those of a checkpoint. Pure.
+- `_slots`: the memory of a model's parameters and buffers, and the names and modules that it belongs to.
+- `_hooks`: names that modules change when they are loaded.
+- `_fill`: bytes of a checkpoint into tensors that exist, in bounded memory.
+- `_plan`: which tensor of the checkpoint goes into which memory, checked before anything is written.
+- `_replace`: new memory under the parameters and buffers of a model.
+- `_carry_out`: a plan, carried out: this is where the model is written to.
+- `_load`: `load_into`.
+
+Importing it imports torch.
+"""
+
+from tensorkeep.models._load import LoadReport, load_into
+from tensorkeep.models._match import ShapeMismatch
+
+__all__ = ["LoadReport", "ShapeMismatch", "load_into"]

@@ -1,0 +1,80 @@
+"""A plan, carried out: this is where the model is written to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from tensorkeep.entries import TensorEntry
+from tensorkeep.models._fill import Job, fill
+from tensorkeep.models._plan import Plan, Step, Target
+from tensorkeep.models._replace import convert, renew, replace, replace_part
+from tensorkeep.tensors import LazyTensor, TensorReader, load_together
+from tensorkeep.transport import ByteRange
+
+__all__ = ["carry_out"]
+
+
+def carry_out(plan: Plan, goal: Target, progress: Callable[[int, int], None] | None) -> None:
+    """Bring the tensors of a checkpoint into a model.
+
+    Args:
+        plan: What goes where.
+        goal: What the model's tensors are to be.
+        progress: Called with the bytes loaded so far and the bytes in all.
+
+    Raises:
+        TransportError: If the bytes cannot be read.
+    """
+    done, total = 0, plan.nbytes
+
+    def report(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        if progress is not None:
+            progress(done, total)
+
+    for slot in plan.rest:
+        if goal.dtype is not None or goal.device is not None:
+            convert(slot, goal.dtype_of(slot.tensor), goal.device_of(slot.tensor))
+    _assign([step for step in plan.steps if step.is_mapped], report)
+    wholes = {part.whole: part.whole.tensor.detach() for part in plan.parts}
+    jobs = [_job(step) for step in plan.steps if not step.is_mapped]
+    for part in plan.parts:
+        fresh = part.whole.tensor.detach()
+        if fresh.data_ptr() != wholes[part.whole].data_ptr():
+            replace_part(part.slot, wholes[part.whole], fresh)
+    del wholes  # before the new memory is filled, so that both are never there in full
+    fill(jobs, report)
+    for module, lazy in plan.extras:
+        module.set_extra_state(_loaded({"": lazy})[""])
+        report(lazy.nbytes)
+
+
+def _job(step: Step) -> Job:
+    if step.is_in_place:
+        return Job(step.lazy, step.slot.tensor, step.slot.tensors)
+    return Job(step.lazy, renew(step.slot, step.dtype, step.device))
+
+
+def _assign(steps: list[Step], report: Callable[[int], None]) -> None:
+    """Give the model tensors over the files' own bytes, those of one file in one mapping."""
+    loaded = _loaded({step.slot.names[0]: step.lazy for step in steps})
+    for step in steps:
+        replace(step.slot, loaded[step.slot.names[0]])
+        report(step.lazy.nbytes)
+
+
+def _loaded(tensors: Mapping[str, LazyTensor]) -> dict[str, torch.Tensor]:
+    """Load whole tensors as torch's on the CPU, over the files' own bytes where these are mapped."""
+    sources = {id(lazy.source): lazy.source for lazy in tensors.values()}
+    readers = {key: TensorReader(source, 0, "torch") for key, source in sources.items() if source is not None}
+    return load_together({
+        name: lazy if lazy.span is None else LazyTensor(name, _entry(lazy, lazy.span), readers[id(lazy.source)])
+        for name, lazy in tensors.items()
+    })
+
+
+def _entry(lazy: LazyTensor, span: ByteRange) -> TensorEntry:
+    return TensorEntry(lazy.dtype, lazy.shape, (span.start, span.stop))

@@ -1,0 +1,68 @@
+"""Names that modules change when they are loaded.
+
+Modules may register a hook that gets the state dict before they are loaded from it, mostly to take names of an older
+version (`weight_norm` does). It is run here on tensors without data; which of them stands where afterwards says what
+was renamed, and nothing needs to be read for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from tensorkeep.errors import UnsupportedError
+
+__all__ = ["names_after_hooks"]
+
+_Tokens = dict[str, torch.Tensor]
+
+_REFUSED = "a hook of the model changes more than names when it is loaded"
+_HINT = "Load the tensors with tensorkeep.load, and hand them to the model's own load_state_dict"
+
+
+def names_after_hooks(model: nn.Module, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
+    """Let the modules' hooks rename the tensors of a checkpoint.
+
+    Args:
+        model: The model.
+        shapes: Name and shape of each tensor.
+
+    Returns:
+        Name after the hooks to name before.
+
+    Raises:
+        UnsupportedError: If a hook fails, or makes tensors of its own.
+    """
+    shapes = list(shapes)
+    hooked = [(prefix, module) for prefix, module in model.named_modules(remove_duplicate=False) if _hooks(module)]
+    if not hooked:
+        return {name: name for name, _ in shapes}
+    tokens = {name: torch.empty(shape, device="meta") for name, shape in shapes}
+    names = {id(token): name for name, token in tokens.items()}
+    for prefix, module in hooked:
+        tokens = _run(module, f"{prefix}." if prefix else "", tokens)
+    renamed: dict[str, str] = {}
+    for name, token in tokens.items():
+        if id(token) not in names:
+            raise UnsupportedError(_REFUSED, found=f"one that makes `{name}` anew from the data", hint=_HINT)
+        renamed[name] = names[id(token)]
+    return renamed
+
+
+def _hooks(module: nn.Module) -> list[Any]:
+    return list(module._load_state_dict_pre_hooks.values())
+
+
+def _run(module: nn.Module, prefix: str, tokens: _Tokens) -> _Tokens:
+    own = {name: token for name, token in tokens.items() if name.startswith(prefix)}
+    others = {name: token for name, token in tokens.items() if name not in own}
+    for hook in _hooks(module):
+        try:
+            hook(own, prefix, {}, False, [], [], [])
+        except Exception as error:
+            found = f"one that fails on tensors without data: {error}"
+            raise UnsupportedError(_REFUSED, found=found, hint=_HINT) from error
+    return others | own

@@ -1,0 +1,215 @@
+"""All bytes of one file, straight from the tensors' own memory, and the digests of what passes on its way.
+
+A header with digests is written twice: first with zeros in their place, then, when all tensors have passed, with the
+digests. So memory is walked once, while it is in the processor's cache, and tensors that pass only once (from a
+device, from another file) need nothing else. The file appears under its name only after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from math import prod
+
+import msgspec
+
+from tensorkeep.arrays import HostTensor
+from tensorkeep.buffers import Buffer
+from tensorkeep.collector import PausedCollector
+from tensorkeep.digests import digest_of, new_hasher
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import HeaderError, IntegrityError
+from tensorkeep.formats.safetensors import emit_header, emit_sealed_header, lay_out, without_seal
+from tensorkeep.limits import WRITE_NBYTES
+from tensorkeep.tensors._lazy import StoredTensor
+from tensorkeep.transport import ByteRange, ByteSink, ByteSource
+
+__all__ = ["Sealing", "plain_buffers", "plain_head", "write_file"]
+
+_FORMAT_KEY = "format"
+_FORMAT = "pt"
+"""Libraries that find any metadata want to find this too, and refuse the file otherwise; it says nothing of torch."""
+
+_Named = tuple[str, HostTensor]
+
+
+class Sealing(msgspec.Struct, frozen=True):
+    """How a file gets its digests.
+
+    Attributes:
+        index: Name of the index of the set that the file is a shard of, or None for a file that stands alone.
+        parallel: Whether one file may use all cores.
+    """
+
+    index: str | None = None
+    parallel: bool = True
+
+
+def plain_head(
+    hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None
+) -> tuple[bytes, dict[str, TensorEntry]]:
+    """Encode all that stands before the data, without digests.
+
+    Args:
+        hosts: Name to description.
+        metadata: Free text by key; the digests of another file are left out.
+
+    Returns:
+        The bytes, and name to entry in the order of the data.
+
+    Raises:
+        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
+        LimitError: If there are more names than a header can hold.
+    """
+    entries = _entries(hosts)
+    return emit_header(entries, without_seal(metadata)), entries
+
+
+def plain_buffers(hosts: Mapping[str, HostTensor], entries: Mapping[str, TensorEntry]) -> Iterator[Buffer]:
+    """Give the data.
+
+    Args:
+        hosts: Name to description.
+        entries: Name to entry, in the order of the data.
+
+    Yields:
+        Buffers of any length.
+
+    Raises:
+        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
+    """
+    for name in entries:
+        yield from _checked(name, hosts[name])
+
+
+def write_file(
+    sink: ByteSink,
+    hosts: Mapping[str, HostTensor],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    sealing: Sealing | None = None,
+) -> bytes:
+    """Write a whole file.
+
+    Tensors of other files are copied by the kernel where they carry their digest along, or none is asked for.
+
+    Args:
+        sink: Where the bytes go.
+        hosts: Name to description.
+        metadata: Free text by key; the digests of another file are left out.
+        sealing: How the file gets its digests; None for a file without.
+
+    Returns:
+        All that stands before the data.
+
+    Raises:
+        TypeError: If the metadata is no text by key.
+        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
+        LimitError: If there are more names than a header can hold.
+        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
+        TransportError: If the bytes cannot be written, or those of another file not read.
+    """
+    with PausedCollector():
+        if sealing is None:
+            head, entries = plain_head(hosts, metadata)
+        else:
+            metadata = _with_format(metadata)
+            entries = _entries(hosts)
+            head = emit_sealed_header(entries, metadata, None, index=sealing.index)
+    sink.preallocate(len(head) + sum(host.nbytes for host in hosts.values()))
+    sink.write([head])
+    digests = _write_data(sink, [(name, hosts[name]) for name in entries], sealing)
+    if sealing is not None:
+        head = emit_sealed_header(entries, metadata, digests, index=sealing.index)
+        sink.rewrite(0, head)
+    return head
+
+
+def _entries(hosts: Mapping[str, HostTensor]) -> dict[str, TensorEntry]:
+    for name, host in hosts.items():
+        if host.dtype.is_packed and prod(host.shape) * host.dtype.bits % 8:
+            raise HeaderError(
+                f"the elements of tensor `{name}` do not fill whole bytes",
+                tensor=name,
+                found=f"{prod(host.shape)} elements of {host.dtype.bits} bits",
+            )
+    return lay_out({name: (host.dtype, host.shape, host.nbytes) for name, host in hosts.items()})
+
+
+def _with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata is a mapping of text by key, not {type(metadata).__name__}")
+    return {_FORMAT_KEY: _FORMAT, **(without_seal(metadata) or {})}
+
+
+def _write_data(sink: ByteSink, tensors: list[_Named], sealing: Sealing | None) -> list[bytes]:
+    digests: list[bytes] = []
+    for is_copied, group in groupby(tensors, lambda named: _is_copied(named[1], sealing)):
+        if is_copied:
+            digests += _copy(sink, [host for _, host in group if isinstance(host, StoredTensor)])
+        elif sealing is None:
+            sink.write(buffer for name, host in group for buffer in _checked(name, host))
+        else:
+            sink.write(_hashed(group, digests, parallel=sealing.parallel))
+    return digests
+
+
+def _is_copied(host: HostTensor, sealing: Sealing | None) -> bool:
+    return isinstance(host, StoredTensor) and (sealing is None or host.digest is not None)
+
+
+def _copy(sink: ByteSink, stored: list[StoredTensor]) -> list[bytes]:
+    """Copy tensors of other files, neighbours together, and return the digests that they carry along."""
+    for source, span in _merged(stored):
+        sink.copy_from(source, span)
+    return [host.digest for host in stored if host.digest is not None]
+
+
+def _merged(stored: list[StoredTensor]) -> Iterator[tuple[ByteSource, ByteRange]]:
+    source, span = stored[0].source, stored[0].span
+    for host in stored[1:]:
+        if host.source is source and host.span.start == span.stop:
+            span = ByteRange(span.start, host.span.stop)
+        else:
+            yield source, span
+            source, span = host.source, host.span
+    yield source, span
+
+
+def _hashed(tensors: Iterable[_Named], digests: list[bytes], *, parallel: bool) -> Iterator[Buffer]:
+    """Give the data, and append the digest of each tensor when it has passed."""
+    for name, host in tensors:
+        buffers = _checked(name, host)
+        if host.nbytes <= WRITE_NBYTES:
+            whole = list(buffers)
+            yield from whole
+            digests.append(digest_of(whole[0] if len(whole) == 1 else b"".join(whole)))
+            continue
+        hasher = new_hasher(parallel=parallel)
+        for piece in _pieces(buffers):
+            hasher.update(piece)
+            yield piece
+        digests.append(hasher.digest())
+
+
+def _pieces(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
+    """Cut large buffers, so that a piece is still in the processor's cache when it is written."""
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        for begin in range(0, len(view), WRITE_NBYTES):
+            yield view[begin : begin + WRITE_NBYTES]
+
+
+def _checked(name: str, host: HostTensor) -> Iterator[Buffer]:
+    given = 0
+    for buffer in host.buffers():
+        given += memoryview(buffer).nbytes
+        yield buffer
+    if given != host.nbytes:
+        raise IntegrityError(
+            f"tensor `{name}` gave another number of bytes than its shape says",
+            tensor=name,
+            expected=f"{host.nbytes:,} bytes",
+            found=f"{given:,}",
+            hint="Do not resize tensors while they are saved",
+        )

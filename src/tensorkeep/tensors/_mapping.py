@@ -1,0 +1,285 @@
+"""Lazy tensors by name, and views of them: fewer, under other names, of other dtypes. Nothing is read for any."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from tensorkeep.collector import PausedCollector
+from tensorkeep.errors import TensorNotFoundError
+from tensorkeep.tensors._cast import cast_target
+from tensorkeep.tensors._lazy import LazyTensor, load_together
+from tensorkeep.tensors._names import Renaming, Selector, changed_names, chosen_names, did_you_mean
+
+__all__ = ["LazyTensors", "TensorView"]
+
+_N_IN_REPR = 3
+
+
+class LazyTensors(Mapping[str, LazyTensor]):
+    """Name to `LazyTensor`: what a file, a checkpoint of several files and every view of them have in common.
+
+    Views can be taken of views, and saved like any mapping of tensors:
+
+        file.select("encoder.*").strip_prefix("encoder.").cast("bf16")
+    """
+
+    @property
+    @abstractmethod
+    def path(self) -> str:
+        """The path, or what stands for it in messages."""
+
+    @property
+    @abstractmethod
+    def has_metadata(self) -> bool:
+        """Whether there is free text at all, be it empty."""
+
+    @property
+    @abstractmethod
+    def metadata(self) -> dict[str, str]:
+        """Free text by key; a new dict, empty where there is none."""
+
+    @abstractmethod
+    def _find(self, name: str) -> LazyTensor | None:
+        """Return the tensor of that name, or None where there is none."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(lazy.nbytes for lazy in self.values())
+
+    @property
+    def n_elements(self) -> int:
+        """Elements of all tensors."""
+        return sum(lazy.n_elements for lazy in self.values())
+
+    def __getitem__(self, name: str) -> LazyTensor:
+        """Return a tensor that reads on indexing.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            TensorNotFoundError: If there is none of that name; the message has the nearest names.
+            TransportError: If the file was closed.
+        """
+        found = self._find(name)
+        if found is None:
+            raise TensorNotFoundError(
+                f"File does not contain tensor {name}",
+                path=self.path,
+                tensor=str(name),
+                hint=did_you_mean(str(name), self),
+            )
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is a tensor of that name."""
+        return isinstance(name, str) and self._find(name) is not None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a tensor that reads on indexing, or something else where there is none of that name.
+
+        Args:
+            name: Its name.
+            default: What to return instead.
+        """
+        return self[name] if name in self else default  # noqa: SIM401 - this is what it would call
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether the other is this very object."""
+        return self is other
+
+    def __hash__(self) -> int:
+        """Return a number that tells this object from others."""
+        return id(self)
+
+    def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Read whole tensors, without a copy where a file can be mapped and nothing is cast.
+
+        Args:
+            names: Which: several, or one; all if None.
+
+        Returns:
+            Name to tensor of the framework, in the order of this mapping. They are writable, share memory with no
+            other, and writing to them never reaches a file.
+
+        Raises:
+            TensorNotFoundError: If there is none of a name.
+            DtypeError: If a dtype is unknown here or to the framework.
+            LimitError: If a tensor has more dimensions than the framework allows.
+            TransportError: If the bytes cannot be read.
+        """
+        if names is None:
+            return load_together(self._all())
+        asked = {name: self[name] for name in ([names] if isinstance(names, str) else names)}
+        in_order = [name for name in self if name in asked] if len(asked) > 1 else list(asked)
+        return load_together({name: asked[name] for name in in_order})
+
+    def select(self, *selectors: Selector) -> TensorView:
+        """Return a view of some tensors.
+
+        Args:
+            *selectors: Shell patterns for whole names (`*` crosses dots, case matters), or functions of a name that
+                say whether it is wanted; one of them is enough.
+
+        Returns:
+            The view, in the order of this mapping.
+
+        Raises:
+            TensorNotFoundError: If no tensor is chosen.
+            TypeError: If a selector is neither.
+        """
+        chosen = chosen_names(self, selectors)
+        if not chosen:
+            texts = [selector for selector in selectors if isinstance(selector, str)]
+            raise TensorNotFoundError(
+                "no tensor is chosen",
+                path=self.path,
+                expected="a name that matches " + (" or ".join(map(repr, selectors)) or "a pattern"),
+                hint=did_you_mean(texts[0], self) if texts else None,
+            )
+        return self._view({name: self[name] for name in chosen})
+
+    def drop(self, *selectors: Selector) -> TensorView:
+        """Return a view without some tensors; it is no error if there are none of them.
+
+        Args:
+            *selectors: As for `select`.
+
+        Returns:
+            The view, in the order of this mapping.
+
+        Raises:
+            TypeError: If a selector is neither a pattern nor a function.
+        """
+        dropped = set(chosen_names(self, selectors))
+        return self._view({name: self[name] for name in self if name not in dropped})
+
+    def rename(self, renaming: Renaming) -> TensorView:
+        """Return a view under other names.
+
+        Args:
+            renaming: Old name to new, for those that change; or a function that gives the new name of each.
+
+        Returns:
+            The view, in the order of this mapping.
+
+        Raises:
+            TensorNotFoundError: If there is none of a name in the mapping.
+            RefusedError: If two tensors would have one name; the message has both.
+            TypeError: If a new name is not text.
+        """
+        changed = changed_names(self, renaming)
+        return self._view({new: self[old] for old, new in changed.items()})
+
+    def strip_prefix(self, prefix: str) -> TensorView:
+        """Return a view in which names have lost a prefix; those without it stay as they are.
+
+        Args:
+            prefix: Such as `"model."`.
+
+        Returns:
+            The view, in the order of this mapping.
+
+        Raises:
+            TensorNotFoundError: If no name begins so.
+            RefusedError: If two tensors would have one name; the message has both.
+        """
+        if not any(name.startswith(prefix) for name in self):
+            raise TensorNotFoundError(
+                f"no name begins with {prefix!r}",
+                path=self.path,
+                found=", ".join(f"`{name}`" for name in islice(self, _N_IN_REPR)) or "no tensors",
+            )
+        return self.rename(lambda name: name.removeprefix(prefix))
+
+    def add_prefix(self, prefix: str) -> TensorView:
+        """Return a view in which every name begins with a prefix.
+
+        Args:
+            prefix: Such as `"model."`.
+
+        Returns:
+            The view, in the order of this mapping.
+        """
+        return self.rename(lambda name: prefix + name)
+
+    def cast(self, dtype: Any) -> TensorView:
+        """Return a view in which floating-point tensors are converted when they are read.
+
+        Integers, booleans, complex numbers and dtypes that this version does not know stay as they are.
+
+        Args:
+            dtype: What to convert to; see `LazyTensor.cast`.
+
+        Returns:
+            The view, in the order of this mapping.
+
+        Raises:
+            DtypeError: If there is no such dtype, or it is no floating-point dtype.
+        """
+        target = cast_target(dtype)
+        with PausedCollector():
+            return self._view({
+                name: lazy.cast(target) if lazy.is_floating_point else lazy for name, lazy in self.items()
+            })
+
+    def _all(self) -> dict[str, LazyTensor]:
+        with PausedCollector():
+            return dict(self.items())
+
+    def _view(self, tensors: Mapping[str, LazyTensor]) -> TensorView:
+        return TensorView(tensors, path=self.path, metadata=self.metadata if self.has_metadata else None)
+
+
+class TensorView(LazyTensors):
+    """Lazy tensors of any files under any names; it pickles, and threads may share it, where their files do.
+
+    Args:
+        tensors: Name to lazy tensor; each is known by the name it has here.
+        path: What stands for the whole in messages.
+        metadata: Free text by key, or None where there is none at all.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, LazyTensor], *, path: str, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """Keep the tensors; see the class."""
+        self._tensors = {name: lazy if lazy.name == name else lazy.renamed(name) for name, lazy in tensors.items()}
+        self._path = path
+        self._metadata = None if metadata is None else dict(metadata)
+
+    @property
+    def path(self) -> str:
+        """The path of what this is a view of, or what stands for it in messages."""
+        return self._path
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether there is free text at all, be it empty."""
+        return self._metadata is not None
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The free text of what this is a view of, by key; a new dict, empty where there is none."""
+        return dict(self._metadata or {})
+
+    def _find(self, name: str) -> LazyTensor | None:
+        return self._tensors.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the names, in the order of what this is a view of."""
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._tensors)
+
+    def __repr__(self) -> str:
+        """Return path, number of tensors and size, and the first tensors."""
+        first = [f"{lazy.name} {lazy.dtype} {list(lazy.shape)}" for lazy in islice(self.values(), _N_IN_REPR)]
+        listed = ", ".join([*first, "…"] if len(self) > len(first) else first)
+        return f"TensorView({self.path!r}, {len(self):,} tensors, {self.nbytes:,} bytes: {listed or 'none'})"

@@ -1,0 +1,98 @@
+"""Names of tensors: chosen by patterns, changed, and looked for when misspelt. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import translate
+from itertools import islice
+from typing import TypeAlias
+
+from tensorkeep.errors import RefusedError, TensorNotFoundError
+
+__all__ = ["Renaming", "Selector", "changed_names", "chosen_names", "did_you_mean"]
+
+Selector: TypeAlias = str | Callable[[str], object]
+"""A shell pattern for whole names, in which `*` crosses dots and case matters; or a function of a name."""
+
+Renaming: TypeAlias = Mapping[str, str] | Callable[[str], str]
+"""Old name to new, for those that change; or a function of every old name."""
+
+
+def chosen_names(names: Iterable[str], selectors: Iterable[Selector]) -> list[str]:
+    """Return the names that at least one selector chooses, in their order.
+
+    Args:
+        names: All of them.
+        selectors: Patterns and functions.
+
+    Raises:
+        TypeError: If a selector is neither.
+    """
+    patterns: list[str] = []
+    functions: list[Callable[[str], object]] = []
+    for selector in selectors:
+        if isinstance(selector, str):
+            patterns.append(selector)
+        elif callable(selector):
+            functions.append(selector)
+        else:
+            raise TypeError(f"names are chosen by patterns or a function, not {type(selector).__name__}")
+    if patterns:
+        functions.append(re.compile("|".join(map(translate, patterns))).match)
+    return [name for name in names if any(function(name) for function in functions)]
+
+
+def changed_names(names: Iterable[str], renaming: Renaming) -> dict[str, str]:
+    """Return old name to new, for every name and in their order.
+
+    Args:
+        names: All of them.
+        renaming: What becomes of them.
+
+    Raises:
+        TensorNotFoundError: If a mapping has a name that is not there.
+        RefusedError: If two tensors would have one name.
+        TypeError: If a new name is not text.
+    """
+    if isinstance(renaming, Mapping):
+        changed = {name: renaming.get(name, name) for name in names}
+        for name in renaming:
+            if name not in changed:
+                raise TensorNotFoundError(
+                    f"there is no tensor {name} to rename", tensor=str(name), hint=did_you_mean(str(name), changed)
+                )
+    elif callable(renaming):
+        changed = {name: renaming(name) for name in names}
+    else:
+        raise TypeError(f"names are changed by a mapping or a function, not {type(renaming).__name__}")
+    _check_distinct(changed)
+    return changed
+
+
+def _check_distinct(changed: Mapping[str, str]) -> None:
+    origins: dict[str, str] = {}
+    for old, new in changed.items():
+        if not isinstance(new, str):
+            raise TypeError(f"names of tensors are text, not {type(new).__name__}: {new!r:.100}, for `{old}`")
+        other = origins.setdefault(new, old)
+        if other != old:
+            raise RefusedError(
+                f"two tensors would be called `{new}`", tensor=new, found=f"`{other}` and `{old}` before the renaming"
+            )
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str | None:
+    """Return a question that has up to three names like one, looking at a few hundred of about its length.
+
+    Args:
+        name: What was not found.
+        names: What is there.
+
+    Returns:
+        The question, or None where no name is like it.
+    """
+    alike = (other for other in names if abs(len(other) - len(name)) <= 3)
+    near = difflib.get_close_matches(name, islice(alike, 300), n=3)
+    return "Did you mean " + " or ".join(f"`{other}`" for other in near) + "?" if near else None

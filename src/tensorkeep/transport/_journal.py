@@ -1,0 +1,126 @@
+"""The journal of a transaction: which files are to change, so that anybody can carry it out or read past it. Pure.
+
+Its text is JSON with a checksum. It appears under its name by a rename, whole, so one that does not read is damaged
+and nothing may be done by it.
+"""
+
+from __future__ import annotations
+
+import ntpath
+import zlib
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from tensorkeep.errors import IntegrityError, UnsupportedError
+
+__all__ = ["Journal", "check_name", "decode_journal", "encode_journal"]
+
+_VERSION: Final = 1
+
+
+class Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="tensorkeep-commit"):
+    """What is to be done, in this order.
+
+    Attributes:
+        place: Inode of the staging directory that this was written for; in a copy it differs.
+        first: Names to remove before anything else; of those that are also new, the old file.
+        patched: Names of files that get a new header in place.
+        renamed: Names of new files to move in, in order.
+        removed: Names to remove at the end, none of them new.
+        version: Of this structure.
+        checksum: CRC-32 of the text with a zero in this place.
+    """
+
+    place: int
+    first: tuple[str, ...]
+    patched: tuple[str, ...]
+    renamed: tuple[str, ...]
+    removed: tuple[str, ...]
+    version: int = _VERSION
+    checksum: int = 0
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def encode_journal(journal: Journal) -> bytes:
+    """Return the text of a journal.
+
+    Args:
+        journal: Any; its checksum is filled in.
+    """
+    return msgspec.json.encode(msgspec.structs.replace(journal, checksum=_checksum(journal)))
+
+
+def _checksum(journal: Journal) -> int:
+    return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(journal, checksum=0)))
+
+
+def decode_journal(text: bytes, path: str) -> Journal:
+    """Read a journal.
+
+    Args:
+        text: All of the file.
+        path: The file, for messages.
+
+    Returns:
+        What is to be done; every name in it is plain.
+
+    Raises:
+        IntegrityError: If it is not exactly what was written.
+        UnsupportedError: If a later version of tensorkeep wrote it.
+    """
+    try:
+        version = msgspec.json.decode(text, type=_Versioned).version
+        if version <= _VERSION:
+            journal = msgspec.json.decode(text, type=Journal)
+            _check(journal)
+            return journal
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise IntegrityError(
+            "the journal of an unfinished save is damaged, so its files cannot be told apart",
+            path=path,
+            found=str(error),
+            hint="Restore the directory from a copy",
+        ) from error
+    raise UnsupportedError(
+        "a later version of tensorkeep left a save unfinished here",
+        path=path,
+        expected=f"version {_VERSION}",
+        found=str(version),
+        hint="Open the directory with that version once",
+    )
+
+
+def _check(journal: Journal) -> None:
+    if journal.checksum != _checksum(journal):
+        raise ValueError("a wrong checksum")
+    for name in (*journal.first, *journal.patched, *journal.renamed, *journal.removed):
+        if not _is_plain(name):
+            raise ValueError(f"{name!r}, which is no plain file name")
+
+
+def check_name(name: str, path: str, *, taken: Iterable[str] = ()) -> None:
+    """Make sure that a name names a file in the directory and nothing else.
+
+    Args:
+        name: A file's.
+        path: The directory, for messages.
+        taken: Names that are not free.
+
+    Raises:
+        UnsupportedError: If it is empty or taken, has separators, or cannot be written as UTF-8.
+    """
+    if not _is_plain(name) or name in taken:
+        raise UnsupportedError("not a name for a file in the directory", path=path, found=repr(name))
+
+
+def _is_plain(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return name not in {"", ".", ".."} and "\0" not in name and ntpath.basename(name) == name
