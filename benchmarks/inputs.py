@@ -68,7 +68,7 @@ def sharded_files(directory: Path, dtype: str, shapes: _Shapes, max_shard_nbytes
         return index
     directory.mkdir(exist_ok=True)
     shards = _fill_shards(dtype, shapes, max_shard_nbytes)
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for at, shard in enumerate(shards, start=1):
         file = f"model-{at:05}-of-{len(shards):05}.safetensors"
         _write(directory / file, dtype, shard, metadata={"format": "pt"})

@@ -89,7 +89,7 @@ def blake3_by_all_cores(buffers: Iterable[Bytes]) -> None:
     """Make one digest of buffers, each by all cores."""
     hasher = blake3(max_threads=blake3.AUTO)
     for buffer in buffers:
-        hasher.update(buffer)
+        hasher.update(buffer.data)
     hasher.digest()
 
 

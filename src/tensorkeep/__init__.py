@@ -9,6 +9,7 @@
     tensorkeep.edit(path)       names of tensors and metadata, changed in place
     tensorkeep.add_sha256(path)                         the SHA-256 of each shard, written into the index
     tensorkeep.verify(path)     whether every byte is the one that was saved
+    tensorkeep.diff(a, b)       what is different in two checkpoints
 
     tensorkeep.torch, tensorkeep.numpy                  the functions of safetensors.torch and safetensors.numpy
     tensorkeep.safe_open, serialize, deserialize, …     those of safetensors
@@ -32,9 +33,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import (
         Checkpoint,
+        Diff,
         Finding,
+        TensorDiff,
         Verification,
         add_sha256,
+        diff,
         edit,
         load,
         merge,
@@ -58,10 +62,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Checkpoint",
+    "Diff",
     "Finding",
     "LazyTensor",
     "LazyTensors",
     "SafetensorError",
+    "TensorDiff",
     "TensorFile",
     "TensorSpec",
     "TensorView",
@@ -70,6 +76,7 @@ __all__ = [
     "__version__",
     "add_sha256",
     "deserialize",
+    "diff",
     "edit",
     "install_as_safetensors",
     "load",
@@ -86,10 +93,12 @@ __all__ = [
 
 _HOMES = {
     "Checkpoint": ("checkpoint", "Checkpoint"),
+    "Diff": ("checkpoint", "Diff"),
     "Finding": ("checkpoint", "Finding"),
     "LazyTensor": ("tensors", "LazyTensor"),
     "LazyTensors": ("tensors", "LazyTensors"),
     "SafetensorError": ("errors", "SafetensorError"),
+    "TensorDiff": ("checkpoint", "TensorDiff"),
     "TensorFile": ("tensors", "TensorFile"),
     "TensorView": ("tensors", "TensorView"),
     "TensorSpec": ("compat", "TensorSpec"),
@@ -97,6 +106,7 @@ _HOMES = {
     "Verification": ("checkpoint", "Verification"),
     "add_sha256": ("checkpoint", "add_sha256"),
     "deserialize": ("compat", "deserialize"),
+    "diff": ("checkpoint", "diff"),
     "edit": ("checkpoint", "edit"),
     "install_as_safetensors": ("install", "install_as_safetensors"),
     "load": ("checkpoint", "load"),
@@ -123,6 +133,7 @@ _MODULES = (
     "errors",
     "formats",
     "limits",
+    "models",
     "numpy",
     "tensors",
     "torch",

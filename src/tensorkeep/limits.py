@@ -11,8 +11,8 @@ from typing import Final
 MAX_HEADER_NBYTES: Final = 100_000_000
 """Bytes of a safetensors header. The reference reader refuses more; about 1,000,000 tensors fit."""
 
-MAX_INDEX_NBYTES: Final = 100_000_000
-"""Bytes of the index of a sharded checkpoint, as for a header; about 1,000,000 tensors fit."""
+MAX_INDEX_NBYTES: Final = 40_000_000
+"""Bytes of the index of a sharded checkpoint; about 400,000 tensors fit. The worst text costs 32 times its length."""
 
 MAX_LISTED_NDIM: Final = 1024
 """Dimensions of a tensor that can be listed; NumPy holds 64. The product of a million extents takes hours."""

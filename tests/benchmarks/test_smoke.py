@@ -5,11 +5,22 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from benchmarks.cases import find_case
+from benchmarks.machine import Machine
+from benchmarks.report import page
+from benchmarks.results import CaseResult, Memory
+
 ROOT = Path(__file__).parents[2]
+GROUPS = {"load", "save", "open", "slice", "checkpoint", "model", "startup"}
+
+MACHINE = Machine(hardware="one core", system="Linux", software="Python", load="nothing else ran")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks read Linux's page cache and /proc")
 
@@ -28,9 +39,18 @@ def test_a_quick_run_measures_every_case_and_leaves_no_file(tmp_path: Path) -> N
     page = tmp_path / "page.md"
     done = run_benchmarks(tmp_path, "--output", str(page))
     assert done.returncode == 0, done.stderr
-    assert {name.partition("/")[0] for name in names_in(done.stdout)} == {"load", "save", "open", "slice", "startup"}
+    assert {name.partition("/")[0] for name in names_in(done.stdout)} == GROUPS
     text = page.read_text()
-    for heading in ("Loading", "Saving", "Opening", "Reading a part", "Starting up", "All figures"):
+    for heading in (
+        "Loading",
+        "Saving",
+        "Opening",
+        "Reading a part",
+        "Checkpoints of several files",
+        "Into a model",
+        "Starting up",
+        "All figures",
+    ):
         assert f"\n## {heading}\n" in text
     assert len(re.findall(r"^\| .* \| tensorkeep\S* ", text, re.MULTILINE)) >= len(names_in(done.stdout)) - 2
     assert not list((tmp_path / "disk").iterdir())
@@ -42,6 +62,26 @@ def test_only_what_matches_is_run_and_the_folder_is_kept_on_request(tmp_path: Pa
     assert done.returncode == 0, done.stderr
     assert names_in(done.stdout) == {"startup/tensorkeep"}
     assert (tmp_path / "disk" / "tensorkeep-benchmarks").exists()
+
+
+def test_two_runs_at_once_leave_each_other_alone(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as runs:
+        short, long = runs.map(lambda only: run_benchmarks(tmp_path, "--only", only), ("slice/open", "slice/*"))
+    assert short.returncode == 0, short.stderr
+    assert long.returncode == 0, long.stderr
+    assert names_in(short.stdout) < names_in(long.stdout)
+    assert not list((tmp_path / "disk").iterdir())
+
+
+def test_memory_above_its_target_is_a_target_that_is_not_met() -> None:
+    case = msgspec.structs.replace(find_case("startup/tensorkeep"), max_extra_nbytes=10_000_000)
+    times = {contender.name: [0.01] for contender in case.contenders}
+    for nbytes, is_met in ((10_000_000, True), (12_000_000, False)):
+        memory = {contender.name: Memory(nbytes, 0) for contender in case.contenders}
+        text = page([CaseResult(case, times, memory)], MACHINE, datetime(2026, 11, 21, tzinfo=UTC))
+        assert "at most 30.0 ms more, at most 10 MB |" in text
+        assert ("12 MB, 12 MB of memory, where at most 10 MB is the target." not in text) == is_met
+        assert ("Targets not met" not in text) == is_met
 
 
 def test_a_pattern_that_matches_nothing_is_an_error(tmp_path: Path) -> None:

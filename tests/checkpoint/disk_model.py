@@ -111,7 +111,9 @@ class Recorder:
         return watched
 
     def _relative(self, path: str) -> str:
-        relative = os.path.relpath(os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)), self._root)
+        relative = os.path.relpath(
+            os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)), self._root
+        )
         return "" if relative == "." else relative
 
     def _add(self, path: str, inode: int | None = None) -> None:

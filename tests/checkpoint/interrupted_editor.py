@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import safetensors.numpy
-from interrupted_saver import COMPLETED, Stopper, kill
+from interrupted_saver import COMPLETED, NOT_A_WRITE, Stopper, kill
 
 import tensorkeep
 
@@ -117,11 +117,15 @@ def change(directory: Path, case: Case) -> None:
         tensorkeep.edit(directory / case.entry, set_metadata={"is": "new"}, rename=case.rename)
 
 
-def stopped_change(directory: Path, case: Case, at: int) -> int | None:
-    """Start an edit in a child process that stops at a call, and return its pid; None if it got through."""
+def stopped_change(directory: Path, case: Case, at: int, *, torn: bool) -> int | None:
+    """Start an edit in a child process that stops before a call, or in the middle of a write.
+
+    Returns:
+        Its pid; None if it got through, or the call has no middle.
+    """
     pid = os.fork()
     if not pid:
-        Stopper(at, torn=True).install()
+        Stopper(at, torn=torn).install()
         try:
             change(directory, case)
         except BaseException as error:
@@ -131,7 +135,7 @@ def stopped_change(directory: Path, case: Case, at: int) -> int | None:
     _, status = os.waitpid(pid, os.WUNTRACED)
     if os.WIFSTOPPED(status):
         return pid
-    assert os.waitstatus_to_exitcode(status) == COMPLETED, status
+    assert os.waitstatus_to_exitcode(status) in {COMPLETED, NOT_A_WRITE}, status
     return None
 
 
@@ -139,10 +143,12 @@ def at_every_call(folder: Path, case: Case) -> dict[str, Any]:
     template = folder / "template"
     prepare(template, case)
     counts: Counter[str] = Counter()
-    for at in itertools.count():
-        directory = folder / str(at)
+    for at, torn in ((at, torn) for at in itertools.count() for torn in (False, True)):
+        directory = folder / f"{at}{'t' if torn else ''}"
         shutil.copytree(template, directory)
-        pid = stopped_change(directory, case, at)
+        pid = stopped_change(directory, case, at, torn=torn)
+        if pid is None and torn:
+            continue
         if pid is None:
             assert state(directory, case) == "new"
             return dict(counts)

@@ -129,7 +129,9 @@ def test_of_two_threads_one_saves_and_one_is_told(tmp_path: Path) -> None:
         inside.set()
         go_on.wait()
 
-    first = threading.Thread(target=tensorkeep.save_checkpoint, args=(tensors(1), tmp_path), kwargs={"progress": wait})
+    first = threading.Thread(
+        target=tensorkeep.save_checkpoint, args=(tensors(1), tmp_path), kwargs={"progress": wait}
+    )
     first.start()
     inside.wait()
     try:

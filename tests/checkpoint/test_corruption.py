@@ -237,7 +237,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], type[TensorkeepError], list[str]
         IntegrityError,
         [f"{name}: the shard is of another save" for name in (FIRST, SECOND, THIRD)],
     ),
-    "a shard missing": (lambda path: (path / SECOND).unlink(), SourceMissingError, [f"{SECOND}: the shard is missing"]),
+    "a shard missing": (
+        lambda path: (path / SECOND).unlink(),
+        SourceMissingError,
+        [f"{SECOND}: the shard is missing"],
+    ),
     "all shards missing": (
         lambda path: [(path / name).unlink() for name in (FIRST, SECOND, THIRD)],
         SourceMissingError,
@@ -313,7 +317,17 @@ def test_a_checkpoint_that_is_not_whole_opens_by_no_backend(ckpt: Path, backend:
         tensorkeep.open(ckpt, backend=backend, check=False)
 
 
-OUTSIDE = ["../elsewhere/model.safetensors", "/etc/passwd", "..", "a/../../b", "C:\\x", "..\\x", "\\\\host\\x", "a\0b", ""]
+OUTSIDE = [
+    "../elsewhere/model.safetensors",
+    "/etc/passwd",
+    "..",
+    "a/../../b",
+    "C:\\x",
+    "..\\x",
+    "\\\\host\\x",
+    "a\0b",
+    "",
+]
 
 
 @pytest.mark.parametrize("path", OUTSIDE)

@@ -82,10 +82,17 @@ def fail_at(patch: pytest.MonkeyPatch, at: int, number: int) -> Callable[[], str
     return lambda: failed[0] if failed else None
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS])
-@pytest.mark.parametrize("side", [THREE, FIVE, SINGLE], ids=["three over three", "five over three", "one over three"])
+@pytest.mark.parametrize(
+    ("side", "number", "files"),
+    [
+        (THREE, errno.EIO, SCENARIOS["three shards over the same names"].files),
+        (FIVE, errno.ENOSPC, SCENARIOS["five shards over three"].files),
+        (SINGLE, errno.EROFS, SCENARIOS["a single file over shards"].files),
+    ],
+    ids=["three over three", "five over three", "one over three"],
+)
 def test_any_call_that_fails_leaves_the_old_or_the_new_checkpoint(
-    tmp_path: Path, side: Any, number: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, side: Any, number: int, files: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     template = tmp_path / "template"
     template.mkdir()
@@ -117,12 +124,10 @@ def test_any_call_that_fails_leaves_the_old_or_the_new_checkpoint(
             assert error.errno == number, (call, error)
             assert contents(directory) == before, (call, at)
             seen["refused"] += 1
-        save(directory, 3, side)
+        save(directory, 3, {**side, "durable": False})
         assert whole(directory) == 3
         now = contents(directory)
         assert {name: now[name] for name in bystanders} == bystanders
-        names = {THREE["max_shard_size"]: "three shards over the same names", FIVE["max_shard_size"]: "five shards over three"}
-        files = SCENARIOS[names.get(side["max_shard_size"], "a single file over shards")].files
         assert now.keys() == bystanders.keys() | files
         shutil.rmtree(directory)
     assert seen["refused"] >= 20, seen

@@ -72,9 +72,7 @@ def test_transformers_to_tensorkeep(model: Any, size: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("size", SHARD_SIZES)
-def test_tensorkeep_to_transformers(
-    model: Any, size: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tensorkeep_to_transformers(model: Any, size: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model.config.save_pretrained(tmp_path)
     tensorkeep.save_checkpoint(untied(model), tmp_path, max_shard_size=size)
 
@@ -184,9 +182,10 @@ def test_huggingface_hub_and_tensorkeep_cut_at_the_same_places(size: str, tmp_pa
             theirs, ours = (json.loads((tmp_path / side / INDEX).read_text()) for side in ("theirs", "ours"))
             assert ours["weight_map"] == theirs["weight_map"]
             continue
-        assert load_state_dict_from_file(tmp_path / "ours" / name).keys() == load_state_dict_from_file(
-            tmp_path / "theirs" / name
-        ).keys()
+        assert (
+            load_state_dict_from_file(tmp_path / "ours" / name).keys()
+            == load_state_dict_from_file(tmp_path / "theirs" / name).keys()
+        )
 
 
 @pytest.mark.parametrize("size", SHARD_SIZES)
@@ -224,7 +223,7 @@ def test_every_shard_is_a_file_for_safetensors(tmp_path: Path) -> None:
         with safetensors.safe_open(path, "pt") as file:
             metadata = file.metadata()
             assert (metadata["format"], metadata["step"]) == ("pt", "7")
-            found |= {name: file.get_tensor(name) for name in file.keys()}
+            found |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     assert_equal(found, state)
 
 

@@ -12,7 +12,6 @@ import safetensors.numpy
 import torch
 
 import tensorkeep
-import tensorkeep.torch
 from tensorkeep.errors import (
     SharedMemoryError,
     SourceMissingError,

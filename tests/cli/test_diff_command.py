@@ -74,7 +74,7 @@ def test_only_what_differs_is_shown(capsys: pytest.CaptureFixture[str], path_a: 
         [
             *("layers.1.weight", "F32", "[4,", "5]", "3", "15.0", "%"),
             *lines[1].split()[7:-6],
-            *"0 -> 1 0 -> 1".split(),
+            *["0", "->", "1", "0", "->", "1"],
         ],
         ["layers.2.weight", "F32", "[4,", "5]", "->", "[2,", "5]"],
     ]
@@ -111,9 +111,10 @@ def test_json(capsys: pytest.CaptureFixture[str], path_a: Path, save_b: Any) -> 
                 "name": "layers.1.weight",
                 "dtype": ["F32", "F32"],
                 "shape": [[4, 5], [4, 5]],
+                "is_bitwise_equal": False,
                 "n_different": 1,
                 "max_abs": 1.0,
-                "max_rel": pytest.approx(0.25, rel=0.3),
+                "max_rel": pytest.approx(0.2),
                 "n_nan": [0, 0],
                 "n_inf": [0, 0],
             }
@@ -138,7 +139,20 @@ def test_other_dtypes_are_compared_as_numbers(capsys: pytest.CaptureFixture[str]
     code, lines = diff(capsys, path_a, path_b)
 
     assert code == 1
-    assert lines[1].split()[:8] == ["layers.1.weight", "F32", "->", "BF16", "[4,", "5]", "0", "0.0"]
+    assert lines[1].split() == ["layers.1.weight", "F32", "->", "BF16", "[4,", "5]", "0", "0", "0"]
+
+
+def test_what_no_number_says(capsys: pytest.CaptureFixture[str], write_file: Any, tmp_path: Path) -> None:
+    zeros = np.zeros((4, 5), np.float32)
+    tensorkeep.save({"zeros": zeros}, tmp_path / "zeros")
+    tensorkeep.save({"zeros": -zeros}, tmp_path / "minus")
+    unknown = write_file({"w": ("Q4_K", (32,), 18)}, name="unknown")
+    other = tmp_path / "other"
+    other.write_bytes(unknown.read_bytes()[:-1] + b"x")
+
+    for a, b, what in ((tmp_path / "zeros", tmp_path / "minus", "bits only"), (unknown, other, "bytes")):
+        code, lines = diff(capsys, a, b)
+        assert (code, lines[0].index("different") + len("different")) == (1, lines[1].index(what) + len(what))
 
 
 def test_without_values(capsys: pytest.CaptureFixture[str], path_a: Path, save_b: Any) -> None:

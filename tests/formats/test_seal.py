@@ -72,7 +72,7 @@ def test_a_seal_under_another_key_is_damage(key: str) -> None:
     seal = tensorkeep.open(head).seal
     assert seal is not None
     text = open_raw_metadata(head)[SEAL_KEY]
-    file = tensorkeep.serialize({}, {key: text})
+    file = safetensors.numpy.save({}, {key: text})
 
     with pytest.raises(IntegrityError, match="damaged where its digests stand"):
         tensorkeep.open(file)
@@ -140,3 +140,11 @@ def test_equal_input_gives_equal_bytes_with_digests_too(sealed: Path, tmp_path: 
 def test_a_header_that_is_cut_is_still_named_as_such(sealed: Path) -> None:
     with pytest.raises(HeaderError, match="5 bytes short"):
         tensorkeep.open(sealed.read_bytes()[:-5])
+
+
+@pytest.mark.parametrize("digests", [True, False])
+@pytest.mark.parametrize("metadata", [{"tensorkeep": "hello"}, {"x": '{"tensorkeep":1'}, {"a": '{"tensorkeep":'}])
+def test_what_would_be_taken_for_a_seal_is_refused(metadata: dict[str, str], digests: bool, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="looks like the digests"):
+        tensorkeep.save(TENSORS, tmp_path / "model.safetensors", metadata=metadata, digests=digests)
+    assert list(tmp_path.iterdir()) == []

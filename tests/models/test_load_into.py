@@ -189,7 +189,8 @@ def test_numbers_that_would_lose_what_they_are_are_refused(dtype, original, tmp_
     fail(Net(), path, DtypeError, "`ids`", assign=True)
 
 
-def test_a_dtype_that_no_parameter_can_have_is_refused(path):
+def test_a_dtype_or_device_that_no_parameter_can_have_is_refused(path):
+    fail(Net(), path, UnsupportedError, "meta", device="meta")
     for dtype in ("int8", "F6_E2M3", "F4", "C64", "nonsense"):
         fail(Net(), path, DtypeError, ".", dtype=dtype)
 

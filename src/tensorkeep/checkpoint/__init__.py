@@ -19,9 +19,12 @@
 - `_edit`: its names and metadata, changed without a copy of its data.
 - `_add_sha256`: the SHA-256 of its shards, written into its index.
 - `_verify`: whether every byte is the one that was saved.
+- `_compare`: two tensors of one shape, number by number.
+- `_diff`: what is different in two checkpoints.
 """
 
 from tensorkeep.checkpoint._add_sha256 import add_sha256
+from tensorkeep.checkpoint._diff import Diff, TensorDiff, diff
 from tensorkeep.checkpoint._edit import edit
 from tensorkeep.checkpoint._findings import Finding
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
@@ -36,6 +39,7 @@ from tensorkeep.checkpoint._verify import Verification, verify
 
 __all__ = [
     "Checkpoint",
+    "Diff",
     "Finding",
     "Index",
     "Piece",
@@ -43,9 +47,11 @@ __all__ = [
     "ShardPlan",
     "ShardRecord",
     "StrayShardWarning",
+    "TensorDiff",
     "TensorSize",
     "Verification",
     "add_sha256",
+    "diff",
     "edit",
     "emit_index",
     "index_name",

@@ -13,7 +13,7 @@ from tensorkeep.checkpoint._index import Index, emit_index
 from tensorkeep.checkpoint._location import Location, locate
 from tensorkeep.checkpoint._names import stem_of_index
 from tensorkeep.checkpoint._open import Checkpoint, open_checkpoint
-from tensorkeep.errors import TensorkeepError, UnsupportedError
+from tensorkeep.errors import TensorkeepError, UnsupportedError, as_transport_error
 from tensorkeep.tensors import TensorFile
 from tensorkeep.transport import Transaction, transaction
 
@@ -82,7 +82,7 @@ def changing(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[
     location = _location_of(os.fspath(path))
     entry = os.path.join(location.directory, location.index or location.single or "")
     with (
-        transaction(location.directory, location.stem, durable=durable) as staging,
+        transaction(location.directory or os.curdir, location.stem, durable=durable) as staging,
         open_checkpoint(entry) as tensors,
     ):
         yield Change(location, tensors, staging, can_be_finished=locate(entry) is not None)
@@ -93,7 +93,7 @@ def _location_of(path: str) -> Location:
     location = locate(path) or _alone(path)
     if location.single is None or location.index is not None:
         return location
-    owner = _owner(location.directory, location.single)
+    owner = _owner(location.directory or os.curdir, location.single)
     if owner is None:
         return location
     index_path = os.path.join(location.directory, owner)
@@ -108,12 +108,13 @@ def _location_of(path: str) -> Location:
 
 def _alone(path: str) -> Location:
     directory, name = os.path.split(path)
-    return Location(directory or os.curdir, name.removesuffix(_SUFFIX), None, name, None)
+    return Location(directory, name.removesuffix(_SUFFIX), None, name, None)
 
 
 def _owner(directory: str, file: str) -> str | None:
     """Return the index that lists a file."""
-    names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
+    with as_transport_error("could not read the directory", directory):
+        names = sorted(os.listdir(directory))
     return next((name for name in names if stem_of_index(name) and _lists(directory, name, file)), None)
 
 

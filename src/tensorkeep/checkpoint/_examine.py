@@ -244,7 +244,7 @@ def _strays(location: Location, names: list[str]) -> Iterator[Finding]:
         return
     is_shard = re.compile(re.escape(location.stem) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors").fullmatch
     try:
-        standing = sorted(os.listdir(location.directory))
+        standing = sorted(os.listdir(location.directory or os.curdir))
     except OSError:  # some directories can be entered, but not listed
         return
     for name in standing:

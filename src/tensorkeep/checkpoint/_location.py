@@ -20,7 +20,7 @@ class Location(msgspec.Struct, frozen=True):
     """The files of one checkpoint.
 
     Attributes:
-        directory: Where they are.
+        directory: Where they are; empty for the current one.
         stem: What their names begin with, the variant included, such as `model.fp16`.
         index: Name of the index, or None for a single file.
         single: Name of the single file that stands there, or None.
@@ -75,8 +75,7 @@ def locate(path: str, variant: str | None = None) -> Location | None:
     stem = stem_of_index(name) or stem_of_weights(name)
     if stem is None or not is_plain(name):
         return None
-    directory = directory or os.curdir
-    pending = finish_pending(directory, stem)
+    pending = finish_pending(directory or os.curdir, stem)
     if stem_of_index(name):
         return Location(directory, stem, name, None, pending)
     return Location(directory, stem, None, name, pending)

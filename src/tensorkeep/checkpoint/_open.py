@@ -113,7 +113,8 @@ class Checkpoint(LazyTensors):
             TensorNotFoundError: If there is none of that name.
         """
         self[name]
-        return self._index.weight_map[self._index.splits.get(name, (name,))[0]]
+        first = self._index.splits.get(name, (name,))[0]
+        return next(file for file, shard in self._shards.items() if first in shard)
 
     def _find(self, name: str) -> LazyTensor | None:
         owner = self._owners.get(name)

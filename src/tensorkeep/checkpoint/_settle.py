@@ -68,23 +68,20 @@ def read_settled(path: str, variant: str | None, access: Access) -> Reading:
         TransportError: If the index or a single file cannot be read.
         TensorkeepError: None but these.
     """
-    for attempt in range(1, _ATTEMPTS + 1):
+    attempt = 0
+    while True:
+        attempt += 1
         identity: tuple[object, ...] = ()
-        error: TensorkeepError | None = None
-        reading: Reading | None = None
         try:
             location = locate(path, variant)
             identity = _identity(location)
             reading = _read(path, location, access)
-            if not reading.findings:
-                return reading
-        except TensorkeepError as failure:
-            error = failure
-        if attempt == _ATTEMPTS or not _is_replaced(path, variant, identity):
-            break
-    if reading is not None:
-        return reading
-    raise error or TensorkeepError("nothing was read", path=path)
+        except TensorkeepError:
+            if attempt == _ATTEMPTS or not _is_replaced(path, variant, identity):
+                raise
+            continue
+        if not reading.findings or attempt == _ATTEMPTS or not _is_replaced(path, variant, identity):
+            return reading
 
 
 def _read(path: str, location: Location | None, access: Access) -> Reading:

@@ -56,7 +56,7 @@ class Verification(msgspec.Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that was asked for was checked, and nothing is wrong; never true where there was no digest."""
+        """Whether all that was asked for was checked, and nothing is wrong; never true where a digest is missing."""
         return not self.is_damaged and not self.n_unprotected
 
 
@@ -111,8 +111,13 @@ def verify(
     given = os.fspath(path)
     reading = read_settled(given, variant, Access())
     files, findings = reading.files, list(reading.findings)
-    tasks = list(_tasks(files, _wanted(files, names, given)))
-    n_unprotected = sum(len(file.entries) for file in files.values() if file.seal is None) if names is None else 0
+    wanted = _wanted(reading, names, given)
+    tasks = list(_tasks(files, wanted))
+    n_unprotected = sum(
+        len(file.entries) if wanted is None else len(wanted & file.entries.keys())
+        for file in files.values()
+        if file.seal is None
+    )
     if sample is not None:
         tasks = _drawn(tasks, sample, seed)
     sums = _sums(reading) if names is None and sample is None else {}
@@ -132,13 +137,17 @@ def verify(
     )
 
 
-def _wanted(files: Mapping[str, TensorFile], names: Iterable[str] | None, path: str) -> set[str] | None:
+def _wanted(reading: Reading, names: Iterable[str] | None, path: str) -> set[str] | None:
+    """Return the names in the files, which for a split tensor are those of its pieces; None for all."""
     if names is None:
         return None
     wanted = {names} if isinstance(names, str) else set(names)
-    for name in wanted:
-        if not any(name in file for file in files.values()):
-            raise TensorNotFoundError(f"the checkpoint has no tensor {name}", path=path, tensor=name)
+    splits = reading.examination.index.splits if reading.examination else {}
+    wanted = {piece for name in wanted for piece in splits.get(name, (name,))}
+    missing = wanted.difference(*reading.files.values())
+    if missing:
+        name = min(missing)
+        raise TensorNotFoundError(f"the checkpoint has no tensor {name}", path=path, tensor=name)
     return wanted
 
 

@@ -36,11 +36,6 @@ class Comparison(msgspec.Struct, frozen=True):
     diff: Diff
     with_values: bool
 
-    @property
-    def is_equal(self) -> bool:
-        """Whether nothing does."""
-        return not (self.diff.only_in_a or self.diff.only_in_b or self.diff.changed)
-
 
 _COLUMNS = (
     Column("name"),
@@ -75,18 +70,25 @@ def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterat
 
 
 def _row(tensor: TensorDiff) -> list[Line]:
-    n_different = tensor.n_different
     return [
         [(printable(tensor.name) or '""', "")],
         [(_both(printable(tensor.dtype_a), printable(tensor.dtype_b)), "dtype")],
         [(_both(shape_text(tensor.shape_a), shape_text(tensor.shape_b)), "")],
-        [("" if n_different is None else f"{n_different:,}", "")],
-        [("" if n_different is None else share_text(n_different, tensor.n_elements), "dim")],
+        [(_how_many(tensor), "")],
+        [(share_text(tensor.n_different, tensor.n_elements) if tensor.n_different else "", "dim")],
         [(_number(tensor.max_abs), "")],
         [(_number(tensor.max_rel), "")],
         [(_counts(tensor.n_nan_a, tensor.n_nan_b), "warning")],
         [(_counts(tensor.n_inf_a, tensor.n_inf_b), "warning")],
     ]
+
+
+def _how_many(tensor: TensorDiff) -> str:
+    """Write how many elements differ, or what does where no number says it."""
+    if tensor.n_different is None:
+        return "bytes" if tensor.is_bitwise_equal is False and tensor.shape_a == tensor.shape_b else ""
+    is_same_kind = tensor.dtype_a == tensor.dtype_b
+    return "bits only" if is_same_kind and not tensor.n_different else f"{tensor.n_different:,}"
 
 
 def _both(a: str, b: str) -> str:
@@ -121,7 +123,7 @@ def _only(path: str, names: Sequence[str], tensors: Mapping[str, LazyTensor], wi
 def _summary(comparison: Comparison) -> Line:
     diff = comparison.diff
     compared = "" if comparison.with_values else " in name, dtype and shape; values were not compared"
-    if comparison.is_equal:
+    if diff.is_equal:
         return [("equal", "title"), (f": {_tensors(diff.n_equal)}{compared}", "")]
     facts = [
         f"{_tensors(len(diff.changed))} {'differs' if len(diff.changed) == 1 else 'differ'}",
@@ -150,7 +152,7 @@ def comparison_members(comparison: Comparison) -> dict[str, object]:
     return {
         "a": comparison.path_a,
         "b": comparison.path_b,
-        "is_equal": comparison.is_equal,
+        "is_equal": diff.is_equal,
         "with_values": comparison.with_values,
         "n_equal": diff.n_equal,
         "only_in_a": (_described(comparison.a[name]) for name in diff.only_in_a),
@@ -168,6 +170,7 @@ def _changed_members(tensor: TensorDiff) -> dict[str, object]:
         "name": tensor.name,
         "dtype": (tensor.dtype_a, tensor.dtype_b),
         "shape": (tensor.shape_a, tensor.shape_b),
+        "is_bitwise_equal": tensor.is_bitwise_equal,
         "n_different": tensor.n_different,
         "max_abs": _json_number(tensor.max_abs),
         "max_rel": _json_number(tensor.max_rel),

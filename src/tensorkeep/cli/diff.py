@@ -52,7 +52,7 @@ def diff(
             show_text(document_lines(comparison_members(comparison)))
         else:
             show(comparison_lines(comparison, terminal_width()))
-    return 0 if comparison.is_equal else 1
+    return 0 if found.is_equal else 1
 
 
 def _selected(a: LazyTensors, b: LazyTensors, patterns: list[str] | None) -> tuple[LazyTensors, LazyTensors]:

@@ -107,8 +107,9 @@ def load_into(
     Raises:
         StateDictMismatchError: If names or shapes do not fit (also a RuntimeError); it lists them.
         DtypeError: If a tensor cannot become what the model has, such as a complex one a real one.
-        UnsupportedError: If a parameter is on device meta and `assign` is off, or cannot be written to at all
-            (sparse, a wrapper of others, a lazy one, a copy that the model's own state dict makes).
+        UnsupportedError: If a parameter is on device meta and `assign` is off, `device` is meta, or a parameter
+            cannot be written to at all (sparse, a wrapper of others, a lazy one, or a copy that the model's own state
+            dict makes).
         RefusedError: If two tensors would have one name.
         TensorNotFoundError: If no name has the prefix, or there is none of a name in `key_map`.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.

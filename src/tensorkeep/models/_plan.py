@@ -67,6 +67,7 @@ def target_of(dtype: Any, device: Any, *, assign: bool) -> Target:
 
     Raises:
         DtypeError: If the dtype is no floating-point dtype of torch.
+        UnsupportedError: If the device is meta.
     """
     row = None if dtype is None else find_dtype(dtype)
     found = None if row is None else _torch_dtype(row)
@@ -75,6 +76,8 @@ def target_of(dtype: Any, device: Any, *, assign: bool) -> Target:
             "parameters cannot have this dtype", expected="a floating-point dtype of torch", found=row.name
         )
     place = None if device is None else torch.empty(0, device=device).device  # "cuda" is "cuda:0" now
+    if place is not None and place.type == "meta":
+        raise UnsupportedError("a model cannot be loaded on device meta, which has no data")
     return Target(found, place, assign)
 
 

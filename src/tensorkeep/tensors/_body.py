@@ -19,7 +19,7 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.digests import digest_of, new_hasher
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError, IntegrityError
-from tensorkeep.formats.safetensors import emit_header, emit_sealed_header, lay_out, without_seal
+from tensorkeep.formats.safetensors import emit_header, emit_sealed_header, lay_out, metadata_to_write
 from tensorkeep.limits import WRITE_NBYTES
 from tensorkeep.tensors._lazy import StoredTensor
 from tensorkeep.transport import ByteRange, ByteSink, ByteSource
@@ -62,7 +62,7 @@ def plain_head(
         LimitError: If there are more names than a header can hold.
     """
     entries = _entries(hosts)
-    return emit_header(entries, without_seal(metadata)), entries
+    return emit_header(entries, metadata_to_write(metadata)), entries
 
 
 def plain_buffers(hosts: Mapping[str, HostTensor], entries: Mapping[str, TensorEntry]) -> Iterator[Buffer]:
@@ -137,9 +137,7 @@ def _entries(hosts: Mapping[str, HostTensor]) -> dict[str, TensorEntry]:
 
 
 def _with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata is a mapping of text by key, not {type(metadata).__name__}")
-    return {_FORMAT_KEY: _FORMAT, **(without_seal(metadata) or {})}
+    return {_FORMAT_KEY: _FORMAT, **(metadata_to_write(metadata) or {})}
 
 
 def _write_data(sink: ByteSink, tensors: list[_Named], sealing: Sealing | None) -> list[bytes]:

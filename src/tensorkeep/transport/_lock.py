@@ -139,7 +139,7 @@ def _create(path: str) -> DirectoryLock | None:
         raise
     if is_ours:
         return lock
-    lock.release()
+    os.close(fd)  # the file is for who locked it to remove
     return None
 
 

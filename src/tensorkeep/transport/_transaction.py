@@ -284,7 +284,9 @@ class Transaction:
             standing = {name for name in (*first, *remove) if _is_file(self._staging.place_of(name))}
             return Journal(
                 place=self._staging.inode(),
-                first=tuple(name for name in dict.fromkeys(first) if name in standing and [name] != names),
+                first=tuple(
+                    name for name in dict.fromkeys(first) if name in standing and (self._patched or [name] != names)
+                ),
                 patched=tuple(sorted(self._patched)),
                 renamed=tuple(names),
                 removed=tuple(name for name in dict.fromkeys(remove) if name in standing - self._new),

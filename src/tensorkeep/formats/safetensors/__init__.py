@@ -10,7 +10,14 @@
 from tensorkeep.formats.safetensors._emit import emit_header, lay_out
 from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
 from tensorkeep.formats.safetensors._read import read_header, read_seal
-from tensorkeep.formats.safetensors._seal import SEAL_KEY, Seal, emit_sealed_header, parse_seal, without_seal
+from tensorkeep.formats.safetensors._seal import (
+    SEAL_KEY,
+    Seal,
+    emit_sealed_header,
+    metadata_to_write,
+    parse_seal,
+    without_seal,
+)
 
 __all__ = [
     "SEAL_KEY",
@@ -19,6 +26,7 @@ __all__ = [
     "emit_header",
     "emit_sealed_header",
     "lay_out",
+    "metadata_to_write",
     "parse_header",
     "parse_header_nbytes",
     "parse_seal",

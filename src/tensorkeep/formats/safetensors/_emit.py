@@ -18,7 +18,7 @@ from tensorkeep.formats.safetensors._members import METADATA_KEY
 from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES
 from tensorkeep.limits import MAX_HEADER_NBYTES
 
-__all__ = ["emit_header", "lay_out"]
+__all__ = ["check_is_text", "emit_header", "lay_out"]
 
 ALIGNMENT_NBYTES: Final = 8
 """The data starts at a multiple of this; spaces fill the header up."""
@@ -68,11 +68,7 @@ def emit_header(
     _refuse_reserved(entries)
     fields: dict[str, object] = {}
     if metadata is not None:
-        if not isinstance(metadata, Mapping):
-            raise TypeError(f"metadata is a mapping of text by key, not {type(metadata).__name__}")
-        for key, text in metadata.items():
-            if not (isinstance(key, str) and isinstance(text, str)):
-                raise TypeError(f"metadata is text by key, not {type(key).__name__} to {type(text).__name__}")
+        check_is_text(metadata)
         fields[METADATA_KEY] = dict(sorted(metadata.items()))
     fields.update(entries)
     try:
@@ -91,6 +87,22 @@ def emit_header(
     spare = room - LENGTH_NBYTES - len(header)
     padding = spare if spare >= 0 else -len(header) % ALIGNMENT_NBYTES
     return (len(header) + padding).to_bytes(LENGTH_NBYTES, "little") + header + b" " * padding
+
+
+def check_is_text(metadata: Mapping[str, str]) -> None:
+    """Make sure that metadata is text by key.
+
+    Args:
+        metadata: Anything.
+
+    Raises:
+        TypeError: If it is not.
+    """
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata is a mapping of text by key, not {type(metadata).__name__}")
+    for key, text in metadata.items():
+        if not (isinstance(key, str) and isinstance(text, str)):
+            raise TypeError(f"metadata is text by key, not {type(key).__name__} to {type(text).__name__}")
 
 
 def _refuse_reserved(names: Container[str]) -> None:

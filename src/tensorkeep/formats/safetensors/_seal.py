@@ -23,10 +23,18 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.digests import DIGEST_NBYTES, digest_of
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, UnsupportedError
-from tensorkeep.formats.safetensors._emit import emit_header
+from tensorkeep.formats.safetensors._emit import check_is_text, emit_header
 from tensorkeep.formats.safetensors._parse import Header
 
-__all__ = ["SEAL_KEY", "Seal", "emit_sealed_header", "may_have_seal", "parse_seal", "without_seal"]
+__all__ = [
+    "SEAL_KEY",
+    "Seal",
+    "emit_sealed_header",
+    "may_have_seal",
+    "metadata_to_write",
+    "parse_seal",
+    "without_seal",
+]
 
 SEAL_KEY: Final = "tensorkeep"
 """The metadata key."""
@@ -37,7 +45,7 @@ _ZEROS: Final = "0" * (2 * DIGEST_NBYTES)
 _BEFORE_DIGEST: Final = b'"tensorkeep":"{\\"tensorkeep\\":1,\\"digest\\":\\"'
 """What stands before the digest; inside a JSON text the first quote would be escaped, so it stands only there."""
 
-_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -71,9 +79,33 @@ def without_seal(metadata: Mapping[str, str] | None) -> Mapping[str, str] | None
     Args:
         metadata: Free text by key.
     """
-    if not isinstance(metadata, Mapping) or not str(metadata.get(SEAL_KEY, "")).startswith(_SIGNATURE):
+    if metadata is None or not metadata.get(SEAL_KEY, "").startswith(_SIGNATURE):
         return metadata
     return {key: text for key, text in metadata.items() if key != SEAL_KEY}
+
+
+def metadata_to_write(metadata: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """Return metadata for another file: without a seal, and without what would be taken for one.
+
+    Args:
+        metadata: Free text by key.
+
+    Raises:
+        TypeError: If it is no text by key.
+        UnsupportedError: If other text stands where a seal belongs, or the other way round: nobody could open the
+            file.
+    """
+    if metadata is None:
+        return None
+    check_is_text(metadata)
+    for key, text in metadata.items():
+        if (key == SEAL_KEY) != text.startswith(_SIGNATURE):
+            raise UnsupportedError(
+                "the metadata looks like the digests of a file, and is none",
+                expected=f"another key than {SEAL_KEY!r}, and text that does not begin with {_SIGNATURE!r}",
+                found=f"{key!r}: {text[:40]!r}",
+            )
+    return without_seal(metadata)
 
 
 def emit_sealed_header(

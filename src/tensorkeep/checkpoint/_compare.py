@@ -1,0 +1,238 @@
+"""Two tensors of one shape, compared byte for byte and number for number, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import nan
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+from tensorkeep.arrays import adapter_for
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import BY_NAME, DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.tensors import LazyTensor
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    _Numbers = npt.NDArray[Any]
+
+__all__ = ["NumberDiff", "compare_numbers", "have_equal_bytes"]
+
+_N_AT_ONCE: Final = 2**15
+"""Elements that are compared at once, whole groups of packed ones; more leave the second cache and take longer."""
+
+_Report = Callable[[int], None]
+
+
+class NumberDiff(msgspec.Struct, frozen=True):
+    """How the numbers of two tensors differ.
+
+    Attributes:
+        n_different: Elements that differ as numbers: NaN equals NaN here, and 0 equals -0.
+        max_abs: Largest |a - b|; NaN where every pair that differs has a NaN.
+        max_rel: Largest |a - b| / max(|a|, |b|), between 0 and 2, infinite where |a - b| is; NaN as above.
+        n_nan_a: Elements of a that are NaN.
+        n_nan_b: Those of b.
+        n_inf_a: Elements of a that are infinite.
+        n_inf_b: Those of b.
+    """
+
+    n_different: int
+    max_abs: float
+    max_rel: float
+    n_nan_a: int
+    n_nan_b: int
+    n_inf_a: int
+    n_inf_b: int
+
+
+def have_equal_bytes(a: LazyTensor, b: LazyTensor, report: _Report) -> bool:
+    """Say whether two tensors have the same bytes, and look no further than to the first that differ.
+
+    Args:
+        a: A tensor.
+        b: Another one, of the same number of bytes.
+        report: Called with the bytes compared so far.
+
+    Raises:
+        TransportError: If the bytes cannot be read.
+    """
+    done = 0
+    with _Bytes(a) as left, _Bytes(b) as right:
+        while done < a.nbytes:
+            n_equal = left.skip_equal(right)
+            if not n_equal:
+                return False
+            done += n_equal
+            report(done)
+    return True
+
+
+def compare_numbers(a: LazyTensor, b: LazyTensor, report: _Report) -> NumberDiff:
+    """Compare two tensors element by element.
+
+    Numbers of one dtype are compared as they are; those of two dtypes as float64, or complex128.
+
+    Args:
+        a: A tensor of a known dtype.
+        b: Another one, of the same shape.
+        report: Called with the bytes of a compared so far.
+
+    Returns:
+        How they differ.
+
+    Raises:
+        TransportError: If the bytes cannot be read.
+    """
+    import numpy as np
+
+    dtype_a, dtype_b = BY_NAME[a.dtype], BY_NAME[b.dtype]
+    tally = _Tally()
+    with _Bytes(a) as left, _Bytes(b) as right, np.errstate(all="ignore"):
+        for start in range(0, a.n_elements, _N_AT_ONCE):
+            n_elements = min(_N_AT_ONCE, a.n_elements - start)
+            mine, theirs = left.numbers(dtype_a, n_elements), right.numbers(dtype_b, n_elements)
+            if dtype_a != dtype_b:
+                mine, theirs = _wide(mine, theirs)
+            tally.add(mine, theirs)
+            report(dtype_a.nbytes(start + n_elements))
+    return tally.result()
+
+
+class _Bytes:
+    """The bytes of a tensor as its file has them, or would have them, to be taken one after another.
+
+    They may lie in a window of the file that is mapped for now, so no method leaves a view of them behind.
+
+    Args:
+        lazy: The tensor.
+    """
+
+    def __init__(self, lazy: LazyTensor) -> None:
+        source, span = lazy.source, lazy.span
+        self._pieces: Iterator[Buffer] = (
+            lazy.host_tensor().buffers() if source is None or span is None else source.pieces(span)
+        )
+        self._rest = memoryview(b"")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._rest = memoryview(b"")
+        self._pieces = iter(())  # which ends the one that was there, and unmaps its window
+
+    def skip_equal(self, other: _Bytes) -> int:
+        """Compare the next bytes with those of another tensor, and go on behind them.
+
+        Returns:
+            How many were compared, one or more; 0 if they differ.
+        """
+        mine, theirs = self._some(), other._some()
+        n_compared = min(len(mine), len(theirs))
+        if not _are_equal(mine[:n_compared], theirs[:n_compared]):
+            return 0
+        self._rest, other._rest = mine[n_compared:], theirs[n_compared:]
+        return n_compared
+
+    def numbers(self, dtype: DType, n_elements: int) -> _Numbers:
+        """Take the next elements, whole groups of packed ones."""
+        data = bytearray(dtype.nbytes(n_elements))
+        done = 0
+        while done < len(data):
+            done += self._take_into(memoryview(data)[done:])
+        return _numbers(data, dtype, n_elements)
+
+    def _take_into(self, room: memoryview) -> int:
+        some = self._some()
+        n_taken = min(len(some), len(room))
+        room[:n_taken] = some[:n_taken]
+        self._rest = some[n_taken:]
+        return n_taken
+
+    def _some(self) -> memoryview:
+        """Return the next bytes, one or more."""
+        while not len(self._rest):
+            self._rest = memoryview(b"")  # an empty view of a window keeps it from being unmapped, too
+            self._rest = memoryview(next(self._pieces)).cast("B")
+        return self._rest
+
+
+def _are_equal(a: memoryview, b: memoryview) -> bool:
+    import numpy as np
+
+    n_words = len(a) // 8
+    mine, theirs = np.frombuffer(a, np.uint64, n_words), np.frombuffer(b, np.uint64, n_words)
+    return np.array_equal(mine, theirs) and a[8 * n_words :] == b[8 * n_words :]
+
+
+def _numbers(data: bytearray, dtype: DType, n_elements: int) -> _Numbers:
+    """Make numbers of bytes: F32 of the narrow floats, which holds all of them, 0 and 1 of booleans."""
+    import numpy as np
+
+    entry = TensorEntry("U8" if dtype.name == "BOOL" else dtype.name, (n_elements,), (0, len(data)))
+    elements: _Numbers = adapter_for("numpy").views(data, {"": entry}, 0)[""]
+    if dtype.name == "BOOL":
+        return np.minimum(elements, 1)
+    return elements.astype(np.float32) if dtype.is_float and dtype.bits < 32 else elements
+
+
+def _wide(a: _Numbers, b: _Numbers) -> tuple[_Numbers, _Numbers]:
+    import numpy as np
+
+    wide = np.complex128 if "c" in {a.dtype.kind, b.dtype.kind} else np.float64
+    return a.astype(wide), b.astype(wide)
+
+
+class _Tally:
+    """What was found so far."""
+
+    def __init__(self) -> None:
+        self._n_different = 0
+        self._max_abs = self._max_rel = nan
+        self._n_nan = [0, 0]
+        self._n_inf = [0, 0]
+
+    def add(self, a: _Numbers, b: _Numbers) -> None:
+        """Compare some elements of both, of one dtype."""
+        import numpy as np
+
+        differ = a != b
+        if a.dtype.kind in "fc":
+            nans = np.isnan(a), np.isnan(b)
+            differ &= ~(nans[0] & nans[1])
+            for place, (numbers, is_nan) in enumerate(zip((a, b), nans, strict=True)):
+                self._n_nan[place] += int(np.count_nonzero(is_nan))
+                self._n_inf[place] += int(np.count_nonzero(np.isinf(numbers) & ~is_nan))
+        n_different = int(np.count_nonzero(differ))
+        if n_different:
+            self._n_different += n_different
+            self._measure(a[differ], b[differ])
+
+    def _measure(self, a: _Numbers, b: _Numbers) -> None:
+        import numpy as np
+
+        wide_a, wide_b = _wide(a, b)
+        gap = abs(wide_a - wide_b) if a.dtype.kind in "fc" else _exact_gap(a, b)
+        share = gap / np.maximum(abs(wide_a), abs(wide_b))
+        share[np.isinf(gap)] = np.inf
+        self._max_abs = float(np.fmax(self._max_abs, np.fmax.reduce(gap)))  # which leave NaN out
+        self._max_rel = float(np.fmax(self._max_rel, np.fmax.reduce(share)))
+
+    def result(self) -> NumberDiff:
+        """Return the numbers."""
+        if not self._n_different:
+            self._max_abs = self._max_rel = 0.0
+        return NumberDiff(self._n_different, self._max_abs, self._max_rel, *self._n_nan, *self._n_inf)
+
+
+def _exact_gap(a: _Numbers, b: _Numbers) -> _Numbers:
+    """Return |a - b| of integers in float64, rounded only then."""
+    import numpy as np
+
+    unsigned = np.dtype(f"u{a.dtype.itemsize}")
+    exact: _Numbers = np.maximum(a, b).view(unsigned) - np.minimum(a, b).view(unsigned)
+    return exact.astype(np.float64)

@@ -1,0 +1,217 @@
+"""What sets two checkpoints apart: names, dtypes and shapes first, then digests, and only then the numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import prod
+from typing import Final
+
+import msgspec
+
+from tensorkeep.checkpoint._compare import NumberDiff, compare_numbers, have_equal_bytes
+from tensorkeep.checkpoint._workers import Meter, side_by_side
+from tensorkeep.dtypes import BY_NAME
+from tensorkeep.limits import ARENA_NBYTES
+from tensorkeep.tensors import LazyTensor
+
+__all__ = ["Diff", "TensorDiff", "diff"]
+
+_MAX_THREADS: Final = 4
+"""Threads that compare tensors; the memory's speed is the limit."""
+
+_Pair = tuple[LazyTensor, LazyTensor]
+
+
+class TensorDiff(msgspec.Struct, frozen=True):
+    """A tensor that two checkpoints have, and that is not the same in both.
+
+    Attributes:
+        name: Its name.
+        dtype_a: Name of its dtype in a, such as `"BF16"`.
+        dtype_b: The same in b.
+        shape_a: Elements along each dimension in a.
+        shape_b: The same in b.
+        is_bitwise_equal: Whether its bytes are the same, though dtype or shape are not; None where that is not known
+            (only digests and sizes tell it there).
+        numbers: How its numbers differ; None where they were not compared, as those of different shapes or of a
+            dtype that this version does not know.
+    """
+
+    name: str
+    dtype_a: str
+    dtype_b: str
+    shape_a: tuple[int, ...]
+    shape_b: tuple[int, ...]
+    is_bitwise_equal: bool | None = None
+    numbers: NumberDiff | None = None
+
+    @property
+    def n_elements(self) -> int:
+        """Elements of the tensor in a."""
+        return prod(self.shape_a)
+
+    @property
+    def n_different(self) -> int | None:
+        """Elements that differ as numbers (NaN equals NaN, 0 equals -0), where they were compared.
+
+        None differ where only the dtypes do, or the bits of NaN or of a zero's sign.
+        """
+        return None if self.numbers is None else self.numbers.n_different
+
+    @property
+    def max_abs(self) -> float | None:
+        """Largest |a - b|, where numbers were compared; NaN where every pair that differs has a NaN."""
+        return None if self.numbers is None else self.numbers.max_abs
+
+    @property
+    def max_rel(self) -> float | None:
+        """Largest |a - b| / max(|a|, |b|), where numbers were compared; infinite where |a - b| is, NaN as above."""
+        return None if self.numbers is None else self.numbers.max_rel
+
+    @property
+    def n_nan_a(self) -> int | None:
+        """Elements of a that are NaN, where numbers were compared."""
+        return None if self.numbers is None else self.numbers.n_nan_a
+
+    @property
+    def n_nan_b(self) -> int | None:
+        """Elements of b that are NaN, where numbers were compared."""
+        return None if self.numbers is None else self.numbers.n_nan_b
+
+    @property
+    def n_inf_a(self) -> int | None:
+        """Elements of a that are infinite, where numbers were compared."""
+        return None if self.numbers is None else self.numbers.n_inf_a
+
+    @property
+    def n_inf_b(self) -> int | None:
+        """Elements of b that are infinite, where numbers were compared."""
+        return None if self.numbers is None else self.numbers.n_inf_b
+
+
+class Diff(msgspec.Struct, frozen=True):
+    """What sets two checkpoints apart.
+
+    Attributes:
+        only_in_a: Names that only a has, in its order.
+        only_in_b: Names that only b has, in its order.
+        changed: Tensors of both that are not the same, in the order of a.
+        n_equal: Tensors that are.
+    """
+
+    only_in_a: tuple[str, ...]
+    only_in_b: tuple[str, ...]
+    changed: tuple[TensorDiff, ...]
+    n_equal: int
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing does."""
+        return not (self.only_in_a or self.only_in_b or self.changed)
+
+
+def diff(
+    a: Mapping[str, LazyTensor],
+    b: Mapping[str, LazyTensor],
+    *,
+    values: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Diff:
+    """Compare two checkpoints, tensor by tensor.
+
+    Tensors are the same if dtype, shape and every byte are. Those of equal digests are not read. How tensors are
+    spread over files, and their order, do not matter. Memory stays bounded however large they are.
+
+    Args:
+        a: A file, a checkpoint or a view of one.
+        b: Another.
+        values: Whether to compare what is in the tensors too, not only names, dtypes and shapes.
+        progress: Called with the bytes compared so far and the bytes in all, by one thread at a time. What it raises
+            ends the work.
+
+    Returns:
+        What sets them apart.
+
+    Raises:
+        TransportError: If the bytes cannot be read.
+    """
+    pairs: list[_Pair] = [(lazy.renamed(name), b[name]) for name, lazy in a.items() if name in b]
+    found = _compared(pairs, progress) if values else [_unread(*pair) for pair in pairs]
+    return Diff(
+        only_in_a=tuple(name for name in a if name not in b),
+        only_in_b=tuple(name for name in b if name not in a),
+        changed=tuple(changed for changed in found if changed is not None),
+        n_equal=found.count(None),
+    )
+
+
+def _compared(pairs: list[_Pair], progress: Callable[[int, int], None] | None) -> list[TensorDiff | None]:
+    """Compare tensors, several at a time; None for those that are the same."""
+    to_read = [place for place, pair in enumerate(pairs) if _must_be_read(*pair)]
+    meter = Meter(progress, sum(pairs[place][0].nbytes for place in to_read))
+    batches = sorted(_batches(to_read, pairs), key=lambda batch: -sum(pairs[place][0].nbytes for place in batch))
+
+    def compare(batch: list[int]) -> list[tuple[int, TensorDiff | None]]:
+        return [(place, _compare(*pairs[place], meter)) for place in batch]
+
+    n_threads = min(_MAX_THREADS, os.cpu_count() or 1, len(batches))
+    compared = side_by_side(compare, batches, n_threads=n_threads, meter=meter)
+    found = {place: result for results in compared for place, result in results}
+    return [found[place] if place in found else _unread(*pair) for place, pair in enumerate(pairs)]
+
+
+def _batches(places: Iterable[int], pairs: list[_Pair]) -> Iterator[list[int]]:
+    """Group neighbours, so that small tensors cost a thread little."""
+    batch: list[int] = []
+    nbytes = 0
+    for place in places:
+        batch.append(place)
+        nbytes += pairs[place][0].nbytes
+        if nbytes >= ARENA_NBYTES:
+            yield batch
+            batch, nbytes = [], 0
+    if batch:
+        yield batch
+
+
+def _must_be_read(a: LazyTensor, b: LazyTensor) -> bool:
+    if a.shape != b.shape:
+        return False
+    if a.dtype == b.dtype:
+        return not _have_equal_digests(a, b)
+    return a.dtype in BY_NAME and b.dtype in BY_NAME
+
+
+def _have_equal_digests(a: LazyTensor, b: LazyTensor) -> bool:
+    return a.digest is not None and a.digest == b.digest
+
+
+def _unread(a: LazyTensor, b: LazyTensor) -> TensorDiff | None:
+    """Compare what is known of two tensors without reading them; None if that is the same."""
+    if (a.dtype, a.shape) == (b.dtype, b.shape):
+        return None
+    is_known = a.nbytes != b.nbytes or (a.digest is not None and b.digest is not None)
+    return _tensor_diff(a, b, _have_equal_digests(a, b) if is_known else None)
+
+
+def _compare(a: LazyTensor, b: LazyTensor, meter: Meter) -> TensorDiff | None:
+    """Read two tensors of one shape; None if they are the same."""
+    done = 0
+
+    def report(so_far: int) -> None:
+        nonlocal done
+        meter.add(max(0, so_far - done))  # numbers are compared from the start again
+        done = max(done, so_far)
+
+    if (a.dtype, a.nbytes) == (b.dtype, b.nbytes) and have_equal_bytes(a, b, report):
+        return None
+    numbers = compare_numbers(a, b, report) if a.dtype in BY_NAME else None
+    report(a.nbytes)
+    return _tensor_diff(a, b, a.dtype != b.dtype and _have_equal_digests(a, b), numbers)
+
+
+def _tensor_diff(
+    a: LazyTensor, b: LazyTensor, is_bitwise_equal: bool | None, numbers: NumberDiff | None = None
+) -> TensorDiff:
+    return TensorDiff(a.name, a.dtype, b.dtype, a.shape, b.shape, is_bitwise_equal, numbers)
