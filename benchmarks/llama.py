@@ -86,7 +86,7 @@ def _config(place: Place) -> LlamaConfig:
 def _on_meta(config: LlamaConfig) -> LlamaForCausalLM:
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
-    model.to(dtype=torch.bfloat16)
+    torch.nn.Module.to(model, dtype=torch.bfloat16)
     return model
 
 

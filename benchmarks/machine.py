@@ -11,7 +11,17 @@ import msgspec
 
 __all__ = ["Machine", "describe_machine"]
 
-_LIBRARIES = ("tensorkeep", "safetensors", "torch", "numpy", "msgspec")
+_LIBRARIES = (
+    "tensorkeep",
+    "safetensors",
+    "torch",
+    "numpy",
+    "msgspec",
+    "blake3",
+    "huggingface_hub",
+    "transformers",
+    "accelerate",
+)
 
 
 class Machine(msgspec.Struct, frozen=True):

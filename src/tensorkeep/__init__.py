@@ -9,7 +9,7 @@
     tensorkeep.edit(path)       names of tensors and metadata, changed in place
     tensorkeep.add_sha256(path)                         the SHA-256 of each shard, written into the index
     tensorkeep.verify(path)     whether every byte is the one that was saved
-    tensorkeep.diff(a, b)       what is different in two checkpoints
+    tensorkeep.diff(a, b)       what is different in two open checkpoints
 
     tensorkeep.torch, tensorkeep.numpy                  the functions of safetensors.torch and safetensors.numpy
     tensorkeep.safe_open, serialize, deserialize, …     those of safetensors
@@ -21,6 +21,7 @@
     tensorkeep.arrays           who holds the tensor?       NumPy, torch
     tensorkeep.tensors          one file, where these meet  lazy tensors, selections, views, writing
     tensorkeep.checkpoint       many files                  shards, index, digests; saved and verified as one
+    tensorkeep.models           what uses them              a checkpoint into a torch model, as tensorkeep.torch.load_into
 
 `import tensorkeep` loads none of this: names are resolved on first use.
 """

@@ -9,6 +9,16 @@
 """
 
 from tensorkeep.arrays._base import ArrayAdapter, Extent, HostTensor
+from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays._registry import FRAMEWORKS, adapter_for, check_framework, host_tensor
 
-__all__ = ["FRAMEWORKS", "ArrayAdapter", "Extent", "HostTensor", "adapter_for", "check_framework", "host_tensor"]
+__all__ = [
+    "FRAMEWORKS",
+    "ArrayAdapter",
+    "Extent",
+    "HostTensor",
+    "adapter_for",
+    "check_framework",
+    "host_tensor",
+    "pieces",
+]

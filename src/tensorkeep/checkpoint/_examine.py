@@ -220,6 +220,18 @@ def _check_record(
 
 def _check_names(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Finding]:
     """Find tensors that are promised and absent, or present twice."""
+    owners: dict[str, str] = {}
+    n_entries = 0
+    for name, file in files.items():
+        entries = file.entries
+        owners.update(dict.fromkeys(entries, name))
+        n_entries += len(entries)
+    if len(owners) == n_entries and owners == index.weight_map:
+        return
+    yield from _differences(index, files)
+
+
+def _differences(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Finding]:
     for tensor, name in index.weight_map.items():
         if name in files and tensor not in files[name].entries:
             actual = next((other for other, file in files.items() if tensor in file.entries), None)

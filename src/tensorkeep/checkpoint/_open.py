@@ -16,7 +16,7 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
 from tensorkeep.limits import MAX_HEADER_NBYTES
-from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorReader, open_file
+from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorReader, counted, open_file
 from tensorkeep.transport import Backend, JoinedSource, Openable
 
 __all__ = ["Checkpoint", "StrayShardWarning", "load", "open_checkpoint"]
@@ -147,9 +147,8 @@ class Checkpoint(LazyTensors):
 
     def __repr__(self) -> str:
         """Return path, number of tensors, shards and size."""
-        return (
-            f"Checkpoint({self.path!r}, {len(self):,} tensors in {len(self._shards)} shards, {self.nbytes:,} bytes)"
-        )
+        extent = f"{counted(len(self), 'tensor')} in {counted(len(self._shards), 'shard')}"
+        return f"Checkpoint({self.path!r}, {extent}, {self.nbytes:,} bytes)"
 
 
 def open_checkpoint(

@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 import torch
 
-from tensorkeep.arrays import adapter_for
-from tensorkeep.arrays._pieces import pieces
+from tensorkeep.arrays import adapter_for, pieces
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import READ_NBYTES

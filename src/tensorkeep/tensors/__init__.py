@@ -16,7 +16,7 @@
 from tensorkeep.tensors._body import Sealing, write_file
 from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.tensors._lazy import LazyTensor, StoredTensor, load_together
-from tensorkeep.tensors._mapping import LazyTensors, TensorView
+from tensorkeep.tensors._mapping import LazyTensors, TensorView, counted
 from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.tensors._sharing import overlapping
 from tensorkeep.tensors._write import Ties, describe, save, serialize_tensors, write_tensors
@@ -30,6 +30,7 @@ __all__ = [
     "TensorReader",
     "TensorView",
     "Ties",
+    "counted",
     "describe",
     "file_over",
     "load",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Self
@@ -12,7 +13,7 @@ from tensorkeep.errors import TransportError
 from tensorkeep.formats.safetensors import Header, Seal, read_header, read_seal, without_seal
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.tensors._lazy import LazyTensor
-from tensorkeep.tensors._mapping import LazyTensors
+from tensorkeep.tensors._mapping import LazyTensors, counted
 from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, open_source
 
@@ -84,6 +85,23 @@ class TensorFile(LazyTensors):
         """Byte of the file at which the tensors' data begins."""
         return self._header.data_start
 
+    @property
+    def shards(self) -> dict[str, TensorFile]:
+        """Name of the file to the file itself, as for a checkpoint of several; a new dict."""
+        return {os.path.basename(self.path): self}
+
+    def shard_of(self, name: str) -> str:
+        """Return the name of the file, as for a checkpoint of several.
+
+        Args:
+            name: One of its tensors.
+
+        Raises:
+            TensorNotFoundError: If there is none of that name.
+        """
+        self[name]
+        return os.path.basename(self.path)
+
     def span_of(self, name: str) -> ByteRange:
         """Return where a tensor's bytes stand in the file.
 
@@ -142,7 +160,7 @@ class TensorFile(LazyTensors):
 
     def __repr__(self) -> str:
         """Return path, number of tensors and size."""
-        return f"TensorFile({self.path!r}, {len(self):,} tensors, {self.nbytes:,} bytes)"
+        return f"TensorFile({self.path!r}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes)"
 
 
 def open_file(

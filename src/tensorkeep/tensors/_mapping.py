@@ -13,7 +13,7 @@ from tensorkeep.tensors._cast import cast_target
 from tensorkeep.tensors._lazy import LazyTensor, load_together
 from tensorkeep.tensors._names import Renaming, Selector, changed_names, chosen_names, did_you_mean
 
-__all__ = ["LazyTensors", "TensorView"]
+__all__ = ["LazyTensors", "TensorView", "counted"]
 
 _N_IN_REPR = 3
 
@@ -282,4 +282,14 @@ class TensorView(LazyTensors):
         """Return path, number of tensors and size, and the first tensors."""
         first = [f"{lazy.name} {lazy.dtype} {list(lazy.shape)}" for lazy in islice(self.values(), _N_IN_REPR)]
         listed = ", ".join([*first, "…"] if len(self) > len(first) else first)
-        return f"TensorView({self.path!r}, {len(self):,} tensors, {self.nbytes:,} bytes: {listed or 'none'})"
+        return f"TensorView({self.path!r}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes: {listed or 'none'})"
+
+
+def counted(n: int, what: str) -> str:
+    """Return a number of things in words.
+
+    Args:
+        n: How many.
+        what: What one of them is called.
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

@@ -74,7 +74,9 @@ class ByteSource(Protocol):
         """
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range in order, for looking at them once; each piece is valid until the next is taken.
+        """Give the bytes of a range in order, for looking at them once.
+
+        Each piece is valid until the next is taken, and no view of it may be left then.
 
         Args:
             span: Half-open, inside the source.

@@ -48,7 +48,7 @@ class JoinedSource:
         Raises:
             TransportError: If the source is closed, or the system refuses.
         """
-        (source, inner), *others = self._split(span)
+        (source, inner), *others = self.split(span)
         mapping = None if others else source.map(inner)
         if mapping is None:
             return None
@@ -68,7 +68,7 @@ class JoinedSource:
         Raises:
             TransportError: If they cannot be read whole.
         """
-        inside = list(self._split(span))
+        inside = list(self.split(span))
         if len(inside) == 1:
             source, inner = inside[0]
             return source.read(inner)
@@ -88,7 +88,7 @@ class JoinedSource:
         Raises:
             TransportError: If they cannot be read whole.
         """
-        for source, inner in self._split(span):
+        for source, inner in self.split(span):
             yield from source.pieces(inner)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
@@ -103,7 +103,7 @@ class JoinedSource:
         by_source: dict[int, tuple[ByteSource, list[tuple[int, memoryview]]]] = {}
         for offset, into in parts:
             done = 0
-            for source, inner in self._split(ByteRange(offset, offset + len(into))):
+            for source, inner in self.split(ByteRange(offset, offset + len(into))):
                 part = (inner.start, into[done : done + len(inner)])
                 by_source.setdefault(id(source), (source, []))[1].append(part)
                 done += len(inner)
@@ -114,8 +114,19 @@ class JoinedSource:
         """Let go of the parts; their sources stay open."""
         self._parts = None
 
-    def _split(self, span: ByteRange) -> Iterator[tuple[ByteSource, ByteRange]]:
-        """Give the ranges of the sources that a range is made of, in order."""
+    def split(self, span: ByteRange) -> Iterator[tuple[ByteSource, ByteRange]]:
+        """Give the ranges of the sources that a range is made of, in order.
+
+        Args:
+            span: Half-open, inside the whole.
+
+        Yields:
+            A source, and a range of it.
+
+        Raises:
+            TransportError: If the whole is closed.
+            ValueError: If the range is not inside it.
+        """
         if self._parts is None:
             raise TransportError("File is closed", path=self.name)
         _check_inside(span, self)

@@ -47,7 +47,7 @@ class LocalFile:
         self._path = os.path.abspath(path)
         self._requested: Backend = backend
         with as_transport_error("could not open the file", path):
-            self._descriptor: _Descriptor | None = _Descriptor(_open_regular(path))
+            self._descriptor: Descriptor | None = Descriptor(_open_regular(path))
             status = os.fstat(self._descriptor.number)
         self.nbytes = status.st_size
         self._identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -73,7 +73,7 @@ class LocalFile:
         """
         if not self._maps:
             return None
-        descriptor = self._opened()
+        descriptor = self.descriptor()
         if os.fstat(descriptor.number).st_size < span.stop:
             raise SourceChangedError("could not map the file: it became shorter while it was open", path=self.name)
         start = span.start - span.start % ALLOCATIONGRANULARITY
@@ -84,8 +84,12 @@ class LocalFile:
                 "could not map the file", path=self.name, found=str(error), hint='Read it instead: backend="pread"'
             ) from error
 
-    def _opened(self) -> _Descriptor:
-        """Return the descriptor; who holds it keeps it from being closed and given to another file."""
+    def descriptor(self) -> Descriptor:
+        """Return the descriptor; who holds it keeps it from being closed and given to another file.
+
+        Raises:
+            TransportError: If the file is closed.
+        """
         if self._descriptor is None:
             raise TransportError("File is closed", path=self.name)
         return self._descriptor
@@ -118,7 +122,7 @@ class LocalFile:
         Raises:
             TransportError: If they cannot be read whole.
         """
-        descriptor = self._opened()
+        descriptor = self.descriptor()
         done = span.start
         if self._maps and len(span) >= MAPPED_FROM_NBYTES:
             with suppress(OSError, ValueError):  # what cannot be mapped is read below, which says why it cannot
@@ -141,7 +145,7 @@ class LocalFile:
         Raises:
             TransportError: If any cannot be filled whole.
         """
-        self._opened()
+        self.descriptor()
         pieces = list(_split(parts))
         if sum(len(into) for _, into in pieces) < _PARALLEL_FROM_NBYTES:
             for offset, into in pieces:
@@ -155,7 +159,7 @@ class LocalFile:
                 pass
 
     def _read_part(self, offset: int, into: memoryview) -> None:
-        descriptor = self._opened()
+        descriptor = self.descriptor()
         with as_transport_error("could not read the file", self.name):
             done = read_at(descriptor.number, offset, into)
         if done != len(into):
@@ -199,8 +203,12 @@ def _open_regular(path: str) -> int:
     return fd
 
 
-class _Descriptor:
-    """A file descriptor that is closed with the last reference to it."""
+class Descriptor:
+    """A file descriptor that is closed with the last reference to it.
+
+    Attributes:
+        number: What the system knows it by.
+    """
 
     __slots__ = ("number",)
 

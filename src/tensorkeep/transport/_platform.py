@@ -281,7 +281,7 @@ def mapped_pieces(fd: int, start: int, stop: int, piece_nbytes: int) -> Iterator
         piece_nbytes: Bytes of one piece, a multiple of the page size.
 
     Yields:
-        Read-only pieces, each valid until the next is taken.
+        Read-only pieces, each valid until the next is taken; no view of it may be left then.
 
     Raises:
         OSError: EFAULT if bytes cannot be read, EINVAL before the first piece where the kernel cannot do this.
@@ -304,7 +304,7 @@ def mapped_pieces(fd: int, start: int, stop: int, piece_nbytes: int) -> Iterator
 
 HAS_POPULATE = sys.platform == "linux"
 _MADV_POPULATE_READ: Final = 22
-_WINDOW_NBYTES: Final = 64 * 2**20
+_WINDOW_NBYTES: Final = 16 * 2**20
 
 _MAP_NORESERVE: Final = 0x4000
 """Linux: copy-on-write pages that are never written need no swap set aside (mmap(2))."""

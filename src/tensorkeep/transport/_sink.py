@@ -116,7 +116,7 @@ class FileSink:
             TransportError: If not everything could be read and written.
         """
         if isinstance(source, JoinedSource):
-            for part, inner in source._split(span):
+            for part, inner in source.split(span):
                 self.copy_from(part, inner)
         elif isinstance(source, LocalFile):
             self._copy_from_file(source, span)
@@ -126,7 +126,7 @@ class FileSink:
 
     def _copy_from_file(self, source: LocalFile, span: ByteRange) -> None:
         start = span.start
-        descriptor = source._opened()
+        descriptor = source.descriptor()
         while start < span.stop:
             with as_transport_error(f"could not copy from {source.name}", self._path):
                 copied = copy_range(descriptor.number, start, self.fd, min(WRITE_NBYTES, span.stop - start))
