@@ -21,7 +21,7 @@
     tensorkeep.arrays           who holds the tensor?       NumPy, torch
     tensorkeep.tensors          one file, where these meet  lazy tensors, selections, views, writing
     tensorkeep.checkpoint       many files                  shards, index, digests; saved and verified as one
-    tensorkeep.models           what uses them              a checkpoint into a torch model, as tensorkeep.torch.load_into
+    tensorkeep.models           what uses them              checkpoints into models: tensorkeep.torch.load_into
 
 `import tensorkeep` loads none of this: names are resolved on first use.
 """

@@ -354,7 +354,7 @@ def test_equal_keys_are_refused_anywhere(text: bytes) -> None:
 
 
 def test_an_index_of_any_length_is_not_read() -> None:
-    with pytest.raises(IndexFileError, match="at most 100,000,000 bytes"):
+    with pytest.raises(IndexFileError, match="at most 40,000,000 bytes"):
         parse_index(b" " * (MAX_INDEX_NBYTES + 1), PATH)
 
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from publishing import OLD, names
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """Give a folder that every user may enter; pytest closes its own to others whenever a run starts."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
 
 
 @pytest.fixture

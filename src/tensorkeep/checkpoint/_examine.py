@@ -25,6 +25,7 @@ from tensorkeep.errors import (
     TensorkeepError,
     UnsupportedError,
 )
+from tensorkeep.formats import SNIFF_NBYTES, sniff
 from tensorkeep.limits import MAX_HEADER_NBYTES, MAX_INDEX_NBYTES
 from tensorkeep.tensors import TensorFile, file_over
 from tensorkeep.transport import Backend, ByteRange, JoinedSource, MemorySource, open_source
@@ -135,15 +136,9 @@ def _refuse_ambiguity(location: Location, names: list[str]) -> None:
 def _open_shard(location: Location, name: str, access: Access, record: ShardRecord | None) -> TensorFile | Finding:
     path = location.path_of(name)
     try:
-        nbytes = os.path.getsize(path)
-        if record is not None and nbytes != record.nbytes:
-            return Finding(
-                "truncated",
-                "another size",
-                name,
-                expected=f"{record.nbytes:,} bytes",
-                found=_difference(nbytes, record),
-            )
+        if record is not None and (nbytes := os.path.getsize(path)) != record.nbytes:
+            found = _difference(nbytes, record) + _what_it_is(path)
+            return Finding("truncated", "another size", name, expected=f"{record.nbytes:,} bytes", found=found)
         return open_shard(location, name, access)
     except (SourceMissingError, FileNotFoundError):
         return Finding("missing", "the shard is missing", name)
@@ -185,6 +180,13 @@ def open_shard(location: Location, name: str, access: Access) -> TensorFile:
         check=access.check,
         max_header_nbytes=access.max_header_nbytes,
     )
+
+
+def _what_it_is(path: str) -> str:
+    """Recognise what somebody got in the place of a shard, such as a Git LFS pointer."""
+    source = open_source(path, backend="pread")
+    sniffed = sniff(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
+    return "" if sniffed is None else f"; it is {sniffed.what}"
 
 
 def _difference(nbytes: int, record: ShardRecord) -> str:

@@ -128,5 +128,6 @@ def _stems(directory: str) -> list[str]:
 
 
 def _listing(directory: str) -> str:
-    names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
+    with as_transport_error("could not read the directory", directory):
+        names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if names else "nothing"

@@ -212,7 +212,12 @@ def _commit(staging: Transaction, directory: str, stem: str, index_file: str | N
 
 
 def _exists(directory: str, name: str) -> bool:
-    return os.path.lexists(os.path.join(directory, name))
+    try:
+        with as_transport_error("could not read the directory", directory):
+            os.lstat(os.path.join(directory, name))
+    except SourceMissingError:
+        return False
+    return True
 
 
 def _listed(directory: str, entries: set[str]) -> set[str]:
