@@ -38,6 +38,9 @@ Some ten pieces live at once in the C library's heap.
 WRITE_NBYTES: Final = 8 * 2**20
 """Bytes that are gathered for one write: long enough to stream, short enough that an interrupt is heard."""
 
+HASHED_APART_NBYTES: Final = 2**20
+"""Bytes from which another thread makes the digest of a tensor while it is written; handing it over takes 30 us."""
+
 GAP_NBYTES: Final = 64 * 2**10
 """Bytes between two wanted ranges up to which one read over the gap is cheaper than two (a local disk's seek)."""
 

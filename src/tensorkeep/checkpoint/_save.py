@@ -167,19 +167,19 @@ class _Save:
         n_threads = min(len(shards), _MAX_WRITERS, os.cpu_count() or 1)
 
         def write(shard: Shard) -> ShardRecord:
-            return self._write_shard(shard, parallel=n_threads == 1, sha256=sha256)
+            return self._write_shard(shard, sha256=sha256)
 
         records = side_by_side(write, shards, n_threads=n_threads, meter=self._meter)
         return {shard.file: record for shard, record in zip(shards, records, strict=True)}
 
-    def _write_shard(self, shard: Shard, *, parallel: bool, sha256: bool) -> ShardRecord:
+    def _write_shard(self, shard: Shard, *, sha256: bool) -> ShardRecord:
         hosts = {name: self._hosts[name] for name in shard.tensors}
         for piece in shard.pieces:
             hosts[piece.name] = rows_of(
                 self._tensors[piece.tensor], self._hosts[piece.tensor], piece.start, piece.stop
             )
         with self._staging.file(shard.file, on_written=self._meter.counting()) as sink:
-            head = write_file(sink, hosts, self._metadata, sealing=Sealing(index=self._index_file, parallel=parallel))
+            head = write_file(sink, hosts, self._metadata, sealing=Sealing(index=self._index_file))
         return ShardRecord(
             nbytes=len(head) + sum(host.nbytes for host in hosts.values()),
             header=digest_of(head).hex(),

@@ -9,6 +9,7 @@
 - `_mapping`: `LazyTensors`, lazy tensors by name, and `TensorView`: fewer, renamed, cast.
 - `_file`: `TensorFile`, a read-only mapping of name to lazy tensor, and `open_file`.
 - `_sharing`: which tensors share memory. Pure.
+- `_digesting`: digests made by another thread while the bytes are written.
 - `_body`: all bytes of one file, with digests of what passes.
 - `_write`: tensors to bytes or to a file.
 """

@@ -1,13 +1,13 @@
 """All bytes of one file, straight from the tensors' own memory, and the digests of what passes on its way.
 
 A header with digests is written twice: first with zeros in their place, then, when all tensors have passed, with the
-digests. So memory is walked once, while it is in the processor's cache, and tensors that pass only once (from a
-device, from another file) need nothing else. The file appears under its name only after that.
+digests. So digests are made while the bytes are written, and tensors that pass only once (from a device, from another
+file) need nothing else. The file appears under its name only after that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from math import prod
 
@@ -16,11 +16,10 @@ import msgspec
 from tensorkeep.arrays import HostTensor
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
-from tensorkeep.digests import digest_of, new_hasher
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError, IntegrityError
 from tensorkeep.formats.safetensors import emit_header, emit_sealed_header, lay_out, metadata_to_write
-from tensorkeep.limits import WRITE_NBYTES
+from tensorkeep.tensors._digesting import Digesting
 from tensorkeep.tensors._lazy import StoredTensor
 from tensorkeep.transport import ByteRange, ByteSink, ByteSource
 
@@ -38,11 +37,9 @@ class Sealing(msgspec.Struct, frozen=True):
 
     Attributes:
         index: Name of the index of the set that the file is a shard of, or None for a file that stands alone.
-        parallel: Whether one file may use all cores.
     """
 
     index: str | None = None
-    parallel: bool = True
 
 
 def plain_head(
@@ -118,9 +115,11 @@ def write_file(
             head = emit_sealed_header(entries, metadata, None, index=sealing.index)
     sink.preallocate(len(head) + sum(host.nbytes for host in hosts.values()))
     sink.write([head])
-    digests = _write_data(sink, [(name, hosts[name]) for name in entries], sealing)
-    if sealing is not None:
-        head = emit_sealed_header(entries, metadata, digests, index=sealing.index)
+    tensors = [(name, hosts[name]) for name in entries]
+    if sealing is None:
+        _write_plain(sink, tensors)
+    else:
+        head = emit_sealed_header(entries, metadata, _write_sealed(sink, tensors), index=sealing.index)
         sink.rewrite(0, head)
     return head
 
@@ -140,27 +139,38 @@ def _with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
     return {_FORMAT_KEY: _FORMAT, **(metadata_to_write(metadata) or {})}
 
 
-def _write_data(sink: ByteSink, tensors: list[_Named], sealing: Sealing | None) -> list[bytes]:
-    digests: list[bytes] = []
-    for is_copied, group in groupby(tensors, lambda named: _is_copied(named[1], sealing)):
-        if is_copied:
-            digests += _copy(sink, [host for _, host in group if isinstance(host, StoredTensor)])
-        elif sealing is None:
-            sink.write(buffer for name, host in group for buffer in _checked(name, host))
+def _write_plain(sink: ByteSink, tensors: list[_Named]) -> None:
+    for stored, group in groupby(tensors, lambda named: isinstance(named[1], StoredTensor)):
+        if stored:
+            _copy(sink, [host for _, host in group if isinstance(host, StoredTensor)])
         else:
-            sink.write(_hashed(group, digests, parallel=sealing.parallel))
-    return digests
+            sink.write(buffer for name, host in group for buffer in _checked(name, host))
 
 
-def _is_copied(host: HostTensor, sealing: Sealing | None) -> bool:
-    return isinstance(host, StoredTensor) and (sealing is None or host.digest is not None)
+def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
+    """Write the data, and return the digest of each tensor."""
+    with Digesting() as digesting:
+        for known, group in groupby(tensors, lambda named: _known_digest(named[1]) is not None):
+            if known:
+                stored = [host for _, host in group if isinstance(host, StoredTensor)]
+                _copy(sink, stored)
+                for host in stored:
+                    digesting.carry(host.digest or b"")
+            else:
+                sink.write(
+                    piece for name, host in group for piece in digesting.passing(host.nbytes, _checked(name, host))
+                )
+        return digesting.digests()
 
 
-def _copy(sink: ByteSink, stored: list[StoredTensor]) -> list[bytes]:
-    """Copy tensors of other files, neighbours together, and return the digests that they carry along."""
+def _known_digest(host: HostTensor) -> bytes | None:
+    return host.digest if isinstance(host, StoredTensor) else None
+
+
+def _copy(sink: ByteSink, stored: list[StoredTensor]) -> None:
+    """Copy tensors of other files, neighbours together."""
     for source, span in _merged(stored):
         sink.copy_from(source, span)
-    return [host.digest for host in stored if host.digest is not None]
 
 
 def _merged(stored: list[StoredTensor]) -> Iterator[tuple[ByteSource, ByteRange]]:
@@ -172,30 +182,6 @@ def _merged(stored: list[StoredTensor]) -> Iterator[tuple[ByteSource, ByteRange]
             yield source, span
             source, span = host.source, host.span
     yield source, span
-
-
-def _hashed(tensors: Iterable[_Named], digests: list[bytes], *, parallel: bool) -> Iterator[Buffer]:
-    """Give the data, and append the digest of each tensor when it has passed."""
-    for name, host in tensors:
-        buffers = _checked(name, host)
-        if host.nbytes <= WRITE_NBYTES:
-            whole = list(buffers)
-            yield from whole
-            digests.append(digest_of(whole[0] if len(whole) == 1 else b"".join(whole)))
-            continue
-        hasher = new_hasher(parallel=parallel)
-        for piece in _pieces(buffers):
-            hasher.update(piece)
-            yield piece
-        digests.append(hasher.digest())
-
-
-def _pieces(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
-    """Cut large buffers, so that a piece is still in the processor's cache when it is written."""
-    for buffer in buffers:
-        view = memoryview(buffer).cast("B")
-        for begin in range(0, len(view), WRITE_NBYTES):
-            yield view[begin : begin + WRITE_NBYTES]
 
 
 def _checked(name: str, host: HostTensor) -> Iterator[Buffer]:
