@@ -70,7 +70,7 @@ def _new_index_name(change: Change) -> str:
             expected="a name such as model.safetensors, and not that of a shard",
             found=file,
         )
-    return index_names(stem)[0]
+    return index_names(stem)[0 if stem.rpartition(".")[2].isidentifier() else -1]
 
 
 def _index_of(change: Change) -> Index:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.checkpoint._compare import NumberDiff, compare_numbers, have_equal_bytes
+from tensorkeep.checkpoint._open import open_checkpoint
 from tensorkeep.checkpoint._workers import Meter, side_by_side
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.limits import ARENA_NBYTES
@@ -98,12 +99,15 @@ class Diff(msgspec.Struct, frozen=True):
         only_in_b: Names that only b has, in its order.
         changed: Tensors of both that are not the same, in the order of a.
         n_equal: Tensors that are.
+        n_unread: Of these, those that were not read, because their digests are equal: damage since they were saved
+            does not show here, but in `verify`.
     """
 
     only_in_a: tuple[str, ...]
     only_in_b: tuple[str, ...]
     changed: tuple[TensorDiff, ...]
     n_equal: int
+    n_unread: int
 
     @property
     def is_equal(self) -> bool:
@@ -112,19 +116,20 @@ class Diff(msgspec.Struct, frozen=True):
 
 
 def diff(
-    a: Mapping[str, LazyTensor],
-    b: Mapping[str, LazyTensor],
+    a: str | os.PathLike[str] | Mapping[str, LazyTensor],
+    b: str | os.PathLike[str] | Mapping[str, LazyTensor],
     *,
     values: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Diff:
     """Compare two checkpoints, tensor by tensor.
 
-    Tensors are the same if dtype, shape and every byte are. Those of equal digests are not read. How tensors are
-    spread over files, and their order, do not matter. Memory stays bounded however large they are.
+    Tensors are the same if dtype, shape and every byte are. Those of equal digests are not read: `verify` tells
+    whether they still are what they were. How tensors are spread over files, and their order, do not matter. Memory
+    stays bounded however large they are.
 
     Args:
-        a: A file, a checkpoint or a view of one.
+        a: A file, a checkpoint or a view of one; or its path.
         b: Another.
         values: Whether to compare what is in the tensors too, not only names, dtypes and shapes.
         progress: Called with the bytes compared so far and the bytes in all, by one thread at a time. What it raises
@@ -134,8 +139,12 @@ def diff(
         What sets them apart.
 
     Raises:
+        SourceMissingError: If there is nothing at a path, or a shard is missing.
+        IntegrityError: If a checkpoint at a path is not whole.
+        FormatError: If an index or a header is none.
         TransportError: If the bytes cannot be read.
     """
+    a, b = _opened(a), _opened(b)
     pairs: list[_Pair] = [(lazy.renamed(name), b[name]) for name, lazy in a.items() if name in b]
     found = _compared(pairs, progress) if values else [_unread(*pair) for pair in pairs]
     return Diff(
@@ -143,7 +152,15 @@ def diff(
         only_in_b=tuple(name for name in b if name not in a),
         changed=tuple(changed for changed in found if changed is not None),
         n_equal=found.count(None),
+        n_unread=sum(
+            result is None and values and _have_equal_digests(*pair)
+            for pair, result in zip(pairs, found, strict=True)
+        ),
     )
+
+
+def _opened(given: str | os.PathLike[str] | Mapping[str, LazyTensor]) -> Mapping[str, LazyTensor]:
+    return open_checkpoint(given) if isinstance(given, (str, os.PathLike)) else given
 
 
 def _compared(pairs: list[_Pair], progress: Callable[[int, int], None] | None) -> list[TensorDiff | None]:

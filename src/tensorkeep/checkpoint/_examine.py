@@ -6,6 +6,7 @@ of every tensor. So shards of another save, however alike, are told apart here.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from tensorkeep.errors import (
     LimitError,
     SourceMissingError,
     TensorkeepError,
+    TransportError,
     UnsupportedError,
 )
 from tensorkeep.formats import SNIFF_NBYTES, sniff
@@ -31,6 +33,10 @@ from tensorkeep.tensors import TensorFile, file_over
 from tensorkeep.transport import Backend, ByteRange, JoinedSource, MemorySource, open_source
 
 __all__ = ["Access", "Examination", "examine", "open_shard", "read_index"]
+
+
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""What says nothing of the checkpoint: no descriptors or memory left."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -65,11 +71,12 @@ class Examination(msgspec.Struct, frozen=True):
     findings: list[Finding]
 
 
-def read_index(path: str) -> Index:
+def read_index(path: str, *, check: bool = True) -> Index:
     """Read an index.
 
     Args:
         path: The file.
+        check: Whether to hold it against its digest.
 
     Raises:
         SourceMissingError: If there is none.
@@ -84,7 +91,7 @@ def read_index(path: str) -> Index:
         raise LimitError(
             "index too large", path=path, expected=f"at most {MAX_INDEX_NBYTES:,} bytes", found=f"{source.nbytes:,}"
         )
-    return parse_index(bytes(source.read(ByteRange(0, source.nbytes))), path)
+    return parse_index(bytes(source.read(ByteRange(0, source.nbytes))), path, check=check)
 
 
 def examine(location: Location, access: Access) -> Examination:
@@ -103,7 +110,7 @@ def examine(location: Location, access: Access) -> Examination:
         UnsupportedError: If it is of a later version.
         TransportError: If it cannot be read.
     """
-    index = read_index(location.entry)
+    index = read_index(location.entry, check=access.check)
     names = sorted(set(index.weight_map.values()))
     _refuse_ambiguity(location, names)
     files: dict[str, TensorFile] = {}
@@ -136,9 +143,8 @@ def _refuse_ambiguity(location: Location, names: list[str]) -> None:
 def _open_shard(location: Location, name: str, access: Access, record: ShardRecord | None) -> TensorFile | Finding:
     path = location.path_of(name)
     try:
-        if record is not None and (nbytes := os.path.getsize(path)) != record.nbytes:
-            found = _difference(nbytes, record) + _what_it_is(path)
-            return Finding("truncated", "another size", name, expected=f"{record.nbytes:,} bytes", found=found)
+        if record is not None and os.path.getsize(path) != record.nbytes:
+            return _of_another_size(path, name, record)
         return open_shard(location, name, access)
     except (SourceMissingError, FileNotFoundError):
         return Finding("missing", "the shard is missing", name)
@@ -147,6 +153,8 @@ def _open_shard(location: Location, name: str, access: Access, record: ShardReco
     except (IntegrityError, UnsupportedError) as error:
         return Finding("header", error.message, name, expected=error.expected, found=error.found)
     except (TensorkeepError, OSError) as error:
+        if getattr(error, "errno", None) in _EXHAUSTED:
+            raise TransportError("could not open all shards", path=location.directory, found=str(error)) from error
         return Finding("unreadable", str(error), name)
 
 
@@ -180,6 +188,24 @@ def open_shard(location: Location, name: str, access: Access) -> TensorFile:
         check=access.check,
         max_header_nbytes=access.max_header_nbytes,
     )
+
+
+def _of_another_size(path: str, name: str, record: ShardRecord) -> Finding:
+    expected = f"{record.nbytes:,} bytes"
+    nbytes = os.path.getsize(path)
+    if _is_whole(path):
+        message = "a whole file, but another save or another program wrote it"
+        return Finding("foreign", message, name, expected=expected, found=f"{nbytes:,}")
+    found = _difference(nbytes, record) + _what_it_is(path)
+    return Finding("truncated", "another size", name, expected=expected, found=found)
+
+
+def _is_whole(path: str) -> bool:
+    try:
+        file_over(open_source(path, backend="pread"), check=False)
+    except HeaderError:
+        return False
+    return True
 
 
 def _what_it_is(path: str) -> str:

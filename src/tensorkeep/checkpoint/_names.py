@@ -19,6 +19,7 @@ __all__ = [
     "index_names",
     "is_inside",
     "is_plain",
+    "renamed_shard",
     "shard_name",
     "stem_of_index",
     "stem_of_weights",
@@ -28,7 +29,8 @@ __all__ = [
 _SUFFIX: Final = "safetensors"
 _match_index = re.compile(r"(?P<base>[^.].*)\.safetensors\.index(?:\.(?P<variant>[^.]+))?\.json").fullmatch
 _match_weights = re.compile(r"(?P<stem>[^.].*)\.safetensors").fullmatch
-_match_shard = re.compile(r".*-[0-9]{5}-of-[0-9]{5}\.safetensors").fullmatch
+_match_shard = re.compile(r"[^.].*(?P<number>-[0-9]{5}-of-[0-9]{5})\.safetensors").fullmatch
+_ends_like_shard = re.compile(r".*-[0-9]{5}-of-[0-9]{5}").fullmatch
 _has_drive = re.compile(r"[A-Za-z]:").match
 
 
@@ -113,6 +115,26 @@ def stem_of_weights(name: str) -> str | None:
     return found["stem"] if found and not _match_shard(name) else None
 
 
+def renamed_shard(file: str, stem: str) -> str:
+    """Return the name that a file of one checkpoint has in another.
+
+    Args:
+        file: Name of a shard or of an only file.
+        stem: What the other's names begin with, the variant included.
+
+    Raises:
+        UnsupportedError: If the file's name is neither.
+    """
+    number = _match_shard(file)
+    if number is None and stem_of_weights(file) is None:
+        raise UnsupportedError(
+            "the layout names a file that is no shard",
+            expected="names such as model-00001-of-00003.safetensors",
+            found=repr(file),
+        )
+    return f"{stem}{number['number'] if number else ''}.{_SUFFIX}"
+
+
 def is_plain(name: str) -> bool:
     """Say whether a name is that of a file in the directory itself, on every system.
 
@@ -136,10 +158,11 @@ def is_inside(name: str) -> bool:
 def _stem(base: str, variant: str | None) -> str:
     parts = [base] if variant is None else [base, variant]
     for what, part in zip(("base", "variant"), parts, strict=False):
-        if not is_plain(part) or ".." in part:
+        is_ambiguous = "." in part if what == "variant" else part.startswith(".") or _ends_like_shard(part)
+        if not is_plain(part) or ".." in part or is_ambiguous:
             raise UnsupportedError(
                 f"the {what} of a checkpoint is part of its file names",
-                expected="a text without separators, such as 'model' or 'fp16'",
+                expected="a text without separators that tells them from others, such as 'model' or 'fp16'",
                 found=repr(part),
             )
     return ".".join(parts)

@@ -7,17 +7,19 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Self
 
+from tensorkeep.arrays import check_framework
 from tensorkeep.checkpoint._examine import Access, Examination
 from tensorkeep.checkpoint._findings import Finding, refuse
 from tensorkeep.checkpoint._index import Index
 from tensorkeep.checkpoint._location import Location
+from tensorkeep.checkpoint._pieces import pieces_in_order
 from tensorkeep.checkpoint._settle import read_settled
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import IntegrityError
+from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorReader, counted, open_file
-from tensorkeep.transport import Backend, JoinedSource, Openable
+from tensorkeep.transport import BACKENDS, Backend, JoinedSource, Openable
 
 __all__ = ["Checkpoint", "StrayShardWarning", "load", "open_checkpoint"]
 
@@ -59,7 +61,12 @@ class Checkpoint(LazyTensors):
         places = [(self._shards[self._index.weight_map[piece]], piece) for piece in self._index.splits[name]]
         pieces = [shard.entries[piece] for shard, piece in places]
         first = pieces[0]
-        if any(piece.dtype != first.dtype or piece.shape[1:] != first.shape[1:] for piece in pieces):
+        rows = [piece.n_rows for piece in pieces_in_order(name, self._index.splits[name]) or ()]
+        do_fit = all(
+            (piece.dtype, piece.shape) == (first.dtype, (n_rows, *first.shape[1:]))
+            for piece, n_rows in zip(pieces, rows, strict=True)
+        )
+        if not do_fit or any(name in shard.entries for shard in self._shards.values()):
             raise IntegrityError(
                 f"the pieces of tensor `{name}` do not fit together",
                 path=self.path,
@@ -190,6 +197,9 @@ def open_checkpoint(
             the digests are of a later version.
         TransportError: If it cannot be read.
     """
+    check_framework(framework)
+    if backend not in BACKENDS:
+        raise UnsupportedError(f"backend {backend!r} is invalid", expected="one of " + ", ".join(BACKENDS))
     access = Access(framework, device, backend, check, max_header_nbytes)
     if not isinstance(target, (str, os.PathLike)):
         return open_file(target, framework=framework, device=device, check=check, max_header_nbytes=max_header_nbytes)

@@ -18,14 +18,18 @@ from tensorkeep.checkpoint._open import Checkpoint, open_checkpoint
 from tensorkeep.checkpoint._save import save_checkpoint
 from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._verify import verify
-from tensorkeep.errors import RefusedError, UnsupportedError
-from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorView
+from tensorkeep.errors import (
+    RefusedError,
+    SourceChangedError,
+    TensorNotFoundError,
+    UnsupportedError,
+    as_transport_error,
+)
+from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector, TensorFile, TensorView
 
 __all__ = ["merge", "reshard"]
 
 _Path = str | os.PathLike[str]
-_Selector = str | Callable[[str], object]
-_Renaming = Mapping[str, str] | Callable[[str], str]
 _Progress = Callable[[int, int], None]
 
 
@@ -39,9 +43,10 @@ def reshard(
     layout: _Path | Index | None = None,
     base_name: str = "model",
     variant: str | None = None,
-    select: _Selector | Iterable[_Selector] | None = None,
-    drop: _Selector | Iterable[_Selector] | None = None,
-    rename: _Renaming | None = None,
+    output_variant: str | None = None,
+    select: Selector | Iterable[Selector] | None = None,
+    drop: Selector | Iterable[Selector] | None = None,
+    rename: Renaming | None = None,
     strip_prefix: str | None = None,
     cast: Any = None,
     metadata: Mapping[str, str] | None = None,
@@ -63,7 +68,8 @@ def reshard(
         split_large: Whether larger tensors are split over shards by rows. Only tensorkeep puts them together again.
         layout: An index or its path: each tensor goes to the file that it names, cut as it says.
         base_name: What file names begin with.
-        variant: Of the new checkpoint, such as `"fp16"`, which gives `model.fp16.safetensors`.
+        variant: Which checkpoint of a source directory, such as `"fp16"`.
+        output_variant: What the new one is called, such as `"fp16"`, which gives `model.fp16.safetensors`.
         select: Tensors to take: shell patterns for whole names, or functions of a name; all if None.
         drop: Tensors to leave out of these.
         rename: Old name to new, for those that change; or a function that gives the new name of each.
@@ -79,7 +85,8 @@ def reshard(
         SourceMissingError: If there is no checkpoint, or a shard is missing.
         IntegrityError: If it is not whole, or bytes that would be changed are not those that were saved.
         FormatError: If the index or a header is none, or a new name or text is impossible.
-        TensorNotFoundError: If no tensor is selected, or there is none of a name to rename or with the prefix.
+        TensorNotFoundError: If no tensor is selected, dropped or left, or there is none of a name to rename or with
+            the prefix.
         RefusedError: If two tensors would have one name.
         DtypeError: If there is no such dtype to cast to.
         TypeError: If a name or metadata is not text.
@@ -98,6 +105,7 @@ def reshard(
         layout=layout,
         base_name=base_name,
         variant=variant,
+        output_variant=output_variant,
         select=select,
         drop=drop,
         rename=rename,
@@ -120,9 +128,10 @@ def merge(
     layout: _Path | Index | None = None,
     base_name: str = "model",
     variant: str | None = None,
-    select: _Selector | Iterable[_Selector] | None = None,
-    drop: _Selector | Iterable[_Selector] | None = None,
-    rename: _Renaming | None = None,
+    output_variant: str | None = None,
+    select: Selector | Iterable[Selector] | None = None,
+    drop: Selector | Iterable[Selector] | None = None,
+    rename: Renaming | None = None,
     strip_prefix: str | None = None,
     cast: Any = None,
     metadata: Mapping[str, str] | None = None,
@@ -140,7 +149,8 @@ def merge(
         split_large: Whether larger tensors are split over shards by rows.
         layout: An index or its path: each tensor goes to the file that it names, cut as it says.
         base_name: What file names begin with.
-        variant: Of the new checkpoint, such as `"fp16"`.
+        variant: Which checkpoint of source directories, such as `"fp16"`.
+        output_variant: What the new one is called, such as `"fp16"`.
         select: Tensors to take of all together.
         drop: Tensors to leave out of these.
         rename: Old name to new, for those that change; or a function that gives the new name of each.
@@ -161,13 +171,14 @@ def merge(
         layout = read_index(os.fspath(layout))
     limit = parse_size(max_shard_size)
     with ExitStack() as files:
-        opened = [(path, _opened(path, files)) for path in paths]
+        opened = [(path, _opened(path, variant, files)) for path in paths]
+        before = [_identity(source) for _, source in opened]
         taken = _taken(_together([source for _, source in opened]), select, drop)
         changed = _changed(taken, rename, strip_prefix, cast)
         cut = _cut_names(changed, limit, split_large=split_large, layout=layout)
         pairs = zip(taken, changed.values(), strict=True)
         remade = {old for old, new in pairs if new.digest is None or new.name in cut}
-        progress = _check(opened, remade, changed.nbytes, progress)
+        progress = _check(opened, variant, remade, changed.nbytes, progress)
         save_checkpoint(
             changed,
             directory,
@@ -176,16 +187,31 @@ def merge(
             split_large=split_large,
             layout=layout,
             base_name=base_name,
-            variant=variant,
+            variant=output_variant,
             metadata=metadata,
             sha256=sha256,
             durable=durable,
             progress=progress,
+            before_commit=lambda: _refuse_replaced(opened, before),
         )
 
 
-def _opened(path: str, files: ExitStack) -> Checkpoint | TensorFile:
-    source = open_checkpoint(path)
+def _identity(source: Checkpoint | TensorFile) -> tuple[int, ...]:
+    """Return what changes when a save replaces a checkpoint."""
+    with as_transport_error("could not look at the checkpoint", source.path):
+        status = os.stat(source.path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _refuse_replaced(opened: list[tuple[str, Checkpoint | TensorFile]], before: list[tuple[int, ...]]) -> None:
+    """Refuse to put what was read in the place of a save that came since."""
+    for (path, source), identity in zip(opened, before, strict=True):
+        if _identity(source) != identity:
+            raise SourceChangedError("the checkpoint was saved anew while it was read", path=path, hint="Start again")
+
+
+def _opened(path: str, variant: str | None, files: ExitStack) -> Checkpoint | TensorFile:
+    source = open_checkpoint(path, variant=variant if os.path.isdir(path) else None)
     files.callback(source.close)
     return source
 
@@ -217,20 +243,29 @@ def _together(opened: list[Checkpoint | TensorFile]) -> LazyTensors:
 
 def _taken(
     tensors: LazyTensors,
-    select: _Selector | Iterable[_Selector] | None,
-    drop: _Selector | Iterable[_Selector] | None,
+    select: Selector | Iterable[Selector] | None,
+    drop: Selector | Iterable[Selector] | None,
 ) -> LazyTensors:
     """Return a view of the tensors that are wanted."""
     if select is not None:
         tensors = tensors.select(*_selectors(select))
-    return tensors if drop is None else tensors.drop(*_selectors(drop))
+    if drop is None:
+        return tensors
+    kept = tensors.drop(*_selectors(drop))
+    if len(kept) == len(tensors) or not kept:
+        raise TensorNotFoundError(
+            "nothing is left" if not kept else "there is nothing to drop",
+            path=tensors.path,
+            found="every name is matched" if not kept else "no name is matched",
+        )
+    return kept
 
 
-def _selectors(given: _Selector | Iterable[_Selector]) -> Iterable[_Selector]:
+def _selectors(given: Selector | Iterable[Selector]) -> Iterable[Selector]:
     return [given] if isinstance(given, str) or callable(given) else given
 
 
-def _changed(tensors: LazyTensors, rename: _Renaming | None, strip_prefix: str | None, cast: Any) -> LazyTensors:
+def _changed(tensors: LazyTensors, rename: Renaming | None, strip_prefix: str | None, cast: Any) -> LazyTensors:
     """Return a view of the same tensors, in the same order, as they are to be."""
     if rename is not None:
         tensors = tensors.rename(rename)
@@ -247,7 +282,11 @@ def _cut_names(tensors: LazyTensors, limit: int, *, split_large: bool, layout: I
 
 
 def _check(
-    opened: list[tuple[str, Checkpoint | TensorFile]], remade: set[str], nbytes: int, progress: _Progress | None
+    opened: list[tuple[str, Checkpoint | TensorFile]],
+    variant: str | None,
+    remade: set[str],
+    nbytes: int,
+    progress: _Progress | None,
 ) -> _Progress | None:
     """Hold tensors against digests that cannot be kept, and return what reports the bytes written after that."""
     protected = [(path, _protected(source, remade)) for path, source in opened]
@@ -255,7 +294,7 @@ def _check(
     done = 0
     for path, stored in protected:
         if stored:
-            found = verify(path, names=stored, progress=_shifted(progress, done, total))
+            found = verify(path, names=stored, variant=variant, progress=_shifted(progress, done, total))
             refuse(found.findings, path)
             done += found.nbytes_checked
     return _shifted(progress, done, total)

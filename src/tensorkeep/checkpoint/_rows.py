@@ -32,9 +32,8 @@ def rows_of(tensor: Any, host: HostTensor, start: int, stop: int) -> HostTensor:
     """
     if not isinstance(tensor, LazyTensor):
         return host_tensor(tensor[start:stop], "")
-    row_nbytes = host.nbytes // host.shape[0]
     shape = (stop - start, *host.shape[1:])
-    begin, end = start * row_nbytes, stop * row_nbytes
+    begin, end = (host.nbytes * row // host.shape[0] for row in (start, stop))
     if isinstance(host, StoredTensor):
         span = ByteRange(host.span.start + begin, host.span.start + end)
         return StoredTensor(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tensorkeep.arrays import HostTensor
 from tensorkeep.checkpoint._examine import read_index
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index
-from tensorkeep.checkpoint._names import index_names, stem_of_index, weights_name
+from tensorkeep.checkpoint._names import index_name, index_names, renamed_shard, stem_of_index, weights_name
 from tensorkeep.checkpoint._pieces import TensorSize
 from tensorkeep.checkpoint._plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.checkpoint._rows import rows_of
@@ -19,9 +19,17 @@ from tensorkeep.checkpoint._sha256 import sha256_of
 from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._workers import Meter, side_by_side
 from tensorkeep.digests import digest_of
-from tensorkeep.errors import FormatError, IntegrityError, RefusedError, SourceMissingError, as_transport_error
+from tensorkeep.dtypes import BY_NAME
+from tensorkeep.errors import (
+    FormatError,
+    IntegrityError,
+    RefusedError,
+    SourceMissingError,
+    UnsupportedError,
+    as_transport_error,
+)
 from tensorkeep.tensors import LazyTensors, Sealing, Ties, describe, write_file
-from tensorkeep.transport import Transaction, open_source, transaction
+from tensorkeep.transport import Transaction, open_source, sync_directory, transaction
 
 __all__ = ["save_checkpoint"]
 
@@ -44,13 +52,15 @@ def save_checkpoint(
     sha256: bool = False,
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
+    before_commit: Callable[[], None] | None = None,
 ) -> None:
     """Save tensors to a directory in the Hugging Face layout, complete or not at all.
 
     They become `model.safetensors`, or several shards with an index if they do not fit. The checkpoint that stands
     there stays whole until the new one is; then one step switches. Killed at any instant, the directory holds the
     old or the new checkpoint. Every header carries the digests of its tensors, and the index those of the headers.
-    Of what lies in the directory only the old checkpoint's own files are removed.
+    Of what lies in the directory only the old checkpoint's own files are removed. Do not write to tensors while they
+    are saved: a file would hold something between, and `verify` would call that damage.
 
     Args:
         tensors: Name to tensor: NumPy arrays, torch tensors on any device, `LazyTensor` values of any checkpoint
@@ -70,6 +80,7 @@ def save_checkpoint(
         durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
         progress: Called with the bytes written so far and the bytes in all, every few MiB, by one thread at a time.
             What it raises ends the save, and the directory is as it was before.
+        before_commit: Called when all files are written and nothing is replaced yet. What it raises ends the save.
 
     Raises:
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
@@ -83,6 +94,7 @@ def save_checkpoint(
             system fails otherwise. The directory then holds what it held before.
     """
     max_shard_nbytes = parse_size(max_shard_size)
+    _refuse_file_name(os.fspath(directory))
     hosts = describe(tensors, ties=ties)
     sizes = {name: TensorSize(host.nbytes, _rows_shape(host)) for name, host in hosts.items()}
     stem = f"{base_name}.{variant}" if variant else base_name
@@ -97,31 +109,51 @@ def save_checkpoint(
         )
     else:
         known = layout if isinstance(layout, Index) else read_index(os.fspath(layout))
-        plan = plan_from_layout(sizes, known.weight_map, index_file=index_names(stem)[0], splits=known.splits)
+        weight_map = {name: renamed_shard(file, stem) for name, file in known.weight_map.items()}
+        plan = plan_from_layout(sizes, weight_map, index_file=index_name(base_name, variant), splits=known.splits)
     if metadata is None and isinstance(tensors, LazyTensors) and tensors.has_metadata:
         metadata = tensors.metadata
-    index_file = plan.index_file or (index_names(stem)[0] if sha256 else None)
+    index_file = plan.index_file or (index_name(base_name, variant) if sha256 else None)
     total = sum(host.nbytes for host in hosts.values())
-    with _made(os.fspath(directory)) as folder, transaction(folder, stem, durable=durable) as staging:
+    with (
+        _made(os.fspath(directory), durable=durable) as folder,
+        transaction(folder, stem, durable=durable) as staging,
+    ):
         save = _Save(staging, tensors, hosts, metadata, index_file, Meter(progress, total))
         records = save.write_shards(plan.shards, sha256=sha256)
         if index_file is not None:
             _write_index(staging, index_file, _index(plan, hosts, records))
+        if before_commit is not None:
+            before_commit()
         _commit(staging, folder, stem, index_file, [shard.file for shard in plan.shards])
 
 
+def _refuse_file_name(directory: str) -> None:
+    if directory.endswith(".safetensors") and not os.path.isdir(directory):
+        raise UnsupportedError(
+            "a checkpoint is saved to a directory",
+            path=directory,
+            expected="the name of a directory",
+            found="that of a file",
+            hint="tensorkeep.save writes a single file",
+        )
+
+
 def _rows_shape(host: HostTensor) -> tuple[int, ...]:
-    """Return the shape that rows are cut from; that of packed elements in one row says nothing of bytes."""
-    return () if host.dtype.is_packed and len(host.shape) < 2 else host.shape
+    """Return the shape that rows are cut from; none where rows say nothing of bytes."""
+    is_known = host.dtype.name in BY_NAME
+    return host.shape if is_known and not (host.dtype.is_packed and len(host.shape) < 2) else ()
 
 
 @contextmanager
-def _made(directory: str) -> Iterator[str]:
+def _made(directory: str, *, durable: bool) -> Iterator[str]:
     """Make the directory if it is missing, and remove it again if nothing comes of it."""
     made = False
     try:
         os.mkdir(directory)
         made = True
+        if durable:
+            sync_directory(os.path.dirname(os.path.abspath(directory)))
     except FileExistsError:
         pass
     except FileNotFoundError as error:
@@ -230,7 +262,7 @@ def _listed(directory: str, entries: set[str]) -> set[str]:
 
 def _shards_of(directory: str, index: str) -> set[str]:
     try:
-        files = read_index(os.path.join(directory, index)).weight_map.values()
+        files = read_index(os.path.join(directory, index), check=False).weight_map.values()
     except (FormatError, RefusedError, IntegrityError, SourceMissingError):  # what is no index owns nothing
         return set()
     return {name for name in files if name.endswith(".safetensors") and os.path.basename(name) == name}

@@ -17,7 +17,7 @@ from tensorkeep.checkpoint._workers import Meter, side_by_side
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
 from tensorkeep.limits import ARENA_NBYTES
-from tensorkeep.tensors import TensorFile
+from tensorkeep.tensors import TensorFile, chosen_names
 from tensorkeep.transport import ByteRange
 
 __all__ = ["Verification", "verify"]
@@ -85,7 +85,7 @@ def verify(
 
     Args:
         path: A directory, an index or a file.
-        names: Tensors whose bytes are checked; all if None.
+        names: Tensors whose bytes are checked, or shell patterns for their names; all if None.
         sample: Share of the bytes to check, above 0 and up to 1: tensors drawn by chance until there are as many.
         variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
         seed: Makes the sample the same each time.
@@ -106,8 +106,8 @@ def verify(
         UnsupportedError: If a directory has several checkpoints, or digests are of a later version.
         TransportError: If the index, or a single file, cannot be read.
     """
-    if sample is not None and not 0 < sample <= 1:
-        raise SelectionError("no share of the bytes", expected="more than 0, at most 1", found=str(sample))
+    if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
+        raise SelectionError("no share of the bytes", expected="more than 0, at most 1", found=repr(sample))
     given = os.fspath(path)
     reading = read_settled(given, variant, Access())
     files, findings = reading.files, list(reading.findings)
@@ -141,14 +141,16 @@ def _wanted(reading: Reading, names: Iterable[str] | None, path: str) -> set[str
     """Return the names in the files, which for a split tensor are those of its pieces; None for all."""
     if names is None:
         return None
-    wanted = {names} if isinstance(names, str) else set(names)
     splits = reading.examination.index.splits if reading.examination else {}
-    wanted = {piece for name in wanted for piece in splits.get(name, (name,))}
-    missing = wanted.difference(*reading.files.values())
-    if missing:
-        name = min(missing)
-        raise TensorNotFoundError(f"the checkpoint has no tensor {name}", path=path, tensor=name)
-    return wanted
+    promised = reading.examination.index.weight_map if reading.examination else {}
+    there = set(splits).union(promised, *reading.files.values())
+    wanted: set[str] = set()
+    for name in [names] if isinstance(names, str) else names:
+        chosen = {name} if name in there else set(chosen_names(there, [name]))
+        if not chosen:
+            raise TensorNotFoundError(f"the checkpoint has no tensor {name}", path=path, tensor=name)
+        wanted |= chosen
+    return {piece for name in wanted for piece in splits.get(name, (name,))}
 
 
 def _tasks(files: Mapping[str, TensorFile], wanted: set[str] | None) -> Iterator[_Task]:

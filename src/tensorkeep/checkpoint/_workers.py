@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["Meter", "side_by_side"]
 
@@ -84,11 +87,12 @@ def side_by_side(
     from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait  # 18 ms, which opening need not pay
 
     with ThreadPoolExecutor(n_threads, thread_name_prefix="tensorkeep") as threads:
-        futures = [threads.submit(work, item) for item in items]
+        futures: list[Future[_Result]] = []
         try:
+            futures.extend(threads.submit(work, item) for item in items)
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
-            if not all(future.done() and future.exception() is None for future in futures):
+            if not all(future.done() and future.exception() is None for future in futures) or not futures:
                 meter.stop()
                 threads.shutdown(wait=True, cancel_futures=True)
     failures = [error for future in futures if not future.cancelled() and (error := future.exception())]

@@ -25,6 +25,7 @@ __all__ = [
     "Variant",
     "pairs_of",
     "share_of",
+    "size_of",
 ]
 
 Target = Annotated[
@@ -86,9 +87,20 @@ Sha256 = Annotated[
 NewVariant = Annotated[
     str | None,
     typer.Option(
-        "--variant", metavar="NAME", help="Part of the new file names, such as fp16 in model.fp16.safetensors."
+        "--output-variant",
+        metavar="NAME",
+        help="Part of the new file names, such as fp16 in model.fp16.safetensors.",
     ),
 ]
+
+
+def size_of(text: str) -> int | str:
+    """Return bytes for a number without a unit, which a shell cannot give otherwise.
+
+    Args:
+        text: What was given.
+    """
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else text
 
 
 def pairs_of(texts: list[str] | None, option: str, form: str) -> dict[str, str]:

@@ -122,7 +122,7 @@ def _only(path: str, names: Sequence[str], tensors: Mapping[str, LazyTensor], wi
 
 def _summary(comparison: Comparison) -> Line:
     diff = comparison.diff
-    compared = "" if comparison.with_values else " in name, dtype and shape; values were not compared"
+    compared = _how(comparison)
     if diff.is_equal:
         return [("equal", "title"), (f": {_tensors(diff.n_equal)}{compared}", "")]
     facts = [
@@ -132,6 +132,14 @@ def _summary(comparison: Comparison) -> Line:
         f"{diff.n_equal:,} equal{compared}",
     ]
     return [("different", "title"), (f": {', '.join(facts)}", "")]
+
+
+def _how(comparison: Comparison) -> str:
+    """Say what was not read."""
+    if not comparison.with_values:
+        return " in name, dtype and shape; values were not compared"
+    n = comparison.diff.n_unread
+    return f" ({n:,} by their digests, unread: tensorkeep verify tells whether they still have them)" if n else ""
 
 
 def _tensors(n: int) -> str:
@@ -155,6 +163,7 @@ def comparison_members(comparison: Comparison) -> dict[str, object]:
         "is_equal": diff.is_equal,
         "with_values": comparison.with_values,
         "n_equal": diff.n_equal,
+        "n_unread": diff.n_unread,
         "only_in_a": (_described(comparison.a[name]) for name in diff.only_in_a),
         "only_in_b": (_described(comparison.b[name]) for name in diff.only_in_b),
         "changed": map(_changed_members, diff.changed),

@@ -72,7 +72,8 @@ def _read(directory: str, variant: str | None, seconds: float) -> _Written:
 def _line(written: _Written) -> Line:
     files = next(iter(written.shards)) if written.index is None else f"{len(written.shards):,} shards"
     speed = size_text(int(written.nbytes / max(written.seconds, 1e-9)))
-    tensors = f"{written.n_tensors:,} tensors, {size_text(written.nbytes)}"
+    n = written.n_tensors
+    tensors = f"{n:,} {'tensor' if n == 1 else 'tensors'}, {size_text(written.nbytes)}"
     return [
         ("wrote ", ""),
         (written.path, "title"),

@@ -19,6 +19,8 @@ from tensorkeep.cli._arguments import (
     Select,
     Sha256,
     SplitLarge,
+    Variant,
+    size_of,
 )
 from tensorkeep.cli._render import progress_bar
 from tensorkeep.cli._written import show_written
@@ -39,28 +41,37 @@ def merge(
     drop: Drop = None,
     cast: Cast = None,
     sha256: Sha256 = False,
-    variant: NewVariant = None,
+    variant: Variant = None,
+    output_variant: NewVariant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write several checkpoints as one.
+    """Write the tensors of several checkpoints as one; no arithmetic is done.
 
     No two of them may have a tensor of the same name. Tensors go from file to file and are never all in memory.
     Whenever this is stopped, the directory holds the new checkpoint or what it held before, and nothing between.
     """
+    _refuse_one(sources)
     write = tensorkeep.merge  # which brings in what it needs, before the clock starts
     start = perf_counter()
     with progress_bar("writing") as progress:
         write(
             sources,
             directory,
-            max_shard_size=max_shard_size,
+            max_shard_size=size_of(max_shard_size),
             balance=balance,
             split_large=split_large,
             variant=variant,
+            output_variant=output_variant,
             select=select,
             drop=drop,
             cast=cast,
             sha256=sha256,
             progress=progress,
         )
-    show_written(directory, variant, seconds=perf_counter() - start, as_json=as_json)
+    show_written(directory, output_variant, seconds=perf_counter() - start, as_json=as_json)
+
+
+def _refuse_one(sources: list[str]) -> None:
+    """Refuse what somebody types who has forgotten the directory, which would be an input."""
+    if len(sources) < 2:
+        raise typer.BadParameter("at least two, and then the directory to write to", param_hint="'SOURCE...'")

@@ -19,7 +19,9 @@ from tensorkeep.cli._arguments import (
     SplitLarge,
     StripPrefix,
     Target,
+    Variant,
     pairs_of,
+    size_of,
 )
 from tensorkeep.cli._render import progress_bar
 from tensorkeep.cli._written import show_written
@@ -40,7 +42,8 @@ def reshard(
     strip_prefix: StripPrefix = None,
     cast: Cast = None,
     sha256: Sha256 = False,
-    variant: NewVariant = None,
+    variant: Variant = None,
+    output_variant: NewVariant = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a checkpoint in other shards.
@@ -58,10 +61,11 @@ def reshard(
         write(
             source,
             directory,
-            max_shard_size=max_shard_size,
+            max_shard_size=size_of(max_shard_size),
             balance=balance,
             split_large=split_large,
             variant=variant,
+            output_variant=output_variant,
             select=select,
             drop=drop,
             rename=renaming or None,
@@ -70,4 +74,4 @@ def reshard(
             sha256=sha256,
             progress=progress,
         )
-    show_written(directory, variant, seconds=perf_counter() - start, as_json=as_json)
+    show_written(directory, output_variant, seconds=perf_counter() - start, as_json=as_json)

@@ -158,16 +158,22 @@ def _meant(name: str, others: Iterable[str]) -> str:
 
 
 def _advice(match: Match) -> str | None:
-    """Say what would make the names the same, where that is a prefix."""
+    """Say what would make the names the same, where that is a prefix, or how to take what fits."""
     if not match.missing or not match.unexpected:
-        return None
+        ways = (
+            ["strict=False leaves names out that only one of the two has"]
+            if match.missing or match.unexpected
+            else []
+        )
+        ways += ["ignore_mismatched=True keeps the model's own values for other shapes"] if match.mismatched else []
+        return "; ".join(ways) or None
     for argument, longer, shorter in (
         ("strip_prefix", match.unexpected, match.missing),
         ("add_prefix", match.missing, match.unexpected),
     ):
         prefix = _prefix(longer, shorter)
         if prefix is not None:
-            return f"Most names fit with {argument}={prefix!r}"
+            return f"Names fit with {argument}={prefix!r}"
     return None
 
 

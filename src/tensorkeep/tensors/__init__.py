@@ -18,6 +18,7 @@ from tensorkeep.tensors._body import Sealing, write_file
 from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.tensors._lazy import LazyTensor, StoredTensor, load_together
 from tensorkeep.tensors._mapping import LazyTensors, TensorView, counted
+from tensorkeep.tensors._names import Renaming, Selector, chosen_names
 from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.tensors._sharing import overlapping
 from tensorkeep.tensors._write import Ties, describe, save, serialize_tensors, write_tensors
@@ -25,12 +26,15 @@ from tensorkeep.tensors._write import Ties, describe, save, serialize_tensors, w
 __all__ = [
     "LazyTensor",
     "LazyTensors",
+    "Renaming",
     "Sealing",
+    "Selector",
     "StoredTensor",
     "TensorFile",
     "TensorReader",
     "TensorView",
     "Ties",
+    "chosen_names",
     "counted",
     "describe",
     "file_over",

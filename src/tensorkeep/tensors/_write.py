@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -14,9 +15,11 @@ from tensorkeep.tensors._body import Sealing, plain_buffers, plain_head, write_f
 from tensorkeep.tensors._lazy import LazyTensor
 from tensorkeep.tensors._mapping import LazyTensors
 from tensorkeep.tensors._sharing import overlapping
-from tensorkeep.transport import publish
+from tensorkeep.transport import finish_pending, publish
 
 __all__ = ["Ties", "describe", "save", "serialize_tensors", "write_tensors"]
+
+_NUMBER = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
 Ties = Literal["error", "copy"]
 """What to do with tensors that share memory."""
@@ -72,14 +75,19 @@ def save(
 
 def _refuse_beside_index(path: str) -> None:
     """Refuse to make a file of which nobody could say whether it or the index beside it is meant."""
-    index = f"{path}.index.json"
-    if os.path.exists(index):
+    directory, name = os.path.split(path)
+    stem = _NUMBER.sub("", name.removesuffix(".safetensors"))
+    base, _, variant = stem.rpartition(".")
+    names = (f"{stem}.safetensors.index.json", f"{base}.safetensors.index.{variant}.json")
+    index = next((each for each in names if os.path.exists(os.path.join(directory, each))), None)
+    if index is not None:
         raise UnsupportedError(
             "a checkpoint of several files stands there",
             path=path,
             found=index,
             hint="Replace it as a whole with tensorkeep.save_checkpoint, or save under another name",
         )
+    finish_pending(directory or os.curdir, stem)  # lest what an earlier save has left to do is done over this one
 
 
 def describe(tensors: Mapping[str, Any], *, ties: Ties = "error") -> dict[str, HostTensor]:

@@ -19,6 +19,7 @@ from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._memory import MemorySource
 from tensorkeep.transport._open import Openable, open_source
 from tensorkeep.transport._pending import Pending, finish_pending
+from tensorkeep.transport._platform import sync_directory
 from tensorkeep.transport._publish import publish, sweep_leftovers
 from tensorkeep.transport._stream import StreamSource
 from tensorkeep.transport._transaction import Transaction, transaction
@@ -41,5 +42,6 @@ __all__ = [
     "open_source",
     "publish",
     "sweep_leftovers",
+    "sync_directory",
     "transaction",
 ]

@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import time
+import weakref
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -67,6 +68,13 @@ class DirectoryLock:
         self._fd = fd
         self._path = path
         self._refreshed_at = time.monotonic()
+        _held.add(self)
+
+    def forget(self) -> None:
+        """Close the lock file in a forked child: else the lock lives as long as the child does."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def is_held(self) -> bool:
         """Say whether nobody has taken the lock over, which can happen where the file system has no locks."""
@@ -94,6 +102,18 @@ class DirectoryLock:
                 _remove(self._path)
         finally:
             os.close(fd)
+
+
+_held: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for lock in list(_held):
+        lock.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _remove(path: str) -> None:
@@ -231,6 +251,8 @@ def _birth(pid: int) -> str:
 
 def _is_at(fd: int, path: str) -> bool:
     """Say whether an open file is still the one at a path."""
+    if fd < 0:
+        return False
     try:
         there, ours = os.lstat(path), os.fstat(fd)
     except FileNotFoundError:

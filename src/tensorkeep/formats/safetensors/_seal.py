@@ -174,8 +174,8 @@ def parse_seal(head: Buffer, header: Header) -> Seal | None:
     if found != seal.digest:
         raise IntegrityError(
             "the header is not the one that was written",
-            expected=f"digest {seal.digest[:16]}…",
-            found=f"{found[:16]}…",
+            expected=f"digest {seal.digest}",
+            found=found,
             hint="The file was damaged, or another program changed it and kept the digests of the old one",
         )
     if len(b64decode(seal.tensors)) != DIGEST_NBYTES * len(header.entries):
