@@ -20,6 +20,7 @@ import tensorkeep
 from benchmarks import inputs, limits
 from benchmarks.case import AtLeast, Case, Contender, Place
 from benchmarks.llama import N_SHARDS, Llama, plain_files, shards_of
+from tensorkeep.torch import save_file
 
 __all__ = ["CASES"]
 
@@ -76,7 +77,7 @@ def _save_by_transformers(job: _Job) -> None:
 
 def _save_without_digests(job: _Job) -> None:
     def save(shard: dict[str, torch.Tensor], path: Path) -> None:
-        tensorkeep.save(shard, path, digests=False, durable=False)
+        save_file(shard, path)
 
     _two_at_a_time(save, job.shards, job.paths())
 

@@ -139,5 +139,5 @@ def test_no_message_suggests_an_unsafe_way() -> None:
     source = Path(errors.__file__).parent
     texts = "\n".join(path.read_text(encoding="utf-8") for path in source.rglob("*.py"))
 
-    unsafe = r"torch\.load(?!\(weights_only=True\))|weights_only\s*=\s*False|allow_pickle|trust_remote_code"
+    unsafe = r"torch\.load\b(?!\(weights_only=True\))|weights_only\s*=\s*False|allow_pickle|trust_remote_code"
     assert not re.search(unsafe, texts)

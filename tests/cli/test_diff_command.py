@@ -104,6 +104,7 @@ def test_json(capsys: pytest.CaptureFixture[str], path_a: Path, save_b: Any) -> 
         "is_equal": False,
         "with_values": True,
         "n_equal": 2,
+        "n_unread": 0,
         "only_in_a": [{"name": "layers.3.weight", "dtype": "F32", "shape": [4, 5]}],
         "only_in_b": [{"name": "new", "dtype": "F64", "shape": [2]}],
         "changed": [

@@ -145,14 +145,14 @@ def test_balance_and_split(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 
 
 def test_a_variant(capsys: pytest.CaptureFixture[str], source: Path) -> None:
-    call(capsys, "reshard", source, source, "--cast=fp16", "--variant=fp16")
+    call(capsys, "reshard", source, source, "--cast=fp16", "--output-variant=fp16")
 
     assert {lazy.dtype for lazy in tensorkeep.open(source, variant="fp16").values()} == {"F16"}
     assert {lazy.dtype for lazy in tensorkeep.open(source).values()} == {"F64"}
 
 
 REFUSALS: dict[str, tuple[list[str], str]] = {
-    "a size without a unit": (["--max-shard-size", "5"], "cannot read the size"),
+    "a size without a unit": (["--max-shard-size", "5 X"], "cannot read the size"),
     "a pattern that matches nothing": (["--select", "nothing"], "no tensor is chosen"),
     "a name that is not there": (["--rename", "a=b"], "there is no tensor a to rename"),
     "a name without another": (["--rename", "a"], "expected OLD=NEW"),

@@ -73,7 +73,6 @@ def edit(
     )
     metadata.check()
     with changing(path, durable=durable) as change:
-        metadata.check_against(change)
         names = _stored_names(change, rename)
         heads = {
             file: _new_head(shard, names, metadata)
@@ -104,15 +103,6 @@ class _MetadataEdit(msgspec.Struct, frozen=True):
         if SEAL_KEY in self.added or SEAL_KEY in self.removed:
             raise RefusedError(f"metadata `{SEAL_KEY}` holds the digests, which only change with the bytes")
         metadata_to_write(self.added)
-
-    def check_against(self, change: Change) -> None:
-        there = {key for shard in change.shards.values() for key in shard.metadata}
-        for key in sorted(self.removed - there):
-            raise RefusedError(
-                f"there is no metadata `{key}` to remove",
-                path=change.tensors.path,
-                found=", ".join(f"`{other}`" for other in sorted(there)[:10]) or "no metadata",
-            )
 
     def applied_to(self, shard: TensorFile) -> dict[str, str] | None:
         before = shard.metadata

@@ -45,10 +45,11 @@ def merge(
     output_variant: NewVariant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the tensors of several checkpoints as one; no arithmetic is done.
+    """Write several checkpoints as one.
 
-    No two of them may have a tensor of the same name. Tensors go from file to file and are never all in memory.
-    Whenever this is stopped, the directory holds the new checkpoint or what it held before, and nothing between.
+    Their tensors are put together; no arithmetic is done. No two of them may have a tensor of the same name. Tensors
+    go from file to file and are never all in memory. Whenever this is stopped, the directory holds the new checkpoint
+    or what it held before, and nothing between.
     """
     _refuse_one(sources)
     write = tensorkeep.merge  # which brings in what it needs, before the clock starts
