@@ -52,8 +52,8 @@ def test_readers_see_whole_checkpoints_while_others_are_saved(tmp_path: Path, si
         out, complaint = reader.communicate()
         assert reader.returncode == 0, complaint
         seen = json.loads(out)
-        assert seen["loads"] >= 20
-        assert seen["saves"] >= 10
+        assert seen["loads"] >= 5
+        assert seen["saves"] >= 3
 
 
 SAVES_AND_WAITS = """
