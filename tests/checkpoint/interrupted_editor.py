@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
 import sys
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import safetensors.numpy
-from interrupted_saver import COMPLETED, NOT_A_WRITE, Stopper, kill
+from interrupted_saver import kill, stopped
 
 import tensorkeep
 
@@ -117,28 +116,6 @@ def change(directory: Path, case: Case) -> None:
         tensorkeep.edit(directory / case.entry, set_metadata={"is": "new"}, rename=case.rename)
 
 
-def stopped_change(directory: Path, case: Case, at: int, *, torn: bool) -> int | None:
-    """Start an edit in a child process that stops before a call, or in the middle of a write.
-
-    Returns:
-        Its pid; None if it got through, or the call has no middle.
-    """
-    pid = os.fork()
-    if not pid:
-        Stopper(at, torn=torn).install()
-        try:
-            change(directory, case)
-        except BaseException as error:
-            print(repr(error), file=sys.stderr)
-            os._exit(1)
-        os._exit(COMPLETED)
-    _, status = os.waitpid(pid, os.WUNTRACED)
-    if os.WIFSTOPPED(status):
-        return pid
-    assert os.waitstatus_to_exitcode(status) in {COMPLETED, NOT_A_WRITE}, status
-    return None
-
-
 def at_every_call(folder: Path, case: Case) -> dict[str, Any]:
     template = folder / "template"
     prepare(template, case)
@@ -146,7 +123,7 @@ def at_every_call(folder: Path, case: Case) -> dict[str, Any]:
     for at, torn in ((at, torn) for at in itertools.count() for torn in (False, True)):
         directory = folder / f"{at}{'t' if torn else ''}"
         shutil.copytree(template, directory)
-        pid = stopped_change(directory, case, at, torn=torn)
+        pid = stopped(lambda: change(directory, case), at, torn=torn)  # noqa: B023 - called at once
         if pid is None and torn:
             continue
         if pid is None:

@@ -96,13 +96,17 @@ class Stopper:
 os_write = os.write
 
 
-def stopped_save(directory: Path, scenario: Scenario, at: int, *, torn: bool) -> int | None:
-    """Start a save in a child process that stops at a call, and return its pid; None if it ended before."""
+def stopped(act: Callable[[], None], at: int, *, torn: bool) -> int | None:
+    """Do something in a child process that stops before a call, or in the middle of a write.
+
+    Returns:
+        Its pid; None if it got through, or the call has no middle.
+    """
     pid = os.fork()
     if not pid:
         Stopper(at, torn=torn).install()
         try:
-            save(directory, NEW, scenario.new, scenario.variant)
+            act()
         except BaseException as error:
             print(repr(error), file=sys.stderr)
             os._exit(1)
@@ -150,7 +154,7 @@ def at_every_call(folder: Path, scenario: Scenario) -> dict[str, Any]:
         for torn in (False, True):
             directory = folder / f"{at}{'t' if torn else ''}"
             shutil.copytree(template, directory)
-            pid = stopped_save(directory, scenario, at, torn=torn)
+            pid = stopped(lambda: save(directory, NEW, scenario.new, scenario.variant), at, torn=torn)  # noqa: B023 - called at once
             if pid is None and torn:
                 continue
             if pid is None:

@@ -16,6 +16,7 @@ import safetensors.numpy
 import torch
 import transformers
 from interrupted_editor import CASES
+from rewritten import INDEX, Arrays, assert_same, assert_whole, read_by_others
 
 import tensorkeep
 from tensorkeep.errors import (
@@ -28,9 +29,8 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 
-Arrays = dict[str, np.ndarray]
 EDITOR = Path(__file__).with_name("interrupted_editor.py")
-FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+FILE = "model.safetensors"
 SHARDS = [f"model-{number:05d}-of-00003.safetensors" for number in range(1, 4)]
 
 
@@ -52,30 +52,9 @@ def data_of(path: Path) -> bytes:
     return content[8 + int.from_bytes(content[:8], "little") :]
 
 
-def read_by_others(folder: Path) -> Arrays:
-    read = {path.name: safetensors.numpy.load_file(path) for path in folder.glob("*.safetensors")}
-    if (folder / INDEX).exists():
-        weight_map = json.loads((folder / INDEX).read_text())["weight_map"]
-        assert weight_map == {name: file for file, arrays in read.items() for name in arrays}
-    return {name: array for arrays in read.values() for name, array in arrays.items()}
-
-
 def metadata_by_others(path: Path) -> dict[str, str]:
     with safetensors.safe_open(path, "numpy") as file:
         return {key: text for key, text in file.metadata().items() if key != "tensorkeep"}
-
-
-def assert_same(found: Arrays, expected: Arrays) -> None:
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name, strict=True)
-
-
-def assert_whole(path: Path) -> None:
-    found = tensorkeep.verify(path)
-    assert found.is_whole
-    assert found.findings == ()
-    assert found.n_checked == found.n_tensors > 0
 
 
 def digests_of(path: Path) -> list[bytes | None]:

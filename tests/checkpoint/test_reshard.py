@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
+from rewritten import INDEX, Arrays, assert_same, assert_whole, read_by_others
 
 import tensorkeep
 from tensorkeep.errors import (
@@ -23,9 +24,6 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 
-Arrays = dict[str, np.ndarray]
-INDEX = "model.safetensors.index.json"
-
 
 def tensors_of(seed: int, n: int = 6, prefix: str = "layer") -> Arrays:
     random = np.random.default_rng(seed)
@@ -34,28 +32,6 @@ def tensors_of(seed: int, n: int = 6, prefix: str = "layer") -> Arrays:
 
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def read_by_others(folder: Path) -> Arrays:
-    """Read all files with the reference; the index, if there is one, must say where everything is."""
-    read = {path.name: safetensors.numpy.load_file(path) for path in folder.glob("*.safetensors")}
-    if (folder / INDEX).exists():
-        weight_map = json.loads((folder / INDEX).read_text())["weight_map"]
-        assert weight_map == {name: file for file, arrays in read.items() for name in arrays}
-    return {name: array for arrays in read.values() for name, array in arrays.items()}
-
-
-def assert_same(found: Arrays, expected: Arrays) -> None:
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name, strict=True)
-
-
-def assert_whole(folder: Path) -> None:
-    found = tensorkeep.verify(folder)
-    assert found.is_whole
-    assert found.findings == ()
-    assert found.n_checked == found.n_tensors > 0
 
 
 def digests_of(path: Path) -> dict[str, bytes | None]:

@@ -9,14 +9,13 @@ from typing import Final
 import msgspec
 
 from tensorkeep.checkpoint._change import Change, changing
+from tensorkeep.checkpoint._examine import header_digest
 from tensorkeep.checkpoint._index import Index, ShardRecord
 from tensorkeep.checkpoint._names import index_names, stem_of_weights
 from tensorkeep.checkpoint._sha256 import sha256_of
 from tensorkeep.checkpoint._workers import Meter, side_by_side
-from tensorkeep.digests import digest_of
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.tensors import TensorFile
-from tensorkeep.transport import ByteRange
 
 __all__ = ["add_sha256"]
 
@@ -52,7 +51,9 @@ def add_sha256(
     with changing(path, durable=durable) as change:
         name = change.location.index or _new_index_name(change)
         index = change.index or _index_of(change)
-        known = index.shards or {file: _record_of(shard) for file, shard in change.shards.items()}
+        known = index.shards or {
+            file: ShardRecord(shard.source.nbytes, header_digest(shard)) for file, shard in change.shards.items()
+        }
         records = _with_sums(known, change.shards, progress)
         if records != index.shards:
             change.stage_index(msgspec.structs.replace(index, shards=records), name)
@@ -77,11 +78,6 @@ def _index_of(change: Change) -> Index:
     """Make the index of a single file."""
     totals = {"total_parameters": change.tensors.n_elements, "total_size": change.tensors.nbytes}
     return Index({name: file for file, shard in change.shards.items() for name in shard}, totals)
-
-
-def _record_of(shard: TensorFile) -> ShardRecord:
-    head = shard.source.read(ByteRange(0, shard.data_start))
-    return ShardRecord(shard.source.nbytes, digest_of(head).hex())
 
 
 def _with_sums(

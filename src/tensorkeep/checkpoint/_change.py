@@ -45,9 +45,7 @@ class Change(msgspec.Struct, frozen=True):
     @property
     def shards(self) -> dict[str, TensorFile]:
         """Name of the file to the file, open."""
-        if isinstance(self.tensors, Checkpoint):
-            return self.tensors.shards
-        return {os.path.basename(self.tensors.path): self.tensors}
+        return self.tensors.shards
 
     def stage_index(self, index: Index, name: str) -> None:
         """Stage a new index.

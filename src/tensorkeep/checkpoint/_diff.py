@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Final
 
@@ -11,9 +11,8 @@ import msgspec
 
 from tensorkeep.checkpoint._compare import NumberDiff, compare_numbers, have_equal_bytes
 from tensorkeep.checkpoint._open import open_checkpoint
-from tensorkeep.checkpoint._workers import Meter, side_by_side
+from tensorkeep.checkpoint._workers import Meter, batches_of, side_by_side
 from tensorkeep.dtypes import BY_NAME
-from tensorkeep.limits import ARENA_NBYTES
 from tensorkeep.tensors import LazyTensor
 
 __all__ = ["Diff", "TensorDiff", "diff"]
@@ -167,7 +166,7 @@ def _compared(pairs: list[_Pair], progress: Callable[[int, int], None] | None) -
     """Compare tensors, several at a time; None for those that are the same."""
     to_read = [place for place, pair in enumerate(pairs) if _must_be_read(*pair)]
     meter = Meter(progress, sum(pairs[place][0].nbytes for place in to_read))
-    batches = sorted(_batches(to_read, pairs), key=lambda batch: -sum(pairs[place][0].nbytes for place in batch))
+    batches = batches_of(to_read, lambda place: pairs[place][0].nbytes)
 
     def compare(batch: list[int]) -> list[tuple[int, TensorDiff | None]]:
         return [(place, _compare(*pairs[place], meter)) for place in batch]
@@ -176,20 +175,6 @@ def _compared(pairs: list[_Pair], progress: Callable[[int, int], None] | None) -
     compared = side_by_side(compare, batches, n_threads=n_threads, meter=meter)
     found = {place: result for results in compared for place, result in results}
     return [found[place] if place in found else _unread(*pair) for place, pair in enumerate(pairs)]
-
-
-def _batches(places: Iterable[int], pairs: list[_Pair]) -> Iterator[list[int]]:
-    """Group neighbours, so that small tensors cost a thread little."""
-    batch: list[int] = []
-    nbytes = 0
-    for place in places:
-        batch.append(place)
-        nbytes += pairs[place][0].nbytes
-        if nbytes >= ARENA_NBYTES:
-            yield batch
-            batch, nbytes = [], 0
-    if batch:
-        yield batch
 
 
 def _must_be_read(a: LazyTensor, b: LazyTensor) -> bool:

@@ -32,7 +32,7 @@ from tensorkeep.limits import MAX_HEADER_NBYTES, MAX_INDEX_NBYTES
 from tensorkeep.tensors import TensorFile, file_over
 from tensorkeep.transport import Backend, ByteRange, JoinedSource, MemorySource, open_source
 
-__all__ = ["Access", "Examination", "examine", "open_shard", "read_index"]
+__all__ = ["Access", "Examination", "examine", "header_digest", "open_shard", "read_index"]
 
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
@@ -220,6 +220,18 @@ def _difference(nbytes: int, record: ShardRecord) -> str:
     return f"{nbytes:,}: {missing:,} are missing at the end" if missing > 0 else f"{nbytes:,}: {-missing:,} too many"
 
 
+def header_digest(shard: TensorFile) -> str:
+    """Return the BLAKE3 of all that stands before a file's data, 64 hexadecimal digits.
+
+    Args:
+        shard: The file.
+
+    Raises:
+        TransportError: If it cannot be read.
+    """
+    return digest_of(shard.source.read(ByteRange(0, shard.data_start))).hex()
+
+
 def _check_record(
     name: str, shard: TensorFile, record: ShardRecord | None, index: Index, *, check: bool
 ) -> Iterator[Finding]:
@@ -233,7 +245,7 @@ def _check_record(
                 found="an index that was damaged, or rewritten by another program",
             )
         return
-    digest = digest_of(shard.source.read(ByteRange(0, shard.data_start))).hex()
+    digest = header_digest(shard)
     if digest == record.header:
         return
     twin = next((other for other, known in (index.shards or {}).items() if known.header == digest), None)

@@ -302,9 +302,9 @@ def _check(
 
 def _protected(source: Checkpoint | TensorFile, names: set[str]) -> dict[str, LazyTensor]:
     """Return what the files store of some tensors, whole or in pieces, where they have digests."""
-    shards, splits = (source.shards, source.index.splits) if isinstance(source, Checkpoint) else ({"": source}, {})
+    splits = source.index.splits if isinstance(source, Checkpoint) else {}
     stored = {part for name in names for part in splits.get(name, (name,))}
-    sealed = (shard for shard in shards.values() if shard.seal is not None)
+    sealed = (shard for shard in source.shards.values() if shard.seal is not None)
     return {name: shard[name] for shard in sealed for name in shard if name in stored}
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from tensorkeep.arrays import HostTensor, host_tensor
 from tensorkeep.buffers import Buffer
-from tensorkeep.limits import PACK_NBYTES
-from tensorkeep.tensors import LazyTensor, StoredTensor
-from tensorkeep.transport import ByteRange, ByteSource
+from tensorkeep.tensors import LazyTensor, StoredTensor, stored_pieces
+from tensorkeep.transport import ByteRange
 
 __all__ = ["rows_of"]
 
@@ -41,16 +40,11 @@ def rows_of(tensor: Any, host: HostTensor, start: int, stop: int) -> HostTensor:
             shape,
             end - begin,
             host.extent,
-            lambda: _read(host.source, span),
+            lambda: stored_pieces(host.source, span),
             source=host.source,
             span=span,
         )
     return HostTensor(host.dtype, shape, end - begin, host.extent, lambda: _cut(host.buffers(), begin, end))
-
-
-def _read(source: ByteSource, span: ByteRange) -> Iterator[Buffer]:
-    for begin in range(span.start, span.stop, PACK_NBYTES):
-        yield source.read(ByteRange(begin, min(begin + PACK_NBYTES, span.stop)))
 
 
 def _cut(buffers: Iterator[Buffer], begin: int, end: int) -> Iterator[Buffer]:

@@ -13,10 +13,9 @@ from tensorkeep.checkpoint._findings import Finding
 from tensorkeep.checkpoint._index import ShardRecord
 from tensorkeep.checkpoint._settle import Reading, read_settled
 from tensorkeep.checkpoint._sha256 import sha256_of
-from tensorkeep.checkpoint._workers import Meter, side_by_side
+from tensorkeep.checkpoint._workers import Meter, batches_of, side_by_side
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
-from tensorkeep.limits import ARENA_NBYTES
 from tensorkeep.tensors import TensorFile, chosen_names
 from tensorkeep.transport import ByteRange
 
@@ -156,10 +155,9 @@ def _wanted(reading: Reading, names: Iterable[str] | None, path: str) -> set[str
 def _tasks(files: Mapping[str, TensorFile], wanted: set[str] | None) -> Iterator[_Task]:
     for shard, file in files.items():
         digests = [] if file.seal is None else file.seal.tensor_digests()
-        for (name, entry), digest in zip(file.entries.items(), digests, strict=False):
+        for name, digest in zip(file.entries, digests, strict=False):
             if wanted is None or name in wanted:
-                start, stop = entry.data_offsets
-                yield _Task(shard, name, file, ByteRange(file.data_start + start, file.data_start + stop), digest)
+                yield _Task(shard, name, file, file.span_of(name), digest)
 
 
 def _drawn(tasks: list[_Task], share: float, seed: int | None) -> list[_Task]:
@@ -181,7 +179,7 @@ def _drawn(tasks: list[_Task], share: float, seed: int | None) -> list[_Task]:
 
 def _check_data(tasks: list[_Task], meter: Meter) -> list[Finding]:
     n_threads = min(_MAX_THREADS, os.cpu_count() or 1)
-    batches = sorted(_batches(tasks), key=lambda batch: -sum(len(task.span) for task in batch))
+    batches = batches_of(tasks, lambda task: len(task.span))
     share = sum(len(task.span) for task in tasks) // n_threads
 
     def check(batch: list[_Task]) -> list[Finding]:
@@ -191,20 +189,6 @@ def _check_data(tasks: list[_Task], meter: Meter) -> list[Finding]:
     return sorted(
         (finding for findings in found for finding in findings), key=lambda it: (it.shard, it.span or (0, 0))
     )
-
-
-def _batches(tasks: Iterable[_Task]) -> Iterator[list[_Task]]:
-    """Group neighbours, so that small tensors cost a thread little."""
-    batch: list[_Task] = []
-    nbytes = 0
-    for task in tasks:
-        batch.append(task)
-        nbytes += len(task.span)
-        if nbytes >= ARENA_NBYTES:
-            yield batch
-            batch, nbytes = [], 0
-    if batch:
-        yield batch
 
 
 def _check(task: _Task, meter: Meter, *, parallel: bool) -> Finding | None:

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from tensorkeep.limits import ARENA_NBYTES
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Meter", "side_by_side"]
+__all__ = ["Meter", "batches_of", "side_by_side"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -99,3 +101,22 @@ def side_by_side(
     for error in sorted(failures, key=lambda error: isinstance(error, _StoppedError)):
         raise error
     return [future.result() for future in futures]
+
+
+def batches_of(items: Iterable[_Item], nbytes_of: Callable[[_Item], int]) -> list[list[_Item]]:
+    """Group neighbours, so that small tensors cost a thread little; the batches with the most bytes come first.
+
+    Args:
+        items: What there is to do.
+        nbytes_of: Bytes of one.
+    """
+    batches: list[list[_Item]] = [[]]
+    nbytes = [0]
+    for item in items:
+        if nbytes[-1] >= ARENA_NBYTES:
+            batches.append([])
+            nbytes.append(0)
+        batches[-1].append(item)
+        nbytes[-1] += nbytes_of(item)
+    order = sorted(range(len(batches)), key=lambda place: -nbytes[place])
+    return [batches[place] for place in order if batches[place]]

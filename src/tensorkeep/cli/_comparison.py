@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tensorkeep.cli._lines import Column, Line, columns
-from tensorkeep.cli._text import printable, shape_text, share_text
+from tensorkeep.cli._text import printable, shape_text, share_text, tensors_text
 
 if TYPE_CHECKING:
     from tensorkeep import Diff, LazyTensor, TensorDiff
@@ -124,9 +124,9 @@ def _summary(comparison: Comparison) -> Line:
     diff = comparison.diff
     compared = _how(comparison)
     if diff.is_equal:
-        return [("equal", "title"), (f": {_tensors(diff.n_equal)}{compared}", "")]
+        return [("equal", "title"), (f": {tensors_text(diff.n_equal)}{compared}", "")]
     facts = [
-        f"{_tensors(len(diff.changed))} {'differs' if len(diff.changed) == 1 else 'differ'}",
+        f"{tensors_text(len(diff.changed))} {'differs' if len(diff.changed) == 1 else 'differ'}",
         f"{len(diff.only_in_a):,} only in {comparison.path_a}",
         f"{len(diff.only_in_b):,} only in {comparison.path_b}",
         f"{diff.n_equal:,} equal{compared}",
@@ -140,10 +140,6 @@ def _how(comparison: Comparison) -> str:
         return " in name, dtype and shape; values were not compared"
     n = comparison.diff.n_unread
     return f" ({n:,} by their digests, unread: tensorkeep verify tells whether they still have them)" if n else ""
-
-
-def _tensors(n: int) -> str:
-    return "1 tensor" if n == 1 else f"{n:,} tensors"
 
 
 def comparison_members(comparison: Comparison) -> dict[str, object]:

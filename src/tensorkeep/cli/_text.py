@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["printable", "shape_text", "share_text", "shortened", "size_text"]
+__all__ = ["printable", "shape_text", "share_text", "shortened", "size_text", "tensors_text"]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _SHOWN_EXTENTS = 8
@@ -89,3 +89,12 @@ def shape_text(shape: tuple[int, ...]) -> str:
     if len(shape) > _SHOWN_EXTENTS:
         extents.append(f"... {len(shape) - _SHOWN_EXTENTS:,} more")
     return f"[{', '.join(extents)}]"
+
+
+def tensors_text(n: int) -> str:
+    """Write a number of tensors.
+
+    Args:
+        n: How many.
+    """
+    return "1 tensor" if n == 1 else f"{n:,} tensors"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from tensorkeep.cli._lines import Line
-from tensorkeep.cli._text import size_text
+from tensorkeep.cli._text import size_text, tensors_text
 
 if TYPE_CHECKING:
     from tensorkeep import Finding, Verification
@@ -109,15 +109,11 @@ def _extent(verdict: Verdict) -> str:
         return "nothing else could be checked"
     files = "1 file" if done.n_shards == 1 else f"{done.n_shards:,} shards"
     is_part = done.n_checked < done.n_tensors
-    tensors = f"{done.n_checked:,} of {done.n_tensors:,} tensors" if is_part else _all_tensors(done.n_tensors)
+    tensors = f"{done.n_checked:,} of {done.n_tensors:,} tensors" if is_part else tensors_text(done.n_tensors)
     speed = size_text(int(done.nbytes_checked / max(verdict.seconds, 1e-9)))
     sums = f", SHA-256 of {done.n_sha256:,} files" if done.n_sha256 else ""
     checked = f"{size_text(done.nbytes_checked)} checked in {verdict.seconds:.2f} s ({speed}/s)"
     return f"{files}, {tensors}{sums}, {checked}"
-
-
-def _all_tensors(n: int) -> str:
-    return "1 tensor" if n == 1 else f"{n:,} tensors"
 
 
 def verdict_members(verdict: Verdict) -> dict[str, object]:

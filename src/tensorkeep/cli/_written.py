@@ -10,7 +10,7 @@ import tensorkeep
 from tensorkeep.cli._json import document_lines
 from tensorkeep.cli._lines import Line
 from tensorkeep.cli._render import show, show_text
-from tensorkeep.cli._text import size_text
+from tensorkeep.cli._text import size_text, tensors_text
 
 __all__ = ["show_written"]
 
@@ -56,13 +56,10 @@ class _Written(msgspec.Struct, frozen=True):
 
 def _read(directory: str, variant: str | None, seconds: float) -> _Written:
     with tensorkeep.open(directory, variant=variant) as tensors:
-        is_single = isinstance(tensors, tensorkeep.TensorFile)
-        entry = os.path.basename(tensors.path)
-        files = {entry: tensors} if isinstance(tensors, tensorkeep.TensorFile) else tensors.shards
         return _Written(
             path=directory,
-            index=None if is_single else entry,
-            shards={name: (file.source.nbytes, len(file)) for name, file in files.items()},
+            index=None if isinstance(tensors, tensorkeep.TensorFile) else os.path.basename(tensors.path),
+            shards={name: (file.source.nbytes, len(file)) for name, file in tensors.shards.items()},
             n_tensors=len(tensors),
             nbytes=tensors.nbytes,
             seconds=seconds,
@@ -72,8 +69,7 @@ def _read(directory: str, variant: str | None, seconds: float) -> _Written:
 def _line(written: _Written) -> Line:
     files = next(iter(written.shards)) if written.index is None else f"{len(written.shards):,} shards"
     speed = size_text(int(written.nbytes / max(written.seconds, 1e-9)))
-    n = written.n_tensors
-    tensors = f"{n:,} {'tensor' if n == 1 else 'tensors'}, {size_text(written.nbytes)}"
+    tensors = f"{tensors_text(written.n_tensors)}, {size_text(written.nbytes)}"
     return [
         ("wrote ", ""),
         (written.path, "title"),

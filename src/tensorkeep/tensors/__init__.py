@@ -16,7 +16,7 @@
 
 from tensorkeep.tensors._body import Sealing, write_file
 from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
-from tensorkeep.tensors._lazy import LazyTensor, StoredTensor, load_together
+from tensorkeep.tensors._lazy import LazyTensor, StoredTensor, load_together, stored_pieces
 from tensorkeep.tensors._mapping import LazyTensors, TensorView, counted
 from tensorkeep.tensors._names import Renaming, Selector, chosen_names
 from tensorkeep.tensors._reader import TensorReader
@@ -44,6 +44,7 @@ __all__ = [
     "overlapping",
     "save",
     "serialize_tensors",
+    "stored_pieces",
     "write_file",
     "write_tensors",
 ]

@@ -16,7 +16,7 @@ from tensorkeep.tensors._cast import CastReader, Reader, cast_target
 from tensorkeep.tensors._selection import parse_index
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["LazyTensor", "StoredTensor", "load_together"]
+__all__ = ["LazyTensor", "StoredTensor", "load_together", "stored_pieces"]
 
 
 class StoredTensor(HostTensor, frozen=True):
@@ -248,14 +248,26 @@ class LazyTensor:
             self.shape,
             self.nbytes,
             lambda: None,
-            lambda: _pieces(reader.source, span),
+            lambda: stored_pieces(reader.source, span),
             reader.source,
             span,
             self._digest,
         )
 
 
-def _pieces(source: ByteSource, span: ByteRange) -> Iterator[Buffer]:
+def stored_pieces(source: ByteSource, span: ByteRange) -> Iterator[Buffer]:
+    """Give bytes as the writer of a file wants them: in pieces that stay valid, of bounded size.
+
+    Args:
+        source: Where they are.
+        span: Half-open, inside the source.
+
+    Yields:
+        Pieces that belong to the caller.
+
+    Raises:
+        TransportError: If they cannot be read.
+    """
     for start in range(span.start, span.stop, PACK_NBYTES):
         yield source.read(ByteRange(start, min(start + PACK_NBYTES, span.stop)))
 
