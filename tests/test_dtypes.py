@@ -10,7 +10,7 @@ from header_verdicts import reference_dtypes
 
 from tensorkeep.arrays._numpy import numpy_dtype
 from tensorkeep.arrays._torch import torch_dtype
-from tensorkeep.dtypes import BY_NAME, BY_NUMPY, BY_TORCH, DTYPES, DType, find_dtype
+from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, BY_NUMPY, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType, find_dtype
 from tensorkeep.errors import DtypeError
 
 BY_ID = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
@@ -26,6 +26,29 @@ def test_tables_have_every_row_once() -> None:
     assert list(BY_NUMPY.values()) == list(DTYPES)
     assert list(BY_TORCH.values()) == [dtype for dtype in DTYPES if dtype.torch]
     assert {dtype.name for dtype in DTYPES if not dtype.torch} == {"F6_E2M3", "F6_E3M2"}
+    assert list(ALL_BY_NAME.values()) == [*DTYPES, *FOREIGN_DTYPES]
+
+
+def test_dtypes_that_the_format_lacks_stand_apart() -> None:
+    assert [dtype.name for dtype in FOREIGN_DTYPES] == ["C32", "C128"]
+    for dtype in FOREIGN_DTYPES:
+        found = torch_dtype(dtype)
+        assert str(found) == f"torch.{dtype.torch}"
+        assert torch.empty(1, dtype=found).element_size() == dtype.itemsize == np.dtype(dtype.bits_name).itemsize
+        assert not BY_NAME.keys() & {dtype.name}
+        assert not BY_NUMPY.keys() & {dtype.numpy}
+        assert not BY_TORCH.keys() & {dtype.torch}
+        for spelling in (dtype.name, f"torch.{dtype.torch}", found):
+            with pytest.raises(DtypeError, match="no such dtype"):
+                find_dtype(spelling)
+    assert numpy_dtype(ALL_BY_NAME["C128"]) == np.complex128
+    with pytest.raises(DtypeError, match="NumPy has no dtype for C32"):
+        numpy_dtype(ALL_BY_NAME["C32"])
+
+
+def test_complex_numbers_are_of_two_parts() -> None:
+    assert {dtype.name for dtype in ALL_BY_NAME.values() if dtype.is_complex} == {"C32", "C64", "C128"}
+    assert not any(dtype.is_float for dtype in ALL_BY_NAME.values() if dtype.is_complex)
 
 
 @BY_ID

@@ -16,7 +16,7 @@ PACKAGE = SOURCE / "tensorkeep"
 
 LAYERS = (
     *("limits", "errors", "dtypes", "buffers", "digests", "entries", "collector"),
-    *("transport", "formats", "arrays", "tensors", "checkpoint", "models", "compat"),
+    *("transport", "formats", "arrays", "tensors", "pickled", "scanner", "checkpoint", "models", "compat"),
     *("torch", "numpy", "install", "", "cli", "__main__"),
 )
 """Parts of the package, each of which imports only what stands before it; the empty name is its `__init__`."""
@@ -30,8 +30,8 @@ STRANGERS = {
 }
 """Parts that know nothing of each other, though the order would allow it."""
 
-TRANSPORT_VOCABULARY = {"ByteRange", "ByteSource"}
-"""All that formats know of transport: something to read, and what to read of it."""
+TRANSPORT_VOCABULARY = {"ByteRange", "ByteSource", "MemorySource"}
+"""All that formats know of transport: something to read, what to read of it, and a file that is within another."""
 
 IMPORTED_BY_NAME = {"__init__.py", "arrays/_registry.py", "install.py"}
 """Files that may import modules by name, on first use: public names, array libraries, stand-ins for safetensors."""

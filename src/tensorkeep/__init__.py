@@ -1,7 +1,10 @@
 """tensorkeep keeps tensors safe: it stores, inspects, moves and loads them without ever running code from a file.
 
-    tensorkeep.open(path)       a read-only mapping of name to lazy tensor; `file["w"][10:20, ::2]` reads those rows
+    tensorkeep.open(path)       a read-only mapping of name to lazy tensor; `file["w"][10:20, ::2]` reads those rows;
+                                also of what torch.save wrote, of which nothing is run
     tensorkeep.load(path)       all tensors of a file, or of a checkpoint of several
+    tensorkeep.scan(path)       what files of pickles would run if they were loaded by others
+    tensorkeep.convert(source, destination)             a file of pickles as a safe checkpoint
     tensorkeep.save(t, path)    save tensors to a file, complete or not at all
     tensorkeep.save_checkpoint(t, directory)            save them to a directory, in shards with an index
     tensorkeep.reshard(path, directory)                 a checkpoint written anew: other shards, names, dtypes
@@ -17,9 +20,11 @@
 
     tensorkeep.errors           every error, one tree
     tensorkeep.transport        where are the bytes?        files, memory, file objects; published whole or not at all
-    tensorkeep.formats          what do they mean?          the safetensors format
+    tensorkeep.formats          what do they mean?          the safetensors format, PyTorch's pickles
     tensorkeep.arrays           who holds the tensor?       NumPy, torch
     tensorkeep.tensors          one file, where these meet  lazy tensors, selections, views, writing
+    tensorkeep.pickled          files of pickles            nested data with lazy tensors
+    tensorkeep.scanner          what would they run?        every name in files of pickles, and what it would do
     tensorkeep.checkpoint       many files                  shards, index, digests; saved and verified as one
     tensorkeep.models           what uses them              checkpoints into models: tensorkeep.torch.load_into
 
@@ -56,7 +61,10 @@ if TYPE_CHECKING:
         serialize_file,
     )
     from tensorkeep.errors import SafetensorError, TensorkeepError
+    from tensorkeep.formats.pickles import PickleLimits, Unknown
     from tensorkeep.install import install_as_safetensors
+    from tensorkeep.pickled import PickleFile
+    from tensorkeep.scanner import Report, scan
     from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorView, save
 
 __version__ = "0.1.0"
@@ -67,12 +75,16 @@ __all__ = [
     "Finding",
     "LazyTensor",
     "LazyTensors",
+    "PickleFile",
+    "PickleLimits",
+    "Report",
     "SafetensorError",
     "TensorDiff",
     "TensorFile",
     "TensorSpec",
     "TensorView",
     "TensorkeepError",
+    "Unknown",
     "Verification",
     "__version__",
     "add_sha256",
@@ -87,6 +99,7 @@ __all__ = [
     "safe_open",
     "save",
     "save_checkpoint",
+    "scan",
     "serialize",
     "serialize_file",
     "verify",
@@ -98,12 +111,15 @@ _HOMES = {
     "Finding": ("checkpoint", "Finding"),
     "LazyTensor": ("tensors", "LazyTensor"),
     "LazyTensors": ("tensors", "LazyTensors"),
+    "PickleFile": ("pickled", "PickleFile"),
+    "PickleLimits": ("formats.pickles", "PickleLimits"),
     "SafetensorError": ("errors", "SafetensorError"),
     "TensorDiff": ("checkpoint", "TensorDiff"),
     "TensorFile": ("tensors", "TensorFile"),
     "TensorView": ("tensors", "TensorView"),
     "TensorSpec": ("compat", "TensorSpec"),
     "TensorkeepError": ("errors", "TensorkeepError"),
+    "Unknown": ("formats.pickles", "Unknown"),
     "Verification": ("checkpoint", "Verification"),
     "add_sha256": ("checkpoint", "add_sha256"),
     "deserialize": ("compat", "deserialize"),
@@ -116,6 +132,8 @@ _HOMES = {
     "reshard": ("checkpoint", "reshard"),
     "safe_open": ("compat", "safe_open"),
     "save": ("tensors", "save"),
+    "Report": ("scanner", "Report"),
+    "scan": ("scanner", "scan"),
     "save_checkpoint": ("checkpoint", "save_checkpoint"),
     "serialize": ("compat", "serialize"),
     "serialize_file": ("compat", "serialize_file"),
@@ -136,6 +154,8 @@ _MODULES = (
     "limits",
     "models",
     "numpy",
+    "pickled",
+    "scanner",
     "tensors",
     "torch",
     "transport",

@@ -1,7 +1,8 @@
 """The one dtype table: the names of the safetensors format, in its order, and those of the array libraries.
 
 The order of the rows is the order in which the format's writers sort tensors (last row first), as in the
-`Dtype` enumeration of the reference implementation (safetensors 0.8.0).
+`Dtype` enumeration of the reference implementation (safetensors 0.8.0). Two rows stand apart: dtypes of torch that
+the format has not, which come out of other files, and go into none.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 
 from tensorkeep.errors import DtypeError
 
-__all__ = ["BY_NAME", "BY_NUMPY", "BY_TORCH", "DTYPES", "DType", "find_dtype"]
+__all__ = ["ALL_BY_NAME", "BY_NAME", "BY_NUMPY", "BY_TORCH", "DTYPES", "FOREIGN_DTYPES", "DType", "find_dtype"]
 
 
 class DType(msgspec.Struct, frozen=True):
@@ -22,12 +23,12 @@ class DType(msgspec.Struct, frozen=True):
     Attributes:
         name: Its name in the format, such as `"BF16"`.
         bits: Bits of one element: 4, 6, or a multiple of 8.
-        rank: Its place in the order of the format; writers put higher ranks first.
-        numpy: The name of the NumPy dtype (of `ml_dtypes` where NumPy has none).
+        rank: Its place in the order of the format, where writers put higher ranks first; -1 where it has none there.
+        numpy: The name of the NumPy dtype (of `ml_dtypes` where NumPy has none); empty where neither has one.
         torch: The attribute of `torch`, or None where torch has no such dtype. `float4_e2m1fn_x2` holds two
             elements in one of its own, so its last dimension is half as long.
-        bits_name: The unsigned NumPy dtype of the same width, in which elements are moved unread. Elements
-            narrower than a byte are moved unpacked, one per byte.
+        bits_name: The NumPy dtype of the same width in which elements are moved unread, unsigned where there is one.
+            Elements narrower than a byte are moved unpacked, one per byte.
     """
 
     name: str
@@ -58,9 +59,14 @@ class DType(msgspec.Struct, frozen=True):
         return "float" in self.numpy
 
     @property
+    def is_complex(self) -> bool:
+        """Whether each element is two numbers, a real and an imaginary part of half its width."""
+        return self.name in {"C32", "C64", "C128"}
+
+    @property
     def is_in_numpy(self) -> bool:
-        """Whether NumPy itself has it; else ml_dtypes does (and teaches NumPy its name, once imported)."""
-        return self.numpy != "bfloat16" and "_e" not in self.numpy
+        """Whether NumPy itself has it; else ml_dtypes does (and teaches NumPy its name, once imported), or nobody."""
+        return self.numpy not in {"bfloat16", ""} and "_e" not in self.numpy
 
     def nbytes(self, n_elements: int) -> int:
         """Return the bytes that `n_elements` take in a file: the only definition of that number.
@@ -109,6 +115,14 @@ BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in DTYPES}
 BY_NUMPY: dict[str, DType] = {dtype.numpy: dtype for dtype in DTYPES}
 BY_TORCH: dict[str, DType] = {dtype.torch: dtype for dtype in DTYPES if dtype.torch}
 
+FOREIGN_DTYPES: tuple[DType, ...] = (
+    DType("C32", 32, -1, "", "complex32", "uint32"),
+    DType("C128", 128, -1, "complex128", "complex128", "complex128"),
+)
+"""Dtypes of torch that the format has not. A safetensors file that names one names a dtype that is not known."""
+
+ALL_BY_NAME: dict[str, DType] = BY_NAME | {dtype.name: dtype for dtype in FOREIGN_DTYPES}
+"""Every row, for readers of other formats than safetensors."""
 
 _OTHER_SPELLINGS = {
     "bf16": "BF16",

@@ -4,8 +4,11 @@
       FormatError [ValueError]             the bytes break their format
         HeaderError                        a safetensors header that cannot be true
         IndexFileError                     an index of a sharded checkpoint that cannot be true
+        PickleError                        a pickle that breaks the rules of its opcodes, or contradicts itself
+        ArchiveError                       a zip or tar archive that two readers could read differently
       RefusedError [ValueError]            well formed, refused on purpose
         LimitError                         over a bound of `tensorkeep.limits`
+        UnsafeError                        a pickle names what could only do harm; nothing was run
         UnsupportedError                   something this version cannot do
       IntegrityError [ValueError]          the bytes are not the ones that were promised
       TensorNotFoundError [KeyError]       no tensor of that name
@@ -35,6 +38,7 @@ from tensorkeep.limits import MAX_TEXT_LENGTH
 
 __all__ = [
     "AccessDeniedError",
+    "ArchiveError",
     "BusyError",
     "DtypeError",
     "FormatError",
@@ -43,6 +47,7 @@ __all__ = [
     "IntegrityError",
     "LimitError",
     "MissingDependencyError",
+    "PickleError",
     "RefusedError",
     "SafetensorError",
     "SelectionError",
@@ -53,6 +58,7 @@ __all__ = [
     "TensorNotFoundError",
     "TensorkeepError",
     "TransportError",
+    "UnsafeError",
     "UnsupportedError",
     "as_transport_error",
 ]
@@ -116,8 +122,16 @@ class TensorkeepError(Exception):
 
 
 def _bounded(text: str | None) -> str | None:
-    """Cut a text in which a hostile file may have a say."""
-    return text if text is None or len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]}…"
+    """Cut a text in which a hostile file may have a say, and escape what a terminal would obey."""
+    if text is None:
+        return None
+    if len(text) > MAX_TEXT_LENGTH:
+        text = f"{text[:MAX_TEXT_LENGTH]}…"
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode-escape").decode()
 
 
 def _restore(cls: type[TensorkeepError], fields: dict[str, Any]) -> TensorkeepError:
@@ -140,12 +154,24 @@ class IndexFileError(FormatError):
     """An index of a sharded checkpoint that is malformed or contradicts itself."""
 
 
+class PickleError(FormatError):
+    """A pickle that breaks the rules of its opcodes, or contradicts itself or its file."""
+
+
+class ArchiveError(FormatError):
+    """A zip or tar archive that is malformed, or that two readers could read differently."""
+
+
 class RefusedError(TensorkeepError, ValueError):
     """Well formed, and refused on purpose."""
 
 
 class LimitError(RefusedError):
     """More than a bound of `tensorkeep.limits` allows."""
+
+
+class UnsafeError(RefusedError):
+    """A pickle names what could only do harm; nothing of it was run."""
 
 
 class UnsupportedError(RefusedError):

@@ -17,6 +17,54 @@ MAX_INDEX_NBYTES: Final = 40_000_000
 MAX_LISTED_NDIM: Final = 1024
 """Dimensions of a tensor that can be listed; NumPy holds 64. The product of a million extents takes hours."""
 
+MAX_PICKLE_NBYTES: Final = 2**30
+"""Bytes of one pickle without its storages; 80,000 tensors take 13 MB. It is read into memory."""
+
+MAX_PICKLE_OPCODES: Final = 10_000_000
+"""Opcodes of one pickle; 80,000 tensors take 2,500,000. Each can make an object of some 64 bytes."""
+
+MAX_GRAPH_NODES: Final = 10_000_000
+"""Values that somebody meets who walks through what a pickle holds, shared ones as often as they are met."""
+
+MAX_GRAPH_DEPTH: Final = 200
+"""Containers within each other in a pickle; deep configurations have 20. Python's own recursion ends at 1,000."""
+
+ALLOWANCE_PER_BYTE: Final = 4
+"""Bytes of memory that copies may take for each byte of a pickle; an honest one copies each of its texts once."""
+
+MIN_ALLOWANCE_NBYTES: Final = 16 * 2**20
+"""Bytes of memory that copies may take in a small pickle."""
+
+MAX_NAME_LENGTH: Final = 10_000
+"""Characters of a module or class that a pickle names."""
+
+MAX_NAMES_LENGTH: Final = 100_000_000
+"""Characters of all names of tensors of one file together, as in the longest header of a safetensors file."""
+
+MAX_KEY_NODES: Final = 1_000
+"""Values in one key of a dict, shared ones as often as a hash meets them."""
+
+MAX_ALL_KEY_NODES: Final = 5_000_000
+"""Values in all nested keys of a file together, a key as often as it is used. A tokenizer may have 500,000 pairs."""
+
+MAX_PICKLED_SETS: Final = 1_000_000
+"""Sets in one file of pickles; an empty one takes 216 bytes of memory and one byte of the file."""
+
+MAX_NUMBER_KEYS: Final = 10_000
+"""Keys of one dict or set that may be large numbers or tuples of them: n of them, well chosen, cost n * n."""
+
+MAX_COLLIDING_KEYS: Final = 64
+"""Keys of one dict or set that may have the same hash; honest ones have none, and n of them cost n * n."""
+
+MAX_PICKLED_INT_NBYTES: Final = 1_024
+"""Bytes of one integer in a pickle: 2,466 digits, where Python refuses to print more than 4,300."""
+
+MAX_I64: Final = 2**63 - 1
+"""Largest extent, stride or element count that torch and NumPy can hold."""
+
+MAX_NDIM: Final = 64
+"""Dimensions of a tensor in a pickle; torch and NumPy have no more."""
+
 MAX_U64: Final = 2**64 - 1
 """Largest extent, element count or bit count; the reference computes them in 64 unsigned bits."""
 
@@ -51,6 +99,9 @@ Dropping all tensors of an arena frees it, so this also bounds what one kept ten
 
 MAPPED_FROM_NBYTES: Final = 2**20
 """Bytes from which loading tensors maps them; reading fewer is as fast, and mappings are few (65,530)."""
+
+MAX_EXPANDED_NBYTES: Final = 2**30
+"""Bytes of an expanded view, which repeats what it has in its file, up to which it is read or saved as a whole."""
 
 COPIED_BY_ONE_NBYTES: Final = 4 * 2**20
 """Bytes up to which one thread copies a part of a mapped file; starting another costs 0.1 ms."""

@@ -4,6 +4,7 @@
   `Extent`, where it lies in memory.
 - `_pieces`: how a tensor is cut when it must be copied in bounded memory. Pure.
 - `elements`: a tensor's bytes as unsigned numbers, one per element; fp4 and fp6 unpacked (imports NumPy).
+- `_torch_composed`: sparse, quantized and nested tensors of torch, checked and made.
 - `_numpy`, `_torch`: the adapters.
 - `_registry`: the adapter for a framework's name or for a tensor.
 """

@@ -104,6 +104,87 @@ class ArrayAdapter(Protocol):
             DtypeError: If the library has no such dtype.
         """
 
+    def storage(self, data: np.ndarray[Any, Any]) -> Any:
+        """Make memory that several tensors are to share, on the device.
+
+        Args:
+            data: Shape (n,), uint8, writable, kept alive by the storage; copied where elements could not lie so.
+
+        Returns:
+            What `shared` makes tensors over.
+        """
+
+    def shared(
+        self, storage: Any, dtype: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Any:
+        """Make a tensor over a storage, without a copy: it shares memory with all others that are made so.
+
+        Args:
+            storage: What `storage` gave.
+            dtype: Of the elements; those of packed dtypes are copied where the library holds them unpacked.
+            offset: First element, counted in that dtype.
+            shape: Elements along each dimension.
+            strides: Elements from one entry to the next, along each dimension; the view lies inside the storage.
+
+        Returns:
+            The tensor.
+
+        Raises:
+            DtypeError: If the library has no such dtype.
+            LimitError: If it has more dimensions or elements than the library allows.
+        """
+
+    def marked(self, tensor: Any, *, is_conj: bool, is_neg: bool, requires_grad: bool) -> Any:
+        """Give a tensor what the library keeps beside its elements.
+
+        Args:
+            tensor: One of the library's tensors.
+            is_conj: Whether it stands for the conjugates of its elements.
+            is_neg: Whether it stands for their negatives.
+            requires_grad: Whether gradients are wanted, where the library makes any.
+
+        Returns:
+            The tensor, without a copy where the library can say so of it.
+        """
+
+    def without_data(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any | None:
+        """Make a tensor that has a shape and no elements.
+
+        Args:
+            dtype: Of the elements that it has not.
+            shape: Elements along each dimension.
+            strides: Elements from one entry to the next, along each dimension.
+
+        Returns:
+            The tensor; None where the library has none.
+        """
+
+    def composed(self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any | None:
+        """Make a tensor of several: a sparse, quantized or nested one. All that the parts say is checked first.
+
+        Args:
+            kind: Such as `"sparse_coo"`, `"per_tensor_affine"`, `"nested"`.
+            parts: Name to tensor of the library.
+            settings: All else that it takes, such as `{"shape": (3, 4)}`.
+
+        Returns:
+            The tensor; None where the library has none of that kind.
+
+        Raises:
+            FormatError: If the parts do not fit together.
+        """
+
+    def labelled(self, kind: str, text: str) -> Any | None:
+        """Return the library's object that a text names.
+
+        Args:
+            kind: What it is: `"dtype"`, `"device"`, `"layout"`, `"qscheme"` or `"memory_format"`.
+            text: Such as `"torch.float32"` or `"cuda:0"`.
+
+        Returns:
+            The object; None where the library has none.
+        """
+
     def cast(self, tensor: Any, dtype: DType) -> Any:
         """Convert numbers to another floating-point dtype, rounded to nearest, ties to even.
 

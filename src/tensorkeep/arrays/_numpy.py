@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from tensorkeep.arrays._base import LARGEST_E4M3, Extent, HostTensor
 from tensorkeep.arrays._pieces import pieces
-from tensorkeep.arrays.elements import elements_of, known_dtype, pack
+from tensorkeep.arrays.elements import aligned, elements_of, known_dtype, pack, unpack, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_NUMPY, DTYPES, DType
 from tensorkeep.entries import TensorEntry
@@ -31,7 +32,14 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
     Returns:
         The dtype; of ml_dtypes where NumPy has none of its own.
+
+    Raises:
+        DtypeError: If neither has it.
     """
+    if not dtype.numpy:
+        raise DtypeError(
+            f"NumPy has no dtype for {dtype.name}", found=dtype.name, hint='Load it with framework="torch"'
+        )
     if dtype.is_in_numpy:
         return np.dtype(dtype.numpy)
     import ml_dtypes  # 10 ms, and only the narrow floats need it
@@ -94,6 +102,38 @@ class NumpyAdapter:
     def from_elements(self, elements: Array, dtype: DType) -> Array:
         """Give elements their dtype; see `ArrayAdapter.from_elements`."""
         return elements.view(numpy_dtype(dtype))
+
+    def storage(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Leave the bytes where they are; see `ArrayAdapter.storage`."""
+        return aligned(data)
+
+    def shared(
+        self, storage: Any, dtype: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Array:
+        """Make an array over a storage; see `ArrayAdapter.shared`."""
+        if dtype.is_packed:
+            start, n_elements = offset * dtype.bits // 8, prod(shape)
+            packed = storage[start : start + dtype.nbytes(n_elements)]
+            return self.from_elements(unpack(packed, dtype.bits, 0, n_elements).reshape(shape), dtype)
+        with within_numpys_limits("", shape):
+            step = dtype.itemsize
+            return np.ndarray(
+                shape, numpy_dtype(dtype), storage.data, offset * step, tuple(stride * step for stride in strides)
+            )
+
+    def marked(self, tensor: Any, *, is_conj: bool, is_neg: bool, requires_grad: bool) -> Any:  # noqa: ARG002
+        """Compute conjugates and negatives; see `ArrayAdapter.marked`."""
+        tensor = tensor.conj() if is_conj else tensor
+        return -tensor if is_neg else tensor
+
+    def without_data(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        """Return None: every array has elements."""
+
+    def composed(self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        """Return None: every array is dense."""
+
+    def labelled(self, kind: str, text: str) -> None:
+        """Return None: NumPy has no such objects."""
 
     def cast(self, tensor: Any, dtype: DType) -> Array:
         """Convert to another floating-point dtype; see `ArrayAdapter.cast`."""

@@ -11,9 +11,10 @@ import torch
 
 from tensorkeep.arrays._base import LARGEST_E4M3, Extent, HostTensor
 from tensorkeep.arrays._pieces import pieces
-from tensorkeep.arrays.elements import elements_of, pack, within_numpys_limits
+from tensorkeep.arrays._torch_composed import TORCH_CONSTANTS, compose
+from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
 from tensorkeep.buffers import Buffer
-from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, DType
+from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.limits import PACK_NBYTES
@@ -40,16 +41,19 @@ def _carrier(dtype: DType) -> _Carrier | None:
         return None
     if dtype.is_in_numpy:
         return np.dtype(dtype.numpy), None
-    return np.dtype("int16" if dtype.bits == 16 else "uint8"), viewed
+    return np.dtype(f"int{dtype.bits}" if dtype.bits > 8 else "uint8"), viewed
 
 
-_CARRIERS = {dtype.name: carrier for dtype in DTYPES if (carrier := _carrier(dtype))}
+_CARRIERS = {dtype.name: carrier for dtype in (*DTYPES, *FOREIGN_DTYPES) if (carrier := _carrier(dtype))}
 _CARRIERS_AS_STORED = {
     name: (stored, viewed, stored.itemsize - 1)
     for name, (stored, viewed) in _CARRIERS.items()
-    if np.little_endian and not BY_NAME[name].is_packed
+    if np.little_endian and name in BY_NAME and not BY_NAME[name].is_packed
 }
-"""Those of dtypes whose bytes torch reads as they lie, with the mask of offsets at which it cannot."""
+"""Those of dtypes whose bytes torch reads as they lie, with the mask of offsets at which it cannot.
+
+None that the format has not: an entry of such a name is of a dtype that its file's reader did not check.
+"""
 
 
 class TorchAdapter:
@@ -123,6 +127,45 @@ class TorchAdapter:
         tensor = torch.from_numpy(elements.view(stored))
         return tensor if viewed is None else tensor.view(viewed)
 
+    def storage(self, data: npt.NDArray[np.uint8]) -> torch.UntypedStorage:
+        """Make a storage over the bytes, or on the device; see `ArrayAdapter.storage`."""
+        if not data.size:
+            return torch.empty(0, dtype=torch.uint8, device=self._device or "cpu").untyped_storage()
+        return self.place({"": torch.from_numpy(aligned(data))})[""].untyped_storage()
+
+    def shared(
+        self, storage: Any, dtype: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> torch.Tensor:
+        """Make a tensor over a storage; see `ArrayAdapter.shared`."""
+        own = torch_dtype(dtype)
+        if own is None:
+            raise DtypeError(
+                f"torch has no dtype for {dtype.name}", found=dtype.name, hint='Load it with framework="numpy"'
+            )
+        if dtype.is_packed:
+            offset, shape = offset // 2, _halved(shape)
+            strides = (*(stride // 2 for stride in strides[:-1]), 1)
+        empty = torch.empty(0, dtype=own, device=storage.device)
+        return empty.set_(storage, offset, shape, strides)
+
+    def marked(self, tensor: torch.Tensor, *, is_conj: bool, is_neg: bool, requires_grad: bool) -> torch.Tensor:
+        """Set what torch keeps beside the elements; see `ArrayAdapter.marked`."""
+        tensor = tensor.conj() if is_conj else tensor
+        tensor = torch._neg_view(tensor) if is_neg else tensor
+        return tensor.requires_grad_() if requires_grad and _has_gradients(tensor) else tensor
+
+    def without_data(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+        """Make a tensor on the device meta; see `ArrayAdapter.without_data`."""
+        return torch.empty_strided(shape, strides, dtype=torch_dtype(dtype), device="meta")
+
+    def composed(self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> torch.Tensor | None:
+        """Make a sparse, quantized or nested tensor; see `ArrayAdapter.composed`."""
+        return compose(kind, parts, settings)
+
+    def labelled(self, kind: str, text: str) -> Any | None:
+        """Return a device, or a constant of torch; see `ArrayAdapter.labelled`."""
+        return torch.device(text) if kind == "device" else TORCH_CONSTANTS.get(text)
+
     def cast(self, tensor: torch.Tensor, dtype: DType) -> torch.Tensor:
         """Convert to another floating-point dtype; see `ArrayAdapter.cast`."""
         if dtype.bits < 32 and tensor.dtype == torch.float64:
@@ -160,6 +203,10 @@ class TorchAdapter:
             shape = (*shape[:-1], 2 * shape[-1]) if shape else shape
         nbytes = tensor.numel() * tensor.element_size()
         return HostTensor(dtype, shape, nbytes, lambda: _extent(tensor), lambda: _buffers(tensor))
+
+
+def _has_gradients(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _obstacle(tensor: torch.Tensor) -> str | None:

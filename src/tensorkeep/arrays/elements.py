@@ -19,10 +19,13 @@ from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, LimitError, TensorkeepError
 
-__all__ = ["elements_of", "known_dtype", "pack", "unpack", "within_numpys_limits"]
+__all__ = ["aligned", "elements_of", "known_dtype", "pack", "unpack", "within_numpys_limits"]
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
+
+_ALIGNMENT = 16
+"""Bytes of the largest element, a complex number of two doubles."""
 
 
 def unpack(packed: Bytes, bits: int, first: int, n_elements: int) -> Bytes:
@@ -117,6 +120,18 @@ def elements_of(name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> A
         if not array.flags.aligned or not stored.isnative:
             return array.astype(stored.newbyteorder("="))
         return array
+
+
+def aligned(data: Bytes) -> Bytes:
+    """Return bytes that elements of every dtype can be read from where they lie.
+
+    Args:
+        data: Shape (n,).
+
+    Returns:
+        The same array, or a copy where it begins at an odd address.
+    """
+    return data if data.ctypes.data % _ALIGNMENT == 0 else data.copy()
 
 
 @contextmanager

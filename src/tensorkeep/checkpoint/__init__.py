@@ -9,7 +9,8 @@
 - `_findings`: what is wrong with a checkpoint.
 - `_examine`: index and headers held against each other.
 - `_settle`: a checkpoint read as one, though a save may replace it meanwhile.
-- `_open`: a checkpoint as one mapping.
+- `_checkpoint`: a checkpoint of safetensors files as one mapping.
+- `_open`: whatever stands at a path, opened.
 - `_workers`: work done side by side, which stops as a whole.
 - `_rows`: some rows of a tensor that is to be written.
 - `_sha256`: the name that Git LFS and the Hub give to a file.
@@ -24,12 +25,13 @@
 """
 
 from tensorkeep.checkpoint._add_sha256 import add_sha256
+from tensorkeep.checkpoint._checkpoint import Checkpoint, StrayShardWarning
 from tensorkeep.checkpoint._diff import Diff, TensorDiff, diff
 from tensorkeep.checkpoint._edit import edit
 from tensorkeep.checkpoint._findings import Finding
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
 from tensorkeep.checkpoint._names import index_name, shard_name, weights_name
-from tensorkeep.checkpoint._open import Checkpoint, StrayShardWarning, load, open_checkpoint
+from tensorkeep.checkpoint._open import load, open_checkpoint
 from tensorkeep.checkpoint._pieces import Piece, TensorSize
 from tensorkeep.checkpoint._plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.checkpoint._reshard import merge, reshard

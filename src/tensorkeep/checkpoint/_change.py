@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import msgspec
 
-from tensorkeep.checkpoint._examine import read_index
+from tensorkeep.checkpoint._checkpoint import Checkpoint, open_safetensors
+from tensorkeep.checkpoint._examine import Access, read_index
 from tensorkeep.checkpoint._index import Index, emit_index
 from tensorkeep.checkpoint._location import Location, locate
 from tensorkeep.checkpoint._names import stem_of_index
-from tensorkeep.checkpoint._open import Checkpoint, open_checkpoint
 from tensorkeep.errors import TensorkeepError, UnsupportedError, as_transport_error
 from tensorkeep.tensors import TensorFile
 from tensorkeep.transport import Transaction, transaction
@@ -81,7 +81,7 @@ def changing(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[
     entry = os.path.join(location.directory, location.index or location.single or "")
     with (
         transaction(location.directory or os.curdir, location.stem, durable=durable) as staging,
-        open_checkpoint(entry) as tensors,
+        open_safetensors(entry, Access()) as tensors,
     ):
         yield Change(location, tensors, staging, can_be_finished=locate(entry) is not None)
 

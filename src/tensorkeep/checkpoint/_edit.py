@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from tensorkeep.checkpoint._change import Change, changing
+from tensorkeep.checkpoint._checkpoint import Checkpoint
 from tensorkeep.checkpoint._index import Index, ShardRecord
-from tensorkeep.checkpoint._open import Checkpoint
 from tensorkeep.checkpoint._pieces import Piece, pieces_in_order
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import RefusedError

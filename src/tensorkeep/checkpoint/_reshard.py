@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from tensorkeep.checkpoint._examine import read_index
+from tensorkeep.checkpoint._checkpoint import Checkpoint, open_safetensors
+from tensorkeep.checkpoint._examine import Access, read_index
 from tensorkeep.checkpoint._findings import refuse
 from tensorkeep.checkpoint._index import Index
-from tensorkeep.checkpoint._open import Checkpoint, open_checkpoint
 from tensorkeep.checkpoint._save import save_checkpoint
 from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._verify import verify
@@ -211,7 +211,7 @@ def _refuse_replaced(opened: list[tuple[str, Checkpoint | TensorFile]], before: 
 
 
 def _opened(path: str, variant: str | None, files: ExitStack) -> Checkpoint | TensorFile:
-    source = open_checkpoint(path, variant=variant if os.path.isdir(path) else None)
+    source = open_safetensors(path, Access(), variant=variant if os.path.isdir(path) else None)
     files.callback(source.close)
     return source
 

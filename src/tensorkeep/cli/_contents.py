@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import tensorkeep
 from tensorkeep.cli._report import Content, Digests, Order, Report, report_on
+from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.formats.safetensors import Header, read_header, read_seal, without_seal
 from tensorkeep.transport import ByteSource, finish_pending, open_source
 
 if TYPE_CHECKING:
-    from tensorkeep import TensorFile
+    from tensorkeep import PickleFile, TensorFile
 
 __all__ = ["read_report"]
 
@@ -35,11 +36,13 @@ def read_report(path: str, *, variant: str | None, pattern: str | None, order: O
         FormatError: If a file is not what it should be.
         TransportError: If it cannot be read.
     """
-    if not os.path.isdir(path) and not path.endswith(".json") and not _is_under_way(path):
+    if path.endswith(".safetensors") and not os.path.isdir(path) and not _is_under_way(path):
         return report_on([_read_file(path)], path=path, pattern=pattern, order=order)
-    with tensorkeep.open(path, variant=variant) as tensors:
+    with tensorkeep.open(path, variant=variant, dangerous="record") as tensors:
         if isinstance(tensors, tensorkeep.TensorFile):
             contents, index, splits = [_content(os.path.basename(tensors.path), tensors)], None, None
+        elif isinstance(tensors, tensorkeep.PickleFile):
+            contents, index, splits = [_pickled(os.path.basename(tensors.path), tensors)], None, None
         else:
             contents = [_content(name, shard) for name, shard in tensors.shards.items()]
             index, splits = os.path.basename(tensors.path), tensors.index.splits
@@ -74,6 +77,31 @@ def _digests(source: ByteSource, header: Header) -> Digests:
         return "none" if read_seal(source, header) is None else "all"
     except (IntegrityError, UnsupportedError):
         return "stale"
+
+
+_FORMS = {
+    "zip": "PyTorch zip archive",
+    "torchscript": "TorchScript archive",
+    "legacy": "PyTorch stream of pickles, as before 1.6",
+    "tar": "PyTorch tar archive, as before 0.1.12",
+    "pickle": "pickle",
+}
+
+
+def _pickled(name: str, file: PickleFile) -> Content:
+    return Content(
+        file=name,
+        file_nbytes=file.source.nbytes,
+        data_start=0,
+        entries={
+            name: TensorEntry(lazy.dtype, lazy.shape, lazy.data_offsets)
+            for name, lazy in sorted(file.items(), key=lambda item: item[1].data_offsets)
+        },
+        metadata=None,
+        digests="none",
+        form=_FORMS[file.form],
+        n_unknown=len(file.unknowns),
+    )
 
 
 def _content(name: str, file: TensorFile) -> Content:

@@ -17,6 +17,7 @@ The text is ASCII: whatever a file has for names, a terminal shows it and obeys 
       "n_tensors": 104,
       "n_elements": 22713728,
       "n_misaligned": 0,
+      "n_unknown": 0,
       "digests": "none",
       "metadata": {"format": "pt"},
       "shown": {"n_tensors": 104, "n_elements": 22713728, "data_nbytes": 90856960},
@@ -37,6 +38,7 @@ the pieces stand among the tensors. `digests` is "all", "some" or "none" of the 
 not the one that its digests are of. `shown`, `dtypes` and `tensors` are about the tensors that the filter lets
 through, all of them if there is none: `shown` has their sums, `dtypes` the sums by dtype, most bytes first. Bytes
 count from the start of a file, except `data_offsets`, which are half-open ranges from the `data_start` of the shard.
+`format` tells pickles of PyTorch apart, whose `n_unknown` objects are not known to be data.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ def json_lines(report: Report) -> Iterator[str]:
     """
     return document_lines({
         "path": report.path,
-        "format": "safetensors",
+        "format": report.form,
         "index": report.index,
         "shards": map(_shard, report.files),
         "splits": report.splits,
@@ -102,6 +104,7 @@ def json_lines(report: Report) -> Iterator[str]:
         "n_tensors": report.whole.n_tensors,
         "n_elements": report.whole.n_elements,
         "n_misaligned": report.n_misaligned,
+        "n_unknown": report.n_unknown,
         "digests": report.digests,
         "metadata": report.metadata,
         "shown": _shown(report.totals),

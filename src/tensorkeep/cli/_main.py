@@ -21,6 +21,7 @@ from tensorkeep.cli.edit import edit
 from tensorkeep.cli.inspect import inspect
 from tensorkeep.cli.merge import merge
 from tensorkeep.cli.reshard import reshard
+from tensorkeep.cli.scan import scan
 from tensorkeep.cli.slice import slice_tensor
 from tensorkeep.cli.verify import verify
 from tensorkeep.errors import TensorkeepError
@@ -37,7 +38,7 @@ EXIT_INTERRUPTED: Final = 130
 EXIT_OUTPUT_CLOSED: Final = 141
 """128 and the number of SIGPIPE, as shells report it."""
 
-_QUESTIONS: Final = {"diff", "verify"}
+_QUESTIONS: Final = {"diff", "scan", "verify"}
 """The commands that do."""
 
 _UsageError = cast("type[Exception]", typer.BadParameter.__base__)
@@ -56,6 +57,7 @@ app = typer.Typer(
 app.command("inspect")(inspect)
 app.command("slice")(slice_tensor)
 app.command("verify")(verify)
+app.command("scan")(scan)
 app.command("diff")(diff)
 app.command("reshard")(reshard)
 app.command("merge")(merge)

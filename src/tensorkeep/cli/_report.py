@@ -41,6 +41,8 @@ class Content(msgspec.Struct, frozen=True):
         entries: Name to tensor, in the order of the bytes.
         metadata: Free text by key, without digests, or None where the file has none.
         digests: Which of its tensors carry one.
+        form: What kind of file it is.
+        n_unknown: Objects in it that are not known to be data; only pickles have any.
     """
 
     file: str
@@ -49,6 +51,8 @@ class Content(msgspec.Struct, frozen=True):
     entries: Mapping[str, TensorEntry]
     metadata: Mapping[str, str] | None
     digests: Digests
+    form: str = "safetensors"
+    n_unknown: int = 0
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -103,6 +107,21 @@ class Report(msgspec.Struct, frozen=True):
     splits: Mapping[str, tuple[str, ...]]
 
     @property
+    def form(self) -> str:
+        """What kind of files they are."""
+        return self.files[0].form if self.files else "safetensors"
+
+    @property
+    def is_safetensors(self) -> bool:
+        """Whether they have headers, of which the rest of a report speaks."""
+        return self.form == "safetensors"
+
+    @property
+    def n_unknown(self) -> int:
+        """Objects in all files that are not known to be data."""
+        return sum(content.n_unknown for content in self.files)
+
+    @property
     def file_nbytes(self) -> int:
         """Bytes of all files."""
         return sum(content.file_nbytes for content in self.files)
@@ -110,7 +129,7 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def header_nbytes(self) -> int:
         """Bytes of all headers, without the 8 of each length field."""
-        return sum(content.data_start - 8 for content in self.files)
+        return sum(content.data_start - 8 for content in self.files if content.form == "safetensors")
 
     @property
     def data_start(self) -> int | None:
@@ -120,7 +139,8 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def data_alignment(self) -> int:
         """The largest power of two, in bytes and up to 64, of which the start of each file's data is a multiple."""
-        return min([_MAX_ALIGNMENT_NBYTES, *(content.data_start & -content.data_start for content in self.files)])
+        starts = [content.data_start for content in self.files if content.data_start]
+        return min([_MAX_ALIGNMENT_NBYTES, *(start & -start for start in starts)])
 
     @property
     def metadata(self) -> Mapping[str, str] | None:

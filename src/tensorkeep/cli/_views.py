@@ -64,7 +64,17 @@ def _facts(report: Report) -> Iterator[tuple[str, Span]]:
     else:
         yield "index", (printable(report.index), "")
         yield "shards", (f"{len(report.files):,} files, {files}", "")
+    if not report.is_safetensors:
+        yield "form", (f"{report.form}; nothing in it was run", "")
     yield "tensors", (f"{report.whole.n_tensors:,} ({report.whole.n_elements:,} parameters)", "")
+    if report.n_unknown:
+        objects = "1 object is" if report.n_unknown == 1 else f"{report.n_unknown:,} objects are"
+        yield "unknown", (f"{objects} not known to be data: see tensorkeep scan", "warning")
+    if report.is_safetensors:
+        yield from _layout_facts(report)
+
+
+def _layout_facts(report: Report) -> Iterator[tuple[str, Span]]:
     yield "header" if report.index is None else "headers", (f"{report.header_nbytes:,} bytes", "")
     yield "data", (_start_of_data(report), "")
     yield "alignment", _alignment(report)

@@ -56,6 +56,8 @@ class _Written(msgspec.Struct, frozen=True):
 
 def _read(directory: str, variant: str | None, seconds: float) -> _Written:
     with tensorkeep.open(directory, variant=variant) as tensors:
+        if isinstance(tensors, tensorkeep.PickleFile):
+            raise TypeError("nothing here writes pickles")
         return _Written(
             path=directory,
             index=None if isinstance(tensors, tensorkeep.TensorFile) else os.path.basename(tensors.path),

@@ -66,7 +66,7 @@ def _chosen(path: str, patterns: list[str], variant: str | None) -> list[str]:
     try:
         with tensorkeep.open(path, variant=variant) as tensors:
             chosen = tensors.select(*patterns)
-            splits = {} if isinstance(tensors, tensorkeep.TensorFile) else tensors.index.splits
+            splits = tensors.index.splits if isinstance(tensors, tensorkeep.Checkpoint) else {}
             return [piece for name in chosen for piece in splits.get(name, (name,))]
     except (FormatError, IntegrityError, SourceMissingError):
         return []  # what is wrong comes out again, and whole, when it is verified

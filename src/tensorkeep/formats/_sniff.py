@@ -24,9 +24,7 @@ class Sniffed(msgspec.Struct, frozen=True):
     hint: str
 
 
-_CONVERT = (
-    "This version does not read it, and nothing in it was run: get the weights as safetensors from their author"
-)
+_CONVERT = "tensorkeep.open reads it under its usual name (.pt, .bin …), and `tensorkeep convert` makes it safe"
 
 _REDOWNLOAD = "Download the file again, and look at what the server answered"
 

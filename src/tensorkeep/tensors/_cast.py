@@ -7,24 +7,22 @@ their device; bytes for a file always by NumPy, so that equal input gives equal 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
-from tensorkeep.arrays import ArrayAdapter, host_tensor
+from tensorkeep.arrays import ArrayAdapter, HostTensor, host_tensor
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType, find_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
-from tensorkeep.limits import PACK_NBYTES
-from tensorkeep.tensors._reader import TensorReader, neighbours
+from tensorkeep.tensors._base import Reader
+from tensorkeep.tensors._reader import neighbours
 from tensorkeep.tensors._selection import Selection
 
-__all__ = ["CastReader", "Reader", "cast_target"]
+__all__ = ["CastReader", "cast_target"]
 
 _TARGETS = ("F8_E5M2", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F16", "BF16", "F32", "F64")
-_PIECE_LENGTH = PACK_NBYTES // 4
-"""Elements that are converted at once for writing; whole groups of packed ones."""
 
 
 def cast_target(spelling: Any) -> DType:
@@ -51,9 +49,7 @@ def cast_target(spelling: Any) -> DType:
 
 
 class CastReader(msgspec.Struct, frozen=True):
-    """Reads what another reader reads, converted; it has that reader's framework, device and threads.
-
-    Equal ones are interchangeable: tensors of equal readers are loaded together.
+    """Reads what another reader reads, converted; it has that reader's framework, device and threads; see `Reader`.
 
     Attributes:
         stored: The reader of what is converted.
@@ -64,30 +60,37 @@ class CastReader(msgspec.Struct, frozen=True):
     cast_to: DType
 
     @property
+    def source(self) -> None:
+        """None: the converted bytes stand nowhere."""
+
+    @property
     def adapter(self) -> ArrayAdapter:
         """The array library."""
         return self.stored.adapter
 
     def with_framework(self, framework: str) -> CastReader:
-        """Return a reader of the same that gives the CPU tensors of another array library.
-
-        Args:
-            framework: One of `tensorkeep.arrays.FRAMEWORKS`.
-        """
+        """Return a reader of the same that gives another library's CPU tensors; see `Reader.with_framework`."""
         return CastReader(self.stored.with_framework(framework), self.cast_to)
 
+    def span_of(self, entry: TensorEntry) -> None:
+        """Return None: the converted bytes stand nowhere."""
+
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
-        """Read a part of a tensor, and no more of the file than that; see `TensorReader.read`."""
+        """Read a part of a tensor, and no more of the file than that; see `Reader.read`."""
         via = self._via(entry)
         return self._converted(via.read(name, entry, selection), via)
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
-        """Read a run of elements; see `TensorReader.read_run`."""
+        """Read a run of elements; see `Reader.read_run`."""
         via = self._via(entry)
         return self._converted(via.read_run(name, entry, start, stop), via)
 
+    def run_length(self, entry: TensorEntry) -> int:
+        """Return how many elements one `read_run` should take; see `Reader.run_length`."""
+        return self.stored.run_length(entry)
+
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        """Read whole tensors, a few at a time, so that little more than the result is in memory."""
+        """Read whole tensors, a few at a time: little more than the result is in memory; see `Reader.load`."""
         loaded: dict[str, Any] = {}
         for group in neighbours(entries):
             packed = {name: entry for name, entry in group.items() if self._is_packed(entry)}
@@ -98,27 +101,24 @@ class CastReader(msgspec.Struct, frozen=True):
                     loaded[name] = self._converted(tensor, via)
         return {name: loaded[name] for name in entries}
 
-    def view(self, name: str, entry: TensorEntry) -> Any | None:  # noqa: ARG002 - that of TensorReader
+    def view(self, name: str, entry: TensorEntry) -> None:
         """Return None: nothing that is converted lies in the file."""
-        return None
 
     def place(self, tensor: Any) -> Any:
-        """Move a tensor to the device; see `TensorReader.place`."""
+        """Move a tensor to the device; see `Reader.place`."""
         return self.stored.place(tensor)
 
-    def buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
-        """Give the file's bytes of a converted tensor, in pieces of about a MiB.
+    def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> HostTensor:  # noqa: ARG002
+        """Describe a tensor for writing, whose numbers are converted run by run; see `Reader.host_tensor`."""
+        self.stored.host_tensor(name, entry)  # which refuses what must not be read as a whole
+        nbytes = self.cast_to.nbytes(entry.n_elements)
+        return HostTensor(self.cast_to, entry.shape, nbytes, lambda: None, lambda: self._buffers(name, entry))
 
-        Args:
-            name: The tensor's name, for messages.
-            entry: The tensor.
-
-        Yields:
-            The bytes in order.
-        """
+    def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
         reader = self.with_framework("numpy")
-        for start in range(0, entry.n_elements, _PIECE_LENGTH):
-            stop = min(start + _PIECE_LENGTH, entry.n_elements)
+        length = reader.run_length(entry)
+        for start in range(0, entry.n_elements, length):
+            stop = min(start + length, entry.n_elements)
             yield from host_tensor(reader.read_run(name, entry, start, stop), name).buffers()
 
     def _is_packed(self, entry: TensorEntry) -> bool:
@@ -134,7 +134,3 @@ class CastReader(msgspec.Struct, frozen=True):
         if via is self.stored:
             return converted
         return self.adapter.from_elements(converted.view(self.cast_to.bits_name), self.cast_to)
-
-
-Reader: TypeAlias = TensorReader | CastReader
-"""What a lazy tensor reads with."""

@@ -129,7 +129,7 @@ class TensorFile(LazyTensors):
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Read whole tensors, in the order of the bytes in the file; see `LazyTensors.load`."""
         if names is None:  # without a lazy tensor for each
-            return self._open_reader().load(self._header.entries)
+            return self._open_reader().load(self._header.entries, are_apart=True)
         return super().load(names)
 
     def _open_reader(self) -> TensorReader:

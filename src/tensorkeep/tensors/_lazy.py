@@ -7,30 +7,14 @@ from math import prod
 from typing import Any
 
 from tensorkeep.arrays import HostTensor
-from tensorkeep.buffers import Buffer
-from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
-from tensorkeep.limits import PACK_NBYTES
-from tensorkeep.tensors._cast import CastReader, Reader, cast_target
+from tensorkeep.tensors._base import Reader
+from tensorkeep.tensors._cast import CastReader, cast_target
 from tensorkeep.tensors._selection import parse_index
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["LazyTensor", "StoredTensor", "load_together", "stored_pieces"]
-
-
-class StoredTensor(HostTensor, frozen=True):
-    """A tensor on its way from one file to another, whose bytes may be copied as they are.
-
-    Attributes:
-        source: Where the bytes are.
-        span: Half-open range of the source that they fill.
-        digest: BLAKE3 of the bytes, as their file promises it, or None where it promises none.
-    """
-
-    source: ByteSource
-    span: ByteRange
-    digest: bytes | None = None
+__all__ = ["LazyTensor", "load_together"]
 
 
 class LazyTensor:
@@ -87,29 +71,32 @@ class LazyTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the file; of a cast tensor those that it would take."""
+        """Bytes in the file; of a tensor that is cast or gathered those that it would take."""
         cast_to = self._reader.cast_to
         return self._entry.nbytes if cast_to is None else cast_to.nbytes(self.n_elements)
 
     @property
     def data_offsets(self) -> tuple[int, int]:
-        """Half-open range in bytes, from the start of the file's data; of a cast tensor that of what is cast."""
+        """Half-open range in bytes, from the start of the file's data; of a cast tensor that of what is cast.
+
+        A tensor that is gathered from here and there fills none: its range begins at 0.
+        """
         return self._entry.data_offsets
 
     @property
     def source(self) -> ByteSource | None:
-        """Where its bytes are; None for a cast tensor, whose bytes are nowhere yet."""
-        return None if isinstance(self._reader, CastReader) else self._reader.source
+        """Where its bytes are; None for a tensor that is cast or gathered, whose bytes are nowhere yet."""
+        return self._reader.source
 
     @property
     def span(self) -> ByteRange | None:
-        """Half-open range of `source` that its bytes fill; None for a cast tensor."""
-        return None if isinstance(self._reader, CastReader) else self._reader.span_of(self._entry)
+        """Half-open range of `source` that its bytes fill; None where that is None."""
+        return self._reader.span_of(self._entry)
 
     @property
     def digest(self) -> bytes | None:
-        """BLAKE3 of its bytes, as the file promises it; None where it promises none, and for a cast tensor."""
-        return None if isinstance(self._reader, CastReader) else self._digest
+        """BLAKE3 of its bytes, as the file promises it; None where it promises none, or `span` is None."""
+        return None if self.span is None else self._digest
 
     def renamed(self, name: str) -> LazyTensor:
         """Return the same tensor under another name.
@@ -173,6 +160,7 @@ class LazyTensor:
 
         Raises:
             DtypeError: If the dtype is unknown here or to the framework.
+            LimitError: If an expanded view would take far more than it has in its file.
             TransportError: If the bytes cannot be read.
         """
         return self._reader.load({self.name: self._entry})[self.name]
@@ -233,43 +221,14 @@ class LazyTensor:
         """Describe the tensor for writing.
 
         Returns:
-            A `StoredTensor`, whose bytes are those of the file, so that unknown dtypes can be copied too; for a cast
-            tensor one that is converted piece by piece.
+            A `StoredTensor`, whose bytes are those of the file, so that unknown dtypes can be copied too; for a
+            tensor that is cast or gathered one that is made piece by piece.
+
+        Raises:
+            DtypeError: If the format has no such dtype, though this version knows it (C32, C128).
+            LimitError: If an expanded view would take far more than it has in its file.
         """
-        reader, entry = self._reader, self._entry
-        if isinstance(reader, CastReader):
-            return HostTensor(
-                reader.cast_to, self.shape, self.nbytes, lambda: None, lambda: reader.buffers(self.name, entry)
-            )
-        dtype = entry.known_dtype or DType(self.dtype, 8, -1, "", None, "uint8")
-        span = reader.span_of(entry)
-        return StoredTensor(
-            dtype,
-            self.shape,
-            self.nbytes,
-            lambda: None,
-            lambda: stored_pieces(reader.source, span),
-            reader.source,
-            span,
-            self._digest,
-        )
-
-
-def stored_pieces(source: ByteSource, span: ByteRange) -> Iterator[Buffer]:
-    """Give bytes as the writer of a file wants them: in pieces that stay valid, of bounded size.
-
-    Args:
-        source: Where they are.
-        span: Half-open, inside the source.
-
-    Yields:
-        Pieces that belong to the caller.
-
-    Raises:
-        TransportError: If they cannot be read.
-    """
-    for start in range(span.start, span.stop, PACK_NBYTES):
-        yield source.read(ByteRange(start, min(start + PACK_NBYTES, span.stop)))
+        return self._reader.host_tensor(self.name, self._entry, self._digest)
 
 
 def load_together(tensors: Mapping[str, LazyTensor]) -> dict[str, Any]:
@@ -283,7 +242,7 @@ def load_together(tensors: Mapping[str, LazyTensor]) -> dict[str, Any]:
 
     Raises:
         DtypeError: If a dtype is unknown here or to the framework.
-        LimitError: If a tensor has more dimensions than the framework allows.
+        LimitError: If a tensor has more dimensions than the framework allows, or expands far beyond its bytes.
         TransportError: If the bytes cannot be read.
     """
     groups: dict[Reader, dict[str, TensorEntry]] = {}

@@ -8,20 +8,22 @@ without a copy, or read into memory that they own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays import ArrayAdapter, adapter_for, check_framework
-from tensorkeep.arrays.elements import elements_of, known_dtype, unpack, within_numpys_limits
+from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
-from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES, MAPPED_FROM_NBYTES
-from tensorkeep.tensors._boxes import Box, cut_into_boxes
+from tensorkeep.limits import ARENA_NBYTES, MAPPED_FROM_NBYTES
+from tensorkeep.tensors._base import RUN_LENGTH, StoredTensor, stored_pieces
+from tensorkeep.tensors._blocks import read_block, take_block
+from tensorkeep.tensors._boxes import c_strides
 from tensorkeep.tensors._selection import Selection, parse_index
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -29,11 +31,12 @@ __all__ = ["TensorReader", "neighbours"]
 
 Array = npt.NDArray[Any]
 
+_MAX_MAPPINGS = 4
+"""Mappings of one load: tensors that overlap each other take several, and what is left then is read into memory."""
+
 
 class TensorReader:
-    """Reads tensors out of one source.
-
-    Usable from several threads, after a fork, and (where its source is a file) pickled.
+    """Reads tensors as they are stored in one source; see `Reader`.
 
     Args:
         source: Where the bytes are.
@@ -97,15 +100,15 @@ class TensorReader:
             TransportError: If the bytes cannot be read.
         """
         dtype = known_dtype(name, entry)
-        whole = None if dtype.is_packed else self._map_once()
+        whole = None if dtype.is_packed else self.mapping()
         with within_numpys_limits(name, entry.shape):
             if whole is None:
-                block = self._read_boxes(entry, dtype, selection)
+                block = self._read(entry, dtype, selection)
             else:
                 buffer, start = whole
                 offset = self._data_start - start + entry.data_offsets[0]
-                block = _take(elements_of(name, entry, buffer, offset), selection)
-            elements = selection.apply(block)
+                block = take_block(np.ndarray(entry.shape, _stored(dtype), buffer, offset), selection)
+            elements = selection.apply(block.astype(dtype.bits_name, copy=False))
         return self.adapter.from_elements(elements, dtype)
 
     def view(self, name: str, entry: TensorEntry) -> Any | None:
@@ -125,7 +128,7 @@ class TensorReader:
             DtypeError: If the dtype is unknown here or to the library.
             TransportError: If the source is closed.
         """
-        whole = None if known_dtype(name, entry).is_packed else self._map_once()
+        whole = None if known_dtype(name, entry).is_packed else self.mapping()
         if whole is None:
             return None
         buffer, start = whole
@@ -142,29 +145,23 @@ class TensorReader:
         """
         return self.adapter.place({"": tensor})[""]
 
-    def _map_once(self) -> tuple[Buffer, int] | None:
-        """Return the mapping that all parts and views are taken from, and the byte of the source where it begins."""
+    def mapping(self) -> tuple[Buffer, int] | None:
+        """Return the mapping that all parts and views are taken from, and the byte of the source where it begins.
+
+        Raises:
+            TransportError: If the source is closed, or the system refuses.
+        """
         if self._whole is None and self.source.nbytes:
             with self._lock:
                 if self._whole is None:
                     self._whole = self.source.map(ByteRange(0, self.source.nbytes))
         return self._whole
 
-    def _read_boxes(self, entry: TensorEntry, dtype: DType, selection: Selection) -> Array:
-        block = np.empty(selection.block_shape, np.dtype(dtype.bits_name).newbyteorder("<"))
-        data_start = self._data_start + entry.data_offsets[0]
-        for batch in _batches(cut_into_boxes(selection, dtype.bits), dtype):
-            spans = [_span_of_run(box, dtype) for box in batch]
-            places = [_place_of(block, box, dtype) for box in batch]
-            runs = [
-                np.empty(len(span), np.uint8) if place is None else place
-                for span, place in zip(spans, places, strict=True)
-            ]
-            self.source.read_into((data_start + span.start, run.data) for span, run in zip(spans, runs, strict=True))
-            for box, run, place in zip(batch, runs, places, strict=True):
-                if place is None:
-                    block[box.into] = _pick(_elements_of_run(run, box, dtype), box, selection.shape)
-        return block.astype(dtype.bits_name, copy=False)
+    def _read(self, entry: TensorEntry, dtype: DType, selection: Selection) -> Array:
+        block = np.empty(selection.block_shape, _stored(dtype))
+        start = self._data_start + entry.data_offsets[0]
+        read_block(self.source, start, dtype, selection, c_strides(selection.shape), block)
+        return block
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
         """Read a run of elements into memory, also where the file is mapped: for passing through a large tensor.
@@ -184,8 +181,12 @@ class TensorReader:
         """
         dtype = known_dtype(name, entry)
         flat = TensorEntry(entry.dtype, (entry.n_elements,), entry.data_offsets)
-        elements = self._read_boxes(flat, dtype, parse_index(slice(start, stop), flat.shape))
-        return self.adapter.from_elements(elements, dtype)
+        elements = self._read(flat, dtype, parse_index(slice(start, stop), flat.shape))
+        return self.adapter.from_elements(elements.astype(dtype.bits_name, copy=False), dtype)
+
+    def run_length(self, entry: TensorEntry) -> int:  # noqa: ARG002 - the protocol's
+        """Return how many elements one `read_run` should take: about a MiB of any tensor."""
+        return RUN_LENGTH
 
     def span_of(self, entry: TensorEntry) -> ByteRange:
         """Return where a tensor's bytes stand in the source.
@@ -196,11 +197,20 @@ class TensorReader:
         start, stop = entry.data_offsets
         return ByteRange(self._data_start + start, self._data_start + stop)
 
-    def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
+    def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> StoredTensor:  # noqa: ARG002
+        """Describe a tensor for writing; see `Reader.host_tensor`. Unknown dtypes can be copied too."""
+        dtype = entry.known_dtype or DType(entry.dtype, 8, -1, "", None, "uint8")
+        source, span = self.source, self.span_of(entry)
+        return StoredTensor(
+            dtype, entry.shape, entry.nbytes, lambda: None, lambda: stored_pieces(source, span), source, span, digest
+        )
+
+    def load(self, entries: Mapping[str, TensorEntry], *, are_apart: bool = False) -> dict[str, Any]:
         """Read whole tensors.
 
         Args:
-            entries: Name to entry, in the order of the bytes in the file.
+            entries: Name to entry, in the order of the bytes in the file; they may overlap.
+            are_apart: Whether it is known that no two do, as a header that was checked says.
 
         Returns:
             Name to tensor, in the same order. Each has storage bounds of its own, is writable, and shares memory
@@ -211,6 +221,18 @@ class TensorReader:
             LimitError: If a tensor has a shape that NumPy cannot hold.
             TransportError: If the bytes cannot be read.
         """
+        if are_apart or _are_apart(entries):
+            return self._load_apart(entries)
+        tensors: dict[str, Any] = {}
+        rest = entries
+        for _ in range(_MAX_MAPPINGS):
+            apart, rest = _split(rest)
+            tensors |= self._load_apart(apart)
+        tensors |= self._load_into_arenas(rest)
+        return {name: tensors[name] for name in entries}
+
+    def _load_apart(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
+        """Read whole tensors that do not overlap, in the order of their bytes: out of one mapping, if at all."""
         if not entries:
             return {}
         start, stop = _cover(entries)
@@ -254,83 +276,6 @@ class TensorReader:
         return [(arena, start) for arena, (start, _) in zip(arenas, spans, strict=True)]
 
 
-def _take(whole: Array, selection: Selection) -> Array:
-    """Return the block of an array that is in memory, as an owned copy."""
-    slices = tuple(
-        slice(axis.start, axis.stop, axis.step) if isinstance(axis, range) else slice(None) for axis in selection.axes
-    )
-    block = whole[slices]
-    for place, axis in enumerate(selection.axes):
-        if not isinstance(axis, range):
-            block = block.take(axis, axis=place)
-    return _copied(block)
-
-
-def _copied(block: Array) -> Array:
-    """Copy a block of a mapping; a large one by two threads, since the pages' faults take longer than the bytes."""
-    if block.nbytes < COPIED_BY_ONE_NBYTES or not block.ndim or len(block) < 2:
-        return block.copy()
-    owned = np.empty(block.shape, block.dtype)
-    half = len(block) // 2
-    other = threading.Thread(target=np.copyto, args=(owned[:half], block[:half]))
-    other.start()
-    np.copyto(owned[half:], block[half:])
-    other.join()
-    return owned
-
-
-def _batches(boxes: Iterable[Box], dtype: DType) -> Iterator[list[Box]]:
-    """Group boxes whose runs fit in memory together."""
-    batch: list[Box] = []
-    nbytes = 0
-    for box in boxes:
-        if batch and nbytes + len(_span_of_run(box, dtype)) > ARENA_NBYTES:
-            yield batch
-            batch, nbytes = [], 0
-        batch.append(box)
-        nbytes += len(_span_of_run(box, dtype))
-    if batch:
-        yield batch
-
-
-def _place_of(block: Array, box: Box, dtype: DType) -> npt.NDArray[np.uint8] | None:
-    """Return the block's own bytes for a box, where the file's run can be read straight into them."""
-    place = block[box.into] if box.into else block  # which indexing would copy where it has no dimensions
-    if dtype.is_packed or not box.is_dense or not place.flags.c_contiguous:
-        return None
-    return place.reshape(-1).view(np.uint8)
-
-
-def _span_of_run(box: Box, dtype: DType) -> ByteRange:
-    """Return the whole bytes that hold the run, from the tensor's first byte."""
-    first = box.start - box.start % dtype.n_per_group
-    return ByteRange(first * dtype.bits // 8, -(-box.stop * dtype.bits // 8))
-
-
-def _elements_of_run(run: npt.NDArray[np.uint8], box: Box, dtype: DType) -> Array:
-    """Return the run's elements, shape (stop - start,)."""
-    if dtype.is_packed:
-        return unpack(run, dtype.bits, box.start % dtype.n_per_group, box.stop - box.start)
-    return run.view(np.dtype(dtype.bits_name).newbyteorder("<"))
-
-
-def _pick(run: Array, box: Box, shape: tuple[int, ...]) -> Array:
-    """Return the wanted elements of a run, in the shape of the box."""
-    extents: list[int] = []
-    strides: list[int] = []
-    stride = run.itemsize
-    for axis, extent in zip(reversed(box.axes), reversed(shape), strict=True):
-        is_range = isinstance(axis, range)
-        extents.append(len(axis) if is_range else int(axis[-1] - axis[0]) + 1)
-        strides.append(stride * axis.step if isinstance(axis, range) else stride)
-        stride *= extent
-    picked: Array = np.lib.stride_tricks.as_strided(run, extents[::-1], strides[::-1], writeable=False)
-    for place, axis in enumerate(box.axes):
-        if not isinstance(axis, range):
-            picked = picked.take(axis - axis[0], axis=place)
-    return picked
-
-
 def neighbours(entries: Mapping[str, TensorEntry]) -> Iterator[dict[str, TensorEntry]]:
     """Group neighbours in the file that share one allocation.
 
@@ -353,6 +298,37 @@ def neighbours(entries: Mapping[str, TensorEntry]) -> Iterator[dict[str, TensorE
         end = stop
     if group:
         yield group
+
+
+def _stored(dtype: DType) -> np.dtype[Any]:
+    """Return the NumPy dtype in which elements are moved as they lie in a file."""
+    return np.dtype(dtype.bits_name).newbyteorder("<")
+
+
+def _are_apart(entries: Mapping[str, TensorEntry]) -> bool:
+    """Return whether tensors are in the order of the bytes, and do not overlap."""
+    end = 0
+    for entry in entries.values():
+        start, stop = entry.data_offsets
+        if start < end:
+            return False
+        end = stop
+    return True
+
+
+def _split(entries: Mapping[str, TensorEntry]) -> tuple[dict[str, TensorEntry], dict[str, TensorEntry]]:
+    """Return tensors that do not overlap, in the order of the bytes, and those that overlap one of them."""
+    apart: dict[str, TensorEntry] = {}
+    rest: dict[str, TensorEntry] = {}
+    end = 0
+    for name, entry in entries.items():
+        start, stop = entry.data_offsets
+        if start < end:
+            rest[name] = entry
+        else:
+            apart[name] = entry
+            end = stop
+    return apart, rest
 
 
 def _cover(entries: Mapping[str, TensorEntry]) -> tuple[int, int]:

@@ -1,0 +1,192 @@
+"""Pickles that are read in processes of their own, under a limit of time and memory: what came of each, and its cost.
+
+A process that stays clean forks one for each pickle, so that starting it takes a millisecond.
+"""
+
+# ruff: noqa: S603 - it starts only this interpreter, and itself
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+from tensorkeep.errors import TensorkeepError
+from tensorkeep.formats.pickles import Unknown, read_pickle
+from tensorkeep.formats.pickles._context import Context, Dangerous
+from tensorkeep.formats.pickles._graph import children_of
+from tensorkeep.formats.pickles._machine import run_pickle
+from tensorkeep.transport import MemorySource
+
+__all__ = ["Apart", "Outcome", "Reader", "read", "unknowns_in"]
+
+Reader = Literal["machine", "file"]
+"""The opcodes alone, or a whole file of any form."""
+
+
+class Outcome(NamedTuple):
+    """What came of one pickle.
+
+    Attributes:
+        error: Name of the error's class; `"FOREIGN …"` for one that is not tensorkeep's, `"EXIT …"` where the process
+            died, `"TIMEOUT"` where it did not end; None for a value.
+        words: The error's message, or a short text of the value.
+        unknowns: Names of all inert records in the value.
+        seconds: Processor time of the reading.
+        peak_nbytes: Memory that it needed beyond what the process had before.
+    """
+
+    error: str | None
+    words: str
+    unknowns: tuple[str, ...]
+    seconds: float
+    peak_nbytes: int
+
+
+def read(data: bytes, reader: Reader = "machine", dangerous: Dangerous = "refuse", *, strict: bool = False) -> Any:
+    """Read a pickle, or a file of pickles, in this process.
+
+    Args:
+        data: The bytes.
+        reader: What they are.
+        dangerous: What to do with names that could only do harm.
+        strict: Whether anything but tensors and plain data is refused.
+
+    Returns:
+        The value.
+
+    Raises:
+        TensorkeepError: As the reader raises it.
+    """
+    if reader == "machine":
+        return run_pickle(data, 0, Context(strict=strict, dangerous=dangerous))[0]
+    return read_pickle(MemorySource(data, "hostile.pt"), strict=strict, dangerous=dangerous).value
+
+
+def unknowns_in(value: Any) -> list[Unknown]:
+    """Return all inert records in a value, each once."""
+    waiting, seen, found = [value], set(), []
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Unknown):
+            found.append(node)
+        waiting.extend(children_of(node))
+    return found
+
+
+class Apart:
+    """A process that reads pickles in processes of its own; use it in a `with` block.
+
+    Args:
+        folder: Where they run: what a payload leaves would be found there.
+        max_nbytes: Memory that each may take beyond what it has at first.
+        timeout_s: Seconds after which one is ended.
+
+    Attributes:
+        folder: The same.
+    """
+
+    def __init__(self, folder: Path, *, max_nbytes: int = 1 << 30, timeout_s: float = 20) -> None:
+        """Start it."""
+        self.folder = folder
+        command = [sys.executable, str(Path(__file__).resolve()), str(max_nbytes), str(timeout_s)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder)
+
+    def __enter__(self) -> Apart:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def read(self, data: bytes, reader: Reader = "machine", dangerous: Dangerous = "refuse") -> Outcome:
+        """Read one pickle; the arguments are those of the function `read`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([len(data), reader, dangerous]).encode() + b"\n" + data)
+        self._process.stdin.flush()
+        error, words, unknowns, seconds, peak_nbytes = json.loads(self._process.stdout.readline())
+        return Outcome(error, words, tuple(unknowns), seconds, peak_nbytes)
+
+
+def _kib(field: str) -> int:
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(field))
+
+
+def _outcome(data: bytes, reader: Reader, dangerous: Dangerous, max_nbytes: int) -> list[Any]:
+    limit = _kib("VmSize:") * 1024 + max_nbytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    before = _kib("VmRSS:")
+    begin = time.process_time()
+    error, words, unknowns = None, "", []
+    try:
+        value = read(data, reader, dangerous)
+        seconds = time.process_time() - begin
+        unknowns = sorted({unknown.qualified_name for unknown in unknowns_in(value)})
+        words = ascii(value)[:300] if len(data) < 2000 else type(value).__name__
+        del value  # freeing it must not end the process either
+    except TensorkeepError as caught:
+        seconds = time.process_time() - begin
+        error, words = type(caught).__name__, str(caught)
+    except BaseException as caught:  # noqa: BLE001 - any error here is a finding
+        seconds = time.process_time() - begin
+        error, words = f"FOREIGN {type(caught).__name__}", str(caught)[:300]
+    return [error, words, unknowns, seconds, (_kib("VmHWM:") - before) * 1024]
+
+
+def _fork(data: bytes, reader: Reader, dangerous: Dangerous, max_nbytes: int, timeout_s: float) -> list[Any]:
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(receiver)
+        try:
+            os.write(sender, json.dumps(_outcome(data, reader, dangerous, max_nbytes)).encode()[:60_000])
+            os._exit(0)
+        finally:
+            os._exit(70)
+    os.close(sender)
+    with os.fdopen(receiver, "rb") as answers:
+        is_ready = bool(select.select([answers], [], [], timeout_s)[0])
+        answer = answers.read() if is_ready else b""
+    with contextlib.suppress(ProcessLookupError):
+        if not is_ready:
+            os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if not is_ready:
+        return ["TIMEOUT", f"no end after {timeout_s} s", [], timeout_s, 0]
+    if status or not answer:
+        return [f"EXIT {status}", "the process died", [], 0, 0]
+    outcome: list[Any] = json.loads(answer)
+    return outcome
+
+
+def _serve(max_nbytes: int, timeout_s: float) -> None:
+    while line := sys.stdin.buffer.readline():
+        nbytes, reader, dangerous = json.loads(line)
+        outcome = _fork(sys.stdin.buffer.read(nbytes), reader, dangerous, max_nbytes, timeout_s)
+        sys.stdout.write(json.dumps(outcome) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]), float(sys.argv[2]))

@@ -1,0 +1,139 @@
+"""torch tensors that are made of others: sparse, quantized and nested ones.
+
+torch's constructors trust what they are given, and read out of bounds where it is not true. So all of it is checked
+before: by torch's own checks of invariants for sparse tensors, and by this file for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+
+from tensorkeep.errors import FormatError
+
+__all__ = ["TORCH_CONSTANTS", "compose"]
+
+TORCH_CONSTANTS: Final[dict[str, Any]] = {
+    f"torch.{name}": value
+    for name, value in vars(torch).items()
+    if isinstance(value, torch.dtype | torch.layout | torch.qscheme | torch.memory_format)
+}
+"""Text to what it names, such as `"torch.float32"`."""
+
+_Parts = Mapping[str, torch.Tensor]
+_Settings = Mapping[str, Any]
+
+
+def compose(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor | None:
+    """Make a tensor of several.
+
+    Args:
+        kind: Such as `"sparse_coo"`, `"per_tensor_affine"`, `"nested"`.
+        parts: Name to tensor.
+        settings: All else that it takes.
+
+    Returns:
+        The tensor; None for a kind that is not known.
+
+    Raises:
+        FormatError: If the parts do not fit together.
+    """
+    make = _KINDS.get(kind)
+    if make is None:
+        return None
+    try:
+        tensor = make(kind, parts, settings)
+    except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
+        raise FormatError(f"the parts of a {kind} tensor do not fit together", found=f"{error!s:.500}") from None
+    return tensor.requires_grad_() if settings.get("requires_grad") is True else tensor
+
+
+def _sparse_coo(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
+    del kind
+    return torch.sparse_coo_tensor(
+        parts["indices"],
+        parts["values"],
+        settings["shape"],
+        is_coalesced=settings["is_coalesced"],
+        check_invariants=True,
+    )
+
+
+def _sparse_compressed(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
+    compressed, plain = list(parts)[:2]
+    return torch.sparse_compressed_tensor(
+        parts[compressed],
+        parts[plain],
+        parts["values"],
+        settings["shape"],
+        layout=TORCH_CONSTANTS[f"torch.{kind}"],
+        check_invariants=True,
+    )
+
+
+def _quantized(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
+    data = parts["data"]
+    dtype = TORCH_CONSTANTS[settings["dtype"]]
+    if kind == "per_tensor_affine":
+        tensor = torch._empty_affine_quantized(
+            data.shape, scale=settings["scale"], zero_point=settings["zero_point"], dtype=dtype
+        )
+    else:
+        axis, scales, zero_points = settings["axis"], parts["scales"], parts["zero_points"]
+        if not 0 <= axis < data.ndim or any(part.shape != (data.shape[axis],) for part in (scales, zero_points)):
+            raise ValueError(f"{tuple(scales.shape)} scales along axis {axis} of shape {tuple(data.shape)}")
+        tensor = torch._empty_per_channel_affine_quantized(
+            data.shape, scales=scales, zero_points=zero_points, axis=axis, dtype=dtype
+        )
+    return tensor.set_(data.untyped_storage(), data.storage_offset(), data.shape, data.stride())
+
+
+def _nested(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
+    del kind, settings
+    buffer, sizes, strides, offsets = (parts[name] for name in ("buffer", "sizes", "strides", "storage_offsets"))
+    if buffer.ndim != 1 or not buffer.is_contiguous():
+        raise ValueError("the buffer is not one run of numbers")
+    if any(part.dtype != torch.int64 for part in (sizes, strides, offsets)):
+        raise ValueError("sizes, strides and offsets are not int64")
+    if sizes.ndim not in {0, 2} or sizes.shape != strides.shape or offsets.shape != sizes.shape[:1]:
+        raise ValueError(f"sizes, strides and offsets of shapes {sizes.shape}, {strides.shape}, {offsets.shape}")
+    for size, stride, offset in zip(sizes.tolist(), strides.tolist(), offsets.tolist(), strict=True):
+        if min(offset, *size, *stride, 0) < 0:
+            raise ValueError("a size, stride or offset is negative")
+        reach = offset + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
+        if 0 not in size and reach >= buffer.numel():
+            raise ValueError(f"a part reaches element {reach} of {buffer.numel()}")
+    return torch._nested_view_from_buffer(buffer, sizes, strides, offsets)
+
+
+def _jagged(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
+    del kind
+    values, offsets, lengths = parts["values"], parts["offsets"], parts.get("lengths")
+    axis = settings.get("_ragged_idx", 1)
+    if type(axis) is not int or not 1 <= axis <= values.ndim or offsets.ndim != 1 or not len(offsets):
+        raise ValueError(f"offsets of shape {tuple(offsets.shape)} along axis {axis}")
+    if offsets.dtype not in {torch.int32, torch.int64}:
+        raise ValueError(f"offsets are {offsets.dtype}")
+    starts = offsets.tolist()
+    stops = starts[1:] if lengths is None else [a + n for a, n in zip(starts, lengths.tolist(), strict=False)]
+    if any(not 0 <= start <= stop <= values.shape[axis - 1] for start, stop in zip(starts, stops, strict=False)):
+        raise ValueError(f"a part reaches out of {values.shape[axis - 1]} rows")
+    if lengths is not None and lengths.shape != (len(offsets) - 1,):
+        raise ValueError(f"lengths of shape {tuple(lengths.shape)}")
+    return torch.nested.nested_tensor_from_jagged(values, offsets, lengths, jagged_dim=axis)
+
+
+_KINDS: dict[str, Callable[[str, _Parts, _Settings], torch.Tensor]] = {
+    "jagged": _jagged,
+    "nested": _nested,
+    "per_channel_affine": _quantized,
+    "per_channel_affine_float_qparams": _quantized,
+    "per_tensor_affine": _quantized,
+    "sparse_bsc": _sparse_compressed,
+    "sparse_bsr": _sparse_compressed,
+    "sparse_coo": _sparse_coo,
+    "sparse_csc": _sparse_compressed,
+    "sparse_csr": _sparse_compressed,
+}

@@ -1,0 +1,91 @@
+"""The CRC-32 of each storage that torch's archives have, held against the bytes. torch itself never looks at them."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from tensorkeep.checkpoint._ties import storages_in
+from tensorkeep.checkpoint._workers import Meter, side_by_side
+from tensorkeep.errors import IntegrityError
+from tensorkeep.formats.archives import read_archive
+from tensorkeep.pickled import PickleFile
+from tensorkeep.transport import ByteRange, ByteSource
+
+__all__ = ["Summed", "check_sums", "summed_storages"]
+
+_MAX_THREADS: Final = 8
+
+
+class Summed(msgspec.Struct, frozen=True):
+    """One storage that has a CRC-32.
+
+    Attributes:
+        tensor: Name of the first tensor that is a view of it.
+        source: Its file.
+        span: Its bytes, half-open, in that file.
+        crc: What they should sum to.
+    """
+
+    tensor: str
+    source: ByteSource
+    span: ByteRange
+    crc: int
+
+
+def summed_storages(file: PickleFile, names: Iterable[str]) -> list[Summed]:
+    """Return the storages of some tensors, as far as their archive has a sum of them: writers may leave it out.
+
+    Args:
+        file: The file; those that are no archive have no sums.
+        names: Its tensors.
+
+    Raises:
+        ArchiveError: If the archive is malformed.
+        TransportError: If it cannot be read.
+    """
+    if file.form not in {"zip", "torchscript"}:
+        return []
+    members = read_archive(file.source).members
+    storages = storages_in(file)
+    firsts: dict[str, str] = {}
+    for name in names:
+        if name in storages:
+            firsts.setdefault(storages[name], name)
+    found = ((name, members[f"data/{key}"]) for key, name in firsts.items())
+    return [Summed(name, file.source, member.span, member.crc) for name, member in found if member.crc]
+
+
+def check_sums(storages: list[Summed], meter: Meter) -> None:
+    """Hold storages against their sums.
+
+    Args:
+        storages: What to check.
+        meter: Told the bytes that are done.
+
+    Raises:
+        IntegrityError: If bytes are not those that were saved.
+        TransportError: If they cannot be read.
+    """
+
+    def check(summed: Summed) -> None:
+        crc = 0
+        for piece in summed.source.pieces(summed.span):
+            crc = zlib.crc32(piece, crc)
+            meter.add(len(piece))
+        if crc != summed.crc:
+            raise IntegrityError(
+                f"the bytes of tensor `{summed.tensor}` are not those that were saved",
+                path=summed.source.name,
+                tensor=summed.tensor,
+                expected=f"CRC-32 {summed.crc:#010x}",
+                found=f"{crc:#010x}",
+                hint="The file is damaged: get it again. check=False converts it as it is",
+            )
+
+    n_threads = min(_MAX_THREADS, os.cpu_count() or 1, len(storages))
+    side_by_side(check, storages, n_threads=n_threads, meter=meter)

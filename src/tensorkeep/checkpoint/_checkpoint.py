@@ -1,0 +1,196 @@
+"""A checkpoint of safetensors files as one mapping, whatever their number."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Self
+
+from tensorkeep.checkpoint._examine import Access, Examination
+from tensorkeep.checkpoint._findings import Finding, refuse
+from tensorkeep.checkpoint._index import Index
+from tensorkeep.checkpoint._location import Location
+from tensorkeep.checkpoint._pieces import pieces_in_order
+from tensorkeep.checkpoint._settle import read_settled
+from tensorkeep.collector import PausedCollector
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import IntegrityError
+from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorReader, counted
+from tensorkeep.transport import JoinedSource
+
+__all__ = ["Checkpoint", "StrayShardWarning", "open_safetensors"]
+
+
+class StrayShardWarning(UserWarning):
+    """A shard lies beside a checkpoint that does not know it; readers that look at names only may take it."""
+
+
+class Checkpoint(LazyTensors):
+    """The tensors of all shards as one read-only mapping of name to `LazyTensor`.
+
+    Nothing but the index and the headers has been read, and they are one set: no shard is missing, cut off, damaged
+    or of another save. The order is that of the shards, and within a shard that of the bytes.
+
+    Args:
+        location: Its files.
+        examination: What the index and the headers say.
+        access: How tensors are read.
+    """
+
+    def __init__(self, location: Location, examination: Examination, access: Access) -> None:
+        """Make the mapping; see the class."""
+        self._location = location
+        self._index = examination.index
+        self._shards = examination.files
+        self._owners: dict[str, TensorFile | LazyTensor] = {}
+        firsts = {pieces[0]: name for name, pieces in self._index.splits.items() if pieces}
+        pieces = {piece for names in self._index.splits.values() for piece in names}
+        with PausedCollector():
+            for shard in self._shards.values():
+                for name in shard.entries:
+                    if name in firsts:
+                        self._owners[firsts[name]] = self._join(firsts[name], access)
+                    elif name not in pieces:
+                        self._owners[name] = shard
+
+    def _join(self, name: str, access: Access) -> LazyTensor:
+        """Make one tensor of its pieces, which lie in several shards."""
+        places = [(self._shards[self._index.weight_map[piece]], piece) for piece in self._index.splits[name]]
+        pieces = [shard.entries[piece] for shard, piece in places]
+        first = pieces[0]
+        rows = [piece.n_rows for piece in pieces_in_order(name, self._index.splits[name]) or ()]
+        do_fit = all(
+            (piece.dtype, piece.shape) == (first.dtype, (n_rows, *first.shape[1:]))
+            for piece, n_rows in zip(pieces, rows, strict=True)
+        )
+        if not do_fit or any(name in shard.entries for shard in self._shards.values()):
+            raise IntegrityError(
+                f"the pieces of tensor `{name}` do not fit together",
+                path=self.path,
+                tensor=name,
+                found=", ".join(f"{piece.dtype} {list(piece.shape)}" for piece in pieces[:10]),
+            )
+        shape = (sum(piece.shape[0] for piece in pieces), *first.shape[1:])
+        nbytes = sum(piece.nbytes for piece in pieces)
+        parts = [(shard.source, shard.span_of(piece)) for shard, piece in places]
+        source = JoinedSource(parts, self.path)
+        reader = TensorReader(source, 0, access.framework, access.device)
+        return LazyTensor(name, TensorEntry(first.dtype, shape, (0, nbytes)), reader)
+
+    @property
+    def path(self) -> str:
+        """Path of the index."""
+        return self._location.entry
+
+    @property
+    def directory(self) -> str:
+        """The directory of the shards."""
+        return self._location.directory
+
+    @property
+    def index(self) -> Index:
+        """What the index says."""
+        return self._index
+
+    @property
+    def shards(self) -> dict[str, TensorFile]:
+        """Name of the file to the shard; a new dict."""
+        return dict(self._shards)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The free text of the first shard, which a save gives to all; a new dict."""
+        return next((shard.metadata for shard in self._shards.values()), {})
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the first shard has free text at all, be it empty."""
+        return any(shard.has_metadata for shard in list(self._shards.values())[:1])
+
+    def shard_of(self, name: str) -> str:
+        """Return the file that holds a tensor, or its first rows.
+
+        Args:
+            name: The tensor.
+
+        Raises:
+            TensorNotFoundError: If there is none of that name.
+        """
+        self[name]
+        first = self._index.splits.get(name, (name,))[0]
+        return next(file for file, shard in self._shards.items() if first in shard)
+
+    def _find(self, name: str) -> LazyTensor | None:
+        owner = self._owners.get(name)
+        return owner if owner is None or isinstance(owner, LazyTensor) else owner[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the names, shard by shard in the order of the bytes."""
+        return iter(self._owners)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._owners)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is a tensor of that name."""
+        return name in self._owners
+
+    def close(self) -> None:
+        """Let go of all files; tensors that were read stay valid."""
+        for shard in self._shards.values():
+            shard.close()
+
+    def __enter__(self) -> Self:
+        """Return the checkpoint itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the checkpoint."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return path, number of tensors, shards and size."""
+        extent = f"{counted(len(self), 'tensor')} in {counted(len(self._shards), 'shard')}"
+        return f"Checkpoint({self.path!r}, {extent}, {self.nbytes:,} bytes)"
+
+
+def open_safetensors(
+    path: str,
+    access: Access,
+    *,
+    variant: str | None = None,
+) -> Checkpoint | TensorFile:
+    """Open a checkpoint of safetensors files.
+
+    Args:
+        path: A directory, an index or a file.
+        access: How tensors are read.
+        variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
+
+    Returns:
+        A `Checkpoint` of shards, or the `TensorFile` of a single file.
+
+    Raises:
+        SourceMissingError: If there is nothing, or a shard is missing.
+        IntegrityError: If the checkpoint is not whole: the message names shards and tensors.
+        IndexFileError: If the index is none.
+        HeaderError: If a single file is not a whole safetensors file.
+        LimitError: If a header or the index is too long.
+        UnsupportedError: If a directory has several checkpoints, or the digests are of a later version.
+        TransportError: If it cannot be read.
+    """
+    reading = read_settled(path, variant, access)
+    if reading.location is None or reading.examination is None:
+        return next(iter(reading.files.values()))
+    refuse(reading.findings, path)
+    _warn(reading.findings, path)
+    return Checkpoint(reading.location, reading.examination, access)
+
+
+def _warn(findings: list[Finding], path: str) -> None:
+    strays = [finding.shard for finding in findings if not finding.is_damage]
+    if strays:
+        warnings.warn(
+            f"{path}: shards that the index does not know: {', '.join(strays[:5])}", StrayShardWarning, stacklevel=4
+        )

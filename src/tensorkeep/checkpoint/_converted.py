@@ -1,0 +1,45 @@
+"""What became of what a conversion was given."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Conversion"]
+
+
+class Conversion(msgspec.Struct, frozen=True):
+    """What `convert` wrote, and what it left out.
+
+    Attributes:
+        path: The directory or file that was written.
+        sources: What it was made of.
+        index: Name of the index, or None where there is none.
+        files: Names of the files of tensors.
+        n_tensors: Tensors in them.
+        nbytes: Bytes of these tensors.
+        ties: Name to the tensor that it is one and the same as, which stands for both. The metadata of the files
+            say so too, as `safetensors.torch.save_model` says it.
+        copied: Groups of tensors that overlapped without being the same, and share no memory any more.
+        composites: Sparse, quantized and nested tensors: name to kind. Their parts are tensors of their own, called
+            `name.part`.
+        left_out: Dotted name to the class or function of each object that is not known to be data.
+        plain: Dotted name to a short text of plain data that stand in no file of tensors, of the first 100.
+        n_plain: All of these.
+        is_checked: Whether each tensor was read back and held against what it was made of.
+        n_summed: Storages whose bytes were held against the CRC-32 that their archive has, before that.
+    """
+
+    path: str
+    sources: tuple[str, ...]
+    index: str | None
+    files: tuple[str, ...]
+    n_tensors: int
+    nbytes: int
+    ties: dict[str, str] = {}
+    copied: tuple[tuple[str, ...], ...] = ()
+    composites: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    plain: dict[str, str] = {}
+    n_plain: int = 0
+    is_checked: bool = False
+    n_summed: int = 0

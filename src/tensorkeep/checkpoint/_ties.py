@@ -1,0 +1,102 @@
+"""Tensors of pickles that are views of one storage: those that are one and the same, and those that overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from math import prod
+
+import msgspec
+
+from tensorkeep.arrays import Extent
+from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.formats.pickles import StorageRecord, StorageView, TensorRecord
+from tensorkeep.pickled import PickleFile
+from tensorkeep.tensors import overlapping
+
+__all__ = ["StoredView", "Ties", "storages_in", "ties_of", "views_in"]
+
+
+class StoredView(msgspec.Struct, frozen=True):
+    """Where a tensor lies.
+
+    Attributes:
+        identity: Equal for tensors that are the same view of the same storage.
+        extent: The part of the storage that it reaches over, in bytes.
+    """
+
+    identity: Hashable
+    extent: Extent
+
+
+class Ties(msgspec.Struct, frozen=True):
+    """What tensors have to do with each other.
+
+    Attributes:
+        aliases: Name to the name of the tensor that it is the same as.
+        copied: Groups of names whose tensors overlap and are not the same.
+    """
+
+    aliases: dict[str, str]
+    copied: tuple[tuple[str, ...], ...]
+
+
+def storages_in(file: PickleFile) -> dict[str, str]:
+    """Return the key of each tensor's storage; nothing for arrays, whose elements stand in the pickle.
+
+    Args:
+        file: The file.
+    """
+    return {name: view.storage.key for name, view in _tensors_in(file).items() if view.storage is not None}
+
+
+def views_in(file: PickleFile) -> dict[str, StoredView]:
+    """Return where each tensor of a file lies; nothing for arrays, whose elements stand in the pickle.
+
+    Args:
+        file: The file.
+    """
+    return {name: _view(file.path, record) for name, record in _tensors_in(file).items() if prod(record.shape)}
+
+
+def _tensors_in(file: PickleFile) -> dict[str, TensorRecord]:
+    """Return the records of tensors, with those of bare storages made one."""
+    tensors: dict[str, TensorRecord] = {}
+    for name, record in file.records.items():
+        if isinstance(record, StorageView):
+            whole = record.storage
+            tensors[name] = TensorRecord(whole, whole.dtype, record.offset, (record.n_elements,), (1,))
+        elif isinstance(record, StorageRecord):
+            tensors[name] = TensorRecord(record, record.dtype, 0, (record.n_elements,), (1,))
+        elif isinstance(record, TensorRecord):
+            tensors[name] = record
+    return tensors
+
+
+def _view(path: str, tensor: TensorRecord) -> StoredView:
+    dtype = ALL_BY_NAME[tensor.dtype]
+    steps = [(extent, stride) for extent, stride in zip(tensor.shape, tensor.strides, strict=True) if extent > 1]
+    first = dtype.nbytes(tensor.offset)
+    last = first + dtype.nbytes(1 + sum((extent - 1) * stride for extent, stride in steps))
+    storage = f"{path}:{tensor.storage.key if tensor.storage else ''}"
+    changes = (tensor.is_conj, tensor.is_neg)
+    return StoredView((storage, dtype.name, first, tensor.shape, *steps, changes), Extent(storage, first, last))
+
+
+def ties_of(places: Iterable[tuple[str, StoredView | None]]) -> Ties:
+    """Find the tensors that need be stored once only, and those that are stored each on its own though they overlap.
+
+    Args:
+        places: Name of each tensor, and where it lies; None for one that overlaps no other.
+    """
+    aliases: dict[str, str] = {}
+    firsts: dict[Hashable, str] = {}
+    extents: dict[str, Extent | None] = {}
+    for name, view in places:
+        if view is None:
+            continue
+        first = firsts.setdefault(view.identity, name)
+        if first == name:
+            extents[name] = view.extent
+        else:
+            aliases[name] = first
+    return Ties(aliases, tuple(tuple(group) for group in overlapping(extents)))

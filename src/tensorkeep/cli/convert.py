@@ -1,0 +1,95 @@
+"""`tensorkeep convert`: a checkpoint of any kind as safetensors, without running anything of it."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Annotated
+
+import typer
+
+import tensorkeep
+from tensorkeep.cli._arguments import (
+    AsJson,
+    Cast,
+    Drop,
+    MaxShardSize,
+    NewVariant,
+    Rename,
+    Select,
+    Sha256,
+    StripPrefix,
+    Variant,
+    pairs_of,
+    size_of,
+)
+from tensorkeep.cli._conversion import conversion_lines, conversion_members
+from tensorkeep.cli._json import document_lines
+from tensorkeep.cli._render import progress_bar, show, show_text
+
+__all__ = ["convert"]
+
+
+def convert(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="Files of torch.save, indexes, or directories.", show_default=False),
+    ],
+    destination: Annotated[
+        str,
+        typer.Argument(
+            metavar="DESTINATION",
+            help="A directory, made if its parent is there; or a file that ends in .safetensors.",
+            show_default=False,
+        ),
+    ],
+    *,
+    max_shard_size: MaxShardSize = "5GB",
+    drop_unknown: Annotated[
+        bool,
+        typer.Option("--drop-unknown", help="Leave out objects that are not known to be data, and take the tensors."),
+    ] = False,
+    select: Select = None,
+    drop: Drop = None,
+    rename: Rename = None,
+    strip_prefix: StripPrefix = None,
+    cast: Cast = None,
+    sha256: Sha256 = False,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Hold the source against its sums, and read back all tensors.")
+    ] = True,
+    variant: Variant = None,
+    output_variant: NewVariant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a checkpoint of torch.save as safetensors.
+
+    Nothing of it is run: its pickle is read, and the bytes of its tensors are copied. What is no tensor is left out,
+    and said. Whenever this is stopped, the destination holds the new checkpoint or what it held before.
+
+    Options act in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be given again.
+    """
+    renaming = pairs_of(rename, "--rename", "OLD=NEW")
+    write = tensorkeep.convert  # which brings in what it needs, before the clock starts
+    start = perf_counter()
+    with progress_bar("converting") as progress:
+        conversion = write(
+            sources,
+            destination,
+            max_shard_size=size_of(max_shard_size),
+            drop_unknown=drop_unknown,
+            select=select,
+            drop=drop,
+            rename=renaming or None,
+            strip_prefix=strip_prefix,
+            cast=cast,
+            variant=variant,
+            output_variant=output_variant,
+            sha256=sha256,
+            check=check,
+            progress=progress,
+        )
+    seconds = perf_counter() - start
+    if as_json:
+        show_text(document_lines(conversion_members(conversion, seconds)))
+    else:
+        show(conversion_lines(conversion, seconds))

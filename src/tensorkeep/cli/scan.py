@@ -1,0 +1,50 @@
+"""`tensorkeep scan`: what the pickles in files would run, found out without running it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+import tensorkeep
+from tensorkeep.cli._arguments import AsJson
+from tensorkeep.cli._render import progress_bar, show, show_text
+from tensorkeep.cli._scan_views import report_lines
+
+if TYPE_CHECKING:
+    from tensorkeep.scanner import Verdict
+
+__all__ = ["scan"]
+
+_Paths = Annotated[
+    list[str], typer.Argument(metavar="PATH", help="Files, and directories of them.", show_default=False)
+]
+_EXIT_CODES: Final[dict[Verdict, int]] = {"clean": 0, "unknown": 0, "dangerous": 1, "unreadable": 2}
+
+
+def scan(
+    paths: _Paths,
+    *,
+    as_json: AsJson = False,
+    sarif: Annotated[bool, typer.Option("--sarif", help="One SARIF 2.1.0 document, for code scanning.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Names that are not known to be data count as dangerous.")
+    ] = False,
+) -> int:
+    """List what the pickles in files would run.
+
+    Files of torch.save in all their forms, bare pickles, NumPy arrays, zip and tar archives and what is in them:
+    shown is every name that would be imported, called or built, where it stands, and what is known of it. Nothing
+    of it is imported or called.
+
+    The exit status is 0 where nothing known to be dangerous is found, 1 where there is, 2 where a file cannot be
+    read, so that nobody can say. With --strict it is 1 too where a name is not known to be data.
+    """
+    with progress_bar("scanning") as progress:
+        report = tensorkeep.scan(*paths, progress=progress)
+    if as_json or sarif:
+        show_text((report.to_sarif() if sarif else report.to_json()).splitlines())
+    else:
+        show(report_lines(report))
+    is_refused = strict and any(file.verdict == "unknown" for file in report.files)
+    return 1 if is_refused else _EXIT_CODES[report.verdict]

@@ -1,0 +1,30 @@
+"""Zip and tar archives, read in place and so strictly that no two readers can see different members.
+
+- `_zip`: `read_archive`, `examine_archive`, `read_member`.
+- `_zip_end`: where the directory is.
+- `_zip_directory`: its entries.
+- `_zip_layout`: the members' own headers, and whether members and headers fill the file.
+- `_zip_names`: the members' names.
+- `_zip_faults`: what is wrong, refused at once or listed.
+- `_ustar`: tar.
+"""
+
+from tensorkeep.formats.archives._ustar import read_ustar
+from tensorkeep.formats.archives._zip import (
+    Archive,
+    ArchiveFault,
+    Member,
+    examine_archive,
+    read_archive,
+    read_member,
+)
+
+__all__ = [
+    "Archive",
+    "ArchiveFault",
+    "Member",
+    "examine_archive",
+    "read_archive",
+    "read_member",
+    "read_ustar",
+]

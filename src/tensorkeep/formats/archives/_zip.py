@@ -1,0 +1,265 @@
+"""The zip archives that torch writes, read so strictly that no two readers can see different things in one.
+
+Members lie one after another from the first byte to the directory, the directory ends where the end records begin,
+and they end the archive. What a local header, a descriptor, the directory and the end records say twice is the same.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from tensorkeep.errors import ArchiveError, LimitError
+from tensorkeep.formats.archives._zip_directory import DEFLATED, Entry, parse_directory
+from tensorkeep.formats.archives._zip_end import Place, find_directory
+from tensorkeep.formats.archives._zip_faults import ArchiveFault, FaultLog
+from tensorkeep.formats.archives._zip_layout import LOCAL_NBYTES, Run, check_run, parse_start, plan_runs
+from tensorkeep.formats.archives._zip_names import name_members
+from tensorkeep.transport import ByteRange, ByteSource
+
+__all__ = ["Archive", "ArchiveFault", "Member", "examine_archive", "read_archive", "read_member"]
+
+MAX_ARCHIVE_MEMBERS: Final = 1_000_000
+"""Members of an archive; the largest checkpoints have some 100,000 storages. Each costs 2 us and 400 bytes."""
+
+MAX_DIRECTORY_NBYTES: Final = 128 * 2**20
+"""Bytes of an archive's directory; 134 for each of the most members, where torch writes about 60."""
+
+MAX_INFLATED_NBYTES: Final = 64 * 2**20
+"""Bytes of a compressed member; only TorchScript's source code is compressed, which is rarely over 1 MB."""
+
+MAX_INFLATION: Final = 200
+"""Times its stored size that a compressed member of more than 1 MiB may have; source code reaches about 20."""
+
+_SMALL_NBYTES: Final = 2**20
+_BATCH_NBYTES: Final = 2 * 2**20
+_MAX_STRAYS: Final = 1000
+
+
+class Member(msgspec.Struct, frozen=True, gc=False):
+    """One member of an archive.
+
+    Attributes:
+        name: Its path, without the archive's top folder.
+        span: Its stored bytes, half-open, in the source.
+        nbytes: Size of its contents in bytes; that of `span` where it is not compressed.
+        method: 0 if it is stored as it is, 8 if it is compressed (deflate).
+        crc: CRC-32 of its contents; 0 where the writer made none.
+    """
+
+    name: str
+    span: ByteRange
+    nbytes: int
+    method: int
+    crc: int
+
+
+class Archive(msgspec.Struct, frozen=True):
+    """A zip archive.
+
+    Attributes:
+        top: The folder that all members are in.
+        members: Name to member, in the order of the directory.
+    """
+
+    top: str
+    members: dict[str, Member]
+
+
+def read_archive(source: ByteSource, span: ByteRange | None = None) -> Archive:
+    """Read the directory of an archive, and hold all headers against it.
+
+    Args:
+        source: Where the bytes are.
+        span: The archive's bytes, half-open, where they are not the whole source.
+
+    Returns:
+        The archive.
+
+    Raises:
+        ArchiveError: If it breaks a rule, or two readers could read it differently.
+        LimitError: If it has more members than any checkpoint.
+        TransportError: If the bytes cannot be read.
+    """
+    return _read(_Slice(source, span), FaultLog(source.name, strict=True))
+
+
+def examine_archive(source: ByteSource, span: ByteRange | None = None) -> tuple[Archive, list[ArchiveFault]]:
+    """Read what can be read of an archive, whatever is wrong with it.
+
+    Args:
+        source: Where the bytes are.
+        span: The archive's bytes, half-open, where they are not the whole source.
+
+    Returns:
+        The archive, with every member of which the data can be found, and all that is wrong with it. Where readers
+        would believe different directories, it has the members of all of them.
+
+    Raises:
+        ArchiveError: If there is no directory.
+        LimitError: If it has more members than any checkpoint.
+        TransportError: If the bytes cannot be read.
+    """
+    log = FaultLog(source.name, strict=False)
+    return _read(_Slice(source, span), log), log.faults
+
+
+def read_member(source: ByteSource, member: Member, max_nbytes: int) -> bytes:
+    """Read the contents of a member.
+
+    Args:
+        source: Where the archive is.
+        member: The member.
+        max_nbytes: Most bytes that are read.
+
+    Returns:
+        Its contents.
+
+    Raises:
+        ArchiveError: If they are not what the directory says.
+        LimitError: If they are more than allowed, or compressed as only an attack is.
+        TransportError: If the bytes cannot be read.
+    """
+    is_compressed = member.method == DEFLATED
+    limit = min(max_nbytes, MAX_INFLATED_NBYTES) if is_compressed else max_nbytes
+    n_stored = len(member.span)
+    if member.nbytes > limit or n_stored > limit + _SMALL_NBYTES:
+        raise LimitError(
+            f"member `{member.name}` is too large",
+            path=source.name,
+            expected=f"at most {limit:,} bytes",
+            found=f"{max(member.nbytes, n_stored):,}",
+        )
+    if is_compressed and member.nbytes > max(_SMALL_NBYTES, MAX_INFLATION * n_stored):
+        raise LimitError(
+            f"member `{member.name}` is compressed as only an attack is",
+            path=source.name,
+            expected=f"at most {MAX_INFLATION} times its {n_stored:,} bytes",
+            found=f"{member.nbytes:,} bytes",
+        )
+    data = bytes(source.read(member.span))
+    if is_compressed:
+        data = _inflate(data, member, source.name)
+    if member.crc and zlib.crc32(data) != member.crc:
+        raise ArchiveError(
+            f"the contents of member `{member.name}` are damaged",
+            path=source.name,
+            expected=f"CRC-32 {member.crc:#010x}",
+            found=f"{zlib.crc32(data):#010x}",
+        )
+    return data
+
+
+def _inflate(data: bytes, member: Member, path: str) -> bytes:
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        inflated = inflater.decompress(data, member.nbytes + 1)
+    except zlib.error as error:
+        raise ArchiveError(f"member `{member.name}` cannot be inflated", path=path, found=str(error)) from None
+    if len(inflated) != member.nbytes or not inflater.eof or inflater.unused_data:
+        found = f"{len(inflated):,} bytes, {'and the end' if inflater.eof else 'and more'}"
+        raise ArchiveError(
+            f"member `{member.name}` has another size", path=path, expected=f"{member.nbytes:,} bytes", found=found
+        )
+    return inflated
+
+
+class _Slice:
+    """The bytes of one archive in a source, counted from its start."""
+
+    def __init__(self, source: ByteSource, span: ByteRange | None) -> None:
+        self.source = source
+        span = ByteRange(0, source.nbytes) if span is None else span
+        if span.stop > source.nbytes:
+            raise ArchiveError(
+                "the archive reaches beyond its file",
+                path=source.name,
+                expected=f"an end up to byte {source.nbytes:,}",
+                found=f"byte {span.stop:,}",
+            )
+        self.base = span.start
+        self.nbytes = len(span)
+
+    def read(self, start: int, stop: int) -> bytes:
+        stop = min(stop, self.nbytes)
+        return bytes(self.source.read(ByteRange(self.base + start, self.base + stop))) if start < stop else b""
+
+    def read_runs(self, runs: Iterable[Run]) -> Iterator[tuple[Run, bytearray]]:
+        """Read stretches, many at a time where they are short."""
+        batch: list[tuple[Run, bytearray]] = []
+        n_batch = 0
+        for run in runs:
+            size = run.stop - run.start
+            if batch and n_batch + size > _BATCH_NBYTES:
+                yield from self._filled(batch)
+                batch, n_batch = [], 0
+            batch.append((run, bytearray(size)))
+            n_batch += size
+        yield from self._filled(batch)
+
+    def _filled(self, batch: list[tuple[Run, bytearray]]) -> list[tuple[Run, bytearray]]:
+        self.source.read_into([(self.base + run.start, memoryview(into)) for run, into in batch])
+        return batch
+
+
+def _read(archive: _Slice, log: FaultLog) -> Archive:
+    """Read all directories that the end records claim, which is one unless the log takes faults."""
+    top = ""
+    members: dict[str, Member] = {}
+    for place in find_directory(archive.read, archive.nbytes, log):
+        entries = _read_entries(archive, place, log)
+        _locate(archive, entries, place.start, log)
+        folder, names = name_members(entries, log)
+        top = top or folder
+        for name, entry in zip(names, entries, strict=True):
+            stored_stop = entry.start + entry.n_stored
+            if not entry.is_readable or entry.start < 0 or stored_stop > archive.nbytes:
+                continue
+            stored = ByteRange(archive.base + entry.start, archive.base + stored_stop)
+            member = Member(name, stored, entry.nbytes, entry.method, entry.crc)
+            other = members.setdefault(name, member)
+            if other is not member and other != member:
+                log.add("another member has its name", entry.name, double=member)
+    _refuse_equal_names(members, log)
+    return Archive(top, members)
+
+
+def _read_entries(archive: _Slice, place: Place, log: FaultLog) -> list[Entry]:
+    for what, found, limit in (
+        ("members", place.n_members, MAX_ARCHIVE_MEMBERS),
+        ("bytes of directory", place.stop - place.start, MAX_DIRECTORY_NBYTES),
+    ):
+        if found > limit:
+            raise LimitError(
+                f"the archive has too many {what}",
+                path=archive.source.name,
+                expected=f"at most {limit:,}",
+                found=f"{found:,}",
+            )
+    most = place.n_members if log.strict else MAX_ARCHIVE_MEMBERS
+    entries = parse_directory(archive.read(place.start, place.stop), place.n_members, most, log)
+    for entry in entries if place.shift else ():
+        entry.offset = max(entry.offset + place.shift, 0)
+    return entries
+
+
+def _locate(archive: _Slice, entries: list[Entry], directory_start: int, log: FaultLog) -> None:
+    """Find the data of all members by their local headers."""
+    runs, strays = plan_runs(entries, directory_start, log)
+    for run, data in archive.read_runs(runs):
+        check_run(run, data, log)
+    for entry in strays[:_MAX_STRAYS]:
+        parse_start(archive.read(entry.offset, entry.offset + LOCAL_NBYTES), entry)
+
+
+def _refuse_equal_names(members: dict[str, Member], log: FaultLog) -> None:
+    """Report names that are equal but for upper and lower case."""
+    folded = {name.casefold() for name in members}
+    if len(folded) != len(members):
+        for name in members:
+            if name.casefold() not in folded:
+                log.add("another member has its name, but for upper and lower case", name)
+            folded.discard(name.casefold())

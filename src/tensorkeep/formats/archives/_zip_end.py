@@ -1,0 +1,190 @@
+"""The end of a zip archive: the records that say where its directory is. Pure.
+
+Readers differ in which of them they believe. Here each record is a claim; an archive is good where all claims are
+one, and where the directory that they name ends exactly where they begin.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from tensorkeep.errors import ArchiveError
+from tensorkeep.formats.archives._zip_faults import FaultLog
+
+__all__ = ["ALL_ONES_32", "ENTRY_SIGNATURE", "Place", "find_directory"]
+
+_TAIL_NBYTES: Final = 22 + 65_535
+"""Bytes at the end of an archive in which readers look for its end record: the record and the longest comment."""
+
+ALL_ONES_32: Final = 0xFFFF_FFFF
+"""What stands in a field whose value is in a zip64 one."""
+
+ENTRY_SIGNATURE: Final = b"PK\1\2"
+"""What an entry of the directory begins with."""
+
+_ALL_ONES_16: Final = 0xFFFF
+
+_END: Final = struct.Struct("<4s4H2IH")
+_LOCATOR: Final = struct.Struct("<4sIQI")
+_WIDE_END: Final = struct.Struct("<4sQ2H2I4Q")
+_END_SIGNATURE: Final = b"PK\5\6"
+_LOCATOR_SIGNATURE: Final = b"PK\6\7"
+_WIDE_END_SIGNATURE: Final = b"PK\6\6"
+
+_MAX_CANDIDATES: Final = 64
+"""Places that look like an end record which are tried where faults are gathered."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Where an end record says the directory is.
+
+    Attributes:
+        start: First byte, counted from the start of the archive.
+        nbytes: Its size in bytes.
+        n_members: Entries in it.
+        stop: Where it must end: the first byte of the end records. Found, not claimed.
+    """
+
+    start: int
+    nbytes: int
+    n_members: int
+    stop: int
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a reader would look for the directory.
+
+    Attributes:
+        start: First byte, counted from the start of the archive.
+        stop: One past the last byte.
+        n_members: Entries that are said to be in it.
+        shift: What it would add to the offsets of members, in bytes.
+    """
+
+    start: int
+    stop: int
+    n_members: int
+    shift: int
+
+
+def find_directory(read: Callable[[int, int], bytes], nbytes: int, log: FaultLog) -> list[Place]:
+    """Find the directory by the end records.
+
+    Args:
+        read: Gives the bytes of a half-open range of the archive.
+        nbytes: Size of the archive in bytes.
+        log: Takes what is wrong.
+
+    Returns:
+        Where it is. Where the records contradict each other, every place at which a reader finds one.
+
+    Raises:
+        ArchiveError: If there is none; or if the log is strict and anything is wrong.
+    """
+    tail_start = max(nbytes - _TAIL_NBYTES, 0)
+    tail = read(tail_start, nbytes)
+    search_stop = max(len(tail) - _END.size + len(_END_SIGNATURE), 0)
+    for _ in range(_MAX_CANDIDATES):
+        end = tail.rfind(_END_SIGNATURE, 0, search_stop)
+        if end < 0:
+            break
+        n_faults = len(log.faults)
+        claims = _claims_at(read, tail_start + end, nbytes, tail[end:], log)
+        places = list(dict.fromkeys(place for claim in claims for place in _places(claim, log)))
+        if not log.strict:
+            places = [place for place in places if read(place.start, place.start + 4) == ENTRY_SIGNATURE]
+        if places:
+            return places
+        del log.faults[n_faults:]
+        search_stop = end + len(_END_SIGNATURE) - 1
+    raise ArchiveError(
+        "the zip archive has no end",
+        path=log.path,
+        expected=f"an end record (PK\\5\\6) in its last {_END.size} bytes",
+        hint="It may be cut off: download or copy it again",
+    )
+
+
+def _places(claim: Claim, log: FaultLog) -> Iterator[Place]:
+    """Give where readers would look for a claimed directory.
+
+    One believes the first byte that is stated. Another counts back from the end records, and takes what it finds
+    before the archive for a program that unpacks it.
+    """
+    counted = claim.stop - claim.nbytes
+    if counted != claim.start:
+        what = "bytes before the archive, or in it" if counted > claim.start else "the end record"
+        log.add(f"{what}: the directory is not where it is said to be", expected=counted, found=claim.start)
+    for start in (claim.start, counted):
+        if 0 <= start <= claim.stop:
+            yield Place(start, min(start + claim.nbytes, claim.stop), claim.n_members, start - claim.start)
+
+
+def _claims_at(read: Callable[[int, int], bytes], place: int, nbytes: int, tail: bytes, log: FaultLog) -> list[Claim]:
+    """Read the end record at a place, and the zip64 ones before it."""
+    _, disk, directory_disk, n_here, n_members, size, start, n_comment = _END.unpack_from(tail)
+    trailing = nbytes - place - _END.size
+    if trailing:
+        what = "a comment" if n_comment == trailing else "bytes"
+        log.add(f"{what} after the end of the archive", expected=0, found=trailing)
+    elif n_comment:
+        log.add("the archive ends before its comment does", expected=n_comment, found=0)
+    if disk or directory_disk or n_here != n_members:
+        log.add("the archive is a part of several", found=_parts(disk, directory_disk, n_here, n_members))
+    plain = Claim(start, size, n_members, place)
+    locator_place = place - _LOCATOR.size
+    locator = read(max(locator_place, 0), place)
+    if not locator.startswith(_LOCATOR_SIGNATURE) or len(locator) != _LOCATOR.size:
+        return [plain]
+    wide = _wide_claims(read, locator_place, locator, log)
+    for claim in wide:
+        _compare(plain, claim, log)
+    is_filled = ALL_ONES_32 not in {start, size} and n_members != _ALL_ONES_16
+    return [*wide, msgspec.structs.replace(plain, stop=wide[0].stop)] if is_filled and not log.strict else wide
+
+
+def _wide_claims(read: Callable[[int, int], bytes], locator_place: int, locator: bytes, log: FaultLog) -> list[Claim]:
+    """Read the zip64 end record: just before its locator, where it must be, and where the locator says it is."""
+    _, disk, stated, n_disks = _LOCATOR.unpack(locator)
+    actual = locator_place - _WIDE_END.size
+    if disk or n_disks != 1:
+        log.add("the archive is a part of several", expected="disk 0 of 1", found=f"disk {disk} of {n_disks}")
+    if stated != actual:
+        what = "bytes before the archive, or in it" if actual > stated else "the locator"
+        log.add(f"{what}: the zip64 end record is not where it is said to be", expected=actual, found=stated)
+    claims = []
+    for place in dict.fromkeys((stated, actual)):
+        if not 0 <= place <= actual:
+            continue
+        record = _WIDE_END.unpack(read(place, place + _WIDE_END.size))
+        signature, record_nbytes, _, _, disk, directory_disk, n_here, n_members, size, start = record
+        if signature != _WIDE_END_SIGNATURE:
+            continue
+        if record_nbytes != _WIDE_END.size - 12:
+            log.add("the zip64 end record has another size", expected=_WIDE_END.size - 12, found=record_nbytes)
+        if disk or directory_disk or n_here != n_members:
+            log.add("the archive is a part of several", found=_parts(disk, directory_disk, n_here, n_members))
+        claims.append(Claim(start, size, n_members, place))
+    if not claims:
+        log.add("the zip64 end record is missing", expected=f"PK\\6\\6 at byte {actual:,}")
+        claims.append(Claim(0, 0, 0, locator_place))
+    return claims
+
+
+def _parts(disk: int, directory_disk: int, n_here: int, n_members: int) -> str:
+    return f"disk {disk}, the directory on disk {directory_disk}, {n_here:,} of {n_members:,} members"
+
+
+def _compare(plain: Claim, wide: Claim, log: FaultLog) -> None:
+    """Hold the end record against the zip64 one: each field is the same, or all ones."""
+    for what, narrow, whole, all_ones in (
+        ("start", plain.start, wide.start, ALL_ONES_32),
+        ("size", plain.nbytes, wide.nbytes, ALL_ONES_32),
+        ("number of members", plain.n_members, wide.n_members, _ALL_ONES_16),
+    ):
+        if narrow not in {whole, all_ones}:
+            log.add(f"the two end records disagree on the directory's {what}", expected=whole, found=narrow)

@@ -1,0 +1,87 @@
+"""The names of an archive's members: one top folder, and nothing that two systems could read differently. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tensorkeep.formats.archives._zip_directory import IS_UTF8, Entry
+from tensorkeep.formats.archives._zip_faults import FaultLog, shown
+
+__all__ = ["name_members"]
+
+_CONTROLS: Final = bytes([*range(32), 127])
+_find_odd_part = re.compile(rb"/\.{0,2}(?:[/\n]|\Z)").search
+"""Finds a part of a path that is empty, `.` or `..`, where a slash stands before each name."""
+
+_is_drive = re.compile(r"[A-Za-z]:").fullmatch
+
+
+def name_members(entries: list[Entry], log: FaultLog) -> tuple[str, list[str]]:
+    """Take the top folder off all names.
+
+    Args:
+        entries: The members, in order of the directory.
+        log: Takes what is wrong.
+
+    Returns:
+        The top folder, which is that of the first member, and each member's name without it; whole where it is not in
+        that folder.
+
+    Raises:
+        ArchiveError: If the log is strict and anything is wrong.
+    """
+    names = _decode(entries, log)
+    if not names:
+        log.add("the archive has no members")
+        return "", names
+    top, slash, _ = names[0].partition("/")
+    if not slash:
+        log.add("it is in no folder", entries[0].name, expected="folder/name")
+        return "", names
+    folder = f"{top}/"
+    if _is_drive(top):
+        log.add("its top folder is a drive", found=folder)
+    for index in [index for index, name in enumerate(names) if not name.startswith(folder)]:
+        log.add("it is not in the top folder of the first member", entries[index].name, expected=folder)
+    names = [name.removeprefix(folder) for name in names]
+    for index in [index for index, entry in enumerate(entries) if entry.method]:
+        if _must_be_stored(names[index]):
+            name, method = entries[index].name, entries[index].method
+            log.add("it is compressed", name, expected="method 0", found=f"method {method}")
+    return top, names
+
+
+def _must_be_stored(name: str) -> bool:
+    folded = name.casefold()
+    return folded == "data.pkl" or folded.startswith("data/")
+
+
+def _decode(entries: list[Entry], log: FaultLog) -> list[str]:
+    """Decode all names at once where they are plain, else one by one."""
+    joined = b"/" + b"\n/".join([entry.name for entry in entries])
+    is_plain = (
+        joined.isascii()
+        and len(joined.translate(None, _CONTROLS)) == len(joined) - len(entries) + 1
+        and b"\\" not in joined
+        and not _find_odd_part(joined)
+    )
+    if is_plain and entries:
+        return joined[1:].decode().split("\n/")
+    for entry in entries:
+        _check(entry, log)
+    return [shown(entry.name) for entry in entries]
+
+
+def _check(entry: Entry, log: FaultLog) -> None:
+    name = entry.name
+    if b"\\" in name or name.translate(None, _CONTROLS) != name:
+        log.add("its name has a backslash or a control character", name)
+    if _find_odd_part(b"/" + name):
+        log.add("its name is not a plain path in a folder", name, expected="folder/name")
+    if not name.isascii() and not entry.flags & IS_UTF8:
+        log.add("its name has no encoding", name, expected="the flag for UTF-8")
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        log.add("its name is not UTF-8", name)

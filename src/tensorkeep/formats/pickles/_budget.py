@@ -1,0 +1,109 @@
+"""What a pickle may cost. Each bound can be raised by the caller; the reasons stand in `tensorkeep.limits`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tensorkeep import limits
+from tensorkeep.errors import LimitError
+
+__all__ = ["DEFAULT_LIMITS", "Allowance", "PickleLimits"]
+
+_ITEM_NBYTES = 16
+"""Bytes of memory that one item of a copied list or tuple takes; about."""
+
+_PAIR_NBYTES = 24
+"""Bytes of memory that one item of a copied dict or set takes, at the least; an honest file has 12 for each."""
+
+
+class PickleLimits(msgspec.Struct, frozen=True):
+    """The bounds of one pickle.
+
+    Attributes:
+        max_nbytes: Bytes of the pickle, without the tensors' data.
+        max_opcodes: Opcodes that are carried out.
+        max_nodes: Values that a walker meets, shared ones as often as they are met.
+        max_depth: Containers within each other.
+        max_number_keys: Keys of one dict or set that are numbers of more than 24 bits, or tuples.
+    """
+
+    max_nbytes: int = limits.MAX_PICKLE_NBYTES
+    max_opcodes: int = limits.MAX_PICKLE_OPCODES
+    max_nodes: int = limits.MAX_GRAPH_NODES
+    max_depth: int = limits.MAX_GRAPH_DEPTH
+    max_number_keys: int = limits.MAX_NUMBER_KEYS
+
+
+DEFAULT_LIMITS = PickleLimits()
+
+
+class Allowance:
+    """Memory that may be spent on copies and containers, which a few bytes of a pickle can ask for again and again.
+
+    An honest file copies each of its texts once, so it grows with what is read.
+    """
+
+    def __init__(self) -> None:
+        """Begin with what a small file may spend."""
+        self._left = limits.MIN_ALLOWANCE_NBYTES
+        self._n_sets = 0
+
+    def grow(self, nbytes: int) -> None:
+        """Allow more.
+
+        Args:
+            nbytes: Of pickle that are read.
+        """
+        self._left += limits.ALLOWANCE_PER_BYTE * nbytes
+
+    def spend(self, nbytes: int) -> None:
+        """Take a part of it.
+
+        Args:
+            nbytes: Bytes of memory.
+
+        Raises:
+            LimitError: If so much is not left.
+        """
+        self._left -= nbytes
+        if self._left < 0:
+            raise LimitError(
+                "the pickle copies more than it holds",
+                expected=f"at most {limits.ALLOWANCE_PER_BYTE} times its size",
+                found="more",
+            )
+
+    def count_set(self) -> None:
+        """Take one of the sets that a file may have, each of which takes 200 bytes for one of the pickle.
+
+        Raises:
+            LimitError: If there are too many.
+        """
+        self._n_sets += 1
+        if self._n_sets > limits.MAX_PICKLED_SETS:
+            raise LimitError("the pickle has too many sets", expected=f"at most {limits.MAX_PICKLED_SETS:,}")
+
+    def spend_on(self, values: tuple[Any, ...]) -> None:
+        """Take what a copy of some values takes, and of what tuples among them hold.
+
+        Args:
+            values: Arguments of a call.
+
+        Raises:
+            LimitError: If so much is not left.
+        """
+        for value in values:
+            weight = _WEIGHTS.get(type(value))
+            if weight is not None and len(value) > 1:
+                self.spend(weight * len(value))
+            if type(value) is tuple:
+                self.spend(sum(_WEIGHTS.get(type(part), 0) * len(part) for part in value if type(part) in _WEIGHTS))
+
+
+_WEIGHTS: dict[type, int] = {
+    **dict.fromkeys((str, bytes, bytearray), 1),
+    **dict.fromkeys((list, tuple), _ITEM_NBYTES),
+    **dict.fromkeys((dict, set, frozenset), _PAIR_NBYTES),
+}

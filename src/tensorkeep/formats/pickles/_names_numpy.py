@@ -1,0 +1,195 @@
+"""Names of NumPy that stand for arrays, numbers and dtypes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Any
+
+from tensorkeep.errors import LimitError, PickleError
+from tensorkeep.formats.pickles._shown import shown
+from tensorkeep.formats.pickles._values import ArrayRecord, DtypeRecord, Unknown
+from tensorkeep.limits import MAX_GRAPH_NODES, MAX_I64, MAX_NDIM
+
+__all__ = ["CALLS", "set_array_state", "set_dtype_state"]
+
+_NUMBER = re.compile(r"([<>=|]?)(b1|i[1248]|u[1248]|f[248]|c8|c16|f16|c32)")
+_TEXT = re.compile(r"([<>=|]?)([SUV])([0-9]{1,9})")
+_TIME = re.compile(r"([<>=|]?)([mM])8")
+_UNITS = frozenset({b"Y", b"M", b"W", b"D", b"h", b"m", b"s", b"ms", b"us", b"ns", b"ps", b"fs", b"as", b"generic"})
+_WIDTHS = {"S": 1, "U": 4, "V": 1}
+_OBJECT = "|O"
+_ML_DTYPES = {
+    "bfloat16": 2,
+    **dict.fromkeys(("float8_e5m2", "float8_e4m3fn", "float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("float8_e4m3", "float8_e3m4", "float8_e4m3b11fnuz", "float4_e2m1fn"), 1),
+    **dict.fromkeys(("float6_e2m3fn", "float6_e3m2fn", "int4", "uint4", "int2", "uint2"), 1),
+}
+"""Dtypes of ml_dtypes, and bytes of one element in memory."""
+
+_SCALARS = (
+    *(
+        "bool_",
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "longlong",
+        "ulonglong",
+    ),
+    *("float16", "float32", "float64", "longdouble", "complex64", "complex128", "str_", "bytes_", "datetime64"),
+    *("timedelta64", "void", "generic", "number", "integer", "floating", "ndarray"),
+)
+
+
+def _reconstructed(module: str, cls: Any, shape: Any, kind: Any) -> Any:
+    """Begin an array, whose state comes after it; of a subclass it is none that is known."""
+    if not isinstance(cls, Unknown) or cls.qualified_name != "numpy.ndarray" or type(shape) is not tuple:
+        return Unknown(module, "_reconstruct", (cls, shape, kind))
+    return ArrayRecord()
+
+
+def _scalar(dtype: Any, data: Any = b"") -> ArrayRecord:
+    if type(dtype) is not DtypeRecord or dtype.text == _OBJECT:
+        raise TypeError("expected the dtype of a number")
+    record = ArrayRecord(is_scalar=True)
+    _fill(record, (), dtype, data, is_fortran=False)
+    return record
+
+
+def _from_buffer(buffer: Any, dtype: Any, shape: Any, order: Any, axis_order: Any = None) -> ArrayRecord:
+    if type(dtype) is not DtypeRecord or type(order) is not str or order not in {"C", "F"} or axis_order is not None:
+        raise TypeError("expected a dtype, and the order C or F")
+    record = ArrayRecord()
+    _fill(record, shape, dtype, bytes(buffer) if type(buffer) is bytearray else buffer, is_fortran=order == "F")
+    return record
+
+
+def _dtype(descr: Any, align: Any = False, copy: Any = False) -> Any:
+    if isinstance(descr, Unknown) and descr.is_reference and descr.module == "ml_dtypes":
+        return DtypeRecord(descr.name)
+    if type(descr) is not str or type(align) not in {bool, int} or type(copy) not in {bool, int}:
+        return Unknown("numpy", "dtype", (descr, align, copy))
+    if descr in {"O", "O8", "|O"}:
+        return DtypeRecord(_OBJECT)
+    if descr in _ML_DTYPES:
+        return DtypeRecord(descr)
+    if _NUMBER.fullmatch(descr) or _TEXT.fullmatch(descr) or _TIME.fullmatch(descr):
+        return DtypeRecord(_in_order(descr, descr[0]))
+    raise ValueError(f"expected the text of a dtype, found {shown(descr)}")
+
+
+def set_dtype_state(record: DtypeRecord, state: Any) -> None:
+    """Set the byte order of a dtype, and the unit of a time; the fields of a structured one are left, as raw bytes.
+
+    Args:
+        record: The dtype, as its constructor made it.
+        state: What NumPy pickles: version, byte order, and what structured dtypes have.
+
+    Raises:
+        PickleError: If it is anything else.
+    """
+    is_state = type(state) is tuple and len(state) in {8, 9} and type(state[1]) is str
+    if not is_state or state[1] not in {"<", ">", "|", "="}:
+        raise PickleError("the state of a NumPy dtype is none", found=f"{type(state).__name__}")
+    text = record.text.lstrip("<>=|")
+    if text in _ML_DTYPES or record.text == _OBJECT:
+        return
+    match = _TIME.fullmatch(text)
+    if match is not None and len(state) == 9:
+        text += _unit(state[8])
+    record.text = _in_order(text, state[1])
+
+
+def _in_order(text: str, order: str) -> str:
+    """Return the text of a dtype with its byte order in front."""
+    text = text.lstrip("<>=|")
+    if text in {"b1", "i1", "u1"} or text[0] in "SV":
+        return f"|{text}"
+    return f"{'>' if order == '>' else '<'}{text}"
+
+
+def _unit(metadata: Any) -> str:
+    """Return the unit of a time, as NumPy writes it, such as `[ns]` or `[25s]`."""
+    unit = metadata[-1] if type(metadata) is tuple and len(metadata) == 2 else metadata
+    is_unit = type(unit) is tuple and len(unit) == 4 and type(unit[0]) is bytes and type(unit[1]) is int
+    if not is_unit or unit[0] not in _UNITS or unit[1] < 1 or type(unit[2]) is not int or unit[2] != 1:
+        raise PickleError("the unit of a NumPy time is none", found=shown(unit))
+    if unit[0] == b"generic":
+        return ""
+    return f"[{unit[1] if unit[1] != 1 else ''}{unit[0].decode()}]"
+
+
+def set_array_state(record: ArrayRecord, state: Any) -> None:
+    """Fill an array that was begun.
+
+    Args:
+        record: The array, without anything yet.
+        state: What NumPy pickles: version, shape, dtype, whether it is in Fortran order, and the elements.
+
+    Raises:
+        PickleError: If it is anything else, or the elements are more or fewer than the shape says.
+    """
+    if record.dtype:
+        raise PickleError("a NumPy array is filled twice")
+    if type(state) is not tuple or len(state) != 5 or type(state[2]) is not DtypeRecord or type(state[3]) is not bool:
+        raise PickleError("the state of a NumPy array is none", found=type(state).__name__)
+    _, shape, dtype, is_fortran, data = state
+    _fill(record, shape, dtype, data, is_fortran=is_fortran)
+
+
+def _fill(record: ArrayRecord, shape: Any, dtype: DtypeRecord, data: Any, *, is_fortran: bool) -> None:
+    if type(shape) is not tuple or len(shape) > MAX_NDIM or not all(type(n) is int and n >= 0 for n in shape):
+        raise PickleError("the shape of a NumPy array is none", found=shown(shape))
+    n_elements = prod(shape)
+    itemsize = _itemsize(dtype.text)
+    if prod(extent or 1 for extent in shape) > (MAX_I64 // itemsize if itemsize else MAX_GRAPH_NODES):
+        raise LimitError("a NumPy array has more elements than NumPy can hold", found=shown(shape))
+    if dtype.text == _OBJECT:
+        if type(data) is not list or len(data) != n_elements:
+            raise PickleError("the objects of a NumPy array are not as many as its shape says")
+    else:
+        data = data.encode("latin-1") if type(data) is str else data  # as Python 2 wrote them
+        nbytes = n_elements * itemsize
+        if type(data) is not bytes or len(data) != nbytes:
+            raise PickleError(
+                "the elements of a NumPy array are not as many as its shape says",
+                expected=f"{nbytes:,} bytes for {dtype.text} {list(shape)}",
+                found=f"{len(data):,}" if type(data) is bytes else type(data).__name__,
+            )
+    record.dtype, record.shape, record.is_fortran, record.data = dtype.text, shape, is_fortran, data
+
+
+def _itemsize(text: str) -> int:
+    """Return bytes of one element; of an object, those of its address."""
+    if text == _OBJECT:
+        return 8
+    if text in _ML_DTYPES:
+        return _ML_DTYPES[text]
+    match = _TEXT.fullmatch(text)
+    if match is not None:
+        return _WIDTHS[match[2]] * int(match[3])
+    if text.lstrip("<>=|")[0] in "mM":
+        return 8
+    return int(text.lstrip("<>=|")[1:])
+
+
+CALLS: dict[tuple[str, str], Callable[..., Any] | None] = {
+    **{("numpy", name): None for name in _SCALARS},
+    **{("ml_dtypes", name): None for name in _ML_DTYPES},
+    **{
+        (module, "_reconstruct"): partial(_reconstructed, module)
+        for module in ("numpy.core.multiarray", "numpy._core.multiarray")
+    },
+    **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")},
+    ("numpy", "dtype"): _dtype,
+}
+"""Module and name, to what is done where it is called; None where calling it gives an `Unknown`."""

@@ -1,0 +1,173 @@
+"""A file of pickles, whatever its form: what it holds, and where the bytes of its storages stand."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Final
+
+from tensorkeep.errors import ArchiveError, LimitError, PickleError, TensorkeepError, UnsupportedError
+from tensorkeep.formats._sniff import SNIFF_NBYTES, sniff
+from tensorkeep.formats.archives import Archive, read_archive, read_member
+from tensorkeep.formats.pickles._budget import DEFAULT_LIMITS, PickleLimits
+from tensorkeep.formats.pickles._context import Context, Dangerous
+from tensorkeep.formats.pickles._document import Form, PickleDocument
+from tensorkeep.formats.pickles._legacy import read_legacy
+from tensorkeep.formats.pickles._machine import run_pickle
+from tensorkeep.formats.pickles._shown import shown
+from tensorkeep.formats.pickles._tar import read_tar
+from tensorkeep.formats.pickles._values import StorageRecord
+from tensorkeep.transport import ByteRange, ByteSource, MemorySource
+
+__all__ = ["is_pickled", "read_pickle"]
+
+_ZIP_START: Final = b"PK\x03\x04"
+_LEGACY_START = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19\.", re.DOTALL)
+_PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
+_SAFETENSORS_BRACE: Final = b"\0\0{"
+"""Bytes 6 to 8 of a safetensors file, whose first bytes may be those of any other form."""
+
+_TAR_MAGIC: Final = slice(257, 262)
+_MAX_WORD_NBYTES: Final = 100
+"""Bytes of a member that holds one word."""
+
+
+def is_pickled(head: bytes) -> bool:
+    """Say whether a file is one that `read_pickle` may read.
+
+    Args:
+        head: The first 512 bytes of the file, or all of a shorter one.
+    """
+    if head[6:9] == _SAFETENSORS_BRACE:
+        return False
+    return head.startswith(_ZIP_START) or _PICKLE_START.match(head) is not None or head[_TAR_MAGIC] == b"ustar"
+
+
+def read_pickle(
+    source: ByteSource,
+    span: ByteRange | None = None,
+    *,
+    strict: bool = False,
+    dangerous: Dangerous = "refuse",
+    limits: PickleLimits = DEFAULT_LIMITS,
+) -> PickleDocument:
+    """Read what `torch.save`, `torch.jit.save` or `pickle.dump` wrote, and run nothing of it.
+
+    Args:
+        source: Where the bytes are.
+        span: The part of it that is the file, half-open, for an archive within a file; all of it if None.
+        strict: Whether anything but tensors and plain data is refused.
+        dangerous: What to do with names that could only do harm.
+        limits: What the pickle may cost.
+
+    Returns:
+        What the file holds. Storages are found and not read.
+
+    Raises:
+        PickleError: If it is no pickle, or one that contradicts itself or its file.
+        ArchiveError: If an archive is malformed, or two readers could read it differently.
+        UnsafeError: If it names what could only do harm, or what `strict` refuses. Nothing was run.
+        LimitError: If it is over a bound.
+        UnsupportedError: If it is of a form or has a part that this version does not read.
+        TransportError: If it cannot be read.
+        TensorkeepError: None but these.
+    """
+    context = Context(strict=strict, dangerous=dangerous, limits=limits)
+    context.read_embedded = partial(_read_embedded, limits)
+    try:
+        return _read(source, span, context)
+    except TensorkeepError as error:
+        if error.path is not None:
+            raise
+        raise type(error)(**error.fields() | {"path": source.name}) from None
+
+
+def _read(source: ByteSource, span: ByteRange | None, context: Context) -> PickleDocument:
+    whole = span or ByteRange(0, source.nbytes)
+    head = bytes(source.read(ByteRange(whole.start, min(whole.stop, whole.start + SNIFF_NBYTES))))
+    if head.startswith(_ZIP_START):
+        return _read_zip(source, read_archive(source, span), context)
+    if span is not None:
+        raise ArchiveError("an archive within a file does not begin as one", found=f"{head[:4]!r}")
+    if _LEGACY_START.match(head):
+        return read_legacy(source, context)
+    if _PICKLE_START.match(head):
+        return _read_bare(source, context)
+    if head[_TAR_MAGIC] == b"ustar":
+        return read_tar(source, context)
+    sniffed = sniff(head)
+    raise PickleError(
+        "not a file of pickles",
+        expected="what torch.save or pickle.dump writes",
+        found=sniffed.what if sniffed else f"a file that begins with {head[:8]!r}",
+        hint=sniffed.hint if sniffed else None,
+    )
+
+
+def _read_zip(source: ByteSource, archive: Archive, context: Context) -> PickleDocument:
+    member = archive.members.get("data.pkl")
+    if member is None:
+        raise UnsupportedError(
+            "the zip archive is none of torch",
+            expected="a member data.pkl",
+            found=", ".join(list(archive.members)[:5]) or "nothing",
+        )
+    value = _run_whole(read_member(source, member, context.limits.max_nbytes), context)
+    stored = {key: storage for key, storage in context.storages.items() if key not in context.embedded}
+    spans = {key: _span_of(storage, archive) for key, storage in stored.items()}
+    form: Form = "torchscript" if "constants.pkl" in archive.members else "zip"
+    return PickleDocument(form, value, context.storages, spans, _is_big_endian(source, archive), context.embedded)
+
+
+def _span_of(storage: StorageRecord, archive: Archive) -> ByteRange:
+    """Return where a storage's bytes stand, which must be as many as the pickle says."""
+    name = f"data/{storage.key}"
+    member = archive.members.get(name)
+    if member is None:
+        raise PickleError(f"storage {storage.key!r:.100} is not in the archive", expected=f"a member {name:.100}")
+    if len(member.span) != storage.nbytes:
+        raise PickleError(
+            f"storage {storage.key!r:.100} has another size than the pickle says",
+            expected=f"{storage.nbytes:,} bytes for {storage.n_elements:,} of {storage.dtype}",
+            found=f"{len(member.span):,}",
+        )
+    return member.span
+
+
+def _is_big_endian(source: ByteSource, archive: Archive) -> bool:
+    member = archive.members.get("byteorder")
+    order = b"little" if member is None else read_member(source, member, _MAX_WORD_NBYTES).strip()
+    if order not in {b"little", b"big"}:
+        raise PickleError("the order of bytes is neither little nor big", found=f"{order!r}")
+    return order == b"big"
+
+
+def _read_bare(source: ByteSource, context: Context) -> PickleDocument:
+    if source.nbytes > context.limits.max_nbytes:
+        raise LimitError(
+            "a pickle is too large",
+            expected=f"at most {context.limits.max_nbytes:,} bytes",
+            found=f"{source.nbytes:,}",
+        )
+    value = _run_whole(bytes(source.read(ByteRange(0, source.nbytes))), context)
+    if len(context.storages) > len(context.embedded):
+        named = next(key for key in context.storages if key not in context.embedded)
+        raise PickleError("a pickle without storages names one", found=shown(named))
+    return PickleDocument("pickle", value, context.storages, {}, embedded=context.embedded)
+
+
+def _read_embedded(limits: PickleLimits, data: bytes) -> tuple[StorageRecord, bytes]:
+    """Read the file within a pickle that stands for one storage; there is none within it again."""
+    document = read_legacy(MemorySource(data), Context(strict=True, limits=limits))
+    storage = document.value
+    if type(storage) is not StorageRecord or len(document.spans) != 1:
+        raise PickleError("a storage within the pickle is none", found=type(storage).__name__)
+    span = document.spans[storage.key]
+    return storage, data[span.start : span.stop]
+
+
+def _run_whole(data: bytes, context: Context) -> object:
+    value, stop = run_pickle(data, 0, context)
+    if stop != len(data):
+        raise PickleError("bytes follow the end of the pickle", expected="none", found=f"{len(data) - stop:,}")
+    return value

@@ -1,0 +1,308 @@
+"""What a pickle holds beside plain containers: inert records, which nothing can be done with but read them."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any, Literal, Self
+
+import msgspec
+
+from tensorkeep.dtypes import ALL_BY_NAME
+
+__all__ = [
+    "ArrayRecord",
+    "CompositeRecord",
+    "DefaultDict",
+    "Deque",
+    "DtypeRecord",
+    "Label",
+    "LabelKind",
+    "Name",
+    "Namespace",
+    "StorageRecord",
+    "StorageView",
+    "TensorRecord",
+    "Unknown",
+]
+
+LabelKind = Literal["dtype", "device", "layout", "qscheme", "memory_format"]
+
+
+class Unknown:
+    """Something that a pickle would have imported, called or built, and that was not.
+
+    It is told apart by identity, cannot be changed, and no pickle can be made of it.
+
+    Attributes:
+        module: Where the pickle says that the name is to be found.
+        name: A class or function, dotted where the pickle walks on from there.
+        args: What it would have been called with; None where only the name itself was mentioned.
+        state: What would have been set on the result (`__setstate__` or attributes); None where nothing would.
+        items: What would have been appended, added or set by key; a list of values, a dict, or None.
+    """
+
+    __slots__ = ("args", "items", "module", "name", "state")
+
+    module: str
+    name: str
+    args: tuple[Any, ...] | None
+    state: Any
+    items: list[Any] | dict[Any, Any] | None
+
+    def __init__(
+        self,
+        module: str,
+        name: str,
+        args: tuple[Any, ...] | None = None,
+        state: Any = None,
+        items: list[Any] | dict[Any, Any] | None = None,
+    ) -> None:
+        """Keep what was found; see the class."""
+        for slot, value in (("module", module), ("name", name), ("args", args), ("state", state), ("items", items)):
+            object.__setattr__(self, slot, value)
+
+    @property
+    def qualified_name(self) -> str:
+        """Module and name, such as `"argparse.Namespace"`."""
+        return f"{self.module}.{self.name}"
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether only the name itself was mentioned: a class or function as a value."""
+        return self.args is None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse.
+
+        Raises:
+            AttributeError: Always.
+        """
+        raise AttributeError(f"an Unknown cannot be changed: {name}")
+
+    def __delattr__(self, name: str) -> None:
+        """Refuse.
+
+        Raises:
+            AttributeError: Always.
+        """
+        raise AttributeError(f"an Unknown cannot be changed: {name}")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse: what was not run here shall not run elsewhere.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(f"no pickle is made of an Unknown ({self.qualified_name}): it is not data")
+
+    def __repr__(self) -> str:
+        """Return the name, and how many arguments and attributes stand beside it; bounded, whatever it holds."""
+        if self.args is None:
+            return f"Unknown({self.qualified_name:.200})"
+        facts = [_counted(len(self.args), "argument")] if self.args else []
+        if self.state is not None:
+            facts.append(_counted(len(self.state), "attribute") if type(self.state) is dict else "a state")
+        if self.items:
+            facts.append(_counted(len(self.items), "item"))
+        call = f"{self.qualified_name:.200}({'…' if self.args else ''})"
+        return f"Unknown({': '.join([call, *([', '.join(facts)] if facts else [])])})"
+
+
+class Name(Unknown):
+    """A name of the closed table: where the pickle calls it, `call` is done instead.
+
+    Attributes:
+        call: Takes the arguments and gives a record or plain data; None where the name is only known to be harmless,
+            and calling it gives an `Unknown`.
+    """
+
+    __slots__ = ("call",)
+
+    call: Callable[..., Any] | None
+
+    def __init__(self, module: str, name: str, call: Callable[..., Any] | None) -> None:
+        """Keep the name and what is done instead."""
+        super().__init__(module, name)
+        object.__setattr__(self, "call", call)
+
+
+class Deque(deque[Any]):
+    """A deque whose end no depth of nesting can make crash: only classes of Python are freed without recursion."""
+
+    __slots__ = ()
+
+
+class DefaultDict(defaultdict[Any, Any]):
+    """A defaultdict, a class of Python for the same reason."""
+
+    __slots__ = ()
+
+
+class Namespace(dict[str, Any]):
+    """The attributes of an object that is nothing but its attributes, such as an `argparse.Namespace`."""
+
+    __slots__ = ()
+
+
+class Label(str):
+    """The text that stands for a value of torch, such as `"torch.float32"`, `"cuda:0"` or `"torch.sparse_coo"`.
+
+    Attributes:
+        kind: What it is.
+    """
+
+    __slots__ = ("kind",)
+
+    kind: LabelKind
+
+    def __new__(cls, text: str, kind: LabelKind) -> Self:
+        """Make the text; see the class."""
+        label = super().__new__(cls, text)
+        label.kind = kind
+        return label
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle text and kind."""
+        return Label, (str(self), self.kind)
+
+
+class StorageRecord(msgspec.Struct, frozen=True):
+    """A run of bytes that tensors are views of.
+
+    Attributes:
+        key: What the pickle calls it; also the name of its record in an archive.
+        dtype: Name in the dtype table, such as `"F32"`; `"U8"` where it was saved without.
+        location: The device that it was saved from, such as `"cuda:0"`.
+        n_elements: Elements of that dtype.
+    """
+
+    key: str
+    dtype: str
+    location: str
+    n_elements: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the storage."""
+        return ALL_BY_NAME[self.dtype].nbytes(self.n_elements)
+
+
+class StorageView(msgspec.Struct, frozen=True):
+    """A part of a storage, which files of torch 0.x treat as a storage of its own.
+
+    Attributes:
+        storage: The whole.
+        offset: Its first element.
+        n_elements: Elements in it.
+    """
+
+    storage: StorageRecord
+    offset: int
+    n_elements: int
+
+
+class TensorRecord(msgspec.Struct, frozen=True, eq=False):
+    """A tensor: a strided view of a storage, inside of it.
+
+    Attributes:
+        storage: What it is a view of; None for one without data (device meta).
+        dtype: Name in the dtype table.
+        offset: Element of the storage, counted in the tensor's own dtype, that is its first.
+        shape: Elements along each dimension.
+        strides: Elements of the storage from one entry of a dimension to the next; 0 where it is expanded.
+        requires_grad: Whether torch would record what is done with it.
+        kind: `"tensor"`, or `"parameter"` where it was one.
+        is_conj: Whether its numbers are the conjugates of those in the storage.
+        is_neg: Whether its numbers are the negatives of those in the storage.
+        attributes: What else was saved with it, such as attributes of a subclass; None for nothing.
+        subclass: Qualified name of its class, where that is no class of tensors that is known here.
+    """
+
+    storage: StorageRecord | None
+    dtype: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    requires_grad: bool = False
+    kind: Literal["tensor", "parameter"] = "tensor"
+    is_conj: bool = False
+    is_neg: bool = False
+    attributes: Any = None
+    subclass: str | None = None
+
+
+class CompositeRecord(msgspec.Struct, frozen=True, eq=False):
+    """A tensor that is made of several: sparse, quantized or nested. Nothing of it has been checked yet.
+
+    Attributes:
+        kind: Such as `"sparse_coo"`, `"sparse_csr"`, `"per_tensor_affine"`, `"nested"`.
+        parts: Name to tensor, such as `{"indices": …, "values": …}`.
+        settings: All else that it takes, such as `{"shape": (3, 4)}`; plain data.
+    """
+
+    kind: str
+    parts: dict[str, Any]
+    settings: dict[str, Any]
+
+
+class DtypeRecord:
+    """A NumPy dtype.
+
+    Attributes:
+        text: NumPy's own text for it with its byte order, such as `"<f4"`, or `"bfloat16"` for one of ml_dtypes.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        """Keep the text."""
+        self.text = text
+
+    def __repr__(self) -> str:
+        """Return the text as NumPy shows it."""
+        return f"dtype({self.text!r})"
+
+
+class ArrayRecord:
+    """A NumPy array or scalar, whose elements stand in the pickle itself.
+
+    Attributes:
+        dtype: NumPy's own text for it with its byte order, such as `"<f4"`, or `"bfloat16"` for one of ml_dtypes;
+            `"|O"` for Python objects; empty as long as the pickle has not said it.
+        shape: Elements along each dimension.
+        data: The elements; a list of values of the pickle where they are Python objects.
+        is_fortran: Whether the first dimension varies fastest.
+        is_scalar: Whether it is one of NumPy's numbers, and no array.
+    """
+
+    __slots__ = ("data", "dtype", "is_fortran", "is_scalar", "shape")
+
+    def __init__(
+        self,
+        dtype: str = "",
+        shape: tuple[int, ...] = (),
+        data: bytes | list[Any] = b"",
+        *,
+        is_fortran: bool = False,
+        is_scalar: bool = False,
+    ) -> None:
+        """Keep the description; see the class."""
+        self.dtype = dtype
+        self.shape = shape
+        self.data = data
+        self.is_fortran = is_fortran
+        self.is_scalar = is_scalar
+
+    @property
+    def holds_objects(self) -> bool:
+        """Whether its elements are values of the pickle, and no numbers, texts or times."""
+        return type(self.data) is list
+
+    def __repr__(self) -> str:
+        """Return dtype and shape."""
+        return f"ArrayRecord({self.dtype}, {list(self.shape)})"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

@@ -1,0 +1,149 @@
+"""Records of a pickle as lazy tensors, and as arrays of NumPy."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import ALL_BY_NAME, BY_NUMPY
+from tensorkeep.entries import TensorEntry
+from tensorkeep.formats.pickles import (
+    ArrayRecord,
+    DtypeRecord,
+    PickleDocument,
+    StorageRecord,
+    StorageView,
+    TensorRecord,
+)
+from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader
+from tensorkeep.transport import ByteSource, MemorySource
+
+__all__ = ["LazyRecords", "array_of", "dtype_of", "is_tensor_like", "layout_of", "whole"]
+
+
+_BYTE_ORDERS = "<>|="
+"""What the text of a dtype begins with that is NumPy's own."""
+
+
+class LazyRecords:
+    """Makes lazy tensors of the records of one document.
+
+    Args:
+        document: What the file holds.
+        source: The file.
+        framework: The array library that tensors come out in.
+        device: Where they go.
+
+    Attributes:
+        reader: Reads the file.
+    """
+
+    def __init__(self, document: PickleDocument, source: ByteSource, framework: str, device: Any) -> None:
+        """Remember where storages stand; see the class."""
+        self._document = document
+        self._target = (framework, device)
+        self.reader = TensorReader(source, 0, framework, device)
+
+    def lazy(self, name: str, record: TensorRecord | StorageRecord | StorageView | ArrayRecord) -> LazyTensor:
+        """Return a tensor that reads on indexing.
+
+        Args:
+            name: What to call it.
+            record: A tensor that has data, a storage, or an array whose dtype is in the dtype table.
+        """
+        if isinstance(record, ArrayRecord):
+            return self._lazy_array(name, record)
+        tensor = whole(record) if isinstance(record, StorageRecord | StorageView) else record
+        dtype = ALL_BY_NAME[tensor.dtype]
+        layout, reader = layout_of(tensor, self._document), self._reader_of(tensor)
+        nbytes = dtype.nbytes(prod(tensor.shape))
+        if layout.is_plain(dtype, tensor.shape):
+            entry = TensorEntry(dtype.name, tensor.shape, (layout.start, layout.start + nbytes))
+            return LazyTensor(name, entry, reader)
+        return LazyTensor(name, TensorEntry(dtype.name, tensor.shape, (0, nbytes)), StridedReader(reader, layout))
+
+    def _reader_of(self, tensor: TensorRecord) -> TensorReader:
+        data = self._document.embedded.get(tensor.storage.key) if tensor.storage else None
+        return self.reader if data is None else self._reader_over(data)
+
+    def _reader_over(self, data: Buffer) -> TensorReader:
+        return TensorReader(MemorySource(data, name=self.reader.source.name), 0, *self._target)
+
+    def _lazy_array(self, name: str, record: ArrayRecord) -> LazyTensor:
+        array = array_of(record)
+        data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+        entry = TensorEntry(BY_NUMPY[array.dtype.name].name, array.shape, (0, data.nbytes))
+        return LazyTensor(name, entry, self._reader_over(data.reshape(-1).view(np.uint8).data))
+
+
+def layout_of(record: TensorRecord, document: PickleDocument) -> Layout:
+    """Return how a tensor's elements lie in the file, or in the bytes of a storage that stands in the pickle.
+
+    Args:
+        record: A tensor that has data.
+        document: What the file holds.
+    """
+    storage: Any = record.storage
+    start = 0 if storage.key in document.embedded else document.spans[storage.key].start
+    start += ALL_BY_NAME[record.dtype].nbytes(record.offset)
+    return Layout(start, record.strides, document.is_big_endian, record.is_conj, record.is_neg)
+
+
+def whole(storage: StorageRecord | StorageView) -> TensorRecord:
+    """Return the tensor of one dimension that is all of a storage.
+
+    Args:
+        storage: The storage, or a part of one.
+    """
+    if isinstance(storage, StorageView):
+        root = storage.storage
+        return TensorRecord(root, root.dtype, storage.offset, (storage.n_elements,), (1,))
+    return TensorRecord(storage, storage.dtype, 0, (storage.n_elements,), (1,))
+
+
+def is_tensor_like(record: Any) -> bool:
+    """Say whether a record can be a lazy tensor: arrays only of dtypes that tensors have.
+
+    Args:
+        record: A record of a tensor, a storage or an array.
+    """
+    return type(record) is not ArrayRecord or (not record.is_scalar and _dtype_name(record) is not None)
+
+
+def _dtype_name(record: ArrayRecord) -> str | None:
+    if record.holds_objects:
+        return None
+    row = BY_NUMPY.get(dtype_of(record).name)
+    return row.name if row else None
+
+
+def dtype_of(record: ArrayRecord | DtypeRecord) -> np.dtype[Any]:
+    """Return the NumPy dtype of an array, or the one that a record stands for.
+
+    Args:
+        record: One whose text was checked when it was read.
+    """
+    text = record.dtype if type(record) is ArrayRecord else record.text  # type: ignore[union-attr]
+    return np.dtype(text) if text[0] in _BYTE_ORDERS else _dtypes_of_ml_dtypes()[text]
+
+
+@cache
+def _dtypes_of_ml_dtypes() -> dict[str, np.dtype[Any]]:
+    import ml_dtypes  # 10 ms, and only the narrow floats need it
+
+    return {name: np.dtype(kind) for name, kind in vars(ml_dtypes).items() if isinstance(kind, type)}
+
+
+def array_of(record: ArrayRecord) -> Any:
+    """Return an array of NumPy, or one of its numbers, that owns its memory.
+
+    Args:
+        record: One of numbers, texts or times; not of Python objects.
+    """
+    order: Literal["C", "F"] = "F" if record.is_fortran else "C"
+    array: Any = np.ndarray(record.shape, dtype_of(record), bytearray(record.data), order=order)
+    return array[()] if record.is_scalar else array

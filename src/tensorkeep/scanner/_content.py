@@ -1,0 +1,96 @@
+"""A piece of a file that is looked through: the file itself, or a member of an archive in it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tensorkeep.errors import LimitError
+from tensorkeep.limits import MAX_PICKLE_NBYTES
+from tensorkeep.transport import ByteRange, ByteSource
+
+__all__ = ["Content"]
+
+_HEAD_NBYTES = 2**16
+"""Bytes by which it is told what something is."""
+
+
+class Content(msgspec.Struct, frozen=True, eq=False):
+    """Bytes, and where they stand.
+
+    Attributes:
+        source: Where they are.
+        span: Which they are, half-open, in the source.
+        place: The members that they are in, from the outermost archive to the innermost; empty for a file itself.
+        is_copy: Whether they were decompressed, so that they stand nowhere in the file.
+    """
+
+    source: ByteSource
+    span: ByteRange
+    place: tuple[str, ...] = ()
+    is_copy: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """How many they are."""
+        return len(self.span)
+
+    @property
+    def name(self) -> str:
+        """Name of the member or file."""
+        return self.place[-1] if self.place else self.source.name
+
+    @property
+    def member(self) -> str | None:
+        """Name of the member, with those of all archives around it; None for a file itself."""
+        return "/".join(self.place) or None
+
+    def head(self) -> bytes:
+        """Return the first bytes."""
+        return self.read(min(self.nbytes, _HEAD_NBYTES))
+
+    def tail(self, nbytes: int) -> bytes:
+        """Return the last bytes.
+
+        Args:
+            nbytes: How many, if there are as many.
+        """
+        return bytes(self.source.read(ByteRange(max(self.span.start, self.span.stop - nbytes), self.span.stop)))
+
+    def read(self, nbytes: int) -> bytes:
+        """Return the first bytes.
+
+        Args:
+            nbytes: How many.
+        """
+        return bytes(self.source.read(ByteRange(self.span.start, self.span.start + nbytes)))
+
+    def read_all(self) -> bytes:
+        """Return all bytes.
+
+        Raises:
+            LimitError: If they are more than any pickle has.
+        """
+        if self.nbytes > MAX_PICKLE_NBYTES:
+            raise LimitError(
+                "too long for a pickle", expected=f"at most {MAX_PICKLE_NBYTES:,} bytes", found=f"{self.nbytes:,}"
+            )
+        return self.read(self.nbytes)
+
+    def offset(self, position: int | None) -> int | None:
+        """Return where a byte stands in the file.
+
+        Args:
+            position: The byte, counted from the start of these.
+
+        Returns:
+            The byte of the source; None for one of a copy.
+        """
+        return None if self.is_copy or position is None else self.span.start + position
+
+    def part(self, start: int) -> Content:
+        """Return the bytes from one on.
+
+        Args:
+            start: The first, counted from the start of these.
+        """
+        return msgspec.structs.replace(self, span=ByteRange(self.span.start + start, self.span.stop))

@@ -1,0 +1,139 @@
+"""Takes what is found in one file, while it is looked through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from tensorkeep.errors import LimitError, TensorkeepError
+from tensorkeep.formats.pickles import Mention
+from tensorkeep.scanner._content import Content
+from tensorkeep.scanner._report import ScanFinding, Severity
+
+__all__ = ["FindingLog"]
+
+_MAX_INFLATED_NBYTES = 2**30
+"""Bytes that are decompressed of one file, in all; it takes some 5 s."""
+
+_UNKNOWN = "is not known to be data"
+_SCRIPTED = "is a class of the TorchScript program in the file"
+
+
+class FindingLog:
+    """What was found in one file.
+
+    Attributes:
+        form: What the file is; empty as long as nobody knows.
+        findings: All that is not plain data.
+        known_names: Names that stand for plain data.
+        n_pickles: Pickles that were looked through.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.form = ""
+        self.findings: dict[ScanFinding, None] = {}
+        self.known_names: set[str] = set()
+        self.n_pickles = 0
+        self._n_left = _MAX_INFLATED_NBYTES
+
+    def spend(self, nbytes: int) -> None:
+        """Ask for leave to decompress something.
+
+        Args:
+            nbytes: Bytes that will come out.
+
+        Raises:
+            LimitError: If all that was decompressed of this file is too much.
+        """
+        self._n_left -= nbytes
+        if self._n_left < 0:
+            raise LimitError(
+                "the file is compressed too much to look through all of it",
+                expected=f"at most {_MAX_INFLATED_NBYTES:,} bytes of it",
+            )
+
+    def name_form(self, form: str, content: Content) -> None:
+        """Say what a content is.
+
+        Args:
+            form: Such as `"zip archive"`.
+            content: The content; only that of the whole file gives the file its form, and the first that is said.
+        """
+        if not content.place and not self.form:
+            self.form = form
+
+    def add(self, severity: Severity, message: str, content: Content, position: int | None = None) -> None:
+        """Take a finding that is about no name.
+
+        Args:
+            severity: How bad it is.
+            message: What it is.
+            content: Where it is.
+            position: Its byte of the content, or None.
+        """
+        finding = ScanFinding(
+            severity=severity,
+            message=message,
+            member=content.member,
+            position=position,
+            offset=content.offset(position),
+        )
+        self.findings[finding] = None
+
+    def add_mentions(self, mentions: Iterable[Mention], content: Content) -> None:
+        """Take the names of a pickle.
+
+        Args:
+            mentions: The names.
+            content: Where the pickle stands.
+        """
+        for mention in mentions:
+            name = f"{mention.module}.{mention.name}"
+            if mention.is_known:
+                self.known_names.add(name)
+                continue
+            danger = mention.danger
+            severity: Severity = "unknown" if danger is None else "dangerous" if danger.is_certain else "suspicious"
+            finding = ScanFinding(
+                severity=severity,
+                message=danger.reason
+                if danger
+                else _SCRIPTED
+                if mention.module.startswith("__torch__")
+                else _UNKNOWN,
+                member=content.member,
+                position=mention.position,
+                offset=content.offset(mention.position),
+                name=name,
+                deeds=mention.deeds,
+                count=mention.count,
+                arguments=mention.arguments,
+                is_swept=mention.is_swept,
+            )
+            self.findings[finding] = None
+
+    @contextmanager
+    def noting_errors(self, content: Content) -> Iterator[None]:
+        """Make findings of errors in the block: what cannot be read, nobody has looked through.
+
+        Args:
+            content: What is being looked at.
+
+        Yields:
+            Nothing.
+        """
+        try:
+            yield
+        except TensorkeepError as error:
+            self.add("unreadable", error_text(error), content)
+
+
+def error_text(error: TensorkeepError) -> str:
+    """Return what an error says, without the path.
+
+    Args:
+        error: The error.
+    """
+    facts = [f"{label} {fact}" for label, fact in (("expected", error.expected), ("found", error.found)) if fact]
+    return f"{error.message}: {', '.join(facts)}" if facts else error.message

@@ -1,0 +1,158 @@
+"""Pickles one after another: bare ones, legacy files of torch, arrays of objects, tar archives of torch 0.1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from tensorkeep.errors import TensorkeepError
+from tensorkeep.formats.pickles import (
+    LEGACY_MAGIC,
+    Audit,
+    Context,
+    audit_pickle,
+    begins_like_a_pickle,
+    mentions_of,
+    read_legacy,
+    read_tar,
+)
+from tensorkeep.limits import MAX_PICKLE_NBYTES
+from tensorkeep.scanner._content import Content
+from tensorkeep.scanner._findings import FindingLog, error_text
+
+__all__ = ["look_at_array", "look_at_pickles", "look_at_torch_tar"]
+
+_SUFFIXES: Final = (".pkl", ".pickle", ".p", ".pt", ".pth", ".ckpt", ".bin", ".joblib", ".dill", ".data", ".metadata")
+"""Names under which something that begins like a pickle, and then breaks off, is taken for a broken one."""
+
+_MAX_PICKLES: Final = 100_000
+_N_LEGACY_PICKLES: Final = 5
+_HEAD_NBYTES: Final = 2**16
+
+_FIRST_NBYTES: Final = 2**22
+_GROWTH: Final = 8
+"""How much is read at first, and how many times as much where a pickle is longer."""
+
+_find_objects = re.compile(rb"""['"]descr['"]: *(?:['"][|<>=]?O|\[)""").search
+"""Finds the dtype of an array whose elements may be objects: `O`, or one of several fields."""
+
+
+def look_at_pickles(content: Content, log: FindingLog, *, is_certain: bool = False) -> list[Audit]:
+    """Look through all pickles that stand one after another.
+
+    Args:
+        content: The bytes, of which the first begin a pickle.
+        log: Takes what is found.
+        is_certain: Whether it is known to be a pickle; else something that only begins like one is passed over.
+
+    Returns:
+        What each would do; none if it is no pickle.
+    """
+    audits = _audits(content)
+    first = audits[0][1]
+    if not (is_certain or _is_called_one(content) or _is_one(first, content)):
+        return []
+    for start, audit in audits:
+        log.n_pickles += 1
+        log.add_mentions(audit.mentions, content)
+        if audit.error is not None:
+            log.add("unreadable", audit.error, content, start)
+    log.name_form("PyTorch legacy stream" if _is_legacy(first) else "pickle", content)
+    stop = audits[-1][1].stop
+    if _is_legacy(first) and len(audits) == _N_LEGACY_PICKLES:
+        _check_legacy(content, log)
+    elif stop is not None and stop < content.nbytes:
+        log.add("unknown", f"{content.nbytes - stop:,} bytes follow the end of the pickle", content, stop)
+    return [audit for _, audit in audits]
+
+
+def _audits(content: Content) -> list[tuple[int, Audit]]:
+    """Return each pickle's first byte and what it would do; no more is read than they take, since more may follow."""
+    n_all = min(content.nbytes, MAX_PICKLE_NBYTES)
+    nbytes = _FIRST_NBYTES
+    while True:
+        data = content.read(min(n_all, nbytes))
+        audits = list(_audits_of(data))
+        last = audits[-1][1]
+        if len(data) == n_all or not (last.is_cut or last.stop == len(data)):
+            return audits
+        nbytes *= _GROWTH
+
+
+def _audits_of(data: bytes) -> Iterator[tuple[int, Audit]]:
+    """Audit pickles until something follows that is none, or that is no pickle of torch's legacy form."""
+    start = 0
+    first: Audit | None = None
+    for n_pickles in range(1, _MAX_PICKLES):
+        audit = audit_pickle(data, start)
+        yield start, audit
+        first = audit if first is None else first
+        if audit.stop is None or (_is_legacy(first) and n_pickles == _N_LEGACY_PICKLES):
+            return
+        start = audit.stop
+        beginning = data[start : start + _HEAD_NBYTES]
+        if not _is_legacy(first) and not begins_like_a_pickle(
+            beginning, is_whole=start + len(beginning) == len(data)
+        ):
+            return
+
+
+def _is_one(first: Audit, content: Content) -> bool:
+    """Say whether something that begins like a pickle is one: it can be run to its end, or does something before."""
+    if first.error is None or (first.mentions and content.read(1) == b"\x80"):
+        return True
+    return any(mention.danger is not None or "call" in mention.deeds for mention in first.mentions)
+
+
+def _is_called_one(content: Content) -> bool:
+    return content.name.lower().endswith(_SUFFIXES)
+
+
+def _is_legacy(first: Audit) -> bool:
+    return type(first.value) is int and first.value == LEGACY_MAGIC
+
+
+def _check_legacy(content: Content, log: FindingLog) -> None:
+    """Check the storages that follow the pickles of a legacy file."""
+    if content.place:
+        return
+    try:
+        read_legacy(content.source, Context(dangerous="record"))
+    except TensorkeepError as error:
+        log.add("unreadable", error_text(error), content)
+
+
+def look_at_array(content: Content, head: bytes, log: FindingLog) -> None:
+    """Look through a `.npy` file: arrays of objects are a pickle after a header.
+
+    Args:
+        content: The file.
+        head: Its first bytes.
+        log: Takes what is found.
+    """
+    log.name_form("NumPy array", content)
+    start = 10 if head[6:7] == b"\x01" else 12
+    start += int.from_bytes(head[8:start], "little")
+    part = content.part(min(start, content.nbytes))
+    if _find_objects(head[:start]) and begins_like_a_pickle(part.head()):
+        look_at_pickles(part, log, is_certain=_find_objects(head[:start]) is not None)
+
+
+def look_at_torch_tar(content: Content, log: FindingLog) -> None:
+    """Look through a tar archive of torch 0.1.
+
+    Args:
+        content: The archive, a file of its own.
+        log: Takes what is found.
+
+    Raises:
+        TensorkeepError: If it cannot be read as one.
+    """
+    log.name_form("PyTorch tar archive", content)
+    context = Context(dangerous="record", keeps_events=True)
+    try:
+        read_tar(content.source, context)
+    finally:
+        log.add_mentions(mentions_of(context.events or ()), content)
+        log.n_pickles += 1
