@@ -204,7 +204,7 @@ def repeat_bytes(rng: Random, data: bytearray) -> None:
 
 
 def cut_end(rng: Random, data: bytearray) -> None:
-    del data[rng.randrange(1, len(data)) :]
+    del data[rng.randrange(len(data)) :]
 
 
 def append_bytes(rng: Random, data: bytearray) -> None:

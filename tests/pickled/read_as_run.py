@@ -22,7 +22,7 @@ def assert_read_as_run(file: bytes | str, protocol: int = 2, *, theirs: Any = No
     return opened
 
 
-def assert_has_state(file: PickleFile, state: dict[str, torch.Tensor], *, but: set[str] = frozenset()) -> None:
+def assert_has_state(file: PickleFile, state: dict[str, torch.Tensor]) -> None:
     """Demand names, order and values of a state dict."""
     assert list(file) == list(state)
     for name, tensor in state.items():

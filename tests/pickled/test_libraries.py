@@ -1,4 +1,4 @@
-"""Files as real libraries write them: Lightning, OmegaConf, transformers, accelerate, and what Megatron saves."""
+"""Files as libraries write them: Lightning, OmegaConf, transformers, accelerate, scikit-learn, skorch, Megatron."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ import lightning
 import numpy as np
 import omegaconf
 import pytest
+import scipy.sparse
+import sklearn.ensemble
+import sklearn.linear_model
+import sklearn.pipeline
+import sklearn.preprocessing
+import skorch
 import torch
 import transformers
 from accelerate import Accelerator
@@ -177,6 +183,37 @@ def test_open_and_load_take_files_of_torch(tmp_path: pathlib.Path) -> None:
         assert type(file) is PickleFile
         assert torch.equal(file["model.norm.weight"][1:], torch.ones(3))
     assert_same(tensorkeep.load(tmp_path / "model.pt", framework="torch"), run((tmp_path / "model.pt").read_bytes()))
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_models_of_scikit_learn_and_matrices_of_scipy(protocol: int) -> None:
+    features, labels = np.random.default_rng(0).random((20, 3)), np.arange(20) % 2
+    models = {
+        "forest": sklearn.ensemble.RandomForestClassifier(2, max_depth=2).fit(features, labels),
+        "scaled": sklearn.pipeline.make_pipeline(
+            sklearn.preprocessing.StandardScaler(), sklearn.linear_model.LogisticRegression()
+        ).fit(features, labels),
+        "matrix": scipy.sparse.csr_array(np.eye(3)),
+    }
+    for name, model in models.items():
+        file = open_pickle(pickle.dumps({name: model}, protocol))
+        assert_same(file.load_tree(), {name: model}, protocol=protocol)
+        assert len(file) >= 3
+    coefficients = models["scaled"].steps[1][1].coef_
+    file = open_pickle(pickle.dumps(models["scaled"], protocol))
+    assert np.array_equal(file["steps.1.1.coef_"].load(), coefficients)
+    with pytest.raises(UnsafeError):
+        open_pickle(pickle.dumps(models["scaled"], protocol), strict=True)
+
+
+def test_parameters_that_skorch_saves(tmp_path: pathlib.Path) -> None:
+    network = skorch.NeuralNetRegressor(
+        nn.Linear, module__in_features=3, module__out_features=1, max_epochs=1, verbose=0
+    )
+    network.fit(np.ones((8, 3), np.float32), np.ones((8, 1), np.float32))
+    network.save_params(f_params=tmp_path / "model.pt", f_optimizer=tmp_path / "optimizer.pt")
+    assert_has_state(assert_read_as_run(str(tmp_path / "model.pt")), network.module_.state_dict())
+    assert_read_as_run(str(tmp_path / "optimizer.pt"))
 
 
 def test_namespace_of_megatron() -> None:

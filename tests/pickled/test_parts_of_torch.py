@@ -191,7 +191,6 @@ def test_modules_of_torch(make: Callable[[], nn.Module]) -> None:
         assert list(whole)[: len(state)] == list(state)
 
 
-@pytest.mark.xfail(strict=True, reason="other tensors of inner modules stand between those of the state dict")
 @pytest.mark.parametrize("what", ["LSTM", "parent"])
 def test_names_of_the_state_dict_come_first(what: str) -> None:
     model: nn.Module = Tower()

@@ -1,6 +1,7 @@
 """PyTorch's checkpoints as lazy tensors and nested data. Nothing of a file is run.
 
 - `_records`: what a pickle says of a tensor, as a `LazyTensor`; its arrays, as arrays of NumPy.
+- `_keys`: keys of dicts as parts of names.
 - `_flat`: all tensors of a nested value by dotted names.
 - `_tree`: a nested value with something else in the place of its tensors.
 - `_load`: the nested value with tensors that share memory where they did.

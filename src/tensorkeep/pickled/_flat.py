@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, TypeAlias
 
 from tensorkeep.errors import LimitError
@@ -16,12 +17,13 @@ from tensorkeep.formats.pickles import (
     Unknown,
 )
 from tensorkeep.limits import MAX_GRAPH_NODES, MAX_NAMES_LENGTH
+from tensorkeep.pickled._keys import PLAIN, key_text
 
 __all__ = ["Leaf", "Leaves", "leaves_of"]
 
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 _MAX_VISITS = 100
-"""How often the state dict of a module is listed that stands in several places; one that holds itself has no end."""
+"""How often a module's state dict is listed, in whose places it stands; no more: one that holds itself has no end."""
 
 _ALONE = "tensor"
 """What a file is said to hold that is nothing but one tensor."""
@@ -29,6 +31,9 @@ _ALONE = "tensor"
 
 Leaf: TypeAlias = TensorRecord | StorageRecord | StorageView | ArrayRecord
 """What becomes a lazy tensor."""
+
+
+_Named: TypeAlias = tuple[str, Any]
 
 
 class Leaves:
@@ -44,12 +49,14 @@ class Leaves:
         self.tensors: dict[str, Leaf] = {}
         self.unknowns: dict[str, Unknown] = {}
         self._n_visits: dict[int, int] = {}
+        self._later: deque[_Named] = deque()
+        self._is_later = False
         self._n_nodes = 0
         self._length = 0
         self._n_of_name: dict[str, int] = {}
 
     def walk(self, value: Any) -> None:
-        """Note all that a value holds, in the order in which it holds it.
+        """Note all that a value holds, in its own order; the state dicts of modules before all else in these.
 
         Args:
             value: The value.
@@ -57,9 +64,10 @@ class Leaves:
         Raises:
             LimitError: If it has too many values, or their names are too long.
         """
-        waiting: list[tuple[str, Any]] = [("", value)]
-        while waiting:
-            name, node = waiting.pop()
+        waiting: list[_Named] = [("", value)]
+        while waiting or self._later:
+            self._is_later |= not waiting
+            name, node = waiting.pop() if waiting else self._later.popleft()
             self._n_nodes += 1
             if self._n_nodes > MAX_GRAPH_NODES:
                 raise LimitError("too many values", expected=f"at most {MAX_GRAPH_NODES:,}", found="more")
@@ -69,25 +77,30 @@ class Leaves:
             else:
                 waiting.extend(reversed(self._parts(name, node, kind)))
 
-    def _parts(self, name: str, node: Any, kind: type) -> list[tuple[str, Any]]:
+    def _parts(self, name: str, node: Any, kind: type) -> list[_Named]:
         """Note a value itself, and return what it holds, with names."""
         if kind in DICTS:
-            prefix = f"{name}." if name else ""
-            return [
-                (prefix + key if type(key) is str else prefix + _text_of(key), child)
-                for key, child in node.items()
-                if type(child) not in _PLAIN
-            ]
-        if kind in LISTS:
-            prefix = f"{name}." if name else ""
-            return [(f"{prefix}{place}", child) for place, child in enumerate(node) if type(child) not in _PLAIN]
-        if kind is CompositeRecord:
+            children = [(key_text(key), child) for key, child in node.items() if type(child) not in PLAIN]
+        elif kind in LISTS:
+            children = [(str(place), child) for place, child in enumerate(node) if type(child) not in PLAIN]
+        elif kind is CompositeRecord:
             return [(name, node.parts), (name, node.settings)]
-        if isinstance(node, Unknown):
+        elif isinstance(node, Unknown):
             return self._parts_of_unknown(name, node)
-        return self._parts_of_leaf(name, node, kind)
+        else:
+            return self._parts_of_leaf(name, node, kind)
+        self._spend(sum(len(text) for text, _ in children) + len(name) * len(children))
+        return [(f"{name}.{text}", child) for text, child in children] if name else children
 
-    def _parts_of_leaf(self, name: str, node: Any, kind: type) -> list[tuple[str, Any]]:
+    def _spend(self, length: int) -> None:
+        """Count the characters of names before they are made: a long key can stand above many others."""
+        self._length += length
+        if self._length > MAX_NAMES_LENGTH:
+            raise LimitError(
+                "the names of tensors are too long together", expected=f"at most {MAX_NAMES_LENGTH:,} characters"
+            )
+
+    def _parts_of_leaf(self, name: str, node: Any, kind: type) -> list[_Named]:
         if kind is ArrayRecord and node.holds_objects:
             self.unknowns.setdefault(name, Unknown("numpy", "ndarray", (node.shape,), items=node.data))
             return [(name, node.data)]
@@ -104,45 +117,34 @@ class Leaves:
         while name in self.tensors:
             n = self._n_of_name[name] = self._n_of_name.get(name, 1) + 1
             name = f"{name}#{n}"
-        self._length += len(name)
-        if self._length > MAX_NAMES_LENGTH:
-            raise LimitError(
-                "the names of tensors are too long together", expected=f"at most {MAX_NAMES_LENGTH:,} characters"
-            )
+        self._spend(len(name))
         self.tensors[name] = leaf
 
-    def _parts_of_unknown(self, name: str, node: Unknown) -> list[tuple[str, Any]]:
+    def _parts_of_unknown(self, name: str, node: Unknown) -> list[_Named]:
         n_visits = self._n_visits[id(node)] = self._n_visits.get(id(node), 0) + 1
-        if n_visits == 1:
-            self.unknowns.setdefault(name, node)
-        state, rest = _state_dict_of(node.state)
-        parts = state if n_visits <= _MAX_VISITS else []
-        if n_visits == 1:
-            parts = [node.args, *parts, rest, node.items]
-        return [(name, part) for part in parts if part is not None]
+        is_module = _is_module(node.state)
+        if n_visits > 1:  # a module that stands in two places of another is in its state dict twice
+            is_listed = is_module and not self._is_later and n_visits <= _MAX_VISITS
+            return [(name, part) for part in _state_dict_of(node.state)] if is_listed else []
+        self.unknowns.setdefault(name, node)
+        if not is_module:
+            return [(name, part) for part in (node.args, node.state, node.items) if part is not None]
+        rest = {key: value for key, value in node.state.items() if key not in _MODULE_PARTS}
+        self._later.extend((name, part) for part in (node.args, rest, node.items) if part)
+        return [(name, part) for part in _state_dict_of(node.state)]
 
 
-def _state_dict_of(state: Any) -> tuple[list[Any], Any]:
-    """Return the parts of a module that make its state dict, in order, and all else that an object had."""
-    if type(state) not in DICTS or any(type(state.get(part)) not in DICTS for part in _MODULE_PARTS):
-        return [], state
+def _is_module(state: Any) -> bool:
+    return type(state) in DICTS and all(type(state.get(part)) in DICTS for part in _MODULE_PARTS)
+
+
+def _state_dict_of(state: Any) -> list[Any]:
+    """Return the parts of a module that make its state dict, in order."""
     hidden = state.get("_non_persistent_buffers_set")
     buffers = state["_buffers"]
     if type(hidden) is set:
         buffers = {key: buffer for key, buffer in buffers.items() if key not in hidden}
-    rest = {key: value for key, value in state.items() if key not in _MODULE_PARTS}
-    return [state["_parameters"], buffers, state["_modules"]], rest
-
-
-_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
-
-
-def _text_of(key: Any) -> str:
-    if isinstance(key, Unknown):
-        return key.qualified_name
-    if type(key) is TensorRecord:
-        return f"tensor {key.storage.key}" if key.storage else "tensor"
-    return f"{key!r:.1000}"
+    return [state["_parameters"], buffers, state["_modules"]]
 
 
 def leaves_of(value: Any) -> Leaves:

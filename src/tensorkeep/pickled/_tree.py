@@ -20,11 +20,12 @@ from tensorkeep.formats.pickles import (
     TensorRecord,
     Unknown,
 )
+from tensorkeep.limits import MAX_NAME_LENGTH
+from tensorkeep.pickled._keys import PLAIN, key_text
 
 __all__ = ["copy_tree"]
 
 _LEAVES = frozenset({TensorRecord, StorageRecord, StorageView, CompositeRecord, ArrayRecord, DtypeRecord, Label})
-_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def copy_tree(value: Any, make: Callable[[Any, str], Any]) -> Any:
@@ -66,7 +67,7 @@ class _Copier:
     def copy(self, node: Any, name: str) -> Any:
         """Return the copy of a value, which is made once."""
         kind = type(node)
-        if kind in _PLAIN:
+        if kind in PLAIN:
             return node
         if id(node) in self._made:
             return self._made[id(node)]
@@ -86,16 +87,18 @@ class _Copier:
 
     def fill(self, made: Any, node: Any, name: str) -> Any:
         """Copy the items of a dict."""
-        prefix = f"{name}." if name else ""
         for key, child in node.items():
-            text = key if type(key) is str else str(key)
-            made[key if type(key) in _PLAIN else self.copy(key, prefix + text)] = self.copy(child, prefix + text)
+            inner = _joined(name, key_text(key))
+            made[key if type(key) in PLAIN else self.copy(key, inner)] = self.copy(child, inner)
         return made
 
     def each(self, node: Any, name: str) -> list[Any]:
         """Copy the members of a sequence."""
-        prefix = f"{name}." if name else ""
-        return [self.copy(child, f"{prefix}{place}") for place, child in enumerate(node)]
+        return [self.copy(child, _joined(name, str(place))) for place, child in enumerate(node)]
+
+
+def _joined(name: str, text: str) -> str:
+    return (f"{name}.{text}" if name else text)[:MAX_NAME_LENGTH]
 
 
 def _copy_ordered(copier: _Copier, node: OrderedDict[Any, Any], name: str) -> OrderedDict[Any, Any]:

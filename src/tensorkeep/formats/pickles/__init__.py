@@ -21,6 +21,7 @@ from tensorkeep.formats.pickles._document import Form, PickleDocument
 from tensorkeep.formats.pickles._graph import DICTS, LISTS
 from tensorkeep.formats.pickles._legacy import LEGACY_MAGIC, read_legacy
 from tensorkeep.formats.pickles._read import is_pickled, read_pickle
+from tensorkeep.formats.pickles._shown import shown
 from tensorkeep.formats.pickles._sweep import begins_like_a_pickle
 from tensorkeep.formats.pickles._tar import read_tar
 from tensorkeep.formats.pickles._values import (
@@ -69,4 +70,5 @@ __all__ = [
     "read_legacy",
     "read_pickle",
     "read_tar",
+    "shown",
 ]

@@ -325,6 +325,14 @@ class Context:
         else:
             _items_of(target, list).extend(values)
 
+    def mentions(self, package: str) -> bool:
+        """Say whether a name of a package was mentioned.
+
+        Args:
+            package: Its name.
+        """
+        return any(module.partition(".")[0] == package for module, _, _ in self._found)
+
     def persistent(self, pid: Any) -> Any:
         """Return what a persistent id stands for.
 

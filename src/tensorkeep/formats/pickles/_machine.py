@@ -12,7 +12,7 @@ import struct
 from itertools import repeat
 from typing import Any
 
-from tensorkeep.errors import LimitError, PickleError, TensorkeepError
+from tensorkeep.errors import LimitError, PickleError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.pickles._context import Context
 from tensorkeep.formats.pickles._graph import check_graph
 from tensorkeep.formats.pickles._opcodes import OPCODES
@@ -55,6 +55,12 @@ def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
         check_graph(value, max_nodes=context.limits.max_nodes, max_depth=context.limits.max_depth)
     except TensorkeepError as error:
         _place(error, state)
+        if isinstance(error, PickleError) and context.mentions("joblib"):
+            raise UnsupportedError(
+                "a file of joblib, whose arrays stand between the opcodes",
+                found=error.message,
+                hint="Save arrays with numpy.savez, tensors with tensorkeep.save",
+            ) from None
         raise
     except (MemoryError, RecursionError) as error:
         raise LimitError("the pickle takes more memory than there is", found=type(error).__name__) from None

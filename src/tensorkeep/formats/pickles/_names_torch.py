@@ -186,6 +186,19 @@ def _layout(text: Any) -> Label:
     return LAYOUTS[text]
 
 
+def _list_of(values: Any) -> list[Any]:
+    """Return a list of TorchScript, which is one already."""
+    if type(values) is not list:
+        raise PickleError("a list of TorchScript is none", found=shown(values))
+    return values
+
+
+def _tagged(value: Any, tag: Any) -> Any:
+    """Return a container of TorchScript without the text that says its type."""
+    del tag
+    return value
+
+
 def _version(text: Any) -> str:
     if type(text) is not str:
         raise PickleError("a version is no text", found=type(text).__name__)
@@ -217,6 +230,8 @@ CALLS: dict[tuple[str, str], Callable[..., Any] | None] = {
     ("torch._utils", "_rebuild_tensor_v3"): _tensor_v3,
     ("torch._utils", "_rebuild_xla_tensor"): _device_tensor,
     ("torch.nested._internal.nested_tensor", "_rebuild_njt"): _jagged_tensor,
+    **{("torch.jit._pickle", f"build_{kind}list"): _list_of for kind in ("bool", "double", "int", "tensor")},
+    ("torch.jit._pickle", "restore_type_tag"): _tagged,
     ("torch.serialization", "_get_layout"): _layout,
     ("torch.torch_version", "TorchVersion"): _version,
 }
