@@ -16,21 +16,48 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
+from datetime import time as time_of_day
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.formats.pickles import Unknown, read_pickle
+from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.formats.pickles import read_pickle
 from tensorkeep.formats.pickles._context import Context, Dangerous
 from tensorkeep.formats.pickles._graph import children_of
 from tensorkeep.formats.pickles._machine import run_pickle
+from tensorkeep.formats.pickles._values import (
+    ArrayRecord,
+    CompositeRecord,
+    DefaultDict,
+    Deque,
+    DtypeRecord,
+    Label,
+    Name,
+    Namespace,
+    StorageRecord,
+    StorageView,
+    TensorRecord,
+    Unknown,
+)
 from tensorkeep.transport import MemorySource
 
 __all__ = ["Apart", "Outcome", "Reader", "read", "unknowns_in"]
 
 Reader = Literal["machine", "file"]
 """The opcodes alone, or a whole file of any form."""
+
+_PLAIN_KINDS = (str, int, float, bool, bytes, bytearray, complex, type(None), list, tuple, dict, set, frozenset)
+_OTHER_KINDS = (range, slice, date, datetime, time_of_day, timedelta, timezone, Decimal, OrderedDict, Counter)
+_RECORDS = (Unknown, Name, Label, Namespace, Deque, DefaultDict, StorageRecord, StorageView, TensorRecord)
+_MORE_RECORDS = (CompositeRecord, DtypeRecord, ArrayRecord)
+_KINDS = frozenset((*_PLAIN_KINDS, *_OTHER_KINDS, *_RECORDS, *_MORE_RECORDS))
+"""All types of which a value may be made."""
 
 
 class Outcome(NamedTuple):
@@ -53,7 +80,7 @@ class Outcome(NamedTuple):
 
 
 def read(data: bytes, reader: Reader = "machine", dangerous: Dangerous = "refuse", *, strict: bool = False) -> Any:
-    """Read a pickle, or a file of pickles, in this process.
+    """Read a pickle, or a file of pickles, in this process, and look at what came of it.
 
     Args:
         data: The bytes.
@@ -66,24 +93,52 @@ def read(data: bytes, reader: Reader = "machine", dangerous: Dangerous = "refuse
 
     Raises:
         TensorkeepError: As the reader raises it.
+        RuntimeError: If the value holds what no value may: a foreign type, or a tensor out of its storage.
     """
     if reader == "machine":
-        return run_pickle(data, 0, Context(strict=strict, dangerous=dangerous))[0]
-    return read_pickle(MemorySource(data, "hostile.pt"), strict=strict, dangerous=dangerous).value
+        value = run_pickle(data, 0, Context(strict=strict, dangerous=dangerous))[0]
+    else:
+        document = read_pickle(MemorySource(data, "hostile.pt"), strict=strict, dangerous=dangerous)
+        value = document.value
+        for key, span in document.spans.items():
+            if not (0 <= span.start <= span.stop <= len(data)) or len(span) != document.storages[key].nbytes:
+                raise RuntimeError(f"storage {key!r} does not stand in the file: {span}")
+        if document.spans.keys() != document.storages.keys():
+            raise RuntimeError("storages without bytes, or bytes without storages")
+    for fault in _faults_in(value):
+        raise RuntimeError(fault)
+    return value
+
+
+def _faults_in(value: Any) -> Iterator[str]:
+    for node in _nodes_of(value):
+        if type(node) not in _KINDS:
+            yield f"a value of a foreign type: {type(node)}"
+        elif type(node) is TensorRecord and node.storage is not None:
+            bits = ALL_BY_NAME[node.dtype].bits
+            last = node.offset + sum((extent - 1) * stride for extent, stride in zip(node.shape, node.strides, strict=True))
+            if min((*node.shape, *node.strides, node.offset)) < 0 or max((*node.shape, *node.strides)) >= 2**63:
+                yield f"a tensor of impossible numbers: {node}"
+            elif 0 not in node.shape and (last + 1) * bits > 8 * node.storage.nbytes:
+                yield f"a tensor that reaches out of its storage: {node}"
+        elif type(node) is ArrayRecord and type(node.data) is not (list if node.holds_objects else bytes):
+            yield f"an array without its elements: {node}"
+
+
+def _nodes_of(value: Any) -> Iterator[Any]:
+    """Give all that a value holds, each once."""
+    waiting, seen = [value], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            waiting.extend(children_of(node))
 
 
 def unknowns_in(value: Any) -> list[Unknown]:
     """Return all inert records in a value, each once."""
-    waiting, seen, found = [value], set(), []
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Unknown):
-            found.append(node)
-        waiting.extend(children_of(node))
-    return found
+    return [node for node in _nodes_of(value) if isinstance(node, Unknown)]
 
 
 class Apart:

@@ -32,6 +32,7 @@ from tensorkeep.checkpoint._findings import Finding
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
 from tensorkeep.checkpoint._names import index_name, shard_name, weights_name
 from tensorkeep.checkpoint._open import load, open_checkpoint
+from tensorkeep.checkpoint._pickle_set import PickleSet
 from tensorkeep.checkpoint._pieces import Piece, TensorSize
 from tensorkeep.checkpoint._plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.checkpoint._reshard import merge, reshard
@@ -44,6 +45,7 @@ __all__ = [
     "Diff",
     "Finding",
     "Index",
+    "PickleSet",
     "Piece",
     "Shard",
     "ShardPlan",

@@ -8,9 +8,10 @@ from typing import Any
 from tensorkeep.arrays import check_framework
 from tensorkeep.checkpoint._checkpoint import Checkpoint, open_safetensors
 from tensorkeep.checkpoint._examine import Access
+from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats import SNIFF_NBYTES
-from tensorkeep.formats.pickles import Dangerous, is_pickled
+from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, is_pickled
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.pickled import PickleFile, pickle_over
 from tensorkeep.tensors import TensorFile, file_over
@@ -18,8 +19,8 @@ from tensorkeep.transport import BACKENDS, Backend, ByteRange, ByteSource, Opena
 
 __all__ = ["load", "open_checkpoint"]
 
-_SAFETENSORS_SUFFIXES = (".safetensors", ".json")
-"""Names of files that hold no pickle, or else lie."""
+_SAFETENSORS = ".safetensors"
+"""How a name ends of a file that holds no pickle, or else lies."""
 
 
 def open_checkpoint(
@@ -32,8 +33,9 @@ def open_checkpoint(
     check: bool = True,
     strict: bool = False,
     dangerous: Dangerous = "refuse",
+    limits: PickleLimits = DEFAULT_LIMITS,
     max_header_nbytes: int = MAX_HEADER_NBYTES,
-) -> Checkpoint | TensorFile | PickleFile:
+) -> Checkpoint | TensorFile | PickleFile | PickleSet:
     """Open a checkpoint: a read-only mapping of name to `LazyTensor`.
 
     Only headers and the index are read, and all of them are checked: against each other, and against the digests
@@ -54,10 +56,12 @@ def open_checkpoint(
             becomes an inert `Unknown`.
         dangerous: What to do with names in a pickle that could only do harm, such as `os.system`: `"refuse"` the
             file, or `"record"` them as inert as all others.
+        limits: What the pickle of a file may cost.
         max_header_nbytes: Longest header of a single file that is accepted, in bytes.
 
     Returns:
-        A `Checkpoint` of shards, the `TensorFile` of a single file, or a `PickleFile`; all are also context managers.
+        A `Checkpoint` of shards or the `TensorFile` of a single file; for pickles a `PickleSet` or a `PickleFile`. All
+        are also context managers.
 
     Raises:
         SourceMissingError: If there is nothing, or a shard is missing.
@@ -79,12 +83,28 @@ def open_checkpoint(
         raise UnsupportedError(f"dangerous {dangerous!r} is invalid", expected='"refuse" or "record"')
     if isinstance(target, str | os.PathLike):
         path = os.fspath(target)
-        if path.endswith(_SAFETENSORS_SUFFIXES) or os.path.isdir(path):
+        is_directory = os.path.isdir(path)
+        if is_directory or not path.endswith(_SAFETENSORS):
+            pickled = open_pickled(
+                path,
+                framework=framework,
+                device=device,
+                backend=backend,
+                variant=variant,
+                strict=strict,
+                dangerous=dangerous,
+                limits=limits,
+            )
+            if pickled is not None:
+                return pickled
+        if is_directory or path.endswith((_SAFETENSORS, ".json")):
             access = Access(framework, device, backend, check, max_header_nbytes)
             return open_safetensors(path, access, variant=variant)
     source = open_source(target, backend=backend)
-    if _is_pickled(source):
-        return pickle_over(source, framework=framework, device=device, strict=strict, dangerous=dangerous)
+    if not isinstance(target, str | os.PathLike) and _is_pickled(source):
+        return pickle_over(
+            source, framework=framework, device=device, strict=strict, dangerous=dangerous, limits=limits
+        )
     return file_over(source, framework=framework, device=device, check=check, max_header_nbytes=max_header_nbytes)
 
 
@@ -102,6 +122,7 @@ def load(
     check: bool = True,
     strict: bool = False,
     dangerous: Dangerous = "refuse",
+    limits: PickleLimits = DEFAULT_LIMITS,
 ) -> Any:
     """Read all of a checkpoint.
 
@@ -114,6 +135,7 @@ def load(
         check: Whether to hold headers against the digests that were saved.
         strict: Whether a pickle may hold nothing but tensors and plain data.
         dangerous: What to do with names in a pickle that could only do harm; see `open_checkpoint`.
+        limits: What the pickle of a file may cost.
 
     Returns:
         Name to tensor, in the order of the bytes. Of a file of pickles, what was saved: nested plain data and
@@ -142,5 +164,6 @@ def load(
         check=check,
         strict=strict,
         dangerous=dangerous,
+        limits=limits,
     ) as tensors:
-        return tensors.load_tree() if isinstance(tensors, PickleFile) else tensors.load()
+        return tensors.load_tree() if isinstance(tensors, PickleFile | PickleSet) else tensors.load()

@@ -14,7 +14,7 @@ from tensorkeep.checkpoint._examine import read_index
 from tensorkeep.checkpoint._index import Index
 from tensorkeep.checkpoint._pickle_location import PickleLocation, find_pickled
 from tensorkeep.errors import IntegrityError, SourceMissingError
-from tensorkeep.formats.pickles import Dangerous, Unknown
+from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, Unknown
 from tensorkeep.pickled import PickleFile, open_pickle
 from tensorkeep.tensors import LazyTensor, LazyTensors, counted
 from tensorkeep.transport import Backend
@@ -165,6 +165,7 @@ def open_pickled(
     variant: str | None = None,
     strict: bool = False,
     dangerous: Dangerous = "refuse",
+    limits: PickleLimits = DEFAULT_LIMITS,
 ) -> PickleFile | PickleSet | None:
     """Open the files of pickles that a path stands for, if it stands for any.
 
@@ -176,6 +177,7 @@ def open_pickled(
         variant: Such as `"fp16"`, where the path is a directory.
         strict: Whether anything but tensors and plain data is refused.
         dangerous: What to do with names that could only do harm.
+        limits: What the pickle of each file may cost.
 
     Returns:
         The file or the set; None where there are no pickles, or there are safetensors files.
@@ -204,6 +206,7 @@ def open_pickled(
                 backend=backend,
                 strict=strict,
                 dangerous=dangerous,
+                limits=limits,
             )
             opened.callback(file.close)
             return file

@@ -43,6 +43,10 @@ def read_report(path: str, *, variant: str | None, pattern: str | None, order: O
             contents, index, splits = [_content(os.path.basename(tensors.path), tensors)], None, None
         elif isinstance(tensors, tensorkeep.PickleFile):
             contents, index, splits = [_pickled(os.path.basename(tensors.path), tensors)], None, None
+        elif isinstance(tensors, tensorkeep.PickleSet):
+            pairs = zip(tensors.files, tensors.prefixed(), strict=True)
+            contents = [_pickled(name, file, prefix) for name, (prefix, file) in pairs]
+            index, splits = os.path.basename(tensors.path), None
         else:
             contents = [_content(name, shard) for name, shard in tensors.shards.items()]
             index, splits = os.path.basename(tensors.path), tensors.index.splits
@@ -88,13 +92,13 @@ _FORMS = {
 }
 
 
-def _pickled(name: str, file: PickleFile) -> Content:
+def _pickled(name: str, file: PickleFile, prefix: str = "") -> Content:
     return Content(
         file=name,
         file_nbytes=file.source.nbytes,
         data_start=0,
         entries={
-            name: TensorEntry(lazy.dtype, lazy.shape, lazy.data_offsets)
+            prefix + name: TensorEntry(lazy.dtype, lazy.shape, lazy.data_offsets)
             for name, lazy in sorted(file.items(), key=lambda item: item[1].data_offsets)
         },
         metadata=None,

@@ -19,6 +19,9 @@ UNPICKLERS = frozenset(
 )
 RUNS_CODE = frozenset(("eval", "exec", "compile", "__import__", "breakpoint", "input", "globals", "locals", "open"))
 LOOKS_UP = frozenset(("getattr", "setattr", "delattr", "hasattr", "vars", "attrgetter", "methodcaller", "import_module"))
+FILLS_RECORDS = {"formats/pickles/_values.py", "pickled/_tree.py"}
+"""Files that fill the slots of an `Unknown` in a loop over their names."""
+
 INSIDES = frozenset("__globals__ __builtins__ __subclasses__ __code__ __class__ __reduce__ __setstate__ __mro__".split())
 
 
@@ -51,7 +54,7 @@ def test_there_is_code_to_look_at() -> None:
 
 @pytest.mark.parametrize("path", READERS, ids=of)
 def test_no_reader_imports_what_unpickles_or_runs_code(path: Path) -> None:
-    assert not {name for name in imported(path) if name.split(".")[0] in UNPICKLERS | {"importlib", "imp", "ctypes", "os", "sys"}}
+    assert not {name for name in imported(path) if name.split(".")[0] in UNPICKLERS | {"importlib", "imp", "ctypes", "os"}}
 
 
 @pytest.mark.parametrize("path", ALL, ids=of)
@@ -76,7 +79,7 @@ def test_no_reader_looks_attributes_up_by_a_name_that_is_computed(path: Path) ->
         if isinstance(node, ast.Call) and called(node) in LOOKS_UP - {"vars"}:
             assert len(node.args) > 1, (path.name, node.lineno)
             assert isinstance(node.args[1], ast.Constant), (path.name, node.lineno)
-        if isinstance(node, ast.Call) and called(node) == "__setattr__" and of(path) != "formats/pickles/_values.py":
+        if isinstance(node, ast.Call) and called(node) == "__setattr__" and of(path) not in FILLS_RECORDS:
             assert isinstance(node.args[1], ast.Constant), (path.name, node.lineno)
             assert node.args[1].value in {"state", "items"}, (path.name, node.lineno)
 
@@ -86,6 +89,9 @@ def test_no_reader_reaches_behind_objects(path: Path) -> None:
     reached = {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)}
 
     assert not reached & INSIDES
+    for node in nodes(path):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sys":
+            assert node.attr == "byteorder", (path.name, node.lineno)
 
 
 @pytest.mark.parametrize("path", ALL, ids=of)
@@ -101,16 +107,13 @@ def test_nothing_in_the_package_loads_with_torch_or_with_pickles_of_numpy(path: 
 
 READ = """
 import sys
-before = set(sys.modules)
 import tensorkeep.formats.pickles
 from tensorkeep.formats.pickles._context import Context
 from tensorkeep.formats.pickles._machine import run_pickle
 loaded = set(sys.modules)
-value, _ = run_pickle(
-    b"\\x80\\x02(cwave\\nopen\\ncstringprep\\nmap_table_b2\\nctorch._utils\\n_rebuild_parameter\\n"
-    b"cthis\\ns\\n(cantigravity\\nfly\\n(K\\x01too.".replace(b"too.", b"tRl."), 0, Context(dangerous="record"))
-print(sorted(set(sys.modules) - loaded))
-print("pickle" in loaded - before, "torch" in sys.modules)
+named = (b"cwave\\nopen\\n", b"cstringprep\\nmap_table_b2\\n", b"cthis\\ns\\n(tR", b"cantigravity\\nfly\\n(K\\x01tR", b"cos\\nsystem\\n(U\\x04ls -tR")
+value, _ = run_pickle(b"\\x80\\x02(" + b"".join(named) + b"l.", 0, Context(dangerous="record"))
+print(sorted(set(sys.modules) - loaded), {"pickle", "_pickle", "torch"} & set(sys.modules))
 print(value)
 """
 
@@ -119,7 +122,7 @@ def test_reading_imports_nothing_that_a_pickle_names() -> None:
     done = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
-    new, loaded, value = done.stdout.splitlines()
-    assert new == "[]"
-    assert loaded.endswith("False")
+    imported, value = done.stdout.splitlines()
+    assert imported == "[] set()"
     assert "Unknown(wave.open)" in value
+    assert "Unknown(os.system(…): 1 argument)" in value
