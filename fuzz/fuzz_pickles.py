@@ -22,8 +22,10 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from pickle_mutations import files, mutated, mutated_file, seeds
+from pickle_mutations import mutated, mutated_file
+from pickle_seeds import files, seeds
 from pickles_apart import Apart, Reader, read
+
 from tensorkeep.errors import TensorkeepError
 
 __all__ = ["MAX_NBYTES", "MAX_SECONDS", "Tally", "run", "try_one"]
@@ -61,7 +63,7 @@ class Tally:
         """Return the table."""
         lines = [f"{outcome:<30}{n:>12,}" for outcome, n in self.outcomes.most_common()]
         lines += [f"slowest {self.slowest_s:.2f} s"]
-        return "\n".join([*lines, f"{len(self.failures):,} failures", *self.failures[:10]])
+        return "\n".join([*lines, f"{len(self.failures):,} failures", *sorted(self.failures, key=len)[:10]])
 
 
 def try_one(data: bytes, reader: Reader) -> tuple[str, float]:

@@ -1,4 +1,4 @@
-"""Pickles, broken at random: the input of the fuzzer and of the property tests.
+"""Pickles and files of pickles, broken at random: the input of the fuzzer and of the property tests.
 
 A pickle is taken apart into its opcodes, changed as such (swapped, dropped, put in, spliced with another, given other
 lengths and memo numbers), and then changed as bytes.
@@ -6,48 +6,61 @@ lengths and memo numbers), and then changed as bytes.
 
 from __future__ import annotations
 
-import io
-import pickle
-import pickletools
-import warnings
-from argparse import Namespace
-from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from functools import cache
-from pathlib import PurePosixPath
 from random import Random
-from typing import Any
-from zipfile import ZipFile
 
-import numpy
-import torch
+from pickle_seeds import Parts
 
-__all__ = ["FILE_MUTATIONS", "MUTATIONS", "files", "mutated", "mutated_file", "seeds"]
+__all__ = ["FILE_MUTATIONS", "MUTATIONS", "mutated", "mutated_file"]
 
 _NUMBERS = (0, 1, 2, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 _PIECES = (
     *(bytes([code]) for code in b"(.012NQRabdeltusou]})\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94\x97\x98"),
     *(b"K\x00", b"K\x01", b"J\xff\xff\xff\xff", b"M\x00\x01", b"G\x7f\xf0\0\0\0\0\0\0", b"\x8a\x00", b"\x8a\x01\xff"),
-    *(b"I01\n", b"I-5\n", b"L7L\n", b"F1.5\n", b"S'a'\n", b"V\\u0041\n", b"U\x01a", b"T\x01\0\0\0a", b"C\x01a", b"P0\n"),
-    *(b"X\x01\0\0\0a", b"\x8c\x07storage", b"\x8d\x01\0\0\0\0\0\0\0a", b"\x8e\x01\0\0\0\0\0\0\0a", b"\x96\x01\0\0\0\0\0\0\0a"),
-    *(b"h\x00", b"h\x05", b"q\x00", b"q\x05", b"j\x01\0\0\0", b"r\x01\0\0\0", b"g1\n", b"p1\n", b"\x80\x02", b"\x80\x04"),
+    *(
+        b"I01\n",
+        b"I-5\n",
+        b"L7L\n",
+        b"F1.5\n",
+        b"S'a'\n",
+        b"V\\u0041\n",
+        b"U\x01a",
+        b"T\x01\0\0\0a",
+        b"C\x01a",
+        b"P0\n",
+    ),
+    *(
+        b"X\x01\0\0\0a",
+        b"\x8c\x07storage",
+        b"\x8d\x01\0\0\0\0\0\0\0a",
+        b"\x8e\x01\0\0\0\0\0\0\0a",
+        b"\x96\x01\0\0\0\0\0\0\0a",
+    ),
+    *(
+        b"h\x00",
+        b"h\x05",
+        b"q\x00",
+        b"q\x05",
+        b"j\x01\0\0\0",
+        b"r\x01\0\0\0",
+        b"g1\n",
+        b"p1\n",
+        b"\x80\x02",
+        b"\x80\x04",
+    ),
     *(b"\x95\x04\0\0\0\0\0\0\0", b"\x82\x01", b"\x83\x01\0", b"\x84\x01\0\0\0", b"cos\nsystem\n", b"ios\nsystem\n"),
     *(b"ccollections\nOrderedDict\n", b"ccollections\ndeque\n", b"c__builtin__\nset\n", b"c__builtin__\nxrange\n"),
     *(b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch._utils\n_rebuild_parameter\n", b"ctorch\nFloatStorage\n"),
-    *(b"ctorch._tensor\n_rebuild_from_type_v2\n", b"c_codecs\nencode\n", b"cnumpy\ndtype\n", b"ca\nB\n", b"ctorch\nSize\n"),
+    *(
+        b"ctorch._tensor\n_rebuild_from_type_v2\n",
+        b"c_codecs\nencode\n",
+        b"cnumpy\ndtype\n",
+        b"ca\nB\n",
+        b"ctorch\nSize\n",
+    ),
     *(b")" + b"2\x86" * 40, b")" + b"\x85" * 300, b"(" * 50, b"\x8a\x08" + (2**61 - 1).to_bytes(8, "little")),
 )
 """What is put in: opcodes, whole values, and names."""
-
-Parts = list[bytes]
-
-
-def parts_of(data: bytes) -> Parts:
-    """Take a pickle apart into its opcodes with their arguments."""
-    places = [place for _, _, place in pickletools.genops(data) if place is not None]
-    return [data[begin:end] for begin, end in zip(places, [*places[1:], len(data)], strict=True)]
 
 
 def swap(rng: Random, parts: Parts, _: list[Parts]) -> None:
@@ -96,7 +109,20 @@ def change_number(rng: Random, parts: Parts, _: list[Parts]) -> None:
     """Give an opcode another number behind it: a length, a memo number, an integer."""
     place = rng.randrange(len(parts))
     code, argument = parts[place][:1], parts[place][1:]
-    width = {b"K": 1, b"M": 2, b"J": 4, b"h": 1, b"q": 1, b"j": 4, b"r": 4, b"X": 4, b"B": 4, b"T": 4, b"C": 1, b"U": 1}.get(
+    width = {
+        b"K": 1,
+        b"M": 2,
+        b"J": 4,
+        b"h": 1,
+        b"q": 1,
+        b"j": 4,
+        b"r": 4,
+        b"X": 4,
+        b"B": 4,
+        b"T": 4,
+        b"C": 1,
+        b"U": 1,
+    }.get(
         code, {0x8C: 1, 0x8A: 1, 0x8B: 4, 0x8D: 8, 0x8E: 8, 0x96: 8, 0x95: 8, 0x80: 1}.get(code[0] if code else 0, 0)
     )
     number = rng.choice((*_NUMBERS, int.from_bytes(argument[:width], "little") + rng.choice((-1, 1))))
@@ -229,91 +255,3 @@ def mutated_file(rng: Random, pool: list[bytes]) -> bytes:
         if data:
             rng.choice(FILE_MUTATIONS)(rng, data)
     return bytes(data)
-
-
-class _Plain:
-    """An object that nothing knows."""
-
-    def __init__(self) -> None:
-        self.attributes = {"a": [1, 2], "self": self}
-
-
-def _plain_values() -> list[Any]:
-    shared = [1, 2.5, "text", b"bytes"]
-    return [
-        None,
-        {"a": 1, "b": [True, False, None], ("c", 2): {"d": (1,), "e": (1, 2), "f": (1, 2, 3), "g": (1, 2, 3, 4)}},
-        [shared, shared, {"shared": shared}],
-        {1, 2, 3},
-        frozenset({"a", ("b", 1)}),
-        [-1, 255, 256, 65_536, 2**31, -(2**40), 2**200, 1e300, 0.1, "é𝄞\n", b"\0\xff", bytearray(b"abc"), 1 + 2j],
-        OrderedDict(a=1, b=OrderedDict()),
-        [Counter("aab"), deque([1, 2], 5), defaultdict(list, {"a": [1]}), range(5), slice(1, 2, 3)],
-        [datetime(2024, 1, 2, tzinfo=UTC), timedelta(3), Decimal("1.5"), "x" * 300, b"y" * 300],
-        {number: str(number) for number in range(30)},
-    ]
-
-
-def _torch_values() -> list[Any]:
-    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
-    tensor = torch.arange(12.0).reshape(3, 4)
-    optimizer = torch.optim.Adam(module.parameters())
-    return [
-        module.state_dict(),
-        optimizer.state_dict(),
-        [tensor, tensor.T, tensor[1], tensor.expand(2, 3, 4), torch.nn.Parameter(tensor), tensor.to(torch.bfloat16)],
-        [tensor.to_sparse(), tensor.to_sparse_csr(), torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8)],
-        [torch.zeros(2, dtype=torch.complex64).conj(), torch.zeros(0), torch.tensor(1), tensor.to(torch.float8_e5m2)],
-        {"size": torch.Size([1, 2]), "dtype": torch.float16, "device": torch.device("cuda:1"), "layout": torch.strided},
-        torch.empty(3, device="meta"),
-    ]
-
-
-def _other_values() -> list[Any]:
-    return [
-        [numpy.arange(6.0).reshape(2, 3), numpy.float32(1.5), numpy.array(["a", "bc"]), numpy.dtype("<i4")],
-        [numpy.asfortranarray(numpy.ones((2, 2))), numpy.array([None, "x"], dtype=object), numpy.datetime64("2024", "ns")],
-        Namespace(a=1, b=[2], path=PurePosixPath("/a/b")),
-        _Plain(),
-        {"callback": len, "class": torch.nn.ReLU, "error": ValueError("x")},
-    ]
-
-
-@cache
-def seeds(*, plain: bool = False) -> list[Parts]:
-    """Return valid pickles, taken apart.
-
-    Args:
-        plain: Only those of plain data, which Python's own readers may be let at.
-    """
-    pickles = [pickle.dumps(value, protocol) for value in _plain_values() for protocol in range(6)]
-    if not plain:
-        pickles += [pickle.dumps(value, protocol) for value in _other_values() for protocol in range(2, 6)]
-        pickles += [_pickle_in(file) for file in files() if file[:2] == b"PK"]
-    return [parts_of(data) for data in pickles if len(data) < 20_000]
-
-
-def _pickle_in(file: bytes) -> bytes:
-    with ZipFile(io.BytesIO(file)) as archive:
-        name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
-        return archive.read(name)
-
-
-@cache
-def files() -> list[bytes]:
-    """Return valid files: archives of three protocols, legacy streams, and bare pickles."""
-    made = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that some tensors are a prototype
-        for value in (*_torch_values(), *_other_values()):
-            for protocol, is_zip in ((2, True), (4, True), (5, True), (2, False)):
-                file = io.BytesIO()
-                torch.save(value, file, pickle_protocol=protocol, _use_new_zipfile_serialization=is_zip)
-                made.append(file.getvalue())
-        scripted = io.BytesIO()
-        torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), scripted)
-    made.append(scripted.getvalue())
-    made += [pickle.dumps(value, 4) for value in _plain_values()]
-    return made
-
-

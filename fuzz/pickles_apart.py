@@ -23,10 +23,10 @@ from datetime import time as time_of_day
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple, Self, cast
 
-from tensorkeep.errors import TensorkeepError
 from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.errors import TensorkeepError
 from tensorkeep.formats.pickles import read_pickle
 from tensorkeep.formats.pickles._context import Context, Dangerous
 from tensorkeep.formats.pickles._graph import children_of
@@ -116,8 +116,11 @@ def _faults_in(value: Any) -> Iterator[str]:
             yield f"a value of a foreign type: {type(node)}"
         elif type(node) is TensorRecord and node.storage is not None:
             bits = ALL_BY_NAME[node.dtype].bits
-            last = node.offset + sum((extent - 1) * stride for extent, stride in zip(node.shape, node.strides, strict=True))
-            if min((*node.shape, *node.strides, node.offset)) < 0 or max((*node.shape, *node.strides)) >= 2**63:
+            last = node.offset + sum(
+                (extent - 1) * stride for extent, stride in zip(node.shape, node.strides, strict=True)
+            )
+            numbers = (*node.shape, *node.strides, node.offset)
+            if min(numbers) < 0 or max(numbers) >= 2**63:
                 yield f"a tensor of impossible numbers: {node}"
             elif 0 not in node.shape and (last + 1) * bits > 8 * node.storage.nbytes:
                 yield f"a tensor that reaches out of its storage: {node}"
@@ -158,8 +161,10 @@ class Apart:
         self.folder = folder
         command = [sys.executable, str(Path(__file__).resolve()), str(max_nbytes), str(timeout_s)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder)
+        self._requests = cast("IO[bytes]", self._process.stdin)
+        self._answers = cast("IO[bytes]", self._process.stdout)
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> Self:
         """Return itself."""
         return self
 
@@ -167,19 +172,15 @@ class Apart:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
+        self._requests.close()
         self._process.wait()
-        self._process.stdout.close()
+        self._answers.close()
 
     def read(self, data: bytes, reader: Reader = "machine", dangerous: Dangerous = "refuse") -> Outcome:
         """Read one pickle; the arguments are those of the function `read`."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([len(data), reader, dangerous]).encode() + b"\n" + data)
-        self._process.stdin.flush()
-        error, words, unknowns, seconds, peak_nbytes = json.loads(self._process.stdout.readline())
+        self._requests.write(json.dumps([len(data), reader, dangerous]).encode() + b"\n" + data)
+        self._requests.flush()
+        error, words, unknowns, seconds, peak_nbytes = json.loads(self._answers.readline())
         return Outcome(error, words, tuple(unknowns), seconds, peak_nbytes)
 
 

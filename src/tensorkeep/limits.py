@@ -17,6 +17,18 @@ MAX_INDEX_NBYTES: Final = 40_000_000
 MAX_LISTED_NDIM: Final = 1024
 """Dimensions of a tensor that can be listed; NumPy holds 64. The product of a million extents takes hours."""
 
+MAX_ARCHIVE_MEMBERS: Final = 1_000_000
+"""Members of an archive; the largest checkpoints have some 100,000 storages. Each costs 2 us and 400 bytes."""
+
+MAX_DIRECTORY_NBYTES: Final = 128 * 2**20
+"""Bytes of an archive's directory; 134 for each of the most members, where torch writes about 60."""
+
+MAX_INFLATED_NBYTES: Final = 64 * 2**20
+"""Bytes of a compressed member; only TorchScript's source code is compressed, which is rarely over 1 MB."""
+
+MAX_INFLATION: Final = 200
+"""Times its stored size that a compressed member of more than 1 MiB may have; source code reaches about 20."""
+
 MAX_PICKLE_NBYTES: Final = 2**30
 """Bytes of one pickle without its storages; 80,000 tensors take 13 MB. It is read into memory."""
 

@@ -60,8 +60,8 @@ def open_checkpoint(
         max_header_nbytes: Longest header of a single file that is accepted, in bytes.
 
     Returns:
-        A `Checkpoint` of shards or the `TensorFile` of a single file; for pickles a `PickleSet` or a `PickleFile`. All
-        are also context managers.
+        A `Checkpoint` of shards or the `TensorFile` of a single file; for pickles a `PickleSet` or a `PickleFile`.
+        All are also context managers.
 
     Raises:
         SourceMissingError: If there is nothing, or a shard is missing.

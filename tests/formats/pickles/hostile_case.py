@@ -15,6 +15,7 @@ COMMAND = f"touch {MARKER}"
 PAYLOAD = text(COMMAND)
 SYSTEM = global_name("os", "system")
 
+
 class Hostile(NamedTuple):
     """One hostile pickle.
 
@@ -22,11 +23,10 @@ class Hostile(NamedTuple):
         name: What it tries.
         data: Its bytes.
         errors: Classes of errors of which one must come, or empty where a value must.
-        unknowns: Names of the inert records that must be in the value, or, where an alarm refuses it, in the value that
-            is read when alarms are only recorded; None where that does not matter.
+        unknowns: Names of the inert records that must be in the value, or, where an alarm refuses it, in the value
+            that is read when alarms are only recorded; None where that does not matter.
         shown: What the value looks like; None where that does not matter.
         is_live: Whether Python's own reader leaves the marker, so that the attack is a real one.
-        waits: The mend that it waits for; empty where it passes.
     """
 
     name: str
@@ -35,7 +35,6 @@ class Hostile(NamedTuple):
     unknowns: tuple[str, ...] | None = None
     shown: str | None = None
     is_live: bool = False
-    waits: str = ""
 
 
 def refused(
@@ -44,17 +43,16 @@ def refused(
     *errors: str,
     unknowns: tuple[str, ...] | None = None,
     is_live: bool = False,
-    waits: str = "",
 ) -> Hostile:
     """A pickle that is refused; where `unknowns` is given, it is inert when alarms are only recorded."""
-    return Hostile(name, data, errors or ("PickleError",), unknowns, is_live=is_live, waits=waits)
+    return Hostile(name, data, errors or ("PickleError",), unknowns, is_live=is_live)
 
 
-def inert(name: str, data: bytes, *unknowns: str, is_live: bool = False, waits: str = "") -> Hostile:
+def inert(name: str, data: bytes, *unknowns: str, is_live: bool = False) -> Hostile:
     """A pickle that is read, with inert records for what it would have run."""
-    return Hostile(name, data, (), unknowns, is_live=is_live, waits=waits)
+    return Hostile(name, data, (), unknowns, is_live=is_live)
 
 
-def read(name: str, data: bytes, shown: str | None, *, waits: str = "") -> Hostile:
+def read(name: str, data: bytes, shown: str | None) -> Hostile:
     """A pickle that looks odd and is plain data."""
-    return Hostile(name, data, (), (), shown, waits=waits)
+    return Hostile(name, data, (), (), shown)

@@ -120,14 +120,25 @@ CYCLES = (
     refused("a dict that holds itself", stream(b"}" + put(0) + NONE + get(0) + b"s")),
     refused("a list that holds itself through a tuple", stream(b"]" + put(0) + get(0) + b"\x85a")),
     refused("a deque that holds itself", stream(call(global_name("collections", "deque")) + put(0) + get(0) + b"a")),
-    refused("a metadata that holds its dict",
-            stream(call(global_name("collections", "OrderedDict")) + put(0) + dict_of(text("_metadata"), get(0)) + b"b")),
-    inert("an object that holds itself", stream(call(global_name("a", "B")) + put(0) + dict_of(text("x"), get(0)) + b"b"), "a.B"),
-    inert("an object that holds itself through a list",
-          stream(call(global_name("a", "B")) + put(0) + list_of(get(0), get(0)) + b"b"), "a.B"),
+    refused(
+        "a metadata that holds its dict",
+        stream(call(global_name("collections", "OrderedDict")) + put(0) + dict_of(text("_metadata"), get(0)) + b"b"),
+    ),
+    inert(
+        "an object that holds itself",
+        stream(call(global_name("a", "B")) + put(0) + dict_of(text("x"), get(0)) + b"b"),
+        "a.B",
+    ),
+    inert(
+        "an object that holds itself through a list",
+        stream(call(global_name("a", "B")) + put(0) + list_of(get(0), get(0)) + b"b"),
+        "a.B",
+    ),
     inert("an object that is its own item", stream(call(global_name("a", "B")) + put(0) + get(0) + b"a"), "a.B"),
-    refused("a list that holds itself within an object",
-            stream(global_name("a", "B") + b"]" + put(0) + get(0) + b"a" + b"\x85R")),
+    refused(
+        "a list that holds itself within an object",
+        stream(global_name("a", "B") + b"]" + put(0) + get(0) + b"a" + b"\x85R"),
+    ),
 )
 
 NESTED = (
@@ -136,23 +147,51 @@ NESTED = (
     refused("dicts in dicts", stream(repeated(b"}" + NONE + get(255) + b"s", N)), LIMIT),
     refused("marks in marks", stream(b"(" * N), "PickleError"),
     refused("frozensets in frozensets", stream(repeated(b"(" + get(255) + b"\x91", N), protocol=4), LIMIT),
-    refused("deques in deques",
-            stream(names(("collections", "deque")), repeated(get(0) + get(255) + b"\x85\x85R", N)), LIMIT),
-    refused("defaultdicts in defaultdicts",
-            stream(names(("collections", "defaultdict")), repeated(get(0) + b")R" + NONE + get(255) + b"s", N)), LIMIT),
-    refused("deques in deques, by APPEND",
-            stream(names(("collections", "deque")), repeated(get(0) + b")R" + get(255) + b"a", N)), LIMIT),
-    refused("OrderedDicts in OrderedDicts",
-            stream(names(("collections", "OrderedDict")), repeated(get(0) + b")R" + NONE + get(255) + b"s", N)), LIMIT),
-    refused("Counters in Counters",
-            stream(names(("collections", "Counter")), repeated(get(0) + b")R" + NONE + get(255) + b"s", N)), LIMIT),
-    refused("namespaces in namespaces",
-            stream(names(("argparse", "Namespace")), repeated(get(0) + b")R}" + text("a") + get(255) + b"sb", N)), LIMIT),
-    refused("parameters in the states of parameters",
-            stream(tensor() + put(9) + b"0", names(("torch._utils", "_rebuild_parameter_with_state")),
-                   repeated(get(0) + tuple_of(get(9), b"\x88", NONE, get(255)) + b"R", N)), LIMIT),
+    refused(
+        "deques in deques",
+        stream(names(("collections", "deque")), repeated(get(0) + get(255) + b"\x85\x85R", N)),
+        LIMIT,
+    ),
+    refused(
+        "defaultdicts in defaultdicts",
+        stream(names(("collections", "defaultdict")), repeated(get(0) + b")R" + NONE + get(255) + b"s", N)),
+        LIMIT,
+    ),
+    refused(
+        "deques in deques, by APPEND",
+        stream(names(("collections", "deque")), repeated(get(0) + b")R" + get(255) + b"a", N)),
+        LIMIT,
+    ),
+    refused(
+        "OrderedDicts in OrderedDicts",
+        stream(names(("collections", "OrderedDict")), repeated(get(0) + b")R" + NONE + get(255) + b"s", N)),
+        LIMIT,
+    ),
+    refused(
+        "Counters in Counters",
+        stream(names(("collections", "Counter")), repeated(get(0) + b")R" + NONE + get(255) + b"s", N)),
+        LIMIT,
+    ),
+    refused(
+        "namespaces in namespaces",
+        stream(names(("argparse", "Namespace")), repeated(get(0) + b")R}" + text("a") + get(255) + b"sb", N)),
+        LIMIT,
+    ),
+    refused(
+        "parameters in the states of parameters",
+        stream(
+            tensor() + put(9) + b"0",
+            names(("torch._utils", "_rebuild_parameter_with_state")),
+            repeated(get(0) + tuple_of(get(9), b"\x88", NONE, get(255)) + b"R", N),
+        ),
+        LIMIT,
+    ),
     inert("objects in objects", stream(names(("a", "B")), repeated(get(0) + get(255) + b"\x85R", N)), "a.B"),
-    inert("objects in the states of objects", stream(names(("a", "B")), repeated(get(0) + b")R" + get(255) + b"b", N)), "a.B"),
+    inert(
+        "objects in the states of objects",
+        stream(names(("a", "B")), repeated(get(0) + b")R" + get(255) + b"b", N)),
+        "a.B",
+    ),
     refused("a deep tuple as a key", stream(b"}" + DEEP_TUPLE + NONE + b"s"), LIMIT),
     refused("a deep tuple as a member", stream(b"\x8f(" + DEEP_TUPLE + b"\x90", protocol=4), LIMIT),
     refused("a deep tuple as an id", stream(DEEP_TUPLE + b"Q")),
@@ -164,63 +203,153 @@ SHARED = (
     refused("a doubled tuple as a key", stream(b"}" + DOUBLED + NONE + b"s"), LIMIT),
     refused("a doubled tuple as a member", stream(b"(" + DOUBLED + b"\x91", protocol=4), LIMIT),
     refused("a doubled list", stream(repeated(list_of(get(255), get(255)), 60, start=b"]")), LIMIT),
-    refused("a doubled dict", stream(repeated(dict_of(text("a"), get(255), text("b"), get(255)), 60, start=b"}")), LIMIT),
-    refused("doubled frozensets",
-            stream(repeated(b"(" + tuple_of(number(1), get(255)) + tuple_of(number(2), get(255)) + b"\x91", 60), protocol=4), LIMIT),
+    refused(
+        "a doubled dict", stream(repeated(dict_of(text("a"), get(255), text("b"), get(255)), 60, start=b"}")), LIMIT
+    ),
+    refused(
+        "doubled frozensets",
+        stream(
+            repeated(b"(" + tuple_of(number(1), get(255)) + tuple_of(number(2), get(255)) + b"\x91", 60), protocol=4
+        ),
+        LIMIT,
+    ),
     refused("a doubled tuple in an object", stream(global_name("a", "B") + DOUBLED + b"\x85R"), LIMIT),
-    inert("objects that hold objects twice", stream(names(("a", "B")), repeated(get(0) + get(255) + b"2\x86R", 60)), "a.B"),
-    refused("a hundred million shared numbers", stream(list_of(NONE * 10_000) + put(0) + b"0" + list_of(get(0) * 10_000)), LIMIT),
+    inert(
+        "objects that hold objects twice",
+        stream(names(("a", "B")), repeated(get(0) + get(255) + b"2\x86R", 60)),
+        "a.B",
+    ),
+    refused(
+        "a hundred million shared numbers",
+        stream(list_of(NONE * 10_000) + put(0) + b"0" + list_of(get(0) * 10_000)),
+        LIMIT,
+    ),
 )
 
 KEYS = (
     refused("60,000 integers with one hash", stream(dict_of(*(key + NONE for key in COLLIDING))), LIMIT),
     refused("60,000 tuples with one hash", stream(dict_of(*(key + b"\x85" + NONE for key in COLLIDING))), LIMIT),
     refused("60,000 members with one hash", stream(b"\x8f(" + b"".join(COLLIDING) + b"\x90", protocol=4), LIMIT),
-    refused("60,000 integers with one hash, one by one", stream(b"}", *(key + NONE + b"s" for key in COLLIDING)), LIMIT),
-    refused("60,000 integers with one hash, in an object",
-            stream(call(global_name("a", "B")), b"(", *(key + NONE for key in COLLIDING), b"u"), LIMIT),
-    refused("a set of 60,000 integers with one hash", stream(call(global_name("builtins", "set"), list_of(*COLLIDING))), LIMIT),
-    refused("50,000 integers that were chosen", stream(dict_of(*(number(2**59 + k * 2**18) + NONE for k in range(50_000)))), LIMIT),
-    refused("floats with one hash", stream(b"}(" + b"".join(real(float(2**61) * 2.0 ** (61 * k)) + NONE for k in range(-15, 15)) * 3 + b"u"),
-            "PickleError", LIMIT),
-    refused("one long key for 20,000 dicts", stream(b"(", tuple_of(NONE * 990), put(0), (b"}" + get(0) + NONE + b"s") * 20_000, b"l"),
-            LIMIT),
+    refused(
+        "60,000 integers with one hash, one by one", stream(b"}", *(key + NONE + b"s" for key in COLLIDING)), LIMIT
+    ),
+    refused(
+        "60,000 integers with one hash, in an object",
+        stream(call(global_name("a", "B")), b"(", *(key + NONE for key in COLLIDING), b"u"),
+        LIMIT,
+    ),
+    refused(
+        "a set of 60,000 integers with one hash",
+        stream(call(global_name("builtins", "set"), list_of(*COLLIDING))),
+        LIMIT,
+    ),
+    refused(
+        "50,000 integers that were chosen",
+        stream(dict_of(*(number(2**59 + k * 2**18) + NONE for k in range(50_000)))),
+        LIMIT,
+    ),
+    refused(
+        "floats with one hash",
+        stream(b"}(" + b"".join(real(float(2**61) * 2.0 ** (61 * k)) + NONE for k in range(-15, 15)) * 3 + b"u"),
+        "PickleError",
+        LIMIT,
+    ),
+    refused(
+        "one long key for 20,000 dicts",
+        stream(b"(", tuple_of(NONE * 990), put(0), (b"}" + get(0) + NONE + b"s") * 20_000, b"l"),
+        LIMIT,
+    ),
 )
 
 TEXT = b"X" + U32(10**6) + b"a" * 10**6
 COPIES = (
-    refused("one text, encoded 2,000 times",
-            stream(names(("_codecs", "encode")), b"(" + TEXT + text("latin1") + b"\x86" + put(1) + b"0", (get(0) + get(1) + b"R") * 2000, b"l"),
-            LIMIT),
-    refused("one list, copied 2,000 times",
-            stream(names(("collections", "deque")), b"(" + list_of(NONE * 100_000) + b"\x85" + put(1) + b"0",
-                   (get(0) + get(1) + b"R") * 2000, b"l"), LIMIT),
-    refused("one dict, copied 20,000 times",
-            stream(names(("argparse", "Namespace")), b"(" + dict_of(*(text(f"k{n}") + NONE for n in range(5000))) + put(1) + b"0",
-                   (get(0) + b")R" + get(1) + b"b") * 20_000, b"l"), LIMIT),
-    refused("one path, taken apart 1,000 times and dropped",
-            stream(names(("pathlib", "Path")), text(b"a/" * 200_000) + b"\x85" + put(1) + b"0", (get(0) + get(1) + b"R0") * 1000, NONE),
-            LIMIT),
-    refused("one bytes object, copied 2,000 times",
-            stream(names(("builtins", "bytearray")), b"(" + b"B" + U32(10**6) + bytes(10**6) + b"\x85" + put(1) + b"0",
-                   (get(0) + get(1) + b"R") * 2000, b"l", protocol=3), LIMIT),
+    refused(
+        "one text, encoded 2,000 times",
+        stream(
+            names(("_codecs", "encode")),
+            b"(" + TEXT + text("latin1") + b"\x86" + put(1) + b"0",
+            (get(0) + get(1) + b"R") * 2000,
+            b"l",
+        ),
+        LIMIT,
+    ),
+    refused(
+        "one list, copied 2,000 times",
+        stream(
+            names(("collections", "deque")),
+            b"(" + list_of(NONE * 100_000) + b"\x85" + put(1) + b"0",
+            (get(0) + get(1) + b"R") * 2000,
+            b"l",
+        ),
+        LIMIT,
+    ),
+    refused(
+        "one dict, copied 20,000 times",
+        stream(
+            names(("argparse", "Namespace")),
+            b"(" + dict_of(*(text(f"k{n}") + NONE for n in range(5000))) + put(1) + b"0",
+            (get(0) + b")R" + get(1) + b"b") * 20_000,
+            b"l",
+        ),
+        LIMIT,
+    ),
+    refused(
+        "one path, taken apart 1,000 times and dropped",
+        stream(
+            names(("pathlib", "Path")),
+            text(b"a/" * 200_000) + b"\x85" + put(1) + b"0",
+            (get(0) + get(1) + b"R0") * 1000,
+            NONE,
+        ),
+        LIMIT,
+    ),
+    refused(
+        "one bytes object, copied 2,000 times",
+        stream(
+            names(("builtins", "bytearray")),
+            b"(" + b"B" + U32(10**6) + bytes(10**6) + b"\x85" + put(1) + b"0",
+            (get(0) + get(1) + b"R") * 2000,
+            b"l",
+            protocol=3,
+        ),
+        LIMIT,
+    ),
 )
 
 MANY = (
-    refused("one dict of 20,000 items, 20,000 times",
-            stream(dict_of(*(number(n) + NONE for n in range(20_000))) + put(1) + b"0" + list_of(get(1) * 20_000)), LIMIT),
-    refused("one dict, copied 3,000 times into tensors of a subclass",
-            stream(names(("torch._tensor", "_rebuild_from_type_v2"), ("torch.nested._internal.nested_tensor", "_rebuild_njt"),
-                         ("torch", "Tensor")),
-                   dict_of(text("values"), tensor(), text("offsets"), tensor(), *(text(f"k{n}") + NONE for n in range(5000)))
-                   + b"\x85" + put(9) + b"0", list_of((get(0) + tuple_of(get(1), get(2), get(9), b"}") + b"R") * 3000)), LIMIT),
+    refused(
+        "one dict of 20,000 items, 20,000 times",
+        stream(dict_of(*(number(n) + NONE for n in range(20_000))) + put(1) + b"0" + list_of(get(1) * 20_000)),
+        LIMIT,
+    ),
+    refused(
+        "one dict, copied 3,000 times into tensors of a subclass",
+        stream(
+            names(
+                ("torch._tensor", "_rebuild_from_type_v2"),
+                ("torch.nested._internal.nested_tensor", "_rebuild_njt"),
+                ("torch", "Tensor"),
+            ),
+            dict_of(text("values"), tensor(), text("offsets"), tensor(), *(text(f"k{n}") + NONE for n in range(5000)))
+            + b"\x85"
+            + put(9)
+            + b"0",
+            list_of((get(0) + tuple_of(get(1), get(2), get(9), b"}") + b"R") * 3000),
+        ),
+        LIMIT,
+    ),
     read("a text of 2 MB in quotes", b"S'" + b"a" * 2_000_000 + b"'\n.", None),
     read("30,000 sets of one", stream(list_of((b"\x8f(" + NONE + b"\x90") * 30_000), protocol=4), None),
     read("300,000 empty lists", stream(list_of(b"]" * 300_000)), None),
     refused("5,000,000 empty sets", stream(list_of(b"\x8f" * 5_000_000), protocol=4), LIMIT),
     read("a dict of 100,000 integers", stream(dict_of(*(number(n) + NONE for n in range(100_000)))), None),
-    inert("1,000 objects that share a list of 9,000",
-          stream(names(("a", "B")), list_of(NONE * 9000), b"\x85" + put(1) + b"0", list_of((get(0) + get(1) + b"R") * 1000)), "a.B"),
+    inert(
+        "1,000 objects that share a list of 9,000",
+        stream(
+            names(("a", "B")), list_of(NONE * 9000), b"\x85" + put(1) + b"0", list_of((get(0) + get(1) + b"R") * 1000)
+        ),
+        "a.B",
+    ),
     read("an integer of 1,024 bytes", stream(number(2**8190)), None),
 )
 

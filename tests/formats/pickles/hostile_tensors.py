@@ -41,7 +41,9 @@ STORAGES = (
     refused("an id that is a text", stream(text("storage") + b"Q")),
     refused("an id that is a line of text", stream(b"P0\n")),
     refused("an id that is a list", stream(list_of(text("storage"), NONE, NONE, NONE, NONE) + b"Q")),
-    refused("an id of another kind", stream(tuple_of(text("stowage"), NONE, text("0"), text("cpu"), number(1)) + b"Q")),
+    refused(
+        "an id of another kind", stream(tuple_of(text("stowage"), NONE, text("0"), text("cpu"), number(1)) + b"Q")
+    ),
     refused("an id that is too short", stream(tuple_of(text("storage")) + b"Q")),
     refused("an id that is too long", stream(storage(more=NONE + NONE))),
     refused("an id that is endless", stream(DOUBLED + b"Q")),
@@ -87,14 +89,23 @@ VIEWS = (
     refused("an extent that is a bool", stream(tensor(tuple_of(TRUE)))),
     refused("an extent that is a float", stream(tensor(tuple_of(real(4.0))))),
     refused("a shape that is a list", stream(tensor(list_of(number(4))))),
-    refused("a shape that is a range", stream(tensor(call(global_name("builtins", "range"), number(0), number(2**40))))),
+    refused(
+        "a shape that is a range", stream(tensor(call(global_name("builtins", "range"), number(0), number(2**40))))
+    ),
     refused("a shape that is endless", stream(tensor(tuple_of(DOUBLED)))),
     refused("a shape that is a text", stream(tensor(text("4")))),
     refused("strides that are fewer", stream(tensor(size(2, 2), size(2)))),
     refused("65 dimensions", stream(tensor(size(*[1] * 65), size(*[0] * 65))), "LimitError"),
-    refused("100,000 extents of 1,000 bytes",
-            stream(tensor(b"(" + number(2**8000) + put(9) + get(9) * 100_000 + b"t", b"(" + number(1) + put(9) + get(9) * 100_000 + b"t")),
-            *LIMITS),
+    refused(
+        "100,000 extents of 1,000 bytes",
+        stream(
+            tensor(
+                b"(" + number(2**8000) + put(9) + get(9) * 100_000 + b"t",
+                b"(" + number(1) + put(9) + get(9) * 100_000 + b"t",
+            )
+        ),
+        *LIMITS,
+    ),
     refused("requires_grad that is a number", stream(tensor(requires_grad=number(1)))),
     refused("requires_grad that is None", stream(tensor(requires_grad=NONE))),
     refused("requires_grad that is endless", stream(tensor(requires_grad=DOUBLED))),
@@ -126,9 +137,15 @@ DTYPES = (
     refused("a dtype that is a layout", stream(typed(global_name("torch", "strided"), size(1)))),
     refused("a dtype that is a function", stream(typed(global_name("torch", "load_it"), size(1)))),
     refused("a dtype that is endless", stream(typed(DOUBLED, size(1)))),
-    refused("a dtype without bytes of its own", stream(typed(global_name("torch", "quint4x2"), size(1))), "UnsupportedError"),
-    refused("a view that splits a number",
-            stream(typed(global_name("torch", "int32"), size(1), 8, more=tuple_of(text("v"), number(1), number(7)))), "UnsupportedError"),
+    refused(
+        "a dtype without bytes of its own",
+        stream(typed(global_name("torch", "quint4x2"), size(1))),
+        "UnsupportedError",
+    ),
+    refused(
+        "a view that splits a number",
+        stream(typed(global_name("torch", "int32"), size(1), 8, more=tuple_of(text("v"), number(1), number(7)))),
+    ),
 )
 
 QUANTIZED = global_name("torch._utils", "_rebuild_qtensor")
@@ -150,33 +167,68 @@ COMPOSITES = (
     refused("a quantizer that is empty", stream(quantized(b")"))),
     refused("a quantizer that is endless", stream(quantized(DOUBLED))),
     refused("a scale that is a text", stream(quantized(tuple_of(AFFINE, text("1"), number(0))))),
-    refused("a scheme that is a dtype", stream(quantized(tuple_of(global_name("torch", "int8"), real(1.0), number(0))))),
-    refused("scales that are a list", stream(quantized(tuple_of(global_name("torch", "per_channel_affine"), b"]", b"]", number(0))))),
+    refused(
+        "a scheme that is a dtype", stream(quantized(tuple_of(global_name("torch", "int8"), real(1.0), number(0))))
+    ),
+    refused(
+        "scales that are a list",
+        stream(quantized(tuple_of(global_name("torch", "per_channel_affine"), b"]", b"]", number(0)))),
+    ),
     refused("quantized floats", stream(quantized(tuple_of(AFFINE, real(1.0), number(0)), storage()))),
-    refused("a layout that is a text", stream(call(SPARSE, text("torch.sparse_coo"), tuple_of(tensor(), tensor(), size(4))))),
-    refused("a layout that is dense", stream(call(SPARSE, global_name("torch", "strided"), tuple_of(tensor(), tensor(), size(4))))),
+    refused(
+        "a layout that is a text",
+        stream(call(SPARSE, text("torch.sparse_coo"), tuple_of(tensor(), tensor(), size(4)))),
+    ),
+    refused(
+        "a layout that is dense",
+        stream(call(SPARSE, global_name("torch", "strided"), tuple_of(tensor(), tensor(), size(4)))),
+    ),
     refused("a layout that is endless", stream(call(SPARSE, DOUBLED, tuple_of(tensor(), tensor(), size(4))))),
     refused("indices that are None", stream(call(SPARSE, COO, tuple_of(NONE, tensor(), size(4))))),
-    refused("values that are a function", stream(call(SPARSE, COO, tuple_of(tensor(), global_name("a", "b"), size(4))))),
-    refused("a sparse shape that overflows", stream(call(SPARSE, COO, tuple_of(tensor(), tensor(), size(2**62, 2**62)))), *LIMITS),
+    refused(
+        "values that are a function", stream(call(SPARSE, COO, tuple_of(tensor(), global_name("a", "b"), size(4))))
+    ),
+    refused(
+        "a sparse shape that overflows",
+        stream(call(SPARSE, COO, tuple_of(tensor(), tensor(), size(2**62, 2**62)))),
+        *LIMITS,
+    ),
     refused("a sparse shape that is negative", stream(call(SPARSE, COO, tuple_of(tensor(), tensor(), size(-1))))),
     refused("a sparse shape that is endless", stream(call(SPARSE, COO, tuple_of(tensor(), tensor(), DOUBLED)))),
     refused("sparse parts that are too many", stream(call(SPARSE, COO, tuple_of(*[tensor()] * 6)))),
     refused("nested parts that are lists", stream(call(NESTED, tensor(), b"]", b"]", b"]"))),
     refused("jagged parts that are none", stream(call(JAGGED, b"}"))),
     refused("jagged parts that are a text", stream(call(JAGGED, text("a")))),
-    refused("meta of a huge shape",
-            stream(call(global_name("torch._utils", "_rebuild_meta_tensor_no_storage"), global_name("torch", "float32"),
-                        size(2**40, 2**40), size(1, 1), b"\x89")), "LimitError"),
+    refused(
+        "meta of a huge shape",
+        stream(
+            call(
+                global_name("torch._utils", "_rebuild_meta_tensor_no_storage"),
+                global_name("torch", "float32"),
+                size(2**40, 2**40),
+                size(1, 1),
+                b"\x89",
+            )
+        ),
+        "LimitError",
+    ),
     refused("a size that is a text", stream(call(global_name("torch", "Size"), text("4")))),
     refused("a size that is endless", stream(call(global_name("torch", "Size"), tuple_of(DOUBLED)))),
     refused("a size that is deep", stream(call(global_name("torch", "Size"), tuple_of(b")" + b"\x85" * 100_000)))),
     refused("a device that is a number", stream(call(global_name("torch", "device"), number(1)))),
     refused("a device of a negative number", stream(call(global_name("torch", "device"), text("cuda"), number(-1)))),
-    refused("a layout that nobody knows", stream(call(global_name("torch.serialization", "_get_layout"), text("os.system")))),
+    refused(
+        "a layout that nobody knows",
+        stream(call(global_name("torch.serialization", "_get_layout"), text("os.system"))),
+    ),
 )
 
-NUMPY = names(("numpy.core.multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype"), ("numpy.core.multiarray", "scalar"))
+NUMPY = names(
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("numpy.core.multiarray", "scalar"),
+)
 
 
 def dtype(descr: str, order: bytes = text("<"), more: bytes = b"") -> bytes:
@@ -195,9 +247,9 @@ F4 = dtype("f4")
 FOUR = b"C\x04abcd"
 
 
-def numpy_case(name: str, *parts: bytes, errors: tuple[str, ...] = (), waits: str = "") -> Hostile:
+def numpy_case(name: str, *parts: bytes, errors: tuple[str, ...] = ()) -> Hostile:
     """A pickle of NumPy that is refused."""
-    return refused(f"NumPy: {name}", stream(NUMPY, *parts, protocol=3), *errors, waits=waits)
+    return refused(f"NumPy: {name}", stream(NUMPY, *parts, protocol=3), *errors)
 
 
 ARRAYS = (
@@ -211,7 +263,7 @@ ARRAYS = (
     numpy_case("a shape that is endless", array(tuple_of(DOUBLED), F4, FOUR)),
     numpy_case("a shape of bools", array(tuple_of(TRUE), F4, FOUR)),
     numpy_case("65 dimensions", array(size(*[1] * 65), F4, FOUR)),
-    numpy_case("2^60 elements of no bytes", array(size(2**60), dtype("S0"), b"C\x00"), errors=LIMITS, waits="elements of no bytes"),
+    numpy_case("2^60 elements of no bytes", array(size(2**60), dtype("S0"), b"C\x00"), errors=LIMITS),
     numpy_case("2^100 times no elements", array(size(2**100, 0), F4, b"C\x00"), errors=LIMITS),
     numpy_case("objects that are bytes", array(size(1), dtype("O8", text("|")), FOUR)),
     numpy_case("objects that are too few", array(size(2), dtype("O8", text("|")), list_of(NONE))),
@@ -222,16 +274,26 @@ ARRAYS = (
     numpy_case("a dtype of fields in text", array(size(1), dtype("f4,O"), FOUR)),
     numpy_case("a dtype without end", dtype("f4", order=DOUBLED)),
     numpy_case("a unit without end", dtype("M8", more=tuple_of(b"}", DOUBLED))),
-    numpy_case("a unit that is code", dtype("M8", more=tuple_of(b"}", tuple_of(b"C\x03evl", number(1), number(1), number(1))))),
+    numpy_case(
+        "a unit that is code",
+        dtype("M8", more=tuple_of(b"}", tuple_of(b"C\x03evl", number(1), number(1), number(1)))),
+    ),
     numpy_case("an order that is a number", array(size(1), F4, FOUR, number(2))),
-    numpy_case("an array that is filled twice",
-               build(array(size(1), F4, FOUR), tuple_of(number(1), size(1), F4, b"\x89", FOUR))),
+    numpy_case(
+        "an array that is filled twice",
+        build(array(size(1), F4, FOUR), tuple_of(number(1), size(1), F4, b"\x89", FOUR)),
+    ),
     numpy_case("a scalar of objects", call(get(3), dtype("O8", text("|")), NONE)),
     numpy_case("a scalar that is too long", call(get(3), F4, b"C\x08abcdefgh")),
     numpy_case("a scalar without a dtype", call(get(3), NONE, FOUR)),
-    numpy_case("a buffer in an order without end",
-               call(global_name("numpy.core.numeric", "_frombuffer"), FOUR, F4, size(1), DOUBLED)),
-    numpy_case("a buffer that is a text", call(global_name("numpy.core.numeric", "_frombuffer"), text("abcd"), F4, size(2), text("C"))),
+    numpy_case(
+        "a buffer in an order without end",
+        call(global_name("numpy.core.numeric", "_frombuffer"), FOUR, F4, size(1), DOUBLED),
+    ),
+    numpy_case(
+        "a buffer that is a text",
+        call(global_name("numpy.core.numeric", "_frombuffer"), text("abcd"), F4, size(2), text("C")),
+    ),
 )
 
 CONTAINERS = (
@@ -251,24 +313,47 @@ CONTAINERS = (
     refused("a deque with a huge bound", stream(call(global_name("collections", "deque"), b"]", number(2**200)))),
     refused("a set of a text", stream(call(global_name("builtins", "set"), text("abc")))),
     refused("a set of lists", stream(call(global_name("builtins", "set"), list_of(b"]")))),
-    refused("a set of a range", stream(call(global_name("builtins", "set"), call(global_name("builtins", "range"), number(0), number(2**60))))),
-    refused("a tensor of a range of arguments",
-            stream(call(global_name("torch._tensor", "_rebuild_from_type_v2"), global_name("torch._utils", "_rebuild_tensor_v2"),
-                        global_name("torch", "Tensor"), call(global_name("builtins", "range"), number(0), number(2**60)), b"}"))),
+    refused(
+        "a set of a range",
+        stream(
+            call(global_name("builtins", "set"), call(global_name("builtins", "range"), number(0), number(2**60)))
+        ),
+    ),
+    refused(
+        "a tensor of a range of arguments",
+        stream(
+            call(
+                global_name("torch._tensor", "_rebuild_from_type_v2"),
+                global_name("torch._utils", "_rebuild_tensor_v2"),
+                global_name("torch", "Tensor"),
+                call(global_name("builtins", "range"), number(0), number(2**60)),
+                b"}",
+            )
+        ),
+    ),
     refused("a range of texts", stream(call(global_name("builtins", "range"), text("a"), text("b")))),
     refused("a complex of texts", stream(call(global_name("builtins", "complex"), text("1"), text("2")))),
-    refused("a complex of huge numbers", stream(call(global_name("builtins", "complex"), number(2**8000), number(1)))),
-    refused("a date of garbage", stream(call(global_name("datetime", "datetime"), b"C\x0a" + b"\xff" * 10), protocol=3)),
+    refused(
+        "a complex of huge numbers", stream(call(global_name("builtins", "complex"), number(2**8000), number(1)))
+    ),
+    refused(
+        "a date of garbage", stream(call(global_name("datetime", "datetime"), b"C\x0a" + b"\xff" * 10), protocol=3)
+    ),
     refused("a date that is too short", stream(call(global_name("datetime", "datetime"), b"C\x01a"), protocol=3)),
     refused("a zone of 10^9 days", stream(call(global_name("datetime", "timedelta"), number(2**62)))),
     refused("a Decimal of text", stream(call(global_name("decimal", "Decimal"), text("__import__('os')")))),
     refused("a Decimal of 10^6 digits", stream(call(global_name("decimal", "Decimal"), text("9" * 10**6)))),
     refused("a path of numbers", stream(call(global_name("pathlib", "Path"), number(1)))),
-    refused("a defaultdict that is called with pairs",
-            stream(call(global_name("collections", "OrderedDict"), text("ab")))),
+    refused(
+        "a defaultdict that is called with pairs", stream(call(global_name("collections", "OrderedDict"), text("ab")))
+    ),
     refused("a metadata without end", stream(build(HOOKS, dict_of(text("x"), DOUBLED)))),
     refused("an encoding without end", stream(call(global_name("_codecs", "encode"), text("a"), DOUBLED))),
-    read("a name of protocol 4 that is Python 2's", stream(call(stack_name("collections", "OrderedDict")), protocol=4), "OrderedDict()"),
+    read(
+        "a name of protocol 4 that is Python 2's",
+        stream(call(stack_name("collections", "OrderedDict")), protocol=4),
+        "OrderedDict()",
+    ),
 )
 
 TENSORS = (*STORAGES, *VIEWS, *DTYPES, *COMPOSITES, *ARRAYS, *CONTAINERS)

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 from fuzz_pickles import Tally, run
-from pickle_mutations import FILE_MUTATIONS, MUTATIONS, files, mutated, seeds
+from pickle_mutations import FILE_MUTATIONS, MUTATIONS, mutated
+from pickle_seeds import files, seeds
 from pickles_apart import Reader, read
 
 

@@ -15,7 +15,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from pickle_assembler import call, dict_of, get, global_name, list_of, number, put, stack_name, stream, text, tuple_of
-from pickle_mutations import mutated, seeds
+from pickle_mutations import mutated
+from pickle_seeds import seeds
 from pickles_apart import read
 
 from tensorkeep.errors import LimitError, PickleError, TensorkeepError
@@ -297,11 +298,15 @@ def test_what_both_readers_of_python_accept_is_refused_or_the_same(seed: int) ->
 
 DIFFERENCES = {
     "NEWOBJ is no call": stream(global_name("builtins", "set"), tuple_of(list_of(number(1))), b"\x81", protocol=3),
-    "NEWOBJ of a deque": stream(global_name("collections", "deque"), tuple_of(list_of(number(1))), b"\x81", protocol=3),
+    "NEWOBJ of a deque": stream(
+        global_name("collections", "deque"), tuple_of(list_of(number(1))), b"\x81", protocol=3
+    ),
     "NEWOBJ of a Counter": stream(
         global_name("collections", "Counter"), tuple_of(dict_of(text("a"), number(1))), b"\x81", protocol=3
     ),
-    "NEWOBJ_EX of a Counter": stream(global_name("collections", "Counter"), b")", dict_of(text("a"), number(1)), b"\x92"),
+    "NEWOBJ_EX of a Counter": stream(
+        global_name("collections", "Counter"), b")", dict_of(text("a"), number(1)), b"\x92"
+    ),
     "a name of Python 2 off the stack": stream(call(stack_name("__builtin__", "set"))),
     "a memo number twice": stream(number(1), put(0), number(2), put(0), get(0), b"\x87"),
     "MEMOIZE over a number": stream(b"K\x07q\x01K\x08\x94\x86h\x01\x86", protocol=4),

@@ -18,21 +18,10 @@ from tensorkeep.formats.archives._zip_end import Place, find_directory
 from tensorkeep.formats.archives._zip_faults import ArchiveFault, FaultLog
 from tensorkeep.formats.archives._zip_layout import LOCAL_NBYTES, Run, check_run, parse_start, plan_runs
 from tensorkeep.formats.archives._zip_names import name_members
+from tensorkeep.limits import MAX_ARCHIVE_MEMBERS, MAX_DIRECTORY_NBYTES, MAX_INFLATED_NBYTES, MAX_INFLATION
 from tensorkeep.transport import ByteRange, ByteSource
 
 __all__ = ["Archive", "ArchiveFault", "Member", "examine_archive", "read_archive", "read_member"]
-
-MAX_ARCHIVE_MEMBERS: Final = 1_000_000
-"""Members of an archive; the largest checkpoints have some 100,000 storages. Each costs 2 us and 400 bytes."""
-
-MAX_DIRECTORY_NBYTES: Final = 128 * 2**20
-"""Bytes of an archive's directory; 134 for each of the most members, where torch writes about 60."""
-
-MAX_INFLATED_NBYTES: Final = 64 * 2**20
-"""Bytes of a compressed member; only TorchScript's source code is compressed, which is rarely over 1 MB."""
-
-MAX_INFLATION: Final = 200
-"""Times its stored size that a compressed member of more than 1 MiB may have; source code reaches about 20."""
 
 _SMALL_NBYTES: Final = 2**20
 _BATCH_NBYTES: Final = 2 * 2**20

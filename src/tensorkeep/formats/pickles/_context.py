@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from tensorkeep.errors import LimitError, PickleError, TensorkeepError, UnsafeError
-from tensorkeep.formats.pickles._alarm import danger_of
+from tensorkeep.formats.pickles._alarm import Danger, danger_of, danger_of_call
 from tensorkeep.formats.pickles._budget import DEFAULT_LIMITS, Allowance, PickleLimits
 from tensorkeep.formats.pickles._graph import DICTS
 from tensorkeep.formats.pickles._keys import KeyGuard
@@ -29,7 +29,6 @@ from tensorkeep.formats.pickles._values import (
     Name,
     Namespace,
     StorageRecord,
-    StorageView,
     Unknown,
 )
 from tensorkeep.limits import MAX_NAME_LENGTH
@@ -139,15 +138,17 @@ class Context:
         known = known_name(module, name)
         if known is not None:
             return known
-        danger = danger_of(module, name)
-        if danger is not None and danger.is_certain and self._dangerous == "refuse":
-            raise UnsafeError(
-                f"the pickle names {module}.{name}, which {danger.reason}",
-                found=f"{module}.{name}",
-                hint="Nothing was run. `tensorkeep scan` lists all that it asks for",
-            )
+        self._refuse_danger(danger_of(module, name), f"{module}.{name}")
         self._refuse_unknown(module, name)
         return Unknown(module, name)
+
+    def _refuse_danger(self, danger: Danger | None, name: str) -> None:
+        if danger is not None and danger.is_certain and self._dangerous == "refuse":
+            raise UnsafeError(
+                f"the pickle names {name}, which {danger.reason}",
+                found=name,
+                hint="Nothing was run. `tensorkeep scan` lists all that it asks for",
+            )
 
     def _refuse_unknown(self, module: str, name: str) -> None:
         if self._strict:
@@ -177,7 +178,14 @@ class Context:
         if type(args) is not tuple:
             raise PickleError("arguments are no tuple", found=type(args).__name__)
         if type(function) is Name and function.call is not None:
-            result = self._call_known(function, function.call, args)
+            try:
+                if function.is_cheap or not args:
+                    return function.call(*args)
+                result = self._call_known(function.call, args)
+            except TensorkeepError:
+                raise
+            except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+                raise PickleError(f"wrong arguments for {function.qualified_name}", found=str(error)) from None
             if type(result) is Unknown:  # of arguments that are not known to be data
                 self._note("call", position, result)
                 self._refuse_unknown(result.module, result.name)
@@ -186,6 +194,7 @@ class Context:
             return self._embed(*self.read_embedded(args[0]))
         if not isinstance(function, Unknown):
             raise PickleError("what is called is no name", found=shown(function))
+        self._refuse_danger(danger_of_call(function.module, function.name, args), function.qualified_name)
         self._refuse_unknown(function.module, function.name)
         if not function.is_reference:  # what a call would have given is called
             args = (function, *args)
@@ -200,17 +209,12 @@ class Context:
         self.storages[key] = msgspec.structs.replace(storage, key=key)
         return self.storages[key]
 
-    def _call_known(self, name: Name, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def _call_known(self, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         self.allowance.spend_on(args)
-        try:
-            if call in HASHING and args:
-                keys = HASHING[call](args[0])
-                self.keys.check(keys, keys)
-            return call(*args)
-        except TensorkeepError:
-            raise
-        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-            raise PickleError(f"wrong arguments for {name.qualified_name}", found=str(error)) from None
+        if call in HASHING:
+            keys = HASHING[call](args[0])
+            self.keys.check(keys, keys)
+        return call(*args)
 
     def construct(self, cls: Any, args: Any, named: Any, position: int) -> Any:
         """Return what stands for a new object of a class (`cls.__new__`), which is no call of it.
@@ -348,12 +352,12 @@ class Context:
         if type(pid) is tuple and len(pid) == 4 and pid[0] == "module":
             return pid[1]
         storage = storage_of(pid)
-        record = storage.storage if isinstance(storage, StorageView) else storage
-        known = self.storages.setdefault(record.key, record)
-        if known != record and (known.n_elements or record.n_elements):
-            raise PickleError(
-                "a storage is described in two ways", expected=str(self.storages[record.key]), found=str(record)
-            )
+        record = storage if isinstance(storage, StorageRecord) else storage.storage
+        known = self.storages.get(record.key)
+        if known is None:
+            self.storages[record.key] = record
+        elif known != record and (known.n_elements or record.n_elements):
+            raise PickleError("a storage is described in two ways", expected=str(known), found=str(record))
         return storage
 
     def _note(self, action: Action, position: int, value: Unknown) -> None:

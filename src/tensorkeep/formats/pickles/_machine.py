@@ -16,7 +16,7 @@ from tensorkeep.errors import LimitError, PickleError, TensorkeepError, Unsuppor
 from tensorkeep.formats.pickles._context import Context
 from tensorkeep.formats.pickles._graph import check_graph
 from tensorkeep.formats.pickles._opcodes import OPCODES
-from tensorkeep.formats.pickles._rare_opcodes import RARE_OPCODES
+from tensorkeep.formats.pickles._rare_opcodes import RARE_OPCODES, refuse_opcode
 from tensorkeep.formats.pickles._state import PickleCutError, State
 
 __all__ = ["run_pickle"]
@@ -75,83 +75,81 @@ def _run(state: State, max_opcodes: int) -> None:  # noqa: C901, PLR0912, PLR091
     data, context = state.data, state.context
     memo, stack, position = state.memo, state.stack, state.position
     call, persistent = context.call, context.persistent
-    for _ in repeat(None, max_opcodes):
-        state.opcode_position = position
-        code = data[position]
-        position += 1
-        if code == 0x72:  # LONG_BINPUT
-            memo[_U32(data, position)[0]] = stack[-1]
-            position += 4
-        elif code == 0x4B:  # BININT1
-            stack.append(data[position])
+    start = position
+    try:
+        for _ in repeat(None, max_opcodes):
+            start = position
+            code = data[position]
             position += 1
-        elif code == 0x68:  # BINGET
-            stack.append(memo[data[position]])
-            position += 1
-        elif code == 0x28:  # MARK
-            state.marks.append(stack)
-            stack = []
-        elif code == 0x74:  # TUPLE
-            made = tuple(stack)
-            stack = state.marks.pop()
-            stack.append(made)
-        elif code == 0x52:  # REDUCE
-            args = stack.pop()
-            stack[-1] = call(stack[-1], args, position - 1)
-        elif code == 0x86:  # TUPLE2
-            last = stack.pop()
-            stack[-1] = (stack[-1], last)
-        elif code == 0x29:  # EMPTY_TUPLE
-            stack.append(())
-        elif code == 0x58:  # BINUNICODE
-            length = _U32(data, position)[0]
-            position += 4
-            text = data[position : position + length]
-            if len(text) != length:
-                raise PickleCutError(
-                    "a text reaches beyond the end", expected=f"{length:,} bytes", found=f"{len(text):,}"
-                )
-            stack.append(str(text, "utf-8", "surrogatepass"))
-            position += length
-        elif code == 0x89:  # NEWFALSE
-            stack.append(False)
-        elif code == 0x51:  # BINPERSID
-            stack[-1] = persistent(stack[-1])
-        elif code == 0x71:  # BINPUT
-            memo[data[position]] = stack[-1]
-            position += 1
-        elif code == 0x6A:  # LONG_BINGET
-            stack.append(memo[_U32(data, position)[0]])
-            position += 4
-        elif code == 0x4D:  # BININT2
-            stack.append(_U16(data, position)[0])
-            position += 2
-        elif code == 0x85:  # TUPLE1
-            stack[-1] = (stack[-1],)
-        elif code == 0x94:  # MEMOIZE
-            memo[len(memo)] = stack[-1]
-        elif code == 0x8C:  # SHORT_BINUNICODE
-            length = data[position]
-            position += 1
-            text = data[position : position + length]
-            if len(text) != length:
-                raise PickleCutError(
-                    "a text reaches beyond the end", expected=f"{length:,} bytes", found=f"{len(text):,}"
-                )
-            stack.append(str(text, "utf-8", "surrogatepass"))
-            position += length
-        elif code == 0x7D:  # EMPTY_DICT
-            stack.append({})
-        elif code == _STOP:
-            state.stack, state.position = stack, position
-            return
-        else:
-            carry_out = RARE_OPCODES.get(code)
-            if carry_out is None:
-                raise PickleError("no such opcode", found=f"byte {code:#04x}")
-            state.stack, state.position = stack, position
-            carry_out(state)
-            stack, position = state.stack, state.position
+            if code == 0x72:  # LONG_BINPUT
+                memo[_U32(data, position)[0]] = stack[-1]
+                position += 4
+            elif code == 0x4B:  # BININT1
+                stack.append(data[position])
+                position += 1
+            elif code == 0x68:  # BINGET
+                stack.append(memo[data[position]])
+                position += 1
+            elif code == 0x28:  # MARK
+                state.marks.append(stack)
+                stack = []
+            elif code == 0x74:  # TUPLE
+                made = tuple(stack)
+                stack = state.marks.pop()
+                stack.append(made)
+            elif code == 0x52:  # REDUCE
+                args = stack.pop()
+                stack[-1] = call(stack[-1], args, start)
+            elif code == 0x86:  # TUPLE2
+                last = stack.pop()
+                stack[-1] = (stack[-1], last)
+            elif code == 0x29:  # EMPTY_TUPLE
+                stack.append(())
+            elif code == 0x58:  # BINUNICODE
+                length = _U32(data, position)[0]
+                position += 4
+                text = data[position : position + length]
+                if len(text) != length:
+                    state.refuse_cut(length, len(text))
+                stack.append(str(text, "utf-8", "surrogatepass"))
+                position += length
+            elif code == 0x89:  # NEWFALSE
+                stack.append(False)
+            elif code == 0x51:  # BINPERSID
+                stack[-1] = persistent(stack[-1])
+            elif code == 0x71:  # BINPUT
+                memo[data[position]] = stack[-1]
+                position += 1
+            elif code == 0x6A:  # LONG_BINGET
+                stack.append(memo[_U32(data, position)[0]])
+                position += 4
+            elif code == 0x4D:  # BININT2
+                stack.append(_U16(data, position)[0])
+                position += 2
+            elif code == 0x85:  # TUPLE1
+                stack[-1] = (stack[-1],)
+            elif code == 0x94:  # MEMOIZE
+                memo[len(memo)] = stack[-1]
+            elif code == 0x8C:  # SHORT_BINUNICODE
+                length = data[position]
+                position += 1
+                text = data[position : position + length]
+                if len(text) != length:
+                    state.refuse_cut(length, len(text))
+                stack.append(str(text, "utf-8", "surrogatepass"))
+                position += length
+            elif code == 0x7D:  # EMPTY_DICT
+                stack.append({})
+            elif code == _STOP:
+                state.stack, state.position = stack, position
+                return
+            else:
+                state.stack, state.position, state.opcode_position = stack, position, start
+                RARE_OPCODES.get(code, refuse_opcode)(state)
+                stack, position = state.stack, state.position
+    except Exception:
+        state.opcode_position = start
+        raise
     raise LimitError("too many opcodes", expected=f"at most {max_opcodes:,}", found="more")
 
 

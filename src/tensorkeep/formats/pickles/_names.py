@@ -29,7 +29,7 @@ def known_name(module: str, name: str) -> Name | Label | None:
     """
     key = (module, name)
     if key in _CALLS:
-        return Name(module, name, _CALLS[key])
+        return Name(module, name, _CALLS[key], is_cheap=_CALLS[key] in _names_torch.CHEAP)
     return LABELS.get(key)
 
 

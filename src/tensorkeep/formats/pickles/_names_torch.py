@@ -18,7 +18,7 @@ from tensorkeep.formats.pickles._torch_strided import STORAGE_DTYPES, as_bool, c
 from tensorkeep.formats.pickles._values import CompositeRecord, Label, Name, TensorRecord, Unknown
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
-__all__ = ["CALLS"]
+__all__ = ["CALLS", "CHEAP"]
 
 _QUANTIZED = {"I8": "qint8", "U8": "quint8", "I32": "qint32"}
 _SPARSE_PARTS = {
@@ -236,3 +236,6 @@ CALLS: dict[tuple[str, str], Callable[..., Any] | None] = {
     ("torch.torch_version", "TorchVersion"): _version,
 }
 """Module and name, to what is done where it is called; None where calling it gives an `Unknown`."""
+
+CHEAP: frozenset[Callable[..., Any] | None] = frozenset({_tensor, _tensor_v2, _tensor_v3, _meta_tensor})
+"""What files have thousands of, and copies and hashes none of its arguments."""

@@ -13,7 +13,7 @@ from tensorkeep.formats.pickles._shown import shown
 from tensorkeep.formats.pickles._state import State
 from tensorkeep.limits import MAX_NAME_LENGTH, MAX_PICKLED_INT_NBYTES
 
-__all__ = ["RARE_OPCODES"]
+__all__ = ["RARE_OPCODES", "refuse_opcode"]
 
 _MAX_NUMBER_LENGTH: Final = 2_400
 _WHOLE = re.compile(rb"0|-?[1-9][0-9]{0,2399}")
@@ -243,6 +243,18 @@ def _signed_length(state: State) -> int:
     if length < 0:
         raise PickleError("a length is negative", found=str(length))
     return length
+
+
+def refuse_opcode(state: State) -> None:
+    """Say that there is no such opcode.
+
+    Args:
+        state: Where it stands.
+
+    Raises:
+        PickleError: Always.
+    """
+    raise PickleError("no such opcode", found=f"byte {state.data[state.opcode_position]:#04x}")
 
 
 RARE_OPCODES: dict[int, Callable[[State], None]] = {

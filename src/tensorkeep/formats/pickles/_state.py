@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from tensorkeep.errors import PickleError
 from tensorkeep.formats.pickles._context import Context
@@ -60,11 +60,23 @@ class State:
         start = self.position
         left = len(self.data) - start
         if nbytes > left:
-            error = PickleCutError("a value reaches beyond the end", expected=f"{nbytes:,} bytes", found=f"{left:,}")
-            error.n_needed = start + nbytes
-            raise error
+            self.refuse_cut(nbytes, left)
         self.position = start + nbytes
         return self.data[start : self.position]
+
+    def refuse_cut(self, nbytes: int, n_left: int) -> NoReturn:
+        """Say that a value reaches beyond the end.
+
+        Args:
+            nbytes: Its bytes, which begin `n_left` before the end.
+            n_left: Bytes that there are.
+
+        Raises:
+            PickleCutError: Always.
+        """
+        error = PickleCutError("a value reaches beyond the end", expected=f"{nbytes:,} bytes", found=f"{n_left:,}")
+        error.n_needed = len(self.data) - n_left + nbytes
+        raise error
 
     def take_number(self, nbytes: int, *, signed: bool = False) -> int:
         """Return the number in the next bytes, the lowest first.

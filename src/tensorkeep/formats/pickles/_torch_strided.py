@@ -152,7 +152,8 @@ def check_view(offset: Any, shape: Any, strides: Any) -> int:
     last: int = offset
     n_elements = 1
     for extent, stride in zip(shape, strides, strict=True):
-        if not is_count(extent) or not is_count(stride):
+        is_extent = type(extent) is int and 0 <= extent <= MAX_I64
+        if not is_extent or type(stride) is not int or not 0 <= stride <= MAX_I64:
             raise PickleError("a tensor has an impossible shape", found=f"{shown(shape)}, strides {shown(strides)}")
         n_elements *= extent
         last += (extent - 1) * stride

@@ -115,16 +115,21 @@ class Name(Unknown):
     Attributes:
         call: Takes the arguments and gives a record or plain data; None where the name is only known to be harmless,
             and calling it gives an `Unknown`.
+        is_cheap: Whether `call` copies and hashes none of its arguments, and never gives an `Unknown`.
     """
 
-    __slots__ = ("call",)
+    __slots__ = ("call", "is_cheap")
 
     call: Callable[..., Any] | None
+    is_cheap: bool
 
-    def __init__(self, module: str, name: str, call: Callable[..., Any] | None) -> None:
+    def __init__(
+        self, module: str, name: str, call: Callable[..., Any] | None = None, *, is_cheap: bool = False
+    ) -> None:
         """Keep the name and what is done instead."""
         super().__init__(module, name)
         object.__setattr__(self, "call", call)
+        object.__setattr__(self, "is_cheap", is_cheap)
 
 
 class Deque(deque[Any]):
