@@ -38,8 +38,9 @@ format: $(READY) ## Put the code into shape
 bench: $(READY) ## Measure tensorkeep beside other libraries; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
-fuzz: $(READY) ## Feed broken headers to the reader
+fuzz: $(READY) ## Feed broken headers and pickles to the readers
 	$(BIN)/python fuzz/fuzz_headers.py
+	$(BIN)/python fuzz/fuzz_pickles.py
 
 clean: ## Remove everything that was built
 	rm -rf .venv site dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

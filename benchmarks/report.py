@@ -19,6 +19,7 @@ _HEADINGS = {
     "slice": "Reading a part",
     "checkpoint": "Checkpoints of several files",
     "model": "Into a model",
+    "pickles": "Files of torch.save",
     "startup": "Starting up",
 }
 _INTRODUCTION = """\

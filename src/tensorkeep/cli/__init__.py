@@ -3,6 +3,7 @@
 - `inspect`, `slice`: what is in a checkpoint.
 - `verify`, `diff`: whether it is whole, and what sets two apart. Their exit codes are answers.
 - `reshard`, `merge`, `edit`: written anew, several as one, changed in place.
+- `convert`, `_conversion`: a checkpoint of any kind as safetensors, and what became of it.
 - `scan`, `_scan_views`: what files would run if others loaded them.
 - `_main`: the application they are registered in; errors to exit codes.
 - `_arguments`: arguments and options that several commands share.

@@ -16,6 +16,7 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli._render import OutputClosedError, make_streams_lenient, show_error, show_text, show_warning
+from tensorkeep.cli.convert import convert
 from tensorkeep.cli.diff import diff
 from tensorkeep.cli.edit import edit
 from tensorkeep.cli.inspect import inspect
@@ -58,6 +59,7 @@ app.command("inspect")(inspect)
 app.command("slice")(slice_tensor)
 app.command("verify")(verify)
 app.command("scan")(scan)
+app.command("convert")(convert)
 app.command("diff")(diff)
 app.command("reshard")(reshard)
 app.command("merge")(merge)
