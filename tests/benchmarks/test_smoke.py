@@ -18,7 +18,7 @@ from benchmarks.report import page
 from benchmarks.results import CaseResult, Memory
 
 ROOT = Path(__file__).parents[2]
-GROUPS = {"load", "save", "open", "slice", "checkpoint", "model", "startup"}
+GROUPS = {"load", "save", "open", "slice", "checkpoint", "model", "startup", "pickles"}
 
 MACHINE = Machine(hardware="one core", system="Linux", software="Python", load="nothing else ran")
 
@@ -48,6 +48,7 @@ def test_a_quick_run_measures_every_case_and_leaves_no_file(tmp_path: Path) -> N
         "Reading a part",
         "Checkpoints of several files",
         "Into a model",
+        "Files of torch.save",
         "Starting up",
         "All figures",
     ):

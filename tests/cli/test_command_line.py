@@ -30,7 +30,7 @@ def test_the_installed_command_and_the_module_are_one() -> None:
         assert done.stdout == f"tensorkeep {tensorkeep.__version__}\n"
 
 
-COMMANDS = ("inspect", "slice", "verify", "scan", "diff", "reshard", "merge", "edit")
+COMMANDS = ("inspect", "slice", "verify", "scan", "convert", "diff", "reshard", "merge", "edit")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], *([command, "--help"] for command in COMMANDS)])
@@ -58,7 +58,8 @@ def test_the_list_of_commands_is_not_cut(run: Any, width: str) -> None:
         "  inspect  Show what is in a checkpoint.",
         "  slice    Show or save a part of one tensor.",
         "  verify   Check every byte of a checkpoint.",
-        "  scan     List what the pickles in files would run." if width == "80" else "  scan     List what the pickles in files...",
+        "  scan     List what pickles would run.",
+        "  convert  Make a safe checkpoint of pickles.",
         "  diff     Compare two checkpoints.",
         "  reshard  Write a checkpoint in other shards.",
         "  merge    Write several checkpoints as one.",

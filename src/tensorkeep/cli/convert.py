@@ -61,7 +61,7 @@ def convert(
     output_variant: NewVariant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a checkpoint of torch.save as safetensors.
+    """Make a safe checkpoint of pickles.
 
     Nothing of it is run: its pickle is read, and the bytes of its tensors are copied. What is no tensor is left out,
     and said. Whenever this is stopped, the destination holds the new checkpoint or what it held before.

@@ -31,7 +31,7 @@ def scan(
         bool, typer.Option("--strict", help="Names that are not known to be data count as dangerous.")
     ] = False,
 ) -> int:
-    """List what the pickles in files would run.
+    """List what pickles would run.
 
     Files of torch.save in all their forms, bare pickles, NumPy arrays, zip and tar archives and what is in them:
     shown is every name that would be imported, called or built, where it stands, and what is known of it. Nothing
