@@ -101,7 +101,7 @@ def test_options(capsys: pytest.CaptureFixture[str], source: Path, tmp_path: Pat
 
     out = call(capsys, source, other, target, *options)
 
-    assert "one.safetensors, 2 tensors, 16 B" in out
+    assert "one.safetensors: 2 tensors, 16 B" in out
     assert {name: lazy.dtype for name, lazy in tensorkeep.open(target).items()} == {"extra": "BF16", "v": "BF16"}
 
 

@@ -36,9 +36,9 @@ def test_the_errors_page_has_the_tree() -> None:
 def test_the_dependencies_page_has_each_required_package() -> None:
     required = tomllib.loads(read("pyproject.toml"))["project"]["dependencies"]
 
-    rows = re.findall(r"^\| \[(\w+)\]", read("docs", "dependencies.md"), re.MULTILINE)
+    rows = re.findall(r"^\| \[([\w-]+)\]", read("docs", "dependencies.md"), re.MULTILINE)
 
-    assert rows == [re.match(r"\w+", requirement)[0] for requirement in required]
+    assert rows == [re.match(r"[\w-]+", requirement)[0] for requirement in required]
 
 
 def test_the_reference_has_every_public_name() -> None:

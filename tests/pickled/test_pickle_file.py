@@ -234,7 +234,7 @@ def test_attributes_of_tensors_stand_in_records() -> None:
     assert record.kind == "parameter"
     assert record.requires_grad
     assert record.attributes["tag"] == "mine"
-    assert file.records["s"].subclass == "honest_tensors.Scaled"
+    assert file.records["s"].subclass == ("honest_tensors", "Scaled")
     loaded = open_pickle(saved({"p": TENSORS["parameter with attributes"]()}), framework="torch").load_tree()["p"]
     assert not hasattr(loaded, "tag")
     assert loaded.requires_grad

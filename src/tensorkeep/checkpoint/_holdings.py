@@ -17,6 +17,7 @@ from tensorkeep.formats.pickles import (
     Unknown,
 )
 from tensorkeep.limits import MAX_GRAPH_NODES
+from tensorkeep.pickled import array_of, joined, key_text
 
 __all__ = ["Holdings"]
 
@@ -84,7 +85,7 @@ class Holdings:
     def _note_plain(self, name: str, value: Any) -> None:
         self.n_plain += 1
         if len(self.plain) < _SHOWN:
-            text = repr(value[: _TEXT_LENGTH + 1] if isinstance(value, str | bytes | bytearray) else value)
+            text = _text_of(value)
             self.plain[name] = text if len(text) <= _TEXT_LENGTH else f"{text[:_TEXT_LENGTH]}…"
 
 
@@ -92,9 +93,9 @@ def _parts(name: str, node: Any) -> list[tuple[str, Any]] | None:
     """Return what a value holds, with names, but for tensors of tensors; None for plain data."""
     kind = type(node)
     if kind in DICTS:
-        return [(_joined(name, key), child) for key, child in node.items()]
+        return [(joined(name, key_text(key)), child) for key, child in node.items()]
     if kind in LISTS:
-        return [(_joined(name, place), child) for place, child in enumerate(node)]
+        return [(joined(name, str(place)), child) for place, child in enumerate(node)]
     if kind is CompositeRecord:
         return [(name, node.settings)]
     if kind is TensorRecord:
@@ -102,6 +103,9 @@ def _parts(name: str, node: Any) -> list[tuple[str, Any]] | None:
     return [] if kind in {StorageRecord, StorageView} else None
 
 
-def _joined(name: str, key: Any) -> str:
-    text = key if type(key) is str else f"{key!r:.1000}"
-    return f"{name}.{text}" if name else text
+def _text_of(value: Any) -> str:
+    if isinstance(value, str | bytes | bytearray):
+        return repr(value[: _TEXT_LENGTH + 1])
+    if isinstance(value, ArrayRecord):
+        return repr(array_of(value)) if value.is_scalar else f"array of {value.dtype}, shape {list(value.shape)}"
+    return repr(value)

@@ -30,13 +30,15 @@ def conversion_lines(conversion: Conversion, seconds: float) -> Iterator[Line]:
     Yields:
         A line for what was written, one for each thing that is not as it was, and one for what was checked.
     """
-    files = conversion.files[0] if len(conversion.files) == 1 else f"{len(conversion.files):,} shards"
+    files = f"{conversion.files[0]}, " if len(conversion.files) == 1 else f"{len(conversion.files):,} shards, "
+    if conversion.path.endswith(files[:-2]):
+        files = ""
     speed = size_text(int(conversion.nbytes / max(seconds, 1e-9)))
     tensors = f"{tensors_text(conversion.n_tensors)}, {size_text(conversion.nbytes)}"
     yield [
         ("wrote ", ""),
         (conversion.path, "title"),
-        (f": {files}, {tensors} in {seconds:.2f} s ({speed}/s); nothing was run", ""),
+        (f": {files}{tensors} in {seconds:.2f} s ({speed}/s); nothing was run", ""),
     ]
     rows: list[tuple[Line, Line]] = [([(f"  {label}", "dim")], [(text, "")]) for label, text in _facts(conversion)]
     yield from columns(_COLUMNS, rows, headings=False)

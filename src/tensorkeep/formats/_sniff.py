@@ -24,7 +24,7 @@ class Sniffed(msgspec.Struct, frozen=True):
     hint: str
 
 
-_CONVERT = "tensorkeep.open reads it under its usual name (.pt, .bin …), and `tensorkeep convert` makes it safe"
+_CONVERT = "Make a safe checkpoint of it: tensorkeep convert (nothing in it is run)"
 
 _REDOWNLOAD = "Download the file again, and look at what the server answered"
 

@@ -9,5 +9,7 @@
 """
 
 from tensorkeep.pickled._file import PickleFile, open_pickle, pickle_over
+from tensorkeep.pickled._keys import joined, key_text
+from tensorkeep.pickled._records import array_of
 
-__all__ = ["PickleFile", "open_pickle", "pickle_over"]
+__all__ = ["PickleFile", "array_of", "joined", "key_text", "open_pickle", "pickle_over"]

@@ -25,6 +25,7 @@ from tensorkeep.formats.pickles import (
 )
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.pickled._flat import Leaf, Leaves, leaves_of
+from tensorkeep.pickled._keys import joined
 from tensorkeep.pickled._load import load_tree
 from tensorkeep.pickled._records import LazyRecords, array_of, dtype_of, is_tensor_like
 from tensorkeep.pickled._tree import copy_tree
@@ -126,7 +127,7 @@ class PickleFile(LazyTensors):
         if kind is DtypeRecord:
             return dtype_of(record)
         if kind is CompositeRecord:
-            parts = {part: self._lazy_value(tensor, f"{name}.{part}") for part, tensor in record.parts.items()}
+            parts = {part: self._lazy_value(tensor, joined(name, part)) for part, tensor in record.parts.items()}
             return CompositeRecord(record.kind, parts, record.settings)
         if kind in {StorageRecord, StorageView} or (kind is TensorRecord and record.storage is not None):
             return self._lazy.lazy(name, record)

@@ -72,7 +72,7 @@ class Leaves:
             if self._n_nodes > MAX_GRAPH_NODES:
                 raise LimitError("too many values", expected=f"at most {MAX_GRAPH_NODES:,}", found="more")
             kind = type(node)
-            if kind is TensorRecord and node.storage is not None and node.attributes is None:
+            if kind is TensorRecord and node.storage is not None and node.is_plain:
                 self._note(name, node)
             else:
                 waiting.extend(reversed(self._parts(name, node, kind)))
@@ -109,6 +109,8 @@ class Leaves:
         elif kind is TensorRecord:
             if node.storage is not None:
                 self._note(name, node)
+            if node.subclass is not None:
+                self.unknowns.setdefault(name, Unknown(*node.subclass))
             return [(name, node.attributes)]
         return []
 

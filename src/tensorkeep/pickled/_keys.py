@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tensorkeep.formats.pickles import TensorRecord, Unknown, shown
+from tensorkeep.limits import MAX_NAME_LENGTH
 
-__all__ = ["PLAIN", "key_text"]
+__all__ = ["PLAIN", "joined", "key_text"]
 
 PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None)})
 """Types of values that hold nothing."""
+
+
+def joined(name: str, part: str) -> str:
+    """Return a dotted name, cut where it is longer than any honest one.
+
+    Args:
+        name: Of what holds the part; empty for the whole value.
+        part: What it is called in there.
+    """
+    return (f"{name}.{part}" if name else part)[:MAX_NAME_LENGTH]
 
 
 def key_text(key: Any) -> str:

@@ -20,8 +20,7 @@ from tensorkeep.formats.pickles import (
     TensorRecord,
     Unknown,
 )
-from tensorkeep.limits import MAX_NAME_LENGTH
-from tensorkeep.pickled._keys import PLAIN, key_text
+from tensorkeep.pickled._keys import PLAIN, joined, key_text
 
 __all__ = ["copy_tree"]
 
@@ -88,17 +87,13 @@ class _Copier:
     def fill(self, made: Any, node: Any, name: str) -> Any:
         """Copy the items of a dict."""
         for key, child in node.items():
-            inner = _joined(name, key_text(key))
+            inner = joined(name, key_text(key))
             made[key if type(key) in PLAIN else self.copy(key, inner)] = self.copy(child, inner)
         return made
 
     def each(self, node: Any, name: str) -> list[Any]:
         """Copy the members of a sequence."""
-        return [self.copy(child, _joined(name, str(place))) for place, child in enumerate(node)]
-
-
-def _joined(name: str, text: str) -> str:
-    return (f"{name}.{text}" if name else text)[:MAX_NAME_LENGTH]
+        return [self.copy(child, joined(name, str(place))) for place, child in enumerate(node)]
 
 
 def _copy_ordered(copier: _Copier, node: OrderedDict[Any, Any], name: str) -> OrderedDict[Any, Any]:

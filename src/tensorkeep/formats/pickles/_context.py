@@ -147,7 +147,8 @@ class Context:
             raise UnsafeError(
                 f"the pickle names {name}, which {danger.reason}",
                 found=name,
-                hint="Nothing was run. `tensorkeep scan` lists all that it asks for",
+                hint="Nothing was run. `tensorkeep scan` lists all that it asks for; `tensorkeep convert "
+                "--drop-unknown` takes the tensors out",
             )
 
     def _refuse_unknown(self, module: str, name: str) -> None:

@@ -94,7 +94,7 @@ def _from_type(function: Any, cls: Any, args: Any, state: Any) -> Any:
         raise PickleError("arguments are no tuple", found=type(args).__name__)
     tensor = function.call(*args)
     if type(tensor) is TensorRecord:
-        subclass = None if type(cls) is Name else cls.qualified_name
+        subclass = None if type(cls) is Name else (cls.module, cls.name)
         return msgspec.structs.replace(tensor, attributes=state or None, subclass=subclass)
     return tensor
 

@@ -86,6 +86,7 @@ def _read(source: ByteSource, span: ByteRange | None, context: Context) -> Pickl
     whole = span or ByteRange(0, source.nbytes)
     head = bytes(source.read(ByteRange(whole.start, min(whole.stop, whole.start + SNIFF_NBYTES))))
     if head.startswith(_ZIP_START):
+        _refuse_other_zip(head)
         return _read_zip(source, read_archive(source, span), context)
     if span is not None:
         raise ArchiveError("an archive within a file does not begin as one", found=f"{head[:4]!r}")
@@ -104,11 +105,20 @@ def _read(source: ByteSource, span: ByteRange | None, context: Context) -> Pickl
     )
 
 
+def _refuse_other_zip(head: bytes) -> None:
+    """Name the archives that are none of pickled checkpoints, by the name of their first member."""
+    n_bytes = int.from_bytes(head[26:28], "little")
+    first = head[30 : 30 + n_bytes]
+    if first.endswith(b".npy"):
+        hint = "numpy.load reads its arrays; tensorkeep.save writes them to a file of tensors"
+        raise UnsupportedError("a NumPy archive (.npz), no file of torch.save", found=shown(first), hint=hint)
+
+
 def _read_zip(source: ByteSource, archive: Archive, context: Context) -> PickleDocument:
     member = archive.members.get("data.pkl")
     if member is None:
         raise UnsupportedError(
-            "the zip archive is none of torch",
+            "the zip archive is none of torch.save",
             expected="a member data.pkl",
             found=", ".join(list(archive.members)[:5]) or "nothing",
         )

@@ -221,7 +221,7 @@ class TensorRecord(msgspec.Struct, frozen=True, eq=False):
         is_conj: Whether its numbers are the conjugates of those in the storage.
         is_neg: Whether its numbers are the negatives of those in the storage.
         attributes: What else was saved with it, such as attributes of a subclass; None for nothing.
-        subclass: Qualified name of its class, where that is no class of tensors that is known here.
+        subclass: Module and name of its class, where that is none of tensors that is known here.
     """
 
     storage: StorageRecord | None
@@ -234,7 +234,12 @@ class TensorRecord(msgspec.Struct, frozen=True, eq=False):
     is_conj: bool = False
     is_neg: bool = False
     attributes: Any = None
-    subclass: str | None = None
+    subclass: tuple[str, str] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing else was saved with it."""
+        return self.attributes is None and self.subclass is None
 
 
 class CompositeRecord(msgspec.Struct, frozen=True, eq=False):
