@@ -26,6 +26,7 @@
     tensorkeep.pickled          files of pickles            nested data with lazy tensors
     tensorkeep.scanner          what would they run?        every name in files of pickles, and what it would do
     tensorkeep.checkpoint       many files                  shards, index, digests; saved and verified as one
+    tensorkeep.conversion       of any kind                 pickles to safetensors, and what became of them
     tensorkeep.models           what uses them              checkpoints into models: tensorkeep.torch.load_into
 
 `import tensorkeep` loads none of this: names are resolved on first use.
@@ -39,14 +40,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import (
         Checkpoint,
-        Conversion,
         Diff,
         Finding,
         PickleSet,
         TensorDiff,
         Verification,
         add_sha256,
-        convert,
         diff,
         edit,
         load,
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
         serialize,
         serialize_file,
     )
+    from tensorkeep.conversion import Conversion, convert
     from tensorkeep.errors import SafetensorError, TensorkeepError
     from tensorkeep.formats.pickles import PickleLimits, Unknown
     from tensorkeep.install import install_as_safetensors
@@ -113,7 +113,7 @@ __all__ = [
 
 _HOMES = {
     "Checkpoint": ("checkpoint", "Checkpoint"),
-    "Conversion": ("checkpoint", "Conversion"),
+    "Conversion": ("conversion", "Conversion"),
     "Diff": ("checkpoint", "Diff"),
     "Finding": ("checkpoint", "Finding"),
     "LazyTensor": ("tensors", "LazyTensor"),
@@ -130,7 +130,7 @@ _HOMES = {
     "Unknown": ("formats.pickles", "Unknown"),
     "Verification": ("checkpoint", "Verification"),
     "add_sha256": ("checkpoint", "add_sha256"),
-    "convert": ("checkpoint", "convert"),
+    "convert": ("conversion", "convert"),
     "deserialize": ("compat", "deserialize"),
     "diff": ("checkpoint", "diff"),
     "edit": ("checkpoint", "edit"),
@@ -155,6 +155,7 @@ _MODULES = (
     "arrays",
     "checkpoint",
     "compat",
+    "conversion",
     "digests",
     "dtypes",
     "entries",

@@ -11,19 +11,14 @@
 - `_settle`: a checkpoint read as one, though a save may replace it meanwhile.
 - `_checkpoint`: a checkpoint of safetensors files as one mapping.
 - `_open`: whatever stands at a path, opened.
-- `_workers`: work done side by side, which stops as a whole.
+- `workers`: work done side by side, which stops as a whole.
 - `_rows`: some rows of a tensor that is to be written.
 - `_sha256`: the name that Git LFS and the Hub give to a file.
 - `_save`: tensors to a directory, in one transaction.
 - `_reshard`: finished checkpoints written anew, or several as one.
 - `_pickle_location`: which files of pickles a path stands for.
 - `_pickle_set`: several files of pickles as one checkpoint.
-- `_rewriting`: finished checkpoints put together, chosen from, changed and checked.
-- `_ties`: tensors of pickles that are one and the same, and those that overlap.
-- `_holdings`: what pickles hold beside tensors.
-- `_archive_sums`: the CRC-32 that torch's archives have of storages.
-- `_sources`: what a conversion is made of.
-- `_convert`, `_converted`: checkpoints of any kind as safetensors, and what became of them.
+- `rewriting`: finished checkpoints put together, chosen from, changed and checked.
 - `_change`: a finished checkpoint, held open for a change.
 - `_edit`: its names and metadata, changed without a copy of its data.
 - `_add_sha256`: the SHA-256 of its shards, written into its index.
@@ -33,16 +28,15 @@
 """
 
 from tensorkeep.checkpoint._add_sha256 import add_sha256
-from tensorkeep.checkpoint._checkpoint import Checkpoint, StrayShardWarning
-from tensorkeep.checkpoint._convert import convert
-from tensorkeep.checkpoint._converted import Conversion
+from tensorkeep.checkpoint._checkpoint import Checkpoint, StrayShardWarning, open_safetensors
 from tensorkeep.checkpoint._diff import Diff, TensorDiff, diff
 from tensorkeep.checkpoint._edit import edit
-from tensorkeep.checkpoint._findings import Finding
+from tensorkeep.checkpoint._examine import Access
+from tensorkeep.checkpoint._findings import Finding, refuse
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
-from tensorkeep.checkpoint._names import index_name, shard_name, weights_name
+from tensorkeep.checkpoint._names import index_name, stem_of_weights
 from tensorkeep.checkpoint._open import load, open_checkpoint
-from tensorkeep.checkpoint._pickle_set import PickleSet
+from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
 from tensorkeep.checkpoint._pieces import Piece, TensorSize
 from tensorkeep.checkpoint._plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.checkpoint._reshard import merge, reshard
@@ -51,8 +45,8 @@ from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._verify import Verification, verify
 
 __all__ = [
+    "Access",
     "Checkpoint",
-    "Conversion",
     "Diff",
     "Finding",
     "Index",
@@ -66,7 +60,6 @@ __all__ = [
     "TensorSize",
     "Verification",
     "add_sha256",
-    "convert",
     "diff",
     "edit",
     "emit_index",
@@ -74,13 +67,17 @@ __all__ = [
     "load",
     "merge",
     "open_checkpoint",
+    "open_pickled",
+    "open_safetensors",
     "parse_index",
     "parse_size",
     "plan_from_layout",
     "plan_shards",
+    "refuse",
     "reshard",
     "save_checkpoint",
     "shard_name",
+    "stem_of_weights",
     "verify",
     "weights_name",
 ]

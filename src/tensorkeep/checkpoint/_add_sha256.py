@@ -13,7 +13,7 @@ from tensorkeep.checkpoint._examine import header_digest
 from tensorkeep.checkpoint._index import Index, ShardRecord
 from tensorkeep.checkpoint._names import index_names, stem_of_weights
 from tensorkeep.checkpoint._sha256 import sha256_of
-from tensorkeep.checkpoint._workers import Meter, side_by_side
+from tensorkeep.checkpoint.workers import Meter, side_by_side
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.tensors import TensorFile
 

@@ -11,7 +11,7 @@ import msgspec
 
 from tensorkeep.checkpoint._compare import NumberDiff, compare_numbers, have_equal_bytes
 from tensorkeep.checkpoint._open import open_checkpoint
-from tensorkeep.checkpoint._workers import Meter, batches_of, side_by_side
+from tensorkeep.checkpoint.workers import Meter, batches_of, side_by_side
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.tensors import LazyTensor
 

@@ -14,7 +14,9 @@ from typing import Any
 from tensorkeep.checkpoint._checkpoint import Checkpoint, open_safetensors
 from tensorkeep.checkpoint._examine import Access, read_index
 from tensorkeep.checkpoint._index import Index
-from tensorkeep.checkpoint._rewriting import (
+from tensorkeep.checkpoint._save import save_checkpoint
+from tensorkeep.checkpoint._size import parse_size
+from tensorkeep.checkpoint.rewriting import (
     Progress,
     changed,
     check_kept_digests,
@@ -25,8 +27,6 @@ from tensorkeep.checkpoint._rewriting import (
     taken,
     together,
 )
-from tensorkeep.checkpoint._save import save_checkpoint
-from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorFile
 

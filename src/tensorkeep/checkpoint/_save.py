@@ -17,7 +17,7 @@ from tensorkeep.checkpoint._plan import Shard, ShardPlan, plan_from_layout, plan
 from tensorkeep.checkpoint._rows import rows_of
 from tensorkeep.checkpoint._sha256 import sha256_of
 from tensorkeep.checkpoint._size import parse_size
-from tensorkeep.checkpoint._workers import Meter, side_by_side
+from tensorkeep.checkpoint.workers import Meter, side_by_side
 from tensorkeep.digests import digest_of
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import (

@@ -13,7 +13,7 @@ from tensorkeep.checkpoint._findings import Finding
 from tensorkeep.checkpoint._index import ShardRecord
 from tensorkeep.checkpoint._settle import Reading, read_settled
 from tensorkeep.checkpoint._sha256 import sha256_of
-from tensorkeep.checkpoint._workers import Meter, batches_of, side_by_side
+from tensorkeep.checkpoint.workers import Meter, batches_of, side_by_side
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
 from tensorkeep.tensors import TensorFile, chosen_names

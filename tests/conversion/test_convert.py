@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 
 import tensorkeep
-from tensorkeep.checkpoint._convert import convert
+from tensorkeep.conversion._convert import convert
 from tensorkeep.errors import (
     DtypeError,
     IntegrityError,
@@ -440,7 +440,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from tensorkeep.checkpoint._convert import convert
+from tensorkeep.conversion._convert import convert
 
 source, destination, share = sys.argv[1:]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tensorkeep.checkpoint._ties import storages_in
-from tensorkeep.checkpoint._workers import Meter
+from tensorkeep.checkpoint.workers import Meter
+from tensorkeep.conversion._ties import storages_in
 from tensorkeep.errors import IntegrityError
 from tensorkeep.formats.archives import read_archive
 from tensorkeep.pickled import PickleFile

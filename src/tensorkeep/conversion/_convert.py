@@ -12,11 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.checkpoint._archive_sums import check_sums
-from tensorkeep.checkpoint._converted import Conversion
-from tensorkeep.checkpoint._findings import refuse
-from tensorkeep.checkpoint._names import index_name, stem_of_weights
-from tensorkeep.checkpoint._rewriting import (
+from tensorkeep.checkpoint import index_name, parse_size, refuse, save_checkpoint, stem_of_weights, verify
+from tensorkeep.checkpoint.rewriting import (
     Progress,
     changed,
     check_kept_digests,
@@ -24,11 +21,10 @@ from tensorkeep.checkpoint._rewriting import (
     identity_of,
     refuse_replaced,
 )
-from tensorkeep.checkpoint._save import save_checkpoint
-from tensorkeep.checkpoint._size import parse_size
-from tensorkeep.checkpoint._sources import Sources
-from tensorkeep.checkpoint._verify import verify
-from tensorkeep.checkpoint._workers import Meter
+from tensorkeep.checkpoint.workers import Meter
+from tensorkeep.conversion._archive_sums import check_sums
+from tensorkeep.conversion._conversion import Conversion
+from tensorkeep.conversion._sources import Sources
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.tensors import LazyTensors, Renaming, Selector

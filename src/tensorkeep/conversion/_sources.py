@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from tensorkeep.checkpoint._archive_sums import Summed, summed_storages
-from tensorkeep.checkpoint._checkpoint import Checkpoint, open_safetensors
-from tensorkeep.checkpoint._examine import Access
-from tensorkeep.checkpoint._holdings import Holdings
-from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
-from tensorkeep.checkpoint._rewriting import taken, together
-from tensorkeep.checkpoint._ties import StoredView, Ties, ties_of, views_in
+from tensorkeep.checkpoint import Access, Checkpoint, PickleSet, open_pickled, open_safetensors
+from tensorkeep.checkpoint.rewriting import taken, together
+from tensorkeep.conversion._archive_sums import Summed, summed_storages
+from tensorkeep.conversion._holdings import Holdings
+from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in
 from tensorkeep.errors import UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles import Dangerous
 from tensorkeep.pickled import PickleFile, open_pickle

@@ -1,0 +1,14 @@
+"""Checkpoints of any kind as safetensors: what pickles hold is taken out, nothing of it is run, and all of it is said.
+
+- `_ties`: tensors of pickles that are one and the same, and those that overlap.
+- `_holdings`: what pickles hold beside tensors.
+- `_archive_sums`: the CRC-32 that torch's archives have of storages.
+- `_sources`: what a conversion is made of.
+- `_conversion`: what was written, and what was left out.
+- `_convert`: from file to file, checked.
+"""
+
+from tensorkeep.conversion._conversion import Conversion
+from tensorkeep.conversion._convert import convert
+
+__all__ = ["Conversion", "convert"]
