@@ -34,7 +34,7 @@ from tensorkeep.checkpoint._edit import edit
 from tensorkeep.checkpoint._examine import Access
 from tensorkeep.checkpoint._findings import Finding, refuse
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
-from tensorkeep.checkpoint._names import index_name, stem_of_weights
+from tensorkeep.checkpoint._names import index_name, shard_name, stem_of_weights, weights_name
 from tensorkeep.checkpoint._open import load, open_checkpoint
 from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
 from tensorkeep.checkpoint._pieces import Piece, TensorSize

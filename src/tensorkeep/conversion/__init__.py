@@ -1,4 +1,4 @@
-"""Checkpoints of any kind as safetensors: what pickles hold is taken out, nothing of it is run, and all of it is said.
+"""Checkpoints of any kind as safetensors: nothing of a pickle is run, and what is not taken over is said.
 
 - `_ties`: tensors of pickles that are one and the same, and those that overlap.
 - `_holdings`: what pickles hold beside tensors.
