@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from errno import EFAULT
-from typing import Any
+from typing import Any, Self
 
 from tensorkeep.limits import MAX_TEXT_LENGTH
 
@@ -119,6 +119,14 @@ class TensorkeepError(Exception):
             "found": self.found,
             "hint": self.hint,
         }
+
+    def with_fields(self, **changes: str | None) -> Self:
+        """Return the same error with some fields changed, such as a path that is known only further out.
+
+        Args:
+            **changes: Fields by name.
+        """
+        return type(self)(**self.fields() | changes)
 
 
 def _bounded(text: str | None) -> str | None:

@@ -38,6 +38,12 @@ MAX_PICKLE_OPCODES: Final = 10_000_000
 MAX_GRAPH_NODES: Final = 10_000_000
 """Values that somebody meets who walks through what a pickle holds, shared ones as often as they are met."""
 
+MIN_GRAPH_NODES: Final = 500_000
+"""Values that somebody may meet in what any pickle holds, however short it is."""
+
+MAX_GRAPH_NODES_PER_BYTE: Final = 16
+"""Values that somebody may meet for each byte of a pickle; without shared parts it is less than one."""
+
 MAX_GRAPH_DEPTH: Final = 200
 """Containers within each other in a pickle; deep configurations have 20. Python's own recursion ends at 1,000."""
 

@@ -226,15 +226,15 @@ def test_tensors_of_several_parts_are_listed_by_part() -> None:
     assert loaded["sparse"].parts["values"].tolist() == [1.0] * 3
 
 
-def test_attributes_of_tensors_stand_in_records() -> None:
+def test_what_was_saved_with_tensors_stands_beside_them() -> None:
     file = open_pickle(
         saved({"p": TENSORS["parameter with attributes"](), "s": TENSORS["subclass with attributes"]()})
     )
-    record = file.records["p"]
+    record = file.tensors["p"]
     assert record.kind == "parameter"
     assert record.requires_grad
     assert record.attributes["tag"] == "mine"
-    assert file.records["s"].subclass == ("honest_tensors", "Scaled")
+    assert file.tensors["s"].subclass == ("honest_tensors", "Scaled")
     loaded = open_pickle(saved({"p": TENSORS["parameter with attributes"]()}), framework="torch").load_tree()["p"]
     assert not hasattr(loaded, "tag")
     assert loaded.requires_grad

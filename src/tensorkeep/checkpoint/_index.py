@@ -175,7 +175,7 @@ def parse_index(text: bytes, path: str, *, check: bool = True) -> Index:
             return Index(document.weight_map, others)
         return Index(document.weight_map, others, section.shards, section.splits)
     except TensorkeepError as error:
-        raise type(error)(**error.fields() | {"path": path}) from None
+        raise error.with_fields(path=path) from None
 
 
 def _decode(text: bytes) -> _Document:

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from copy import copy
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeAlias, TypeVar
 
 from tensorkeep.checkpoint._examine import read_index
 from tensorkeep.checkpoint._index import Index
 from tensorkeep.checkpoint._pickle_location import PickleLocation, find_pickled
 from tensorkeep.errors import IntegrityError, SourceMissingError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, Unknown
-from tensorkeep.pickled import PickleFile, open_pickle
+from tensorkeep.pickled import PickleFile, key_text, open_pickle
 from tensorkeep.tensors import LazyTensor, LazyTensors, counted
 from tensorkeep.transport import Backend
 
 __all__ = ["PickleSet", "open_pickled"]
 
+_T = TypeVar("_T")
+_Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
+
 _SHOWN = 10
+_COMPARED = frozenset({str, int, float, bool, bytes})
 _extension = re.compile(r"\.[a-z]+(?:\.tar)?$")
 
 
@@ -29,7 +34,8 @@ class PickleSet(LazyTensors):
     """The tensors of several files of pickles as one read-only mapping of name to `LazyTensor`. Nothing was run.
 
     With an index, names are those of the shards. Without, each begins with the path of its file in the directory,
-    without extension, joined by dots: `mp_rank_00.model_optim_rng.model.embedding.weight`.
+    without extension, joined by dots: `mp_rank_00.model_optim_rng.model.embedding.weight`. Where two tensors would
+    have one name, the second gets `#2`.
 
     Args:
         path: The index, or the directory.
@@ -47,7 +53,7 @@ class PickleSet(LazyTensors):
         self._index = index
         if index is not None:
             _refuse_disagreement(path, self._files, index)
-        self._places = {prefix + name: (file, name) for prefix, file in self.prefixed() for name in file}
+        self._places = _numbered((prefix + name, (file, name)) for prefix, file in self.prefixed() for name in file)
 
     @property
     def path(self) -> str:
@@ -77,17 +83,24 @@ class PickleSet(LazyTensors):
     @property
     def unknowns(self) -> dict[str, Unknown]:
         """Dotted name to what the pickles would have imported, called or built, and that was not; a new dict."""
-        unknowns: dict[str, Unknown] = {}
-        for place, (prefix, file) in enumerate(self.prefixed(), start=1):
-            for name, unknown in file.unknowns.items():
-                unknowns[f"{prefix}{name}" if prefix + name not in unknowns else f"{prefix}{name}#{place}"] = unknown
-        return unknowns
+        return _numbered(
+            (prefix + name, unknown) for prefix, file in self.prefixed() for name, unknown in file.unknowns.items()
+        )
+
+    @property
+    def places(self) -> dict[str, tuple[PickleFile, str]]:
+        """Name to the file of the tensor, and its name in there; a new dict."""
+        return dict(self._places)
 
     @cached_property
     def tree(self) -> Any:
         """What was saved, with a `LazyTensor` for each tensor and an `Unknown` for each object.
 
-        With an index one dict of all that stands in the shards; without, path of the file to what it holds.
+        With an index one value of all that stands in the shards, in which dicts are joined; without, path of the file
+        to what it holds.
+
+        Raises:
+            IntegrityError: If two shards have different values in one place.
         """
         return self._joined({name: file.tree for name, file in self._files.items()})
 
@@ -95,9 +108,11 @@ class PickleSet(LazyTensors):
         """Load what was saved, file by file; see `PickleFile.load_tree`.
 
         Returns:
-            With an index one dict of all that stands in the shards; without, path of the file to what it holds.
+            With an index one value of all that stands in the shards, in which dicts are joined; without, path of the
+            file to what it holds.
 
         Raises:
+            IntegrityError: If two shards have different values in one place.
             DtypeError: If the framework has no such dtype.
             FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
             LimitError: If a tensor has more dimensions or elements than the framework allows.
@@ -108,7 +123,7 @@ class PickleSet(LazyTensors):
     def _joined(self, trees: dict[str, Any]) -> dict[Any, Any]:
         if self._index is None or not all(isinstance(tree, dict) for tree in trees.values()):
             return trees
-        return {key: value for tree in trees.values() for key, value in tree.items()}
+        return _joined(trees, self._path)
 
     def prefixed(self) -> Iterator[tuple[str, PickleFile]]:
         """Give each file with what the names of its tensors begin with."""
@@ -220,6 +235,50 @@ def open_pickled(
             found = PickleSet(location.path, {name: open_one(name) for name in names}, index)
         opened.pop_all()
         return found
+
+
+def _numbered(named: Iterable[tuple[str, _T]]) -> dict[str, _T]:
+    """Return a dict in which a name that comes again gets a number, such as `#2`."""
+    found: dict[str, _T] = {}
+    n_of_name: Counter[str] = Counter()
+    for name, value in named:
+        unique = name
+        while unique in found:
+            n_of_name[name] += 1
+            unique = f"{name}#{n_of_name[name] + 1}"
+        found[unique] = value
+    return found
+
+
+def _joined(trees: Mapping[str, dict[Any, Any]], path: str) -> dict[Any, Any]:
+    """Return what stands in several dicts, and in the attributes of ordered ones: dicts in one place are joined."""
+    first, *others = trees.items()
+    joined = copy(first[1])
+    waiting: list[_Joining] = [(joined, others)]
+    while waiting:
+        into, parts = waiting.pop()
+        inner: dict[Any, list[tuple[str, dict[Any, Any]]]] = {}
+        for file, part in parts:
+            for key, value in part.items():
+                if isinstance(value, dict) and isinstance(into.get(key), dict):
+                    inner.setdefault(key, []).append((file, value))
+                elif not _is_same(into.setdefault(key, value), value):
+                    raise IntegrityError(
+                        f"`{key_text(key):.100}` is not the same in two shards",
+                        path=path,
+                        found=f"another value in {file}",
+                        hint="Open the shards one by one",
+                    )
+        for key, dicts in inner.items():
+            into[key] = copy(into[key])
+            waiting.append((into[key], dicts))
+        if type(into) is OrderedDict:
+            waiting.append((vars(into), [(file, vars(part)) for file, part in parts if type(part) is OrderedDict]))
+    return joined
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    return value is other or (type(value) is type(other) and type(value) in _COMPARED and value == other)
 
 
 def _refuse_missing(location: PickleLocation, names: tuple[str, ...]) -> None:

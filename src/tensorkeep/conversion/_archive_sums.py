@@ -7,9 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from tensorkeep.checkpoint.workers import Meter
-from tensorkeep.conversion._ties import storages_in
 from tensorkeep.errors import IntegrityError
-from tensorkeep.formats.archives import read_archive
 from tensorkeep.pickled import PickleFile
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -38,21 +36,14 @@ def summed_storages(file: PickleFile, names: Iterable[str]) -> list[Summed]:
     Args:
         file: The file; those that are no archive have no sums.
         names: Its tensors.
-
-    Raises:
-        ArchiveError: If the archive is malformed.
-        TransportError: If it cannot be read.
     """
-    if file.form not in {"zip", "torchscript"}:
-        return []
-    members = read_archive(file.source).members
-    storages = storages_in(file)
+    crcs, spans, tensors = file.document.crcs, file.document.spans, file.tensors
     firsts: dict[str, str] = {}
     for name in names:
-        if name in storages:
-            firsts.setdefault(storages[name], name)
-    found = ((name, members[f"data/{key}"]) for key, name in firsts.items())
-    return [Summed(name, file.source, member.span, member.crc) for name, member in found if member.crc]
+        storage = tensors[name].storage if name in tensors else None
+        if storage is not None and storage.key in crcs:
+            firsts.setdefault(storage.key, name)
+    return [Summed(name, file.source, spans[key], crcs[key]) for key, name in firsts.items()]
 
 
 def check_sums(storages: list[Summed], meter: Meter) -> None:

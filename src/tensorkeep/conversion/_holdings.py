@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Iterable
 from typing import Any, Final
 
 from tensorkeep.errors import LimitError
@@ -15,21 +15,28 @@ from tensorkeep.formats.pickles import (
     StorageView,
     TensorRecord,
     Unknown,
+    shown,
 )
 from tensorkeep.limits import MAX_GRAPH_NODES
 from tensorkeep.pickled import array_of, joined, key_text
 
 __all__ = ["Holdings"]
 
+_ALONE: Final = "tensor"
+"""What an array is called that is all of a file."""
+
 _SHOWN: Final = 100
 _TEXT_LENGTH: Final = 80
+_SETTINGS_LENGTH: Final = 400
+_MODULE_PARTS: Final = ("_parameters", "_buffers", "_modules")
 
 
 class Holdings:
-    """What walks through nested values found.
+    """What walks through nested values found, under the names that a state dict gives.
 
     Attributes:
-        plain: Dotted name to a short text of the value, of the first 100 values that are plain data.
+        plain: Dotted name to a short text of the value, of the first 100 values that are plain data. What a tensor
+            that is made of several says beside these stands here as one text.
         n_plain: Values that are plain data, all of them.
         composites: Dotted name to what kind of tensor it is that is made of several, such as `"sparse_coo"`.
         empty: Dotted names of tensors without data (device meta).
@@ -42,7 +49,7 @@ class Holdings:
         self.composites: dict[str, str] = {}
         self.empty: list[str] = []
 
-    def walk(self, value: Any, name: str, tensors: Container[str]) -> None:
+    def walk(self, value: Any, name: str, names: Iterable[str], source: str) -> None:
         """Note what a nested value holds.
 
         What stands in objects that are not known to be data is theirs: only tensors are noted there.
@@ -50,11 +57,38 @@ class Holdings:
         Args:
             value: What `read_pickle` gave.
             name: What it is called; empty if all names are its own.
-            tensors: Dotted names of all that can be read as a tensor.
+            names: Dotted names of all that can be read as a tensor.
+            source: Path of its file, which sets equal names of several files apart.
 
         Raises:
             LimitError: If there are too many values.
         """
+        names = frozenset(names)
+        if not (isinstance(value, ArrayRecord) and joined(name, _ALONE) in names):
+            _Walk(self, names, source).through(value, name)
+
+    def note_plain(self, name: str, text: str, source: str) -> None:
+        """Note plain data.
+
+        Args:
+            name: What it is called.
+            text: What it is.
+            source: Path of its file.
+        """
+        self.n_plain += 1
+        if len(self.plain) < _SHOWN:
+            self.plain[f"{source}:{name}" if name in self.plain else name] = text
+
+
+class _Walk:
+    """A walk through one nested value."""
+
+    def __init__(self, holdings: Holdings, names: frozenset[str], source: str) -> None:
+        self._holdings = holdings
+        self._names = names
+        self._source = source
+
+    def through(self, value: Any, name: str) -> None:
         seen: set[int] = set()
         n_nodes = 0
         waiting: list[tuple[str, Any, bool]] = [(name, value, False)]
@@ -66,41 +100,54 @@ class Holdings:
             if isinstance(node, Unknown):
                 if id(node) not in seen:
                     seen.add(id(node))
-                    waiting.extend((name, part, True) for part in (node.args, node.state, node.items))
+                    waiting.extend((name, part, True) for part in _parts_of_unknown(node))
                 continue
             parts = _parts(name, node)
-            if parts is not None:
-                waiting.extend((part_name, part, is_hidden) for part_name, part in reversed(parts))
-            if isinstance(node, TensorRecord | CompositeRecord):
-                self._note_tensor(name, node)
-            elif parts is None and not is_hidden and not (isinstance(node, ArrayRecord) and name in tensors):
-                self._note_plain(name, node)
+            is_hidden |= isinstance(node, CompositeRecord)
+            waiting.extend((part_name, part, is_hidden) for part_name, part in reversed(parts or []))
+            self._note(name, node, is_hidden=is_hidden or parts is not None)
 
-    def _note_tensor(self, name: str, record: TensorRecord | CompositeRecord) -> None:
-        if isinstance(record, CompositeRecord):
-            self.composites[name] = record.kind
-        elif record.storage is None:
-            self.empty.append(name)
+    def _note(self, name: str, node: Any, *, is_hidden: bool) -> None:
+        if isinstance(node, CompositeRecord):
+            self._note_composite(name, node)
+        elif isinstance(node, TensorRecord):
+            if node.storage is None:
+                self._holdings.empty.append(name)
+        elif not is_hidden and not (isinstance(node, ArrayRecord) and name in self._names):
+            self._holdings.note_plain(name, _cut(_text_of(node), _TEXT_LENGTH), self._source)
 
-    def _note_plain(self, name: str, value: Any) -> None:
-        self.n_plain += 1
-        if len(self.plain) < _SHOWN:
-            text = _text_of(value)
-            self.plain[name] = text if len(text) <= _TEXT_LENGTH else f"{text[:_TEXT_LENGTH]}…"
+    def _note_composite(self, name: str, node: CompositeRecord) -> None:
+        self._holdings.composites[name] = node.kind
+        settings = [
+            f"{key} {shown(value)}"
+            for key, value in node.settings.items()
+            if not isinstance(value, TensorRecord) and type(value) not in DICTS
+        ]
+        if settings:
+            self._holdings.note_plain(name, _cut(", ".join(settings), _SETTINGS_LENGTH), self._source)
 
 
 def _parts(name: str, node: Any) -> list[tuple[str, Any]] | None:
-    """Return what a value holds, with names, but for tensors of tensors; None for plain data."""
+    """Return what a value holds, with names; None for plain data."""
     kind = type(node)
     if kind in DICTS:
         return [(joined(name, key_text(key)), child) for key, child in node.items()]
     if kind in LISTS:
         return [(joined(name, str(place)), child) for place, child in enumerate(node)]
     if kind is CompositeRecord:
-        return [(name, node.settings)]
+        return [(name, node.parts), (name, node.settings)]
     if kind is TensorRecord:
         return [] if node.attributes is None else [(name, node.attributes)]
     return [] if kind in {StorageRecord, StorageView} else None
+
+
+def _parts_of_unknown(node: Unknown) -> list[Any]:
+    """Return what an object holds; of a module its state dict, whose names begin as the module's does."""
+    state = node.state
+    if not (type(state) in DICTS and all(type(state.get(part)) in DICTS for part in _MODULE_PARTS)):
+        return [node.args, state, node.items]
+    rest = {key: value for key, value in state.items() if key not in _MODULE_PARTS}
+    return [node.args, rest, node.items, *(state[part] for part in reversed(_MODULE_PARTS))]
 
 
 def _text_of(value: Any) -> str:
@@ -109,3 +156,7 @@ def _text_of(value: Any) -> str:
     if isinstance(value, ArrayRecord):
         return repr(array_of(value)) if value.is_scalar else f"array of {value.dtype}, shape {list(value.shape)}"
     return repr(value)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"

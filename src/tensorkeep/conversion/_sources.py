@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from tensorkeep.checkpoint import Access, Checkpoint, PickleSet, open_pickled, open_safetensors
-from tensorkeep.checkpoint.rewriting import taken, together
+import msgspec
+
+from tensorkeep.checkpoint import Checkpoint, PickleSet, open_checkpoint, open_pickled
+from tensorkeep.checkpoint.rewriting import identity_of, taken, together
 from tensorkeep.conversion._archive_sums import Summed, summed_storages
 from tensorkeep.conversion._holdings import Holdings
 from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in
 from tensorkeep.errors import UnsafeError, UnsupportedError
-from tensorkeep.formats.pickles import Dangerous
-from tensorkeep.pickled import PickleFile, open_pickle
-from tensorkeep.tensors import LazyTensors, Selector, TensorFile, TensorView, counted
+from tensorkeep.formats.pickles import Dangerous, PickleLimits
+from tensorkeep.pickled import PickleFile
+from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorFile, TensorView, counted
+from tensorkeep.transport import open_source
 
 __all__ = ["Sources"]
 
+_SUFFIX: Final = ".safetensors"
 _SHOWN: Final = 5
 _HINT: Final = (
     "Nothing was run. See what it is with `tensorkeep scan`;"
     " drop_unknown=True (--drop-unknown) takes the tensors and leaves it out"
 )
+
+
+class _LeftOut(msgspec.Struct, frozen=True):
+    """An object that is not known to be data."""
+
+    name: str
+    path: str
+    what: str
 
 
 class Sources:
@@ -34,47 +46,62 @@ class Sources:
         variant: Which checkpoint of a directory.
         files: Closes what is opened.
         drop_unknown: Whether files are taken that hold more than tensors and data.
+        limits: What the pickle of a file may cost.
 
     Attributes:
         holdings: What pickles hold beside tensors.
-        left_out: Dotted name to the class or function of each object that is not known to be data.
+        identities: Path of each file that says what the sources are, to what changes when it is replaced.
 
     Raises:
         UnsafeError: If a pickle names what could only do harm, unless `drop_unknown`.
         TensorkeepError: If something cannot be opened.
     """
 
-    def __init__(self, paths: Sequence[str], variant: str | None, files: ExitStack, *, drop_unknown: bool) -> None:
+    def __init__(
+        self, paths: Sequence[str], variant: str | None, files: ExitStack, *, drop_unknown: bool, limits: PickleLimits
+    ) -> None:
         """Open all of them; see the class."""
         self._drop_unknown = drop_unknown
-        self._dangerous: Dangerous = "record" if drop_unknown else "refuse"
-        self._opened = [(path, self._open(path, variant, files)) for path in paths]
-        self._views: dict[str, StoredView] = {}
+        self._opened = [(path, self._open(path, variant, files, limits)) for path in paths]
+        self.identities = {path: identity_of(path) for path in self._files()}
         self.holdings = Holdings()
-        self.left_out: dict[str, str] = {}
-        for prefix, file in self._pickles():
-            self._views |= {prefix + name: view for name, view in views_in(file).items()}
-            self.holdings.walk(file.document.value, prefix.removesuffix("."), {prefix + name for name in file})
-            self.left_out |= {prefix + name: unknown.qualified_name for name, unknown in file.unknowns.items()}
-        self._tensors = together([_unmapped(source, files, self._dangerous) for _, source in self._opened])
+        self._views: dict[str, StoredView] = {}
+        self._left_out: list[_LeftOut] = []
+        for _, source in self._opened:
+            self._look_into(source)
+        self._tensors = together([_unmapped(source, files) for _, source in self._opened])
 
-    def _open(self, path: str, variant: str | None, files: ExitStack) -> LazyTensors:
+    def _open(self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits) -> LazyTensors:
+        dangerous: Dangerous = "record" if self._drop_unknown else "refuse"
         variant = variant if os.path.isdir(path) else None
         try:
-            found = open_pickled(path, variant=variant, dangerous=self._dangerous)
+            # The one thing that only a conversion opens is a pickle by the name of a safetensors file.
+            source = open_pickled(path, dangerous=dangerous, limits=limits) if path.endswith(_SUFFIX) else None
+            if source is None:
+                source = open_checkpoint(path, variant=variant, dangerous=dangerous, limits=limits)
         except UnsafeError as error:
             raise UnsafeError(**error.fields() | {"hint": _HINT}) from None
-        source = open_safetensors(path, Access(), variant=variant) if found is None else found
         files.callback(source.close)
         return source
 
-    def _pickles(self) -> Iterator[tuple[str, PickleFile]]:
-        """Give each file of pickles, with what the names of its tensors begin with."""
+    def _files(self) -> Iterator[str]:
         for _, source in self._opened:
-            if isinstance(source, PickleFile):
-                yield "", source
-            elif isinstance(source, PickleSet):
-                yield from source.prefixed()
+            if os.path.isfile(source.path):
+                yield source.path
+            yield from (file.path for _, file in _pickles(source))
+
+    def _look_into(self, source: LazyTensors) -> None:
+        views = {file.path: views_in(file) for _, file in _pickles(source)}
+        places = _places(source)
+        self._views |= {
+            name: view for name, (file, own) in places.items() if (view := views[file.path].get(own)) is not None
+        }
+        for prefix, file in _pickles(source):
+            names = [prefix + name for name in file]
+            self.holdings.walk(file.document.value, prefix.removesuffix("."), names, file.path)
+            self._left_out += [
+                _LeftOut(prefix + name, file.path, unknown.qualified_name) for name, unknown in file.unknowns.items()
+            ]
 
     @property
     def checkpoints(self) -> list[tuple[str, Checkpoint | TensorFile]]:
@@ -82,10 +109,12 @@ class Sources:
         return [(path, source) for path, source in self._opened if isinstance(source, Checkpoint | TensorFile)]
 
     @property
-    def files(self) -> list[str]:
-        """Paths of the files that say what the sources are."""
-        paths = [source.path for _, source in self._opened if os.path.isfile(source.path)]
-        return list(dict.fromkeys([*paths, *(file.path for _, file in self._pickles())]))
+    def left_out(self) -> dict[str, str]:
+        """Dotted name to the class or function of each object that is not known to be data; a new dict."""
+        found: dict[str, str] = {}
+        for unknown in self._left_out:
+            found[f"{unknown.path}:{unknown.name}" if unknown.name in found else unknown.name] = unknown.what
+        return found
 
     def wanted(
         self, select: Selector | Iterable[Selector] | None, drop: Selector | Iterable[Selector] | None
@@ -103,9 +132,10 @@ class Sources:
         """
         if not len(self._tensors):
             raise UnsupportedError("there are no tensors to convert", path=self._path)
-        tensors, others = taken(self._tensors, select, drop, [*self.left_out, *self.holdings.empty])
+        names = [unknown.name for unknown in self._left_out]
+        tensors, others = taken(self._tensors, select, drop, [*names, *self.holdings.empty])
         if not self._drop_unknown:
-            self._refuse_unknown([name for name in self.left_out if name in others])
+            self._refuse_unknown([unknown for unknown in self._left_out if unknown.name in others])
         self._refuse_empty([name for name in self.holdings.empty if name in others])
         return tensors
 
@@ -113,14 +143,13 @@ class Sources:
     def _path(self) -> str:
         return ", ".join(path for path, _ in self._opened)
 
-    def _refuse_unknown(self, names: list[str]) -> None:
-        if names:
+    def _refuse_unknown(self, unknowns: list[_LeftOut]) -> None:
+        if unknowns:
+            texts = [f"{unknown.what} at `{unknown.name}`" if unknown.name else unknown.what for unknown in unknowns]
             raise UnsafeError(
-                f"{counted(len(names), 'object')} not known to be data",
+                f"{counted(len(unknowns), 'object')} not known to be data",
                 path=self._path,
-                found=_listed([
-                    f"{self.left_out[name]} at `{name}`" if name else self.left_out[name] for name in names
-                ]),
+                found=_listed(texts),
                 hint=_HINT,
             )
 
@@ -133,51 +162,77 @@ class Sources:
                 hint="Leave them out with drop= (--drop)",
             )
 
-    def ties(self, wanted: LazyTensors, new: LazyTensors) -> Ties:
+    def refuse_expanded(self, names: Container[str]) -> None:
+        """Refuse to write tensors that together take many times the size of their file, as views of few bytes can.
+
+        Args:
+            names: Those that are to be stored.
+
+        Raises:
+            LimitError: If they do.
+        """
+        for file, own_names in self._own_names(names):
+            file.refuse_expanded(own_names)
+
+    def ties(self, wanted: LazyTensors, new: LazyTensors, taken_keys: Container[str]) -> Ties:
         """Find out which tensors share memory.
 
         Args:
             wanted: The tensors that are wanted.
             new: The same in the same order, under the names that they will have.
+            taken_keys: What metadata have other text under.
         """
-        return ties_of((name, self._views.get(old)) for old, name in zip(wanted, new, strict=True))
+        return ties_of(((name, self._views.get(old)) for old, name in zip(wanted, new, strict=True)), taken_keys)
 
     def sums(self, wanted: LazyTensors) -> list[Summed]:
         """Return the storages of tensors that have a sum in their archive.
 
         Args:
             wanted: The tensors.
-
-        Raises:
-            TransportError: If an archive cannot be read.
         """
-        return [
-            summed
-            for prefix, file in self._pickles()
-            for summed in summed_storages(file, [name for name in file if prefix + name in wanted])
-        ]
+        return [summed for file, names in self._own_names(wanted) for summed in summed_storages(file, names)]
+
+    def _own_names(self, names: Container[str]) -> list[tuple[PickleFile, list[str]]]:
+        """Return each file of pickles with what it calls those of its tensors that are meant."""
+        found: dict[str, tuple[PickleFile, list[str]]] = {}
+        for _, source in self._opened:
+            for name, (file, own) in _places(source).items():
+                if name in names:
+                    found.setdefault(file.path, (file, []))[1].append(own)
+        return list(found.values())
 
 
-def _unmapped(source: LazyTensors, files: ExitStack, dangerous: Dangerous) -> LazyTensors:
+def _pickles(source: LazyTensors) -> Iterator[tuple[str, PickleFile]]:
+    """Give each file of pickles of a source, with what the names of its tensors begin with."""
+    if isinstance(source, PickleFile):
+        yield "", source
+    elif isinstance(source, PickleSet):
+        yield from source.prefixed()
+
+
+def _places(source: LazyTensors) -> dict[str, tuple[PickleFile, str]]:
+    """Return where each tensor of a source stands, and what it is called there; nothing but for pickles."""
+    if isinstance(source, PickleFile):
+        return {name: (source, name) for name in source}
+    return source.places if isinstance(source, PickleSet) else {}
+
+
+def _unmapped(source: LazyTensors, files: ExitStack) -> LazyTensors:
     """Return the tensors of a source, of which those that are gathered from here and there are read.
 
     Gathered from a mapping, they would leave all of a file in this process's memory.
     """
-    if isinstance(source, PickleSet):
-        parts = {
-            prefix + name: lazy
-            for prefix, file in source.prefixed()
-            for name, lazy in _unmapped(file, files, dangerous).items()
-        }
-        return TensorView(parts, path=source.path)
-    if not isinstance(source, PickleFile) or all(lazy.source is not None for lazy in source.values()):
+    if not isinstance(source, PickleFile | PickleSet):
         return source
-    again = open_pickle(source.path, backend="pread", dangerous=dangerous)
-    files.callback(again.close)
-    return TensorView(
-        {name: lazy if lazy.source is not None else again[name] for name, lazy in source.items()}, path=source.path
-    )
+    unmapped: dict[str, PickleFile] = {}
 
+    def read(file: PickleFile, name: str) -> LazyTensor:
+        lazy = file[name]
+        if lazy.source is not None:
+            return lazy
+        if file.path not in unmapped:
+            unmapped[file.path] = file.over(open_source(file.path, backend="pread"))
+            files.callback(unmapped[file.path].close)
+        return unmapped[file.path][name]
 
-def _listed(texts: list[str]) -> str:
-    return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else "")
+    return TensorView({name: read(*place) for name, place in _places(source).items()}, path=source.path)

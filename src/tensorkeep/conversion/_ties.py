@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable
 from math import prod
 
 import msgspec
 
 from tensorkeep.arrays import Extent
 from tensorkeep.dtypes import ALL_BY_NAME
-from tensorkeep.formats.pickles import StorageRecord, StorageView, TensorRecord
+from tensorkeep.formats.pickles import TensorRecord
 from tensorkeep.pickled import PickleFile
 from tensorkeep.tensors import overlapping
 
-__all__ = ["StoredView", "Ties", "storages_in", "ties_of", "views_in"]
+__all__ = ["StoredView", "Ties", "ties_of", "views_in"]
 
 
 class StoredView(msgspec.Struct, frozen=True):
@@ -40,36 +40,13 @@ class Ties(msgspec.Struct, frozen=True):
     copied: tuple[tuple[str, ...], ...]
 
 
-def storages_in(file: PickleFile) -> dict[str, str]:
-    """Return the key of each tensor's storage; nothing for arrays, whose elements stand in the pickle.
-
-    Args:
-        file: The file.
-    """
-    return {name: view.storage.key for name, view in _tensors_in(file).items() if view.storage is not None}
-
-
 def views_in(file: PickleFile) -> dict[str, StoredView]:
     """Return where each tensor of a file lies; nothing for arrays, whose elements stand in the pickle.
 
     Args:
         file: The file.
     """
-    return {name: _view(file.path, record) for name, record in _tensors_in(file).items() if prod(record.shape)}
-
-
-def _tensors_in(file: PickleFile) -> dict[str, TensorRecord]:
-    """Return the records of tensors, with those of bare storages made one."""
-    tensors: dict[str, TensorRecord] = {}
-    for name, record in file.records.items():
-        if isinstance(record, StorageView):
-            whole = record.storage
-            tensors[name] = TensorRecord(whole, whole.dtype, record.offset, (record.n_elements,), (1,))
-        elif isinstance(record, StorageRecord):
-            tensors[name] = TensorRecord(record, record.dtype, 0, (record.n_elements,), (1,))
-        elif isinstance(record, TensorRecord):
-            tensors[name] = record
-    return tensors
+    return {name: _view(file.path, tensor) for name, tensor in file.tensors.items() if prod(tensor.shape)}
 
 
 def _view(path: str, tensor: TensorRecord) -> StoredView:
@@ -82,11 +59,12 @@ def _view(path: str, tensor: TensorRecord) -> StoredView:
     return StoredView((storage, dtype.name, first, tensor.shape, *steps, changes), Extent(storage, first, last))
 
 
-def ties_of(places: Iterable[tuple[str, StoredView | None]]) -> Ties:
+def ties_of(places: Iterable[tuple[str, StoredView | None]], taken: Container[str]) -> Ties:
     """Find the tensors that need be stored once only, and those that are stored each on its own though they overlap.
 
     Args:
         places: Name of each tensor, and where it lies; None for one that overlaps no other.
+        taken: Names that cannot be those of aliases, since the metadata have other text under them.
     """
     aliases: dict[str, str] = {}
     firsts: dict[Hashable, str] = {}
@@ -95,7 +73,7 @@ def ties_of(places: Iterable[tuple[str, StoredView | None]]) -> Ties:
         if view is None:
             continue
         first = firsts.setdefault(view.identity, name)
-        if first == name:
+        if first == name or name in taken:
             extents[name] = view.extent
         else:
             aliases[name] = first

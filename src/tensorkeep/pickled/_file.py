@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -24,11 +24,11 @@ from tensorkeep.formats.pickles import (
     read_pickle,
 )
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
-from tensorkeep.pickled._flat import Leaf, Leaves, leaves_of
+from tensorkeep.pickled._flat import Leaves, leaves_of
 from tensorkeep.pickled._keys import joined
 from tensorkeep.pickled._load import load_tree
-from tensorkeep.pickled._records import LazyRecords, array_of, dtype_of, is_tensor_like
-from tensorkeep.pickled._tree import copy_tree
+from tensorkeep.pickled._records import LazyRecords, array_of, dtype_of, is_tensor_like, tensor_of
+from tensorkeep.pickled._tree import Copy, copy_tree
 from tensorkeep.tensors import LazyTensor, LazyTensors, counted
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, open_source
 
@@ -50,6 +50,7 @@ class PickleFile(LazyTensors):
         self._source = source
         self._lazy = LazyRecords(document, source, framework, device)
         self._target = (framework, device)
+        self._lazies: dict[str, LazyTensor] = {}
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,14 +97,18 @@ class PickleFile(LazyTensors):
             try:
                 leaves = leaves_of(self._document.value)
             except TensorkeepError as error:
-                raise type(error)(**error.fields() | {"path": self.path}) from None
+                raise error.with_fields(path=self.path) from None
         leaves.tensors = {name: record for name, record in leaves.tensors.items() if is_tensor_like(record)}
         return leaves
 
-    @property
-    def records(self) -> dict[str, Leaf]:
-        """Dotted name to what the pickle says of the tensor; a new dict."""
-        return dict(self._leaves.tensors)
+    @cached_property
+    def tensors(self) -> Mapping[str, TensorRecord]:
+        """Dotted name to what the pickle says of the tensor; of a bare storage, the tensor that is all of it.
+
+        Arrays of NumPy, whose elements stand in the pickle, are not among them.
+        """
+        records = self._leaves.tensors.items()
+        return {name: tensor_of(record) for name, record in records if not isinstance(record, ArrayRecord)}
 
     @property
     def unknowns(self) -> dict[str, Unknown]:
@@ -120,15 +125,15 @@ class PickleFile(LazyTensors):
         with PausedCollector():
             return copy_tree(self._document.value, self._lazy_value)
 
-    def _lazy_value(self, record: Any, name: str) -> Any:
+    def _lazy_value(self, record: Any, name: str, copy: Copy) -> Any:
         kind = type(record)
         if kind is ArrayRecord:
             return array_of(record)
         if kind is DtypeRecord:
             return dtype_of(record)
         if kind is CompositeRecord:
-            parts = {part: self._lazy_value(tensor, joined(name, part)) for part, tensor in record.parts.items()}
-            return CompositeRecord(record.kind, parts, record.settings)
+            parts = {part: copy(tensor, joined(name, part)) for part, tensor in record.parts.items()}
+            return CompositeRecord(record.kind, parts, copy(record.settings, name))
         if kind in {StorageRecord, StorageView} or (kind is TensorRecord and record.storage is not None):
             return self._lazy.lazy(name, record)
         return record
@@ -160,29 +165,43 @@ class PickleFile(LazyTensors):
             LimitError: Also if they would take many times the size of the file, as views of few bytes can.
         """
         names = None if names is None else [names] if isinstance(names, str) else list(names)
-        nbytes = sum(self[name].nbytes for name in (self if names is None else names))
+        self.refuse_expanded(self if names is None else names)
+        return super().load(names)
+
+    def refuse_expanded(self, names: Iterable[str]) -> None:
+        """Refuse to read tensors that together take many times the size of the file, as views of few bytes can.
+
+        Args:
+            names: Which.
+
+        Raises:
+            LimitError: If they do.
+            TensorNotFoundError: If there is none of a name.
+        """
+        nbytes = sum(self[name].nbytes for name in names)
         if nbytes > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILE * self._source.nbytes):
             raise LimitError(
                 "the tensors take many times the size of the file, since they share its bytes",
                 path=self.path,
                 expected=f"at most {_MAX_TIMES_FILE} times {self._source.nbytes:,} bytes",
                 found=f"{nbytes:,}",
-                hint="load_tree keeps what they share; or load some of them",
+                hint="load_tree keeps what they share; or take some of them",
             )
-        return super().load(names)
+
+    def over(self, source: ByteSource) -> PickleFile:
+        """Return the same file read from elsewhere, such as in another way; its pickle is not read again.
+
+        Args:
+            source: The same bytes.
+        """
+        return PickleFile(self._document, source, *self._target)
 
     def _find(self, name: str) -> LazyTensor | None:
         self._check_open()
-        record = self._leaves.tensors.get(name)
-        return None if record is None else self._lazy.lazy(name, record)
-
-    def span_of(self, key: str) -> ByteRange:
-        """Return where a storage's bytes stand in the file.
-
-        Args:
-            key: What the pickle calls it.
-        """
-        return self._document.spans[key]
+        found = self._lazies.get(name)
+        if found is None and name in self._leaves.tensors:
+            found = self._lazies[name] = self._lazy.lazy(name, self._leaves.tensors[name])
+        return found
 
     def __iter__(self) -> Iterator[str]:
         """Give the names, in the order in which the pickle has them."""

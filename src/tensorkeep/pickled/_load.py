@@ -22,8 +22,9 @@ from tensorkeep.formats.pickles import (
     StorageView,
     TensorRecord,
 )
-from tensorkeep.pickled._records import array_of, dtype_of, whole
-from tensorkeep.pickled._tree import copy_tree
+from tensorkeep.pickled._keys import joined
+from tensorkeep.pickled._records import array_of, dtype_of, tensor_of
+from tensorkeep.pickled._tree import Copy, copy_tree
 from tensorkeep.tensors import TensorReader
 
 __all__ = ["load_tree"]
@@ -57,15 +58,15 @@ class _Loader:
         self._bytes = _read_storages(document, reader.with_framework("numpy"))
         self._storages: dict[tuple[str, int], Any] = {}
 
-    def make(self, record: Any, name: str) -> Any:
+    def make(self, record: Any, name: str, copy: Copy) -> Any:
         """Return what stands for a record in the loaded value."""
         kind = type(record)
         if kind is TensorRecord:
             return self._tensor(record)
         if kind in {StorageRecord, StorageView}:
-            return self._tensor(whole(record))
+            return self._tensor(tensor_of(record))
         if kind is CompositeRecord:
-            return self._composed(record, name)
+            return self._composed(record, name, copy)
         if kind is ArrayRecord:
             return array_of(record)
         if kind is DtypeRecord:
@@ -97,13 +98,13 @@ class _Loader:
             self._storages[place] = self._adapter.storage(data)
         return self._storages[place]
 
-    def _composed(self, record: CompositeRecord, name: str) -> Any:
-        parts = {part: self._tensor(tensor) for part, tensor in record.parts.items()}
+    def _composed(self, record: CompositeRecord, name: str, copy: Copy) -> Any:
+        parts = {part: copy(tensor, joined(name, part)) for part, tensor in record.parts.items()}
         try:
             tensor = self._adapter.composed(record.kind, parts, record.settings)
         except FormatError as error:
-            raise FormatError(**error.fields() | {"tensor": name}) from None
-        return CompositeRecord(record.kind, parts, record.settings) if tensor is None else tensor
+            raise error.with_fields(tensor=name) from None
+        return CompositeRecord(record.kind, parts, copy(record.settings, name)) if tensor is None else tensor
 
 
 def _read_storages(document: PickleDocument, reader: TensorReader) -> dict[str, npt.NDArray[np.uint8]]:

@@ -22,7 +22,7 @@ from tensorkeep.formats.pickles import (
 from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader
 from tensorkeep.transport import ByteSource, MemorySource
 
-__all__ = ["LazyRecords", "array_of", "dtype_of", "is_tensor_like", "layout_of", "whole"]
+__all__ = ["LazyRecords", "array_of", "dtype_of", "is_tensor_like", "layout_of", "tensor_of"]
 
 
 _BYTE_ORDERS = "<>|="
@@ -57,7 +57,7 @@ class LazyRecords:
         """
         if isinstance(record, ArrayRecord):
             return self._lazy_array(name, record)
-        tensor = whole(record) if isinstance(record, StorageRecord | StorageView) else record
+        tensor = tensor_of(record)
         dtype = ALL_BY_NAME[tensor.dtype]
         layout, reader = layout_of(tensor, self._document), self._reader_of(tensor)
         nbytes = dtype.nbytes(prod(tensor.shape))
@@ -74,10 +74,18 @@ class LazyRecords:
         return TensorReader(MemorySource(data, name=self.reader.source.name), 0, *self._target)
 
     def _lazy_array(self, name: str, record: ArrayRecord) -> LazyTensor:
-        array = array_of(record)
-        data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-        entry = TensorEntry(BY_NUMPY[array.dtype.name].name, array.shape, (0, data.nbytes))
-        return LazyTensor(name, entry, self._reader_over(data.reshape(-1).view(np.uint8).data))
+        """Read the elements where they are; NumPy's own strides say how they lie."""
+        stored = dtype_of(record)
+        dtype = BY_NUMPY[stored.newbyteorder("=").name]
+        data: Any = record.data
+        array: Any = np.ndarray(record.shape, stored, data, order=_order_of(record))
+        strides = tuple(stride // stored.itemsize for stride in array.strides) if array.size else (0,) * array.ndim
+        layout = Layout(0, strides, is_big_endian=stored.str.startswith(">"))
+        entry = TensorEntry(dtype.name, record.shape, (0, array.nbytes))
+        reader = self._reader_over(data)
+        return LazyTensor(
+            name, entry, reader if layout.is_plain(dtype, record.shape) else StridedReader(reader, layout)
+        )
 
 
 def layout_of(record: TensorRecord, document: PickleDocument) -> Layout:
@@ -93,12 +101,14 @@ def layout_of(record: TensorRecord, document: PickleDocument) -> Layout:
     return Layout(start, record.strides, document.is_big_endian, record.is_conj, record.is_neg)
 
 
-def whole(storage: StorageRecord | StorageView) -> TensorRecord:
-    """Return the tensor of one dimension that is all of a storage.
+def tensor_of(storage: TensorRecord | StorageRecord | StorageView) -> TensorRecord:
+    """Return a tensor itself; of a storage, the tensor of one dimension that is all of it.
 
     Args:
-        storage: The storage, or a part of one.
+        storage: The tensor, the storage, or a part of one.
     """
+    if isinstance(storage, TensorRecord):
+        return storage
     if isinstance(storage, StorageView):
         root = storage.storage
         return TensorRecord(root, root.dtype, storage.offset, (storage.n_elements,), (1,))
@@ -144,6 +154,9 @@ def array_of(record: ArrayRecord) -> Any:
     Args:
         record: One of numbers, texts or times; not of Python objects.
     """
-    order: Literal["C", "F"] = "F" if record.is_fortran else "C"
-    array: Any = np.ndarray(record.shape, dtype_of(record), bytearray(record.data), order=order)
+    array: Any = np.ndarray(record.shape, dtype_of(record), bytearray(record.data), order=_order_of(record))
     return array[()] if record.is_scalar else array
+
+
+def _order_of(record: ArrayRecord) -> Literal["C", "F"]:
+    return "F" if record.is_fortran else "C"

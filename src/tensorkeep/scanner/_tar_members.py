@@ -1,84 +1,199 @@
-"""The members of any tar archive (ustar, pax, GNU), as far as they can be told: a scan reads what others may."""
+"""The members of any tar archive (v7, ustar, pax, GNU), as Python's `tarfile` finds them.
+
+Whatever ends the walk before the archive ends, and whatever other readers could read differently, is a problem.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
+from tensorkeep.errors import LimitError
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["tar_members"]
+__all__ = ["TarListing", "is_tar_header", "list_tar"]
 
 _BLOCK_NBYTES: Final = 512
 _MAX_MEMBERS: Final = 100_000
 _MAX_DESCRIPTION_NBYTES: Final = 2**20
-"""Bytes of a long name or of pax records that are looked at."""
+"""Bytes of a long name or of pax records."""
 
 _NAME: Final = slice(0, 100)
 _SIZE: Final = slice(124, 136)
+_CHECKSUM: Final = slice(148, 156)
 _KIND: Final = slice(156, 157)
+_USTAR: Final = slice(257, 263)
 _PREFIX: Final = slice(345, 500)
-_FILES: Final = frozenset((b"0", b"\0", b"7", b"S"))
-_PAX: Final = re.compile(rb"\d+ (path|size|GNU\.sparse\.name)=([^\n]*)\n")
+
+_NO_FILES: Final = frozenset((b"1", b"2", b"3", b"4", b"5", b"6"))
+"""Links, devices, folders and pipes; all other kinds of members are files, whether they are known or not."""
+
+_PAX_KINDS: Final = frozenset((b"x", b"X"))
+_LONG_NAME: Final = b"L"
+_LONG_LINK: Final = b"K"
+_GLOBAL: Final = b"g"
+_SPARSE: Final = b"S"
+_DESCRIPTIONS: Final = _PAX_KINDS | {_LONG_NAME, _LONG_LINK, _GLOBAL}
+_GLOBAL_KEYS: Final = (b"path", b"size", b"GNU.sparse.")
+"""What global records must not say, since readers differ on what it changes."""
+
+_is_octal = re.compile(rb"[0-7]*").fullmatch
+_match_pax_record = re.compile(rb"([0-9]{1,7}) ([^=]+)=").match
 
 
-def tar_members(source: ByteSource, span: ByteRange) -> Iterator[tuple[str, ByteRange]]:
-    """Give name and bytes of each file in a tar archive, until something is no header.
+class TarListing(msgspec.Struct, frozen=True):
+    """What a walk through a tar archive found.
+
+    Attributes:
+        members: Name and bytes, half-open, of each file; cut off where the archive is.
+        stop: Where the walk ended: at the block of zeros, at the end, or where something is no header.
+        problems: What cannot be read, or not in one way only: the place in bytes, and what it is.
+    """
+
+    members: tuple[tuple[str, ByteRange], ...]
+    stop: int
+    problems: tuple[tuple[int, str], ...]
+
+
+def is_tar_header(block: bytes) -> bool:
+    """Say whether a block is the header of a member, by its checksum; the oldest form has no other mark.
+
+    Args:
+        block: 512 bytes, or fewer where there are no more.
+    """
+    checksum = _octal(block[_CHECKSUM])
+    if len(block) < _BLOCK_NBYTES or not checksum:
+        return False
+    block = block[:_BLOCK_NBYTES]
+    rest = block[: _CHECKSUM.start] + b" " * 8 + block[_CHECKSUM.stop :]
+    return checksum in {sum(rest), sum(rest) - 256 * sum(byte > 127 for byte in rest)}
+
+
+def list_tar(source: ByteSource, span: ByteRange) -> TarListing:
+    """List the files in a tar archive.
 
     Args:
         source: Where it is.
         span: Its bytes, half-open, in the source.
 
-    Yields:
-        Name and bytes, half-open, in the source, cut off where the archive is.
+    Returns:
+        The files, and what is wrong with the archive.
 
     Raises:
+        LimitError: If it has more members than any that holds a checkpoint.
         TransportError: If the bytes cannot be read.
     """
-    position = span.start
-    described: dict[bytes, bytes] = {}
-    for _ in range(_MAX_MEMBERS):
-        if position + _BLOCK_NBYTES > span.stop:
-            return
-        block = bytes(source.read(ByteRange(position, position + _BLOCK_NBYTES)))
-        size = _size(block, described.get(b"size"))
-        if not any(block) or size is None:
-            return
-        position += _BLOCK_NBYTES
-        content = ByteRange(position, min(position + size, span.stop))
+    return _Walk(source, span).listing()
+
+
+class _Walk:
+    def __init__(self, source: ByteSource, span: ByteRange) -> None:
+        self._source = source
+        self._span = span
+        self._position = span.start
+        self._described: dict[bytes, bytes] = {}
+        self._members: list[tuple[str, ByteRange]] = []
+        self._problems: dict[tuple[int, str], None] = {}
+
+    def listing(self) -> TarListing:
+        for _ in range(_MAX_MEMBERS):
+            if not self._step():
+                return TarListing(tuple(self._members), self._position, tuple(self._problems))
+        raise LimitError("the tar archive has too many members", expected=f"at most {_MAX_MEMBERS:,}")
+
+    def _problem(self, message: str) -> None:
+        self._problems[self._position, message] = None
+
+    def _step(self) -> bool:
+        """Pass one header and what belongs to it; say whether another one may follow."""
+        block = self._read(_BLOCK_NBYTES)
+        if not any(block):
+            return False
+        if not is_tar_header(block):
+            self._problem("something that is no header of a tar archive ends it")
+            return False
+        size = self._size(block)
+        if size is None:
+            self._problem("the size of a member of the tar archive is no number")
+            return False
         kind = block[_KIND]
-        if kind in {b"x", b"L"}:
-            described |= _description(bytes(source.read(_beginning(content))), kind)
+        name = self._described.get(b"path", _name(block))
+        has_content = not (kind in _NO_FILES or (kind == b"\0" and name.endswith(b"/")))
+        if size and not has_content:
+            self._problem("a folder or link of the tar archive has a size, so that readers differ on what follows it")
+        start = self._position + _BLOCK_NBYTES
+        content = ByteRange(start, max(start, min(start + size, self._span.stop)))
+        if has_content and len(content) < size:
+            self._problem("the tar archive ends inside of a member")
+        if kind in _DESCRIPTIONS:
+            self._describe(kind, content)
         else:
-            if kind in _FILES:
-                yield described.get(b"path", _name(block)).decode("utf-8", "backslashreplace"), content
-            described = {}
-        position += size + -size % _BLOCK_NBYTES
+            if has_content:
+                self._members.append((name.decode("utf-8", "backslashreplace"), content))
+            if has_content and (kind == _SPARSE or any(key.startswith(b"GNU.sparse.") for key in self._described)):
+                self._problem("a sparse member of the tar archive cannot be looked through")
+            self._described = {}
+        self._position = min(start + (size + -size % _BLOCK_NBYTES if has_content else 0), self._span.stop)
+        return True
+
+    def _read(self, nbytes: int) -> bytes:
+        return bytes(self._source.read(ByteRange(self._position, min(self._position + nbytes, self._span.stop))))
+
+    def _size(self, block: bytes) -> int | None:
+        """Return a member's size: of its pax records, or octal text, or GNU's binary form; None where it is none."""
+        described = self._described.get(b"size")
+        if described is not None and block[_KIND] not in _DESCRIPTIONS:
+            return int(described) if described.isdigit() and len(described) < 20 else None
+        field = block[_SIZE]
+        return int.from_bytes(field[1:], "big") if field[:1] == b"\x80" else _octal(field)
+
+    def _describe(self, kind: bytes, content: ByteRange) -> None:
+        """Take what precedes a member to describe it: pax records, or a long name of GNU's."""
+        if len(content) > _MAX_DESCRIPTION_NBYTES:
+            self._problem("what describes a member of the tar archive is too long")
+            return
+        data = bytes(self._source.read(content))
+        if kind == _LONG_LINK:
+            return
+        if kind == _LONG_NAME:
+            records = {b"path": data.partition(b"\0")[0]}
+        else:
+            records = _pax_records(data, self._problem)
+        if kind == _GLOBAL:
+            if any(key.startswith(_GLOBAL_KEYS) for key in records):
+                self._problem("the tar archive describes all its members at once, which readers do in several ways")
+            return
+        if any(self._described.get(key, value) != value for key, value in records.items()):
+            self._problem("a member of the tar archive is described twice")
+        self._described |= records
 
 
-def _beginning(span: ByteRange) -> ByteRange:
-    return ByteRange(span.start, min(span.stop, span.start + _MAX_DESCRIPTION_NBYTES))
+def _octal(field: bytes) -> int | None:
+    """Return a number of a header, or None where it is no octal text."""
+    digits = field.partition(b"\0")[0].strip(b" ")
+    return int(digits or b"0", 8) if _is_octal(digits) else None
 
 
 def _name(block: bytes) -> bytes:
     name, prefix = (block[part].partition(b"\0")[0] for part in (_NAME, _PREFIX))
-    return prefix + b"/" + name if prefix and block[257:262] == b"ustar" and block[262:263] == b"\0" else name
+    return prefix + b"/" + name if prefix and block[_USTAR] == b"ustar\0" else name
 
 
-def _size(block: bytes, described: bytes | None) -> int | None:
-    """Return a member's size: of its pax records, or octal text, or GNU's binary form; None where it is none."""
-    field = block[_SIZE]
-    if described is not None:
-        return int(described) if described.isdigit() and len(described) < 20 else None
-    if field[:1] == b"\x80":
-        return int.from_bytes(field[1:], "big")
-    digits = field.strip(b" \0")
-    return int(digits, 8) if digits and not digits.strip(b"01234567") else None
-
-
-def _description(data: bytes, kind: bytes) -> dict[bytes, bytes]:
-    """Return what precedes a member to describe it: pax records, or a long name of GNU's."""
-    if kind == b"L":
-        return {b"path": data.rstrip(b"\0")}
-    return {b"path" if key.startswith(b"GNU") else key: value for key, value in _PAX.findall(data)}
+def _pax_records(data: bytes, problem: Callable[[str], None]) -> dict[bytes, bytes]:
+    """Return pax records, each of which tells how long it is."""
+    records: dict[bytes, bytes] = {}
+    position = 0
+    while position < len(data) and data[position]:
+        match = _match_pax_record(data, position)
+        stop = position + int(match[1]) if match else 0
+        if match is None or not match.end() < stop <= len(data) or data[stop - 1 : stop] != b"\n":
+            problem("the records that describe a member of the tar archive are broken")
+            break
+        if records.get(match[2], data[match.end() : stop - 1]) != data[match.end() : stop - 1]:
+            problem("a member of the tar archive is described twice")
+        records[match[2]] = data[match.end() : stop - 1]
+        position = stop
+    return records

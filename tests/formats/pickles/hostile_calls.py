@@ -218,7 +218,7 @@ GADGETS = (
         "a." + "b." * 4000 + "c",
         is_live=False,
     ),
-    inert("operator gadgets", stream(call(ATTRGETTER, text("system"))), "operator.attrgetter"),
+    alarmed("operator gadgets", stream(call(ATTRGETTER, text("system"))), "operator.attrgetter", is_live=False),
     inert(
         "getattr",
         stream(call(global_name("builtins", "getattr"), global_name("a", "b"), text("c"))),

@@ -1,6 +1,6 @@
 """Zip and tar archives, read in place and so strictly that no two readers can see different members.
 
-- `_zip`: `read_archive`, `examine_archive`, `read_member`.
+- `_zip`: `read_archive`, `examine_archive`, `read_member`, `ends_like_a_zip`.
 - `_zip_end`: where the directory is.
 - `_zip_directory`: its entries.
 - `_zip_layout`: the members' own headers, and whether members and headers fill the file.
@@ -14,6 +14,7 @@ from tensorkeep.formats.archives._zip import (
     Archive,
     ArchiveFault,
     Member,
+    ends_like_a_zip,
     examine_archive,
     read_archive,
     read_member,
@@ -23,6 +24,7 @@ __all__ = [
     "Archive",
     "ArchiveFault",
     "Member",
+    "ends_like_a_zip",
     "examine_archive",
     "read_archive",
     "read_member",

@@ -14,14 +14,14 @@ import msgspec
 
 from tensorkeep.errors import ArchiveError, LimitError
 from tensorkeep.formats.archives._zip_directory import DEFLATED, Entry, parse_directory
-from tensorkeep.formats.archives._zip_end import Place, find_directory
+from tensorkeep.formats.archives._zip_end import TAIL_NBYTES, Place, find_directory, has_end_record
 from tensorkeep.formats.archives._zip_faults import ArchiveFault, FaultLog
 from tensorkeep.formats.archives._zip_layout import LOCAL_NBYTES, Run, check_run, parse_start, plan_runs
 from tensorkeep.formats.archives._zip_names import name_members
 from tensorkeep.limits import MAX_ARCHIVE_MEMBERS, MAX_DIRECTORY_NBYTES, MAX_INFLATED_NBYTES, MAX_INFLATION
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["Archive", "ArchiveFault", "Member", "examine_archive", "read_archive", "read_member"]
+__all__ = ["Archive", "ArchiveFault", "Member", "ends_like_a_zip", "examine_archive", "read_archive", "read_member"]
 
 _SMALL_NBYTES: Final = 2**20
 _BATCH_NBYTES: Final = 2 * 2**20
@@ -35,14 +35,14 @@ class Member(msgspec.Struct, frozen=True, gc=False):
         name: Its path, without the archive's top folder.
         span: Its stored bytes, half-open, in the source.
         nbytes: Size of its contents in bytes; that of `span` where it is not compressed.
-        method: 0 if it is stored as it is, 8 if it is compressed (deflate).
+        is_compressed: Whether `span` is deflated; else it is the contents.
         crc: CRC-32 of its contents; 0 where the writer made none.
     """
 
     name: str
     span: ByteRange
     nbytes: int
-    method: int
+    is_compressed: bool
     crc: int
 
 
@@ -52,10 +52,14 @@ class Archive(msgspec.Struct, frozen=True):
     Attributes:
         top: The folder that all members are in.
         members: Name to member, in the order of the directory.
+        doubles: Other members under the same names, which other readers may give.
+        unread: Names of members of which the contents cannot be found, or are encrypted or compressed in another way.
     """
 
     top: str
     members: dict[str, Member]
+    doubles: tuple[Member, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def read_archive(source: ByteSource, span: ByteRange | None = None) -> Archive:
@@ -84,8 +88,8 @@ def examine_archive(source: ByteSource, span: ByteRange | None = None) -> tuple[
         span: The archive's bytes, half-open, where they are not the whole source.
 
     Returns:
-        The archive, with every member of which the data can be found, and all that is wrong with it. Where readers
-        would believe different directories, it has the members of all of them.
+        The archive, with every member of which the data can be found, and what is wrong with it, up to 1,000 faults.
+        Where readers would believe different directories, it has the members of all of them.
 
     Raises:
         ArchiveError: If there is no directory.
@@ -94,6 +98,19 @@ def examine_archive(source: ByteSource, span: ByteRange | None = None) -> tuple[
     """
     log = FaultLog(source.name, strict=False)
     return _read(_Slice(source, span), log), log.faults
+
+
+def ends_like_a_zip(source: ByteSource, span: ByteRange) -> bool:
+    """Say whether a zip archive may stand at the end of something, which may be something else as well.
+
+    Args:
+        source: Where the bytes are.
+        span: The bytes, half-open.
+
+    Raises:
+        TransportError: If they cannot be read.
+    """
+    return has_end_record(bytes(source.read(ByteRange(max(span.start, span.stop - TAIL_NBYTES), span.stop))))
 
 
 def read_member(source: ByteSource, member: Member, max_nbytes: int) -> bytes:
@@ -112,8 +129,7 @@ def read_member(source: ByteSource, member: Member, max_nbytes: int) -> bytes:
         LimitError: If they are more than allowed, or compressed as only an attack is.
         TransportError: If the bytes cannot be read.
     """
-    is_compressed = member.method == DEFLATED
-    limit = min(max_nbytes, MAX_INFLATED_NBYTES) if is_compressed else max_nbytes
+    limit = min(max_nbytes, MAX_INFLATED_NBYTES) if member.is_compressed else max_nbytes
     n_stored = len(member.span)
     if member.nbytes > limit or n_stored > limit + _SMALL_NBYTES:
         raise LimitError(
@@ -122,7 +138,7 @@ def read_member(source: ByteSource, member: Member, max_nbytes: int) -> bytes:
             expected=f"at most {limit:,} bytes",
             found=f"{max(member.nbytes, n_stored):,}",
         )
-    if is_compressed and member.nbytes > max(_SMALL_NBYTES, MAX_INFLATION * n_stored):
+    if member.is_compressed and member.nbytes > max(_SMALL_NBYTES, MAX_INFLATION * n_stored):
         raise LimitError(
             f"member `{member.name}` is compressed as only an attack is",
             path=source.name,
@@ -130,7 +146,7 @@ def read_member(source: ByteSource, member: Member, max_nbytes: int) -> bytes:
             found=f"{member.nbytes:,} bytes",
         )
     data = bytes(source.read(member.span))
-    if is_compressed:
+    if member.is_compressed:
         data = _inflate(data, member, source.name)
     if member.crc and zlib.crc32(data) != member.crc:
         raise ArchiveError(
@@ -198,6 +214,8 @@ def _read(archive: _Slice, log: FaultLog) -> Archive:
     """Read all directories that the end records claim, which is one unless the log takes faults."""
     top = ""
     members: dict[str, Member] = {}
+    doubles: dict[Member, None] = {}
+    unread: dict[str, None] = {}
     for place in find_directory(archive.read, archive.nbytes, log):
         entries = _read_entries(archive, place, log)
         _locate(archive, entries, place.start, log)
@@ -206,14 +224,16 @@ def _read(archive: _Slice, log: FaultLog) -> Archive:
         for name, entry in zip(names, entries, strict=True):
             stored_stop = entry.start + entry.n_stored
             if not entry.is_readable or entry.start < 0 or stored_stop > archive.nbytes:
+                unread[name] = None
                 continue
             stored = ByteRange(archive.base + entry.start, archive.base + stored_stop)
-            member = Member(name, stored, entry.nbytes, entry.method, entry.crc)
+            member = Member(name, stored, entry.nbytes, entry.method == DEFLATED, entry.crc)
             other = members.setdefault(name, member)
             if other is not member and other != member:
-                log.add("another member has its name", entry.name, double=member)
+                log.add("another member has its name", entry.name)
+                doubles[member] = None
     _refuse_equal_names(members, log)
-    return Archive(top, members)
+    return Archive(top, members, tuple(doubles), tuple(unread))
 
 
 def _read_entries(archive: _Slice, place: Place, log: FaultLog) -> list[Entry]:

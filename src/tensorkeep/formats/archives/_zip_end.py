@@ -15,9 +15,9 @@ import msgspec
 from tensorkeep.errors import ArchiveError
 from tensorkeep.formats.archives._zip_faults import FaultLog
 
-__all__ = ["ALL_ONES_32", "ENTRY_SIGNATURE", "Place", "find_directory"]
+__all__ = ["ALL_ONES_32", "ENTRY_SIGNATURE", "TAIL_NBYTES", "Place", "find_directory", "has_end_record"]
 
-_TAIL_NBYTES: Final = 22 + 65_535
+TAIL_NBYTES: Final = 22 + 65_535
 """Bytes at the end of an archive in which readers look for its end record: the record and the longest comment."""
 
 ALL_ONES_32: Final = 0xFFFF_FFFF
@@ -71,6 +71,15 @@ class Place(msgspec.Struct, frozen=True):
     shift: int
 
 
+def has_end_record(tail: bytes) -> bool:
+    """Say whether an end record may stand at the end of something.
+
+    Args:
+        tail: The last `TAIL_NBYTES` bytes of it, or all of a shorter one.
+    """
+    return _END_SIGNATURE in tail
+
+
 def find_directory(read: Callable[[int, int], bytes], nbytes: int, log: FaultLog) -> list[Place]:
     """Find the directory by the end records.
 
@@ -85,7 +94,7 @@ def find_directory(read: Callable[[int, int], bytes], nbytes: int, log: FaultLog
     Raises:
         ArchiveError: If there is none; or if the log is strict and anything is wrong.
     """
-    tail_start = max(nbytes - _TAIL_NBYTES, 0)
+    tail_start = max(nbytes - TAIL_NBYTES, 0)
     tail = read(tail_start, nbytes)
     search_stop = max(len(tail) - _END.size + len(_END_SIGNATURE), 0)
     for _ in range(_MAX_CANDIDATES):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -22,14 +22,12 @@ class ArchiveFault(msgspec.Struct, frozen=True):
         member: The member concerned, as the archive names it; None where it is the archive.
         expected: What should have stood there, or None.
         found: What stood there instead, or None.
-        double: The `Member` that stands under a name for the second time, which other readers may give; else None.
     """
 
     message: str
     member: str | None = None
     expected: str | None = None
     found: str | None = None
-    double: Any = None
 
 
 class FaultLog:
@@ -53,7 +51,6 @@ class FaultLog:
         *,
         expected: object = None,
         found: object = None,
-        double: Any = None,
     ) -> None:
         """Take a fault.
 
@@ -62,7 +59,6 @@ class FaultLog:
             member: Name of the member concerned.
             expected: What should have stood there; integers get thousands separators.
             found: What stood there instead; likewise.
-            double: See `ArchiveFault`.
 
         Raises:
             ArchiveError: If the log is strict.
@@ -72,7 +68,7 @@ class FaultLog:
             text = message if name is None else f"member `{name}`: {message}"
             raise ArchiveError(text, path=self.path, expected=_text(expected), found=_text(found))
         if len(self.faults) < _MAX_FAULTS:
-            self.faults.append(ArchiveFault(message, name, _text(expected), _text(found), double))
+            self.faults.append(ArchiveFault(message, name, _text(expected), _text(found)))
 
 
 def shown(name: bytes | bytearray) -> str:

@@ -9,6 +9,7 @@
 - `_alarm`: names that are known to do harm: an alarm, never the defence.
 - `_budget`, `_keys`, `_graph`: what would cost too much, or never end when it is hashed or walked through.
 - `_context`: what the pickles of one file share.
+- `_containers`: what is put into containers.
 - `_state`, `_machine`, `_rare_opcodes`: the loop over the opcodes.
 - `_document`, `_window`, `_legacy`, `_tar`, `_read`: one file, whatever its form.
 - `_sweep`, `_audit`: all that a pickle asks for, for a report.

@@ -18,7 +18,7 @@ from tensorkeep.formats.pickles._context import Context, Event
 from tensorkeep.formats.pickles._machine import run_pickle
 from tensorkeep.formats.pickles._names import known_name, python3_name
 from tensorkeep.formats.pickles._state import PickleCutError
-from tensorkeep.formats.pickles._sweep import sweep
+from tensorkeep.formats.pickles._sweep import Sweep, sweep
 from tensorkeep.formats.pickles._values import StorageRecord, Unknown
 
 __all__ = ["Audit", "Deed", "Mention", "audit_pickle", "brief_text", "mentions_of"]
@@ -113,7 +113,8 @@ def audit_pickle(data: bytes, start: int = 0) -> Audit:
     if error is not None:
         swept = sweep(data, start)
         stop = swept.stop
-        mentions += _swept(data, start, {(mention.module, mention.name) for mention in mentions})
+        is_old = data[start : start + 1] != b"\x80" or data[start + 1 : start + 2] < b"\x03"
+        mentions += _swept(swept, {(mention.module, mention.name) for mention in mentions}, is_old=is_old)
     return Audit(tuple(mentions), context.storages, value, stop, error, is_cut)
 
 
@@ -166,11 +167,10 @@ def mentions_of(events: Iterable[Event]) -> list[Mention]:
     return [tally.mention() for tally in tallies.values()]
 
 
-def _swept(data: bytes, start: int, seen: set[tuple[str, str]]) -> list[Mention]:
-    """Return the names that only a sweep finds."""
+def _swept(swept: Sweep, seen: set[tuple[str, str]], *, is_old: bool) -> list[Mention]:
+    """Return the names that only a sweep finds; those of old protocols may be names of Python 2."""
     mentions = []
-    is_old = data[start : start + 1] != b"\x80" or data[start + 1 : start + 2] < b"\x03"
-    for found in sweep(data, start).names:
+    for found in swept.names:
         key = python3_name(found.module, found.name) if is_old else (found.module, found.name)
         if key not in seen:
             seen.add(key)

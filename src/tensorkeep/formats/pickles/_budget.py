@@ -25,6 +25,7 @@ class PickleLimits(msgspec.Struct, frozen=True):
         max_nbytes: Bytes of the pickle, without the tensors' data.
         max_opcodes: Opcodes that are carried out.
         max_nodes: Values that a walker meets, shared ones as often as they are met.
+        max_nodes_per_byte: The same for each byte of the pickle, of which 500,000 may always be met.
         max_depth: Containers within each other.
         max_number_keys: Keys of one dict or set that are numbers of more than 24 bits, or tuples.
     """
@@ -32,8 +33,17 @@ class PickleLimits(msgspec.Struct, frozen=True):
     max_nbytes: int = limits.MAX_PICKLE_NBYTES
     max_opcodes: int = limits.MAX_PICKLE_OPCODES
     max_nodes: int = limits.MAX_GRAPH_NODES
+    max_nodes_per_byte: int = limits.MAX_GRAPH_NODES_PER_BYTE
     max_depth: int = limits.MAX_GRAPH_DEPTH
     max_number_keys: int = limits.MAX_NUMBER_KEYS
+
+    def max_nodes_of(self, nbytes: int) -> int:
+        """Return how many values a walker may meet in what a pickle holds.
+
+        Args:
+            nbytes: Of the pickle.
+        """
+        return min(self.max_nodes, max(limits.MIN_GRAPH_NODES, self.max_nodes_per_byte * nbytes))
 
 
 DEFAULT_LIMITS = PickleLimits()

@@ -6,7 +6,7 @@ package that makes a record or plain data; every other becomes an `Unknown`.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -24,7 +24,6 @@ from tensorkeep.formats.pickles._shown import shown
 from tensorkeep.formats.pickles._torch_strided import storage_of
 from tensorkeep.formats.pickles._values import (
     ArrayRecord,
-    Deque,
     DtypeRecord,
     Name,
     Namespace,
@@ -39,7 +38,6 @@ Action = Literal["import", "call", "build", "extension"]
 Dangerous = Literal["refuse", "record"]
 """What to do with names that could only do harm: refuse the file, or keep them as inert records."""
 
-_SEQUENCES = frozenset({list, Deque})
 _PYTHON_3 = 3
 """The first protocol whose names are those of Python 3."""
 
@@ -276,60 +274,6 @@ class Context:
             raise PickleError("the attributes of a namespace are no dict of texts", found=type(state).__name__)
         target.update(state)
 
-    def extend(self, target: Any, values: list[Any]) -> None:
-        """Append values, or keep those that an unknown object would have been given.
-
-        Args:
-            target: A list or deque, or an `Unknown`.
-            values: The values.
-
-        Raises:
-            PickleError: If it is something else.
-        """
-        if type(target) in _SEQUENCES:
-            target.extend(values)
-        else:
-            _items_of(target, list).extend(values)
-
-    def set_items(self, target: Any, pairs: list[Any]) -> None:
-        """Set values by key, or keep those that an unknown object would have been given.
-
-        Args:
-            target: A dict, or an `Unknown`.
-            pairs: Keys and values in turn.
-
-        Raises:
-            PickleError: If it is something else, a key has no value, or stands there twice.
-            LimitError: If a key is harmful to hash.
-        """
-        into = target if type(target) in DICTS else _items_of(target, dict)
-        keys = pairs[::2]
-        if len(pairs) % 2:
-            raise PickleError("a key has no value")
-        self.keys.check(into, keys)
-        n_expected = len(into) + len(keys)
-        update = dict.update if type(into) is Counter else type(into).update  # Counter's own would count
-        update(into, zip(keys, pairs[1::2], strict=True))
-        if len(into) != n_expected:
-            raise PickleError("a key stands twice in one dict", found=f"{n_expected - len(into)} times")
-
-    def add_items(self, target: Any, values: list[Any]) -> None:
-        """Add values to a set.
-
-        Args:
-            target: A set, or an `Unknown`.
-            values: The values.
-
-        Raises:
-            PickleError: If it is something else.
-            LimitError: If a value is harmful to hash.
-        """
-        if type(target) is set:
-            self.keys.check(target, values)
-            target.update(values)
-        else:
-            _items_of(target, list).extend(values)
-
     def mentions(self, package: str) -> bool:
         """Say whether a name of a package was mentioned.
 
@@ -337,6 +281,28 @@ class Context:
             package: Its name.
         """
         return any(module.partition(".")[0] == package for module, _, _ in self._found)
+
+    @property
+    def stored(self) -> dict[str, StorageRecord]:
+        """The storages whose bytes do not stand in the pickle itself; a new dict."""
+        return {key: storage for key, storage in self.storages.items() if key not in self.embedded}
+
+    def mark(self) -> tuple[int, int, int]:
+        """Return a place to go back to where a pickle must be run again from its start."""
+        return len(self.storages), len(self.embedded), len(self.events or ())
+
+    def rewind(self, mark: tuple[int, int, int]) -> None:
+        """Forget what was noted since a mark.
+
+        Args:
+            mark: What `mark` gave.
+        """
+        while len(self.storages) > mark[0]:
+            self.storages.popitem()
+        while len(self.embedded) > mark[1]:
+            self.embedded.popitem()
+        if self.events is not None:
+            del self.events[mark[2] :]
 
     def persistent(self, pid: Any) -> Any:
         """Return what a persistent id stands for.
@@ -368,16 +334,6 @@ class Context:
 
 def _is_embedded(function: Name, args: tuple[Any, ...]) -> bool:
     return function.name == "_load_from_bytes" and len(args) == 1 and type(args[0]) is bytes
-
-
-def _items_of(target: Any, kind: type) -> Any:
-    if type(target) is not Unknown or target.is_reference:
-        raise PickleError("items are given to what has none", found=type(target).__name__)
-    if target.items is None:
-        object.__setattr__(target, "items", kind())
-    if type(target.items) is not kind:
-        raise PickleError("items of two kinds are given to one object", found=target.qualified_name)
-    return target.items
 
 
 def _set_metadata(target: OrderedDict[Any, Any], state: Any) -> None:

@@ -26,6 +26,7 @@ from tensorkeep.errors import PickleError, UnsupportedError
 from tensorkeep.formats.pickles._context import Context
 from tensorkeep.formats.pickles._document import PickleDocument
 from tensorkeep.formats.pickles._graph import children_of
+from tensorkeep.formats.pickles._shown import shown
 from tensorkeep.formats.pickles._values import StorageRecord, TensorRecord
 from tensorkeep.formats.pickles._window import Window
 from tensorkeep.transport import ByteRange, ByteSource
@@ -59,7 +60,7 @@ def read_legacy(source: ByteSource, context: Context) -> PickleDocument:
     window = Window(source, ByteRange(0, source.nbytes), context)
     is_big_endian = _read_start(window)
     value = window.run()
-    keys = _read_keys(window, context.storages)
+    keys = _read_keys(window, context.stored)
     if is_big_endian:
         _check_order(value, context.storages)
     spans = {key: _pass_storage(window, context.storages[key], is_big_endian) for key in keys}
@@ -67,7 +68,7 @@ def read_legacy(source: ByteSource, context: Context) -> PickleDocument:
         raise PickleError(
             "bytes follow the last storage", expected="the end of the file", found=f"{window.n_left:,} bytes"
         )
-    return PickleDocument("legacy", value, context.storages, spans)
+    return PickleDocument("legacy", value, context.storages, spans, embedded=context.embedded)
 
 
 def _read_start(window: Window) -> bool:
@@ -76,12 +77,12 @@ def _read_start(window: Window) -> bool:
         found = window.run_plain()
         if type(found) is not int or found != number:
             raise PickleError(
-                f"not the {name} of a legacy file of torch", expected=f"{number:#x}", found=_short(found)
+                f"not the {name} of a legacy file of torch", expected=f"{number:#x}", found=shown(found)
             )
     system = window.run_plain()
     if type(system) is not dict or type(system.get("little_endian")) is not bool:
         raise PickleError(
-            "the file does not say which machine wrote it", expected="little_endian", found=_short(system)
+            "the file does not say which machine wrote it", expected="little_endian", found=shown(system)
         )
     return not system["little_endian"]
 
@@ -89,7 +90,7 @@ def _read_start(window: Window) -> bool:
 def _read_keys(window: Window, storages: dict[str, StorageRecord]) -> list[str]:
     keys = window.run_plain()
     if type(keys) is not list or any(type(key) is not str for key in keys):
-        raise PickleError("the keys of the storages are no list of texts", found=_short(keys))
+        raise PickleError("the keys of the storages are no list of texts", found=shown(keys))
     named = set(keys)
     if len(named) != len(keys):
         raise PickleError("a storage is listed twice", expected=f"{len(named):,} storages", found=f"{len(keys):,}")
@@ -145,7 +146,3 @@ def _tensors_in(value: Any) -> Iterator[TensorRecord]:
             waiting.extend(children_of(node))
             if type(node) is TensorRecord:
                 yield node
-
-
-def _short(value: Any) -> str:
-    return f"{value:,}" if type(value) is int and value.bit_length() < 100 else type(value).__name__

@@ -52,7 +52,8 @@ def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
         value = state.stack.pop()
         if state.stack or state.marks:
             raise PickleError("values are left over at the end")
-        check_graph(value, max_nodes=context.limits.max_nodes, max_depth=context.limits.max_depth)
+        max_nodes = context.limits.max_nodes_of(state.position - start)
+        check_graph(value, max_nodes=max_nodes, max_depth=context.limits.max_depth)
     except TensorkeepError as error:
         _place(error, state)
         if isinstance(error, PickleError) and context.mentions("joblib"):

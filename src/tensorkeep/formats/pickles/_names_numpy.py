@@ -20,6 +20,8 @@ _TEXT = re.compile(r"([<>=|]?)([SUV])([0-9]{1,9})")
 _TIME = re.compile(r"([<>=|]?)([mM])8")
 _UNITS = frozenset({b"Y", b"M", b"W", b"D", b"h", b"m", b"s", b"ms", b"us", b"ns", b"ps", b"fs", b"as", b"generic"})
 _WIDTHS = {"S": 1, "U": 4, "V": 1}
+_MAX_I32 = 2**31 - 1
+"""Largest element in bytes, and largest number of units in a time, that NumPy has a dtype for."""
 _OBJECT = "|O"
 _ML_DTYPES = {
     "bfloat16": 2,
@@ -82,6 +84,8 @@ def _dtype(descr: Any, align: Any = False, copy: Any = False) -> Any:
     if descr in _ML_DTYPES:
         return DtypeRecord(descr)
     if _NUMBER.fullmatch(descr) or _TEXT.fullmatch(descr) or _TIME.fullmatch(descr):
+        if _itemsize(descr) > _MAX_I32:
+            raise ValueError(f"expected a dtype of at most {_MAX_I32:,} bytes, found {descr}")
         return DtypeRecord(_in_order(descr, descr[0]))
     raise ValueError(f"expected the text of a dtype, found {shown(descr)}")
 
@@ -119,8 +123,8 @@ def _in_order(text: str, order: str) -> str:
 def _unit(metadata: Any) -> str:
     """Return the unit of a time, as NumPy writes it, such as `[ns]` or `[25s]`."""
     unit = metadata[-1] if type(metadata) is tuple and len(metadata) == 2 else metadata
-    is_unit = type(unit) is tuple and len(unit) == 4 and type(unit[0]) is bytes and type(unit[1]) is int
-    if not is_unit or unit[0] not in _UNITS or unit[1] < 1 or type(unit[2]) is not int or unit[2] != 1:
+    is_unit = type(unit) is tuple and len(unit) == 4 and type(unit[0]) is bytes and unit[0] in _UNITS
+    if not is_unit or any(type(n) is not int for n in unit[1:]) or not 1 <= unit[1] <= _MAX_I32 or unit[2] != 1:
         raise PickleError("the unit of a NumPy time is none", found=shown(unit))
     if unit[0] == b"generic":
         return ""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tensorkeep.errors import LimitError, PickleError, UnsafeError, UnsupportedError
+from tensorkeep.formats.pickles._containers import add_items, extend, set_items
 from tensorkeep.formats.pickles._shown import shown
 from tensorkeep.formats.pickles._state import State
 from tensorkeep.limits import MAX_NAME_LENGTH, MAX_PICKLED_INT_NBYTES
@@ -25,33 +26,33 @@ _INFINITY = float("inf")
 
 def _append(state: State) -> None:
     value = state.stack.pop()
-    state.context.extend(state.stack[-1], [value])
+    extend(state.stack[-1], [value])
 
 
 def _appends(state: State) -> None:
     values = state.take_marked()
-    state.context.extend(state.stack[-1], values)
+    extend(state.stack[-1], values)
 
 
 def _add_items(state: State) -> None:
     values = state.take_marked()
-    state.context.add_items(state.stack[-1], values)
+    add_items(state.stack[-1], values, state.context.keys)
 
 
 def _set_item(state: State) -> None:
     value, key = state.stack.pop(), state.stack.pop()
-    state.context.set_items(state.stack[-1], [key, value])
+    set_items(state.stack[-1], [key, value], state.context.keys)
 
 
 def _set_items(state: State) -> None:
     pairs = state.take_marked()
-    state.context.set_items(state.stack[-1], pairs)
+    set_items(state.stack[-1], pairs, state.context.keys)
 
 
 def _frozen_set(state: State) -> None:
     values = state.take_marked()
     made: set[Any] = set()
-    state.context.add_items(made, values)
+    add_items(made, values, state.context.keys)
     state.stack.append(frozenset(made))
 
 
@@ -63,7 +64,7 @@ def _empty_set(state: State) -> None:
 def _dict(state: State) -> None:
     pairs = state.take_marked()
     made: dict[Any, Any] = {}
-    state.context.set_items(made, pairs)
+    set_items(made, pairs, state.context.keys)
     state.stack.append(made)
 
 

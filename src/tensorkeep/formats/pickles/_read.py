@@ -8,7 +8,7 @@ from typing import Final
 
 from tensorkeep.errors import ArchiveError, LimitError, PickleError, TensorkeepError, UnsupportedError
 from tensorkeep.formats._sniff import SNIFF_NBYTES, sniff
-from tensorkeep.formats.archives import Archive, read_archive, read_member
+from tensorkeep.formats.archives import Archive, Member, read_archive, read_member
 from tensorkeep.formats.pickles._budget import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.pickles._context import Context, Dangerous
 from tensorkeep.formats.pickles._document import Form, PickleDocument
@@ -79,7 +79,7 @@ def read_pickle(
     except TensorkeepError as error:
         if error.path is not None:
             raise
-        raise type(error)(**error.fields() | {"path": source.name}) from None
+        raise error.with_fields(path=source.name) from None
 
 
 def _read(source: ByteSource, span: ByteRange | None, context: Context) -> PickleDocument:
@@ -123,25 +123,32 @@ def _read_zip(source: ByteSource, archive: Archive, context: Context) -> PickleD
             found=", ".join(list(archive.members)[:5]) or "nothing",
         )
     value = _run_whole(read_member(source, member, context.limits.max_nbytes), context)
-    stored = {key: storage for key, storage in context.storages.items() if key not in context.embedded}
-    spans = {key: _span_of(storage, archive) for key, storage in stored.items()}
+    members = {key: _member_of(storage, archive) for key, storage in context.stored.items()}
     form: Form = "torchscript" if "constants.pkl" in archive.members else "zip"
-    return PickleDocument(form, value, context.storages, spans, _is_big_endian(source, archive), context.embedded)
+    return PickleDocument(
+        form,
+        value,
+        context.storages,
+        {key: member.span for key, member in members.items()},
+        is_big_endian=_is_big_endian(source, archive),
+        crcs={key: member.crc for key, member in members.items() if member.crc},
+        embedded=context.embedded,
+    )
 
 
-def _span_of(storage: StorageRecord, archive: Archive) -> ByteRange:
-    """Return where a storage's bytes stand, which must be as many as the pickle says."""
+def _member_of(storage: StorageRecord, archive: Archive) -> Member:
+    """Return the member that a storage's bytes are, which must be as many as the pickle says."""
     name = f"data/{storage.key}"
     member = archive.members.get(name)
     if member is None:
-        raise PickleError(f"storage {storage.key!r:.100} is not in the archive", expected=f"a member {name:.100}")
+        raise PickleError(f"storage {shown(storage.key)} is not in the archive", expected=f"a member {name:.100}")
     if len(member.span) != storage.nbytes:
         raise PickleError(
-            f"storage {storage.key!r:.100} has another size than the pickle says",
+            f"storage {shown(storage.key)} has another size than the pickle says",
             expected=f"{storage.nbytes:,} bytes for {storage.n_elements:,} of {storage.dtype}",
             found=f"{len(member.span):,}",
         )
-    return member.span
+    return member
 
 
 def _is_big_endian(source: ByteSource, archive: Archive) -> bool:
@@ -160,9 +167,8 @@ def _read_bare(source: ByteSource, context: Context) -> PickleDocument:
             found=f"{source.nbytes:,}",
         )
     value = _run_whole(bytes(source.read(ByteRange(0, source.nbytes))), context)
-    if len(context.storages) > len(context.embedded):
-        named = next(key for key in context.storages if key not in context.embedded)
-        raise PickleError("a pickle without storages names one", found=shown(named))
+    if context.stored:
+        raise PickleError("a pickle without storages names one", found=shown(next(iter(context.stored))))
     return PickleDocument("pickle", value, context.storages, {}, embedded=context.embedded)
 
 

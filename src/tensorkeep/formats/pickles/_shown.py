@@ -24,7 +24,7 @@ def shown(value: Any) -> str:
     if type(value) not in {tuple, list}:
         return _short(value)
     items = ", ".join(_short(item) for item in value[:_MAX_ITEMS])
-    return f"({items}, …)" if len(value) > _MAX_ITEMS else f"({items})"
+    return f"({items}, …)" if len(value) > _MAX_ITEMS else f"({items},)" if len(value) == 1 else f"({items})"
 
 
 def _short(value: Any) -> str:

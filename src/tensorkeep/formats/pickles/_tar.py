@@ -21,6 +21,7 @@ from tensorkeep.errors import ArchiveError, LimitError, PickleError, Unsupported
 from tensorkeep.formats.archives import read_ustar
 from tensorkeep.formats.pickles._context import Context
 from tensorkeep.formats.pickles._document import PickleDocument
+from tensorkeep.formats.pickles._shown import shown
 from tensorkeep.formats.pickles._torch_strided import STORAGE_DTYPES, strided_tensor
 from tensorkeep.formats.pickles._values import StorageRecord, StorageView, TensorRecord, Unknown
 from tensorkeep.formats.pickles._window import Window
@@ -71,7 +72,7 @@ def read_tar(source: ByteSource, context: Context) -> PickleDocument:
     for name, window in windows.items():
         if window.n_left:
             raise PickleError(f"bytes follow the end of {name}", expected="none", found=f"{window.n_left:,}")
-    return PickleDocument("tar", value, contents.storages, contents.spans)
+    return PickleDocument("tar", value, context.storages, contents.spans, embedded=context.embedded)
 
 
 def _check_system(window: Window) -> None:
@@ -111,7 +112,7 @@ class _Contents:
         if type(pid) is tuple and len(pid) == 3 and isinstance(pid[0], Unknown) and pid[0].is_reference:
             return pid[0]
         if type(pid) is not str or pid not in self._found:
-            raise PickleError("the object names a tensor that the archive does not have", found=_short(pid))
+            raise PickleError("the object names a tensor that the archive does not have", found=shown(pid))
         return self._found[pid]
 
     def read_storages(self, window: Window) -> None:
@@ -150,7 +151,7 @@ class _Contents:
             number, place, kind = _read_item(window, "tensor")
             storage = self._found.get(str(place)) if type(place) is int else None
             if storage is None or isinstance(storage, TensorRecord):
-                raise PickleError(f"tensor {number} is in no storage of the archive", found=_short(place))
+                raise PickleError(f"tensor {number} is in no storage of the archive", found=shown(place))
             self._add(number, _read_tensor(window, number, _dtype_of(kind, "Tensor"), storage))
 
     def _add(self, number: int, record: StorageRecord | StorageView | TensorRecord) -> None:
@@ -174,7 +175,7 @@ def _read_tensor(window: Window, number: int, dtype: str, storage: StorageRecord
 def _read_count(window: Window, what: str) -> int:
     n_items = window.run_plain()
     if type(n_items) is not int or not 0 <= n_items * _MIN_ITEM_NBYTES <= window.n_left:
-        raise PickleError(f"the number of {what} cannot be true", found=_short(n_items))
+        raise PickleError(f"the number of {what} cannot be true", found=shown(n_items))
     return n_items
 
 
@@ -192,11 +193,6 @@ def _dtype_of(kind: Unknown, suffix: str) -> str:
     if dtype is None or kind.module not in _MODULES or not kind.is_reference:
         raise PickleError(f"not the class of a {suffix.lower()} of torch", found=kind.qualified_name)
     return dtype
-
-
-def _short(value: Any) -> str:
-    """Return a text or number, or the type of what may be endless."""
-    return f"{value!r:.100}" if type(value) in {str, int} else type(value).__name__
 
 
 def _take(window: Window, numbers: struct.Struct) -> tuple[int, ...]:

@@ -102,7 +102,7 @@ class Window:
     def _run(self, context: Context) -> Any:
         if self._n_held <= 0:
             self._read(_FIRST_NBYTES)
-        n_storages, n_events = len(context.storages), len(context.events or ())
+        mark = context.mark()
         while True:
             try:
                 value, stop = run_pickle(self._data, self.position - self._start, context)
@@ -110,11 +110,11 @@ class Window:
                 n_needed = self._start + error.n_needed - self.position
                 if max(self._n_held, n_needed - 1) >= self.n_left:
                     raise
-                _forget(context, n_storages, n_events)
+                context.rewind(mark)
                 self._grow(n_needed)
             else:
                 if context.events is not None:
-                    context.events[n_events:] = _moved(context.events[n_events:], self._start)
+                    context.events[mark[2] :] = _moved(context.events[mark[2] :], self._start)
                 self.position = self._start + stop
                 return value
 
@@ -174,14 +174,6 @@ class Window:
 
 def _refuse_id(pid: Any) -> Any:
     raise PickleError("a tensor or storage is named where plain data belongs", found=type(pid).__name__)
-
-
-def _forget(context: Context, n_storages: int, n_events: int) -> None:
-    """Drop from the context what a pickle left there that is run again from its start."""
-    while len(context.storages) > n_storages:
-        context.storages.popitem()
-    if context.events is not None:
-        del context.events[n_events:]
 
 
 def _moved(events: list[Event], nbytes: int) -> list[Event]:

@@ -32,7 +32,7 @@ def read_seal(source: ByteSource, header: Header) -> Seal | None:
     try:
         return parse_seal(source.read(ByteRange(0, header.data_start)), header)
     except (IntegrityError, UnsupportedError) as error:
-        raise type(error)(**error.fields() | {"path": source.name}) from None
+        raise error.with_fields(path=source.name) from None
 
 
 def read_header(

@@ -1,0 +1,79 @@
+"""Where a conversion goes: a directory, or one file by its name. Pure, but for a look whether there is a directory."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import msgspec
+
+from tensorkeep.checkpoint import index_name, parse_size, stem_of_weights
+from tensorkeep.errors import UnsupportedError
+
+__all__ = ["DEFAULT_BASE", "DEFAULT_SHARD_SIZE", "Target", "target_of"]
+
+DEFAULT_BASE: Final = "model"
+DEFAULT_SHARD_SIZE: Final = "5GB"
+
+_SUFFIX: Final = ".safetensors"
+_NO_LIMIT: Final = 2**62
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a conversion goes.
+
+    Attributes:
+        directory: Where its files are to be.
+        base: What their names begin with.
+        variant: What sets them apart, such as `"fp16"`, or None.
+        max_shard_nbytes: Bytes of tensors in one of them.
+    """
+
+    directory: str
+    base: str
+    variant: str | None
+    max_shard_nbytes: int
+
+    @property
+    def index(self) -> str:
+        """Name of the index, if there is one."""
+        return index_name(self.base, self.variant)
+
+
+def target_of(destination: str, base: str, variant: str | None, max_shard_size: int | str) -> Target:
+    """Return where a conversion goes.
+
+    Args:
+        destination: A directory, or the name of a file that ends in `.safetensors`.
+        base: What file names in a directory begin with.
+        variant: What sets them apart, such as `"fp16"`.
+        max_shard_size: Bytes of tensors in one of them.
+
+    Raises:
+        UnsupportedError: If the name is that of a shard, or something is given that is for directories only.
+    """
+    max_shard_nbytes = parse_size(max_shard_size)
+    if not destination.endswith(_SUFFIX) or os.path.isdir(destination):
+        return Target(destination, base, variant, max_shard_nbytes)
+    directory, name = os.path.split(destination)
+    stem = stem_of_weights(name)
+    if stem is None:
+        raise UnsupportedError(
+            "the destination has the name of a shard, and would be taken for one of several",
+            path=destination,
+            expected="a directory, or a name such as model.safetensors",
+            found=name,
+        )
+    meant_for_directories = {
+        "base_name": base != DEFAULT_BASE,
+        "output_variant": variant is not None,
+        "max_shard_size": max_shard_nbytes != parse_size(DEFAULT_SHARD_SIZE),
+    }
+    given = [argument for argument, is_given in meant_for_directories.items() if is_given]
+    if given:
+        raise UnsupportedError(
+            "the destination is one file, which has its own name and no limit",
+            path=destination,
+            expected=f"a directory, or no {' and no '.join(given)}",
+        )
+    return Target(directory or os.curdir, stem, None, _NO_LIMIT)
