@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import tensorkeep
 from tensorkeep.checkpoint._pickle_location import find_pickled
 from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
 from tensorkeep.errors import IntegrityError, SourceMissingError, UnsafeError, UnsupportedError
@@ -202,3 +204,59 @@ def test_objects_are_named_with_their_file(tmp_path: Path) -> None:
         }
     with pytest.raises(UnsafeError):
         open_pickled(str(tmp_path), strict=True)
+
+
+def save_shards(folder: Path, shards: dict[str, Any], names: dict[str, str]) -> Path:
+    for file, content in shards.items():
+        torch.save(content, folder / file)
+    index = folder / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    return index
+
+
+def test_nested_dicts_of_shards_are_joined(tmp_path: Path) -> None:
+    first = OrderedDict(model={"a": torch.ones(2), "cfg": {"n": 1}}, epoch=3)
+    first._metadata = {"": {"version": 1}, "a": {"version": 2}}
+    second = OrderedDict(model={"b": torch.zeros(2), "cfg": {"m": 2}}, epoch=3)
+    second._metadata = {"": {"version": 1}, "b": {"version": 3}}
+    index = save_shards(tmp_path, {"1.bin": first, "2.bin": second}, {"model.a": "1.bin", "model.b": "2.bin"})
+
+    with opened(index, framework="torch") as found:
+        for tree in (found.tree, found.load_tree()):
+            assert list(tree) == ["model", "epoch"]
+            assert list(tree["model"]) == ["a", "cfg", "b"]
+            assert tree["model"]["cfg"] == {"n": 1, "m": 2}
+            assert tree._metadata == {"": {"version": 1}, "a": {"version": 2}, "b": {"version": 3}}
+        assert list(found.files["1.bin"].tree["model"]) == ["a", "cfg"]
+
+
+def test_shards_that_contradict_each_other_are_not_joined(tmp_path: Path) -> None:
+    shards = {"1.bin": {"a": torch.ones(2), "epoch": 3}, "2.bin": {"b": torch.ones(2), "epoch": 4}}
+    index = save_shards(tmp_path, shards, {"a": "1.bin", "b": "2.bin"})
+
+    with opened(index) as found, pytest.raises(IntegrityError, match=r"`epoch` is not the same .*2\.bin"):
+        found.load_tree()
+
+
+def test_two_tensors_of_one_name_are_both_there(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    torch.save({"b": {"w": torch.ones(2)}, "x": Strange()}, tmp_path / "a.pt")
+    torch.save({"w": torch.zeros(2)}, tmp_path / "a" / "b.pt")
+
+    with opened(tmp_path, framework="torch") as found:
+        assert {name: tensor.tolist() for name, tensor in found.load().items()} == {
+            "a.b.w": [1, 1],
+            "a.b.w#2": [0, 0],
+        }
+    converted = tensorkeep.convert(tmp_path, tmp_path / "safe", drop_unknown=True)
+    assert converted.n_tensors == 2
+    assert tensorkeep.load(tmp_path / "safe")["a.b.w#2"].tolist() == [0, 0]
+
+
+def test_extensions_of_extensions(tmp_path: Path) -> None:
+    for place, name in enumerate(("a.bin", "a.bin.pt", "a.pt")):
+        torch.save({"w": torch.full((1,), float(place))}, tmp_path / name)
+
+    values = {name: lazy.load().item() for name, lazy in opened(tmp_path, framework="torch").items()}
+
+    assert sorted(values.values()) == [0, 1, 2]

@@ -27,7 +27,7 @@ import torch
 import torch.distributed.checkpoint
 
 from tensorkeep.errors import SourceMissingError
-from tensorkeep.scanner._report import Report, ScanFinding, ScannedFile
+from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
 from tensorkeep.scanner._scan import scan
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -564,14 +564,14 @@ def test_a_directory_of_texts_is_clean(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def report(tmp_path: Path) -> Report:
+def report(tmp_path: Path) -> ScanReport:
     (tmp_path / "evil ü.pkl").write_bytes(pickle.dumps(Payload("touch it\x1b[31m\x7f")))
     (tmp_path / "broken.pt").write_bytes(b"PK\x03\x04")
     torch.save(Net(), tmp_path / "module.pt")
     return scan(tmp_path)
 
 
-def test_json_holds_everything(report: Report) -> None:
+def test_json_holds_everything(report: ScanReport) -> None:
     text = report.to_json()
     document = json.loads(text)
 
@@ -585,7 +585,7 @@ def test_json_holds_everything(report: Report) -> None:
     assert finding["arguments"] == [repr(("touch it\x1b[31m\x7f",)).replace(",)", ")")]
 
 
-def test_sarif_is_what_code_scanning_reads(report: Report) -> None:
+def test_sarif_is_what_code_scanning_reads(report: ScanReport) -> None:
     text = report.to_sarif()
     document = json.loads(text)
 
@@ -614,7 +614,7 @@ def test_sarif_is_what_code_scanning_reads(report: Report) -> None:
 
 
 def test_relative_paths_stay_relative_in_sarif(
-    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    report: ScanReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 

@@ -11,7 +11,7 @@ import torch
 
 from tensorkeep.arrays._base import LARGEST_E4M3, Extent, HostTensor
 from tensorkeep.arrays._pieces import pieces
-from tensorkeep.arrays._torch_composed import TORCH_CONSTANTS, compose
+from tensorkeep.arrays._torch_composed import TORCH_CONSTANTS, compose, torch_device
 from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
@@ -164,7 +164,7 @@ class TorchAdapter:
 
     def labelled(self, kind: str, text: str) -> Any | None:
         """Return a device, or a constant of torch; see `ArrayAdapter.labelled`."""
-        return torch.device(text) if kind == "device" else TORCH_CONSTANTS.get(text)
+        return torch_device(text) if kind == "device" else TORCH_CONSTANTS.get(text)
 
     def cast(self, tensor: torch.Tensor, dtype: DType) -> torch.Tensor:
         """Convert to another floating-point dtype; see `ArrayAdapter.cast`."""

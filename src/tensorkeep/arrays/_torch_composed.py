@@ -7,13 +7,15 @@ before: by torch's own checks of invariants for sparse tensors, and by this file
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any, Final
 
 import torch
 
 from tensorkeep.errors import FormatError
+from tensorkeep.limits import MAX_I64, MAX_NDIM
 
-__all__ = ["TORCH_CONSTANTS", "compose"]
+__all__ = ["TORCH_CONSTANTS", "compose", "torch_device"]
 
 TORCH_CONSTANTS: Final[dict[str, Any]] = {
     f"torch.{name}": value
@@ -21,6 +23,9 @@ TORCH_CONSTANTS: Final[dict[str, Any]] = {
     if isinstance(value, torch.dtype | torch.layout | torch.qscheme | torch.memory_format)
 }
 """Text to what it names, such as `"torch.float32"`."""
+
+_MAX_DEVICE: Final = 127
+"""The largest number of a device, which torch keeps in a signed byte: a larger one becomes another in silence."""
 
 _Parts = Mapping[str, torch.Tensor]
 _Settings = Mapping[str, Any]
@@ -44,10 +49,41 @@ def compose(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor | Non
     if make is None:
         return None
     try:
+        for name, part in parts.items():
+            _check_part(name, part)
         tensor = make(kind, parts, settings)
-    except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
+        has_gradients = tensor.is_floating_point() or tensor.is_complex()
+        return tensor.requires_grad_() if settings.get("requires_grad") is True and has_gradients else tensor
+    except (RuntimeError, ValueError, TypeError, LookupError, AssertionError, OverflowError) as error:
         raise FormatError(f"the parts of a {kind} tensor do not fit together", found=f"{error!s:.500}") from None
-    return tensor.requires_grad_() if settings.get("requires_grad") is True else tensor
+
+
+def _check_part(name: str, part: torch.Tensor) -> None:
+    """Refuse a part that has no elements of its own for all that its shape says: they would be walked one by one."""
+    if part.device.type == "meta":
+        raise ValueError(f"{name} has no data")
+    if part.numel() * part.element_size() > part.untyped_storage().nbytes():
+        raise ValueError(
+            f"{name} is expanded: {part.numel():,} elements over {part.untyped_storage().nbytes():,} bytes"
+        )
+
+
+def torch_device(text: str) -> torch.device | None:
+    """Return a device.
+
+    Args:
+        text: Such as `"cuda:0"`.
+
+    Returns:
+        The device; None where torch knows none of that name.
+    """
+    index = text.partition(":")[2]
+    if len(index) > 3 or (index.isdigit() and int(index) > _MAX_DEVICE):
+        return None
+    try:
+        return torch.device(text)
+    except RuntimeError:
+        return None
 
 
 def _sparse_coo(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
@@ -76,7 +112,10 @@ def _sparse_compressed(kind: str, parts: _Parts, settings: _Settings) -> torch.T
 def _quantized(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
     data = parts["data"]
     dtype = TORCH_CONSTANTS[settings["dtype"]]
+    limits = torch.iinfo(data.dtype)
     if kind == "per_tensor_affine":
+        if not limits.min <= settings["zero_point"] <= limits.max:
+            raise ValueError(f"zero_point is {settings['zero_point']}")
         tensor = torch._empty_affine_quantized(
             data.shape, scale=settings["scale"], zero_point=settings["zero_point"], dtype=dtype
         )
@@ -97,11 +136,14 @@ def _nested(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
         raise ValueError("the buffer is not one run of numbers")
     if any(part.dtype != torch.int64 for part in (sizes, strides, offsets)):
         raise ValueError("sizes, strides and offsets are not int64")
-    if sizes.ndim not in {0, 2} or sizes.shape != strides.shape or offsets.shape != sizes.shape[:1]:
+    if not offsets.numel():
+        return torch.nested.nested_tensor([], dtype=buffer.dtype)
+    is_table = sizes.ndim == 2 and sizes.shape[1] < MAX_NDIM and sizes.shape == strides.shape
+    if not is_table or offsets.shape != sizes.shape[:1]:
         raise ValueError(f"sizes, strides and offsets of shapes {sizes.shape}, {strides.shape}, {offsets.shape}")
     for size, stride, offset in zip(sizes.tolist(), strides.tolist(), offsets.tolist(), strict=True):
-        if min(offset, *size, *stride, 0) < 0:
-            raise ValueError("a size, stride or offset is negative")
+        if min(offset, *size, *stride, 0) < 0 or prod(size) > MAX_I64:
+            raise ValueError("a size, stride or offset is negative, or too large")
         reach = offset + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
         if 0 not in size and reach >= buffer.numel():
             raise ValueError(f"a part reaches element {reach} of {buffer.numel()}")
@@ -114,12 +156,14 @@ def _jagged(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
     axis = settings.get("_ragged_idx", 1)
     if type(axis) is not int or not 1 <= axis <= values.ndim or offsets.ndim != 1 or not len(offsets):
         raise ValueError(f"offsets of shape {tuple(offsets.shape)} along axis {axis}")
-    if offsets.dtype not in {torch.int32, torch.int64}:
-        raise ValueError(f"offsets are {offsets.dtype}")
+    if any(part is not None and part.dtype not in {torch.int32, torch.int64} for part in (offsets, lengths)):
+        raise ValueError("offsets or lengths are no integers")
     starts = offsets.tolist()
     stops = starts[1:] if lengths is None else [a + n for a, n in zip(starts, lengths.tolist(), strict=False)]
     if any(not 0 <= start <= stop <= values.shape[axis - 1] for start, stop in zip(starts, stops, strict=False)):
         raise ValueError(f"a part reaches out of {values.shape[axis - 1]} rows")
+    if lengths is None and (starts[0] != 0 or starts[-1] != values.shape[axis - 1]):
+        raise ValueError(f"the parts are not all of {values.shape[axis - 1]} rows")
     if lengths is not None and lengths.shape != (len(offsets) - 1,):
         raise ValueError(f"lengths of shape {tuple(lengths.shape)}")
     return torch.nested.nested_tensor_from_jagged(values, offsets, lengths, jagged_dim=axis)

@@ -21,6 +21,7 @@ __all__ = [
     "Progress",
     "changed",
     "check_kept_digests",
+    "digested",
     "identity_of",
     "refuse_replaced",
     "shifted",
@@ -81,7 +82,7 @@ def together(opened: Sequence[LazyTensors]) -> LazyTensors:
                     f"tensor `{name}` is in two of the checkpoints",
                     tensor=name,
                     found=f"{other.path} and {source.path}",
-                    hint=f"Leave it out of one: save_checkpoint({{**a, **b.drop({name!r})}}, directory)",
+                    hint="Write one of them anew without it (drop) or under other names (rename), and start again",
                 )
     metadata = {key: text for source in reversed(opened) for key, text in source.metadata.items()}
     return TensorView(

@@ -47,14 +47,20 @@ def conversion_lines(conversion: Conversion, seconds: float) -> Iterator[Line]:
 def _facts(conversion: Conversion) -> Iterator[tuple[str, str]]:
     ties = [f"{name} is {kept}" for name, kept in conversion.ties.items()]
     yield from _listed("stored once", ties)
-    overlaps = [" with ".join(group) for group in conversion.copied]
+    overlaps = [" with ".join(group) for group in conversion.overlapped]
     yield from _listed("overlapped", overlaps, "; stored each on its own")
     yield from _listed("in parts", [f"{name} ({kind})" for name, kind in conversion.composites.items()])
     left_out = [f"{name} ({what})" if name else what for name, what in conversion.left_out.items()]
     yield from _listed("left out", left_out)
-    plain = [f"{name} = {text}" if name else text for name, text in conversion.plain.items()]
+    by_depth = sorted(conversion.plain, key=lambda name: name.count("."))
+    plain = [_plain_text(name, conversion) for name in by_depth]
     yield from _listed("not kept", plain, n=conversion.n_plain)
     yield "checked", _checks(conversion)
+
+
+def _plain_text(name: str, conversion: Conversion) -> str:
+    between = ": " if name in conversion.composites else " = "
+    return f"{name}{between}{conversion.plain[name]}" if name else conversion.plain[name]
 
 
 def _listed(label: str, texts: list[str], after: str = "", n: int | None = None) -> Iterator[tuple[str, str]]:

@@ -13,8 +13,7 @@ from tensorkeep.cli._lines import Column, Line, Style, columns
 from tensorkeep.cli._text import printable, shortened
 
 if TYPE_CHECKING:
-    from tensorkeep import Report
-    from tensorkeep.scanner import ScanFinding, ScannedFile
+    from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport
 
 __all__ = ["report_lines"]
 
@@ -36,7 +35,7 @@ _DEEDS: Final = {"import": "imported", "call": "called", "build": "built", "exte
 _NOTHING_WAS_RUN: Final = "nothing was run"
 
 
-def report_lines(report: Report) -> Iterator[Line]:
+def report_lines(report: ScanReport) -> Iterator[Line]:
     """Write what was found file by file, and then what it comes to.
 
     Args:
@@ -101,7 +100,7 @@ def _place(finding: ScanFinding) -> str:
     return ", ".join(part for part in (shortened(printable(finding.member or ""), _MAX_CHARS), byte) if part)
 
 
-def _sum_line(report: Report) -> Line:
+def _sum_line(report: ScanReport) -> Line:
     verdicts: Counter[str] = Counter(file.verdict for file in report.files)
     parts = [f"{verdicts[verdict]:,} {verdict}" for verdict in _STYLES if verdicts[verdict]]
     files = _counted(len(report.files), "file") + (f" ({', '.join(parts)})" if len(report.files) > 1 else "")

@@ -4,6 +4,8 @@
 - `_holdings`: what pickles hold beside tensors.
 - `_archive_sums`: the CRC-32 that torch's archives have of storages.
 - `_sources`: what a conversion is made of.
+- `_target`: where it goes.
+- `_checks`: what it is held against.
 - `_conversion`: what was written, and what was left out.
 - `_convert`: from file to file, checked.
 """

@@ -71,7 +71,7 @@ def check_sums(storages: list[Summed], meter: Meter) -> None:
                 tensor=summed.tensor,
                 expected=f"CRC-32 {summed.crc:#010x}",
                 found=f"{crc:#010x}",
-                hint="The file is damaged: get it again. check=False converts it as it is",
+                hint="The file is damaged: get it again. check=False (--no-check) converts it as it is",
             )
 
     for summed in storages:

@@ -19,11 +19,13 @@ class Conversion(msgspec.Struct, frozen=True):
         nbytes: Bytes of these tensors.
         ties: Name to the tensor that it is one and the same as, which stands for both. The metadata of the files
             say so too, as `safetensors.torch.save_model` says it.
-        copied: Groups of tensors that overlapped without being the same, and share no memory any more.
+        overlapped: Groups of tensors that overlapped without being the same, and share no memory any more.
         composites: Sparse, quantized and nested tensors: name to kind. Their parts are tensors of their own, called
             `name.part`.
         left_out: Dotted name to the class or function of each object that is not known to be data.
-        plain: Dotted name to a short text of plain data that stand in no file of tensors, of the first 100.
+        plain: Dotted name to a short text of plain data that stand in no file of tensors, of the first 1,000. A list
+            of numbers or texts is one, and so is all that a composite says beside its parts. Where a name stands in
+            several sources, the path of its file is before it.
         n_plain: All of these.
         is_checked: Whether each tensor was read back and held against what it was made of.
         n_summed: Storages whose bytes were held against the CRC-32 that their archive has, before that.
@@ -36,7 +38,7 @@ class Conversion(msgspec.Struct, frozen=True):
     n_tensors: int
     nbytes: int
     ties: dict[str, str] = {}
-    copied: tuple[tuple[str, ...], ...] = ()
+    overlapped: tuple[tuple[str, ...], ...] = ()
     composites: dict[str, str] = {}
     left_out: dict[str, str] = {}
     plain: dict[str, str] = {}

@@ -6,35 +6,29 @@ Nothing of a pickle is run. Tensors go where they are wanted; what is no tensor 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any, Final
 
-import msgspec
-
-from tensorkeep.checkpoint import index_name, parse_size, refuse, save_checkpoint, stem_of_weights, verify
-from tensorkeep.checkpoint.rewriting import (
-    Progress,
-    changed,
-    check_kept_digests,
-    digested,
-    identity_of,
-    refuse_replaced,
-)
-from tensorkeep.checkpoint.workers import Meter
-from tensorkeep.conversion._archive_sums import check_sums
+from tensorkeep.checkpoint import save_checkpoint
+from tensorkeep.checkpoint.rewriting import Progress, changed, refuse_replaced
+from tensorkeep.conversion._checks import Checks
 from tensorkeep.conversion._conversion import Conversion
 from tensorkeep.conversion._sources import Sources
+from tensorkeep.conversion._target import DEFAULT_BASE, DEFAULT_SHARD_SIZE, target_of
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.errors import DtypeError, UnsupportedError
+from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
+from tensorkeep.formats.safetensors import SEAL_KEY
 from tensorkeep.tensors import LazyTensors, Renaming, Selector
 
 __all__ = ["convert"]
 
 _Path = str | os.PathLike[str]
 
-_SUFFIX: Final = ".safetensors"
-_NO_LIMIT: Final = 2**62
+_RESERVED: Final = ("format", "__metadata__", SEAL_KEY)
+"""What metadata have text under that is not the name of a tensor."""
+
 _SHOWN: Final = 5
 
 
@@ -42,20 +36,21 @@ def convert(
     source: _Path | Iterable[_Path],
     destination: _Path,
     *,
-    max_shard_size: int | str = "5GB",
+    max_shard_size: int | str = DEFAULT_SHARD_SIZE,
     drop_unknown: bool = False,
     select: Selector | Iterable[Selector] | None = None,
     drop: Selector | Iterable[Selector] | None = None,
     rename: Renaming | None = None,
     strip_prefix: str | None = None,
     cast: Any = None,
-    base_name: str = "model",
+    base_name: str = DEFAULT_BASE,
     variant: str | None = None,
     output_variant: str | None = None,
     metadata: Mapping[str, str] | None = None,
     sha256: bool = False,
     durable: bool = True,
     check: bool = True,
+    limits: PickleLimits = DEFAULT_LIMITS,
     progress: Progress | None = None,
 ) -> Conversion:
     """Write a checkpoint of any kind as safetensors, complete or not at all, without running anything of it.
@@ -68,7 +63,8 @@ def convert(
         source: A file, an index or a directory; or several, whose tensors follow each other.
         destination: A directory, made if its parent is there; or the name of one file, which ends in `.safetensors`.
             What stands there stays whole until the new checkpoint is.
-        max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`. A single file has no limit.
+        max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`. For directories only:
+            a single file has no limit.
         drop_unknown: Whether to take the tensors out of a file that also holds objects that are not known to be data,
             or names what could only do harm. Otherwise such a file is refused.
         select: Tensors to take: shell patterns for whole names, or functions of a name; all if None.
@@ -76,14 +72,17 @@ def convert(
         rename: Old name to new, for those that change; or a function that gives the new name of each.
         strip_prefix: Taken from the names after that, where they have it.
         cast: What floating-point tensors are converted to, such as `"bf16"`; see `LazyTensor.cast`.
-        base_name: What file names in a directory begin with.
+        base_name: What file names in a directory begin with; a single file has its own name.
         variant: Which checkpoint of a source directory, such as `"fp16"`.
-        output_variant: What the new one is called, such as `"fp16"`, which gives `model.fp16.safetensors`.
-        metadata: Free text by key, for each file; None keeps that of the source, if it has any.
+        output_variant: What the new one is called, such as `"fp16"`, which gives `model.fp16.safetensors`; for
+            directories only.
+        metadata: Free text by key, for each file; None keeps that of the source, if it has any. A tensor whose name
+            is one of these keys is stored on its own, also where it is the same as another.
         sha256: Whether an index gets the SHA-256 of each file.
         durable: Whether to wait until the disk has everything (fsync).
         check: Whether the source is held against the sums that it carries (CRC-32 of torch's archives, digests), and
             each tensor that was written is read back and held against the source, before anything is replaced.
+        limits: What the pickle of each file may cost.
         progress: Called with the bytes checked and written so far and those in all, by one thread at a time. What it
             raises ends the work, and the destination is as it was before.
 
@@ -102,7 +101,8 @@ def convert(
         TensorNotFoundError: If no tensor is selected, dropped or left, or there is none of a name to rename or with
             the prefix.
         RefusedError: If two tensors would have one name.
-        LimitError: If something is over a bound.
+        LimitError: If something is over a bound, or tensors that share the bytes of a file would take many times its
+            size.
         TypeError: If a name or metadata is not text.
         UnsupportedError: If there are no tensors, or tensors without data, or an argument is invalid.
         BusyError: If another process is saving there.
@@ -111,26 +111,27 @@ def convert(
     paths = [os.fspath(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
     if not paths:
         raise UnsupportedError("there is nothing to convert", expected="at least one checkpoint")
-    target = _target_of(os.fspath(destination), base_name, output_variant, parse_size(max_shard_size))
+    target = target_of(os.fspath(destination), base_name, output_variant, max_shard_size)
     with ExitStack() as files:
-        sources = Sources(paths, variant, files, drop_unknown=drop_unknown)
-        identities = {path: identity_of(path) for path in sources.files}
+        sources = Sources(paths, variant, files, drop_unknown=drop_unknown, limits=limits)
         wanted = sources.wanted(select, drop)
         new = changed(wanted, rename, strip_prefix, cast)
         _refuse_dtypes(new)
-        ties = sources.ties(wanted, new)
+        texts = new.metadata if metadata is None and new.has_metadata else metadata
+        ties = sources.ties(wanted, new, {*_RESERVED, *(texts or {})})
         stored = new.drop(ties.aliases.__contains__)
-        work = _Work(sources, wanted, new, stored.nbytes, progress, is_checked=check)
-        work.check_digests(variant)
-        wait_for_sums = files.enter_context(work.summing())
+        sources.refuse_expanded({old for old, name in zip(wanted, new, strict=True) if name in stored})
+        checks = Checks(sources, wanted, new, stored.nbytes, progress, is_wanted=check)
+        checks.check_digests(variant)
+        wait_for_sums = files.enter_context(checks.summing())
         written: list[str] = []
 
         def finish(staged: Mapping[str, str]) -> None:
             written.extend(staged)
+            sources.refuse_to_replace(os.path.join(target.directory, name) for name in staged)
             wait_for_sums()
-            if check:
-                work.read_back(staged)
-            refuse_replaced(identities)
+            checks.read_back(staged)
+            refuse_replaced(sources.identities)
 
         save_checkpoint(
             stored,
@@ -138,10 +139,10 @@ def convert(
             max_shard_size=target.max_shard_nbytes,
             base_name=target.base,
             variant=target.variant,
-            metadata=_metadata(metadata, new, ties.aliases),
+            metadata={**(texts or {}), **ties.aliases} if ties.aliases else texts,
             sha256=sha256,
             durable=durable,
-            progress=work.part(),
+            progress=checks.part(),
             before_commit=finish,
         )
     return Conversion(
@@ -152,100 +153,14 @@ def convert(
         n_tensors=len(stored),
         nbytes=stored.nbytes,
         ties=ties.aliases,
-        copied=ties.copied,
+        overlapped=ties.overlapped,
         composites=sources.holdings.composites,
         left_out=sources.left_out,
         plain=sources.holdings.plain,
         n_plain=sources.holdings.n_plain,
         is_checked=check,
-        n_summed=len(work.sums),
+        n_summed=checks.n_summed,
     )
-
-
-class _Target(msgspec.Struct, frozen=True):
-    """Where a conversion goes.
-
-    Attributes:
-        directory: Where its files are to be.
-        base: What their names begin with.
-        variant: What sets them apart, such as `"fp16"`, or None.
-        max_shard_nbytes: Bytes of tensors in one of them.
-    """
-
-    directory: str
-    base: str
-    variant: str | None
-    max_shard_nbytes: int
-
-    @property
-    def index(self) -> str:
-        """Name of the index, if there is one."""
-        return index_name(self.base, self.variant)
-
-
-def _target_of(destination: str, base: str, variant: str | None, max_shard_nbytes: int) -> _Target:
-    if not destination.endswith(_SUFFIX) or os.path.isdir(destination):
-        return _Target(destination, base, variant, max_shard_nbytes)
-    directory, name = os.path.split(destination)
-    stem = stem_of_weights(name)
-    if stem is None:
-        raise UnsupportedError(
-            "the destination has the name of a shard, and would be taken for one of several",
-            path=destination,
-            expected="a directory, or a name such as model.safetensors",
-            found=name,
-        )
-    return _Target(directory or os.curdir, stem, None, _NO_LIMIT)
-
-
-class _Work:
-    """What there is to be done, in bytes: sources checked, tensors written, files read back."""
-
-    def __init__(
-        self,
-        sources: Sources,
-        wanted: LazyTensors,
-        new: LazyTensors,
-        nbytes: int,
-        progress: Progress | None,
-        *,
-        is_checked: bool,
-    ) -> None:
-        self._checkpoints = sources.checkpoints
-        self._remade = {old for old, lazy in zip(wanted, new.values(), strict=True) if lazy.digest is None}
-        self.sums = sources.sums(wanted) if is_checked else []
-        n_digested = sum(
-            lazy.nbytes for _, source in self._checkpoints for lazy in digested(source, self._remade).values()
-        )
-        n_summed = sum(len(summed.span) for summed in self.sums)
-        self._meter = Meter(progress, n_digested + n_summed + nbytes * (2 if is_checked else 1))
-
-    def part(self) -> Progress:
-        """Return what takes the bytes done so far of one part of the work."""
-        count = self._meter.counting()
-        return lambda done, _: count(done)
-
-    def check_digests(self, variant: str | None) -> None:
-        """Hold sources against their digests, where these cannot be kept: no damage is made to look whole."""
-        check_kept_digests(self._checkpoints, variant, self._remade, self.part())
-
-    @contextmanager
-    def summing(self) -> Iterator[Callable[[], None]]:
-        """Hold sources against their CRC-32 while the block writes; what is given waits for it, and raises."""
-        from concurrent.futures import ThreadPoolExecutor  # 18 ms, which opening need not pay
-
-        with ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-sums") as thread:
-            future = thread.submit(check_sums, self.sums, self._meter)
-            try:
-                yield future.result
-            except BaseException:
-                self._meter.stop()
-                raise
-
-    def read_back(self, staged: Mapping[str, str]) -> None:
-        """Hold files that were written against the digests in their headers, which were made of the sources."""
-        for name, path in staged.items():
-            refuse(verify(path, progress=self.part()).findings, name)
 
 
 def _refuse_dtypes(tensors: LazyTensors) -> None:
@@ -259,11 +174,3 @@ def _refuse_dtypes(tensors: LazyTensors) -> None:
             found=", ".join(f"`{name}` {tensors[name].dtype}" for name in names[:_SHOWN]) + more,
             hint="Leave them out with drop= (--drop); torch.view_as_real makes real numbers of them",
         )
-
-
-def _metadata(
-    given: Mapping[str, str] | None, tensors: LazyTensors, aliases: Mapping[str, str]
-) -> Mapping[str, str] | None:
-    if given is None and tensors.has_metadata:
-        given = tensors.metadata
-    return {**(given or {}), **aliases} if aliases else given

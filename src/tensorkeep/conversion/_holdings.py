@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 from tensorkeep.errors import LimitError
@@ -25,9 +26,14 @@ __all__ = ["Holdings"]
 _ALONE: Final = "tensor"
 """What an array is called that is all of a file."""
 
-_SHOWN: Final = 100
+_SHOWN: Final = 1_000
 _TEXT_LENGTH: Final = 80
+_ITEMS: Final = 6
 _SETTINGS_LENGTH: Final = 400
+_PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None)})
+_NO_NUMBERS: Final = frozenset("USMm")
+"""What NumPy's text for a dtype begins with that is one of texts or times."""
+
 _MODULE_PARTS: Final = ("_parameters", "_buffers", "_modules")
 
 
@@ -35,11 +41,12 @@ class Holdings:
     """What walks through nested values found, under the names that a state dict gives.
 
     Attributes:
-        plain: Dotted name to a short text of the value, of the first 100 values that are plain data. What a tensor
+        plain: Dotted name to a short text of the value, of the first 1,000 values that are plain data. What a tensor
             that is made of several says beside these stands here as one text.
         n_plain: Values that are plain data, all of them.
         composites: Dotted name to what kind of tensor it is that is made of several, such as `"sparse_coo"`.
         empty: Dotted names of tensors without data (device meta).
+        unheld: Dotted name to NumPy's text for the dtype of each array of numbers or fields that no tensor has.
     """
 
     def __init__(self) -> None:
@@ -48,6 +55,7 @@ class Holdings:
         self.n_plain = 0
         self.composites: dict[str, str] = {}
         self.empty: list[str] = []
+        self.unheld: dict[str, str] = {}
 
     def walk(self, value: Any, name: str, names: Iterable[str], source: str) -> None:
         """Note what a nested value holds.
@@ -103,7 +111,7 @@ class _Walk:
                     waiting.extend((name, part, True) for part in _parts_of_unknown(node))
                 continue
             parts = _parts(name, node)
-            is_hidden |= isinstance(node, CompositeRecord)
+            is_hidden |= isinstance(node, CompositeRecord) or (isinstance(node, ArrayRecord) and node.holds_objects)
             waiting.extend((part_name, part, is_hidden) for part_name, part in reversed(parts or []))
             self._note(name, node, is_hidden=is_hidden or parts is not None)
 
@@ -113,7 +121,11 @@ class _Walk:
         elif isinstance(node, TensorRecord):
             if node.storage is None:
                 self._holdings.empty.append(name)
-        elif not is_hidden and not (isinstance(node, ArrayRecord) and name in self._names):
+        elif is_hidden or (isinstance(node, ArrayRecord) and name in self._names):
+            pass
+        elif isinstance(node, ArrayRecord) and _is_of_numbers(node):
+            self._holdings.unheld[name] = node.dtype.text
+        else:
             self._holdings.note_plain(name, _cut(_text_of(node), _TEXT_LENGTH), self._source)
 
     def _note_composite(self, name: str, node: CompositeRecord) -> None:
@@ -128,16 +140,19 @@ class _Walk:
 
 
 def _parts(name: str, node: Any) -> list[tuple[str, Any]] | None:
-    """Return what a value holds, with names; None for plain data."""
+    """Return what a value holds, with names; None for plain data, such as a list of numbers."""
     kind = type(node)
     if kind in DICTS:
         return [(joined(name, key_text(key)), child) for key, child in node.items()]
     if kind in LISTS:
-        return [(joined(name, str(place)), child) for place, child in enumerate(node)]
+        is_plain = node and all(type(child) in _PLAIN for child in node)
+        return None if is_plain else [(joined(name, str(place)), child) for place, child in enumerate(node)]
     if kind is CompositeRecord:
         return [(name, node.parts), (name, node.settings)]
     if kind is TensorRecord:
         return [] if node.attributes is None else [(name, node.attributes)]
+    if kind is ArrayRecord and node.holds_objects:
+        return [(name, node.data)]
     return [] if kind in {StorageRecord, StorageView} else None
 
 
@@ -150,11 +165,18 @@ def _parts_of_unknown(node: Unknown) -> list[Any]:
     return [node.args, rest, node.items, *(state[part] for part in reversed(_MODULE_PARTS))]
 
 
+def _is_of_numbers(array: ArrayRecord) -> bool:
+    return not array.is_scalar and array.dtype.text.lstrip("<>|=")[:1] not in _NO_NUMBERS
+
+
 def _text_of(value: Any) -> str:
     if isinstance(value, str | bytes | bytearray):
         return repr(value[: _TEXT_LENGTH + 1])
     if isinstance(value, ArrayRecord):
-        return repr(array_of(value)) if value.is_scalar else f"array of {value.dtype}, shape {list(value.shape)}"
+        return repr(array_of(value)) if value.is_scalar else f"array of {value.dtype.text}, shape {list(value.shape)}"
+    if type(value) in LISTS:
+        items = [shown(item) for item in islice(value, _ITEMS)]
+        return f"[{', '.join([*items, '…'] if len(value) > _ITEMS else items)}]"
     return repr(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -14,13 +14,15 @@ from tensorkeep.checkpoint.rewriting import identity_of, taken, together
 from tensorkeep.conversion._archive_sums import Summed, summed_storages
 from tensorkeep.conversion._holdings import Holdings
 from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in
-from tensorkeep.errors import UnsafeError, UnsupportedError
+from tensorkeep.errors import DtypeError, UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles import Dangerous, PickleLimits
 from tensorkeep.pickled import PickleFile
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorFile, TensorView, counted
 from tensorkeep.transport import open_source
 
 __all__ = ["Sources"]
+
+_Opened: TypeAlias = Checkpoint | TensorFile | PickleFile | PickleSet
 
 _SUFFIX: Final = ".safetensors"
 _SHOWN: Final = 5
@@ -71,12 +73,13 @@ class Sources:
             self._look_into(source)
         self._tensors = together([_unmapped(source, files) for _, source in self._opened])
 
-    def _open(self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits) -> LazyTensors:
+    def _open(self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits) -> _Opened:
         dangerous: Dangerous = "record" if self._drop_unknown else "refuse"
         variant = variant if os.path.isdir(path) else None
+        source: _Opened | None = None
         try:
-            # The one thing that only a conversion opens is a pickle by the name of a safetensors file.
-            source = open_pickled(path, dangerous=dangerous, limits=limits) if path.endswith(_SUFFIX) else None
+            if path.endswith(_SUFFIX) and os.path.isfile(path):  # a pickle by such a name is only opened here
+                source = open_pickled(path, dangerous=dangerous, limits=limits)
             if source is None:
                 source = open_checkpoint(path, variant=variant, dangerous=dangerous, limits=limits)
         except UnsafeError as error:
@@ -129,14 +132,16 @@ class Sources:
             UnsafeError: If an object that is not known to be data is among them, unless `drop_unknown`.
             TensorNotFoundError: If no tensor is selected or left, or nothing is dropped.
             UnsupportedError: If there are no tensors, or a tensor without data is among them.
+            DtypeError: If an array is among them whose elements no tensor can have.
         """
         if not len(self._tensors):
             raise UnsupportedError("there are no tensors to convert", path=self._path)
         names = [unknown.name for unknown in self._left_out]
-        tensors, others = taken(self._tensors, select, drop, [*names, *self.holdings.empty])
+        tensors, others = taken(self._tensors, select, drop, [*names, *self.holdings.empty, *self.holdings.unheld])
         if not self._drop_unknown:
             self._refuse_unknown([unknown for unknown in self._left_out if unknown.name in others])
         self._refuse_empty([name for name in self.holdings.empty if name in others])
+        self._refuse_unheld([name for name in self.holdings.unheld if name in others])
         return tensors
 
     @property
@@ -161,6 +166,34 @@ class Sources:
                 found=_listed([f"`{name}`" for name in names]),
                 hint="Leave them out with drop= (--drop)",
             )
+
+    def _refuse_unheld(self, names: list[str]) -> None:
+        if names:
+            raise DtypeError(
+                f"{counted(len(names), 'array')} of a dtype that a safetensors file cannot hold",
+                path=self._path,
+                tensor=names[0],
+                found=_listed([f"`{name}` {self.holdings.unheld[name]}" for name in names]),
+                hint="Leave them out with drop= (--drop)",
+            )
+
+    def refuse_to_replace(self, paths: Iterable[str]) -> None:
+        """Refuse to write over a source that holds more than a file of tensors can: a link may lead to it.
+
+        Args:
+            paths: What is to be written.
+
+        Raises:
+            UnsupportedError: If one of them is a file of pickles among the sources.
+        """
+        pickles = {os.path.realpath(file.path) for _, source in self._opened for _, file in _pickles(source)}
+        for path in paths:
+            if os.path.realpath(path) in pickles:
+                raise UnsupportedError(
+                    "the destination is a source, whose other values would be lost",
+                    path=path,
+                    expected="another file",
+                )
 
     def refuse_expanded(self, names: Container[str]) -> None:
         """Refuse to write tensors that together take many times the size of their file, as views of few bytes can.
@@ -215,6 +248,10 @@ def _places(source: LazyTensors) -> dict[str, tuple[PickleFile, str]]:
     if isinstance(source, PickleFile):
         return {name: (source, name) for name in source}
     return source.places if isinstance(source, PickleSet) else {}
+
+
+def _listed(texts: list[str]) -> str:
+    return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else "")
 
 
 def _unmapped(source: LazyTensors, files: ExitStack) -> LazyTensors:

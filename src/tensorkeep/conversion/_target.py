@@ -1,8 +1,9 @@
-"""Where a conversion goes: a directory, or one file by its name. Pure, but for a look whether there is a directory."""
+"""Where a conversion goes: a directory, or one file by its name."""
 
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 
 import msgspec
@@ -17,6 +18,8 @@ DEFAULT_SHARD_SIZE: Final = "5GB"
 
 _SUFFIX: Final = ".safetensors"
 _NO_LIMIT: Final = 2**62
+_find_other_suffix = re.compile(r"\.(?:bin|ckpt|mdl|pickle|pkl|pt|pth|th)(?:\.tar)?$").search
+"""How names of other files end, which nobody gives to a directory."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -50,10 +53,12 @@ def target_of(destination: str, base: str, variant: str | None, max_shard_size: 
         max_shard_size: Bytes of tensors in one of them.
 
     Raises:
-        UnsupportedError: If the name is that of a shard, or something is given that is for directories only.
+        UnsupportedError: If the name is that of a shard or of a file of another kind, or something is given that is
+            for directories only.
     """
     max_shard_nbytes = parse_size(max_shard_size)
     if not destination.endswith(_SUFFIX) or os.path.isdir(destination):
+        _refuse_other_files(destination)
         return Target(destination, base, variant, max_shard_nbytes)
     directory, name = os.path.split(destination)
     stem = stem_of_weights(name)
@@ -77,3 +82,14 @@ def target_of(destination: str, base: str, variant: str | None, max_shard_size: 
             expected=f"a directory, or no {' and no '.join(given)}",
         )
     return Target(directory or os.curdir, stem, None, _NO_LIMIT)
+
+
+def _refuse_other_files(destination: str) -> None:
+    found = _find_other_suffix(destination)
+    if not os.path.isdir(destination) and (found or destination == "-" or os.path.isfile(destination)):
+        stem = destination[: found.start()] if found else "model"
+        raise UnsupportedError(
+            "the destination is neither a directory nor a safetensors file",
+            path=destination,
+            expected=f"such as {stem or 'model'}{_SUFFIX}",
+        )

@@ -33,11 +33,11 @@ class Ties(msgspec.Struct, frozen=True):
 
     Attributes:
         aliases: Name to the name of the tensor that it is the same as.
-        copied: Groups of names whose tensors overlap and are not the same.
+        overlapped: Groups of names whose tensors overlap and are not the same.
     """
 
     aliases: dict[str, str]
-    copied: tuple[tuple[str, ...], ...]
+    overlapped: tuple[tuple[str, ...], ...]
 
 
 def views_in(file: PickleFile) -> dict[str, StoredView]:

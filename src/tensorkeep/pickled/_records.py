@@ -137,8 +137,16 @@ def dtype_of(record: ArrayRecord | DtypeRecord) -> np.dtype[Any]:
     Args:
         record: One whose text was checked when it was read.
     """
-    text = record.dtype if type(record) is ArrayRecord else record.text  # type: ignore[union-attr]
-    return np.dtype(text) if text[0] in _BYTE_ORDERS else _dtypes_of_ml_dtypes()[text]
+    dtype = record.dtype if isinstance(record, ArrayRecord) else record
+    if dtype.base is not None:
+        return np.dtype((dtype_of(dtype.base[0]), dtype.base[1]))
+    if dtype.fields:
+        names, formats, offsets = zip(
+            *((name, dtype_of(field), offset) for name, field, offset in dtype.fields), strict=True
+        )
+        itemsize = int(dtype.text.lstrip("|V"))
+        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize})
+    return np.dtype(dtype.text) if dtype.text[0] in _BYTE_ORDERS else _dtypes_of_ml_dtypes()[dtype.text]
 
 
 @cache

@@ -1,11 +1,11 @@
 """What a file would run if it were loaded by others: every name in every pickle in it, found without running any.
 
 - `_scan`: `scan`, for files and directories.
-- `_look`, `_look_at_pickles`, `_look_at_zip`, `_tar_members`, `_forms`, `_content`: one file, and what is in it.
+- `_look`, `_look_at_pickles`, `_look_at_zip`, `_look_at_keras`, `_tar_members`, `_forms`, `_content`: one file, and what is in it.
 - `_findings`, `_report`, `_sarif`: what was found.
 """
 
-from tensorkeep.scanner._report import Report, ScanFinding, ScannedFile, Severity, Verdict
+from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport, Severity, Verdict
 from tensorkeep.scanner._scan import scan
 
-__all__ = ["Report", "ScanFinding", "ScannedFile", "Severity", "Verdict", "scan"]
+__all__ = ["ScanFinding", "ScanReport", "ScannedFile", "Severity", "Verdict", "scan"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-from tensorkeep.errors import LimitError
-from tensorkeep.limits import MAX_PICKLE_NBYTES
+from tensorkeep.formats.archives import ends_like_a_zip
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["Content"]
+__all__ = ["HEAD_NBYTES", "Content"]
 
-_HEAD_NBYTES = 2**16
+HEAD_NBYTES: Final = 2**16
 """Bytes by which it is told what something is."""
 
 
@@ -46,15 +47,11 @@ class Content(msgspec.Struct, frozen=True, eq=False):
 
     def head(self) -> bytes:
         """Return the first bytes."""
-        return self.read(min(self.nbytes, _HEAD_NBYTES))
+        return self.read(min(self.nbytes, HEAD_NBYTES))
 
-    def tail(self, nbytes: int) -> bytes:
-        """Return the last bytes.
-
-        Args:
-            nbytes: How many, if there are as many.
-        """
-        return bytes(self.source.read(ByteRange(max(self.span.start, self.span.stop - nbytes), self.span.stop)))
+    def ends_like_a_zip(self) -> bool:
+        """Say whether a zip archive may stand at the end."""
+        return ends_like_a_zip(self.source, self.span)
 
     def read(self, nbytes: int) -> bytes:
         """Return the first bytes.
@@ -63,18 +60,6 @@ class Content(msgspec.Struct, frozen=True, eq=False):
             nbytes: How many.
         """
         return bytes(self.source.read(ByteRange(self.span.start, self.span.start + nbytes)))
-
-    def read_all(self) -> bytes:
-        """Return all bytes.
-
-        Raises:
-            LimitError: If they are more than any pickle has.
-        """
-        if self.nbytes > MAX_PICKLE_NBYTES:
-            raise LimitError(
-                "too long for a pickle", expected=f"at most {MAX_PICKLE_NBYTES:,} bytes", found=f"{self.nbytes:,}"
-            )
-        return self.read(self.nbytes)
 
     def offset(self, position: int | None) -> int | None:
         """Return where a byte stands in the file.

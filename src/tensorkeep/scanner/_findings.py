@@ -10,7 +10,7 @@ from tensorkeep.formats.pickles import Mention
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._report import ScanFinding, Severity
 
-__all__ = ["FindingLog"]
+__all__ = ["FindingLog", "error_text"]
 
 _MAX_INFLATED_NBYTES = 2**30
 """Bytes that are decompressed of one file, in all; it takes some 5 s."""

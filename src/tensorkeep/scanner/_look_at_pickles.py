@@ -7,35 +7,36 @@ from collections.abc import Iterator
 from typing import Final
 
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.formats.pickles import (
-    LEGACY_MAGIC,
-    Audit,
-    Context,
-    audit_pickle,
-    begins_like_a_pickle,
-    mentions_of,
-    read_legacy,
-    read_tar,
-)
+from tensorkeep.formats.pickles import Audit, audit_pickle, begins_like_a_pickle
+from tensorkeep.formats.pickles._audit import audit_tar, check_legacy
+from tensorkeep.formats.pickles._sweep import PICKLE_SUFFIXES
 from tensorkeep.limits import MAX_PICKLE_NBYTES
-from tensorkeep.scanner._content import Content
+from tensorkeep.scanner._content import HEAD_NBYTES, Content
 from tensorkeep.scanner._findings import FindingLog, error_text
 
 __all__ = ["look_at_array", "look_at_pickles", "look_at_torch_tar"]
 
-_SUFFIXES: Final = (".pkl", ".pickle", ".p", ".pt", ".pth", ".ckpt", ".bin", ".joblib", ".dill", ".data", ".metadata")
+_SUFFIXES: Final = (*PICKLE_SUFFIXES, ".p", ".data", ".metadata")
 """Names under which something that begins like a pickle, and then breaks off, is taken for a broken one."""
 
 _MAX_PICKLES: Final = 100_000
 _N_LEGACY_PICKLES: Final = 5
-_HEAD_NBYTES: Final = 2**16
 
 _FIRST_NBYTES: Final = 2**22
 _GROWTH: Final = 8
 """How much is read at first, and how many times as much where a pickle is longer."""
 
-_find_objects = re.compile(rb"""['"]descr['"]: *(?:['"][|<>=]?O|\[)""").search
-"""Finds the dtype of an array whose elements may be objects: `O`, or one of several fields."""
+_NUMBERS: Final = rb"""['"][<>=|]?(?:[?biufcSUaV][0-9]*|[mM]8(?:\[[0-9a-zA-Z/]*\])?)['"]"""
+_FIELD: Final = rb"""\(['"][^'"\\]*['"],""" + _NUMBERS + rb"""(?:,\([0-9L,]*\))?\)"""
+_ENTRY: Final = (
+    rb"""['"]descr['"]:(?:"""
+    + _NUMBERS
+    + rb"""|\[(?:"""
+    + _FIELD
+    + rb""",?)*\])|['"]fortran_order['"]:(?:True|False)|['"]shape['"]:\([0-9L,]*\)"""
+)
+_is_of_numbers = re.compile(rb"\{(?:(?:" + _ENTRY + rb"),?)*\}").fullmatch
+"""Matches the header of an array of numbers, without white space. NumPy evaluates it: any other may mean objects."""
 
 
 def look_at_pickles(content: Content, log: FindingLog, *, is_certain: bool = False) -> list[Audit]:
@@ -58,9 +59,9 @@ def look_at_pickles(content: Content, log: FindingLog, *, is_certain: bool = Fal
         log.add_mentions(audit.mentions, content)
         if audit.error is not None:
             log.add("unreadable", audit.error, content, start)
-    log.name_form("PyTorch legacy stream" if _is_legacy(first) else "pickle", content)
+    log.name_form("PyTorch legacy stream" if first.begins_legacy else "pickle", content)
     stop = audits[-1][1].stop
-    if _is_legacy(first) and len(audits) == _N_LEGACY_PICKLES:
+    if first.begins_legacy and len(audits) == _N_LEGACY_PICKLES:
         _check_legacy(content, log)
     elif stop is not None and stop < content.nbytes:
         log.add("unknown", f"{content.nbytes - stop:,} bytes follow the end of the pickle", content, stop)
@@ -88,11 +89,11 @@ def _audits_of(data: bytes) -> Iterator[tuple[int, Audit]]:
         audit = audit_pickle(data, start)
         yield start, audit
         first = audit if first is None else first
-        if audit.stop is None or (_is_legacy(first) and n_pickles == _N_LEGACY_PICKLES):
+        if audit.stop is None or (first.begins_legacy and n_pickles == _N_LEGACY_PICKLES):
             return
         start = audit.stop
-        beginning = data[start : start + _HEAD_NBYTES]
-        if not _is_legacy(first) and not begins_like_a_pickle(
+        beginning = data[start : start + HEAD_NBYTES]
+        if not first.begins_legacy and not begins_like_a_pickle(
             beginning, is_whole=start + len(beginning) == len(data)
         ):
             return
@@ -109,50 +110,46 @@ def _is_called_one(content: Content) -> bool:
     return content.name.lower().endswith(_SUFFIXES)
 
 
-def _is_legacy(first: Audit) -> bool:
-    return type(first.value) is int and first.value == LEGACY_MAGIC
-
-
 def _check_legacy(content: Content, log: FindingLog) -> None:
     """Check the storages that follow the pickles of a legacy file."""
     if content.place:
         return
     try:
-        read_legacy(content.source, Context(dangerous="record"))
+        check_legacy(content.source)
     except TensorkeepError as error:
         log.add("unreadable", error_text(error), content)
 
 
-def look_at_array(content: Content, head: bytes, log: FindingLog) -> None:
+def look_at_array(content: Content, log: FindingLog) -> None:
     """Look through a `.npy` file: arrays of objects are a pickle after a header.
 
     Args:
         content: The file.
-        head: Its first bytes.
         log: Takes what is found.
     """
     log.name_form("NumPy array", content)
-    start = 10 if head[6:7] == b"\x01" else 12
-    start += int.from_bytes(head[8:start], "little")
-    part = content.part(min(start, content.nbytes))
-    if _find_objects(head[:start]) and begins_like_a_pickle(part.head()):
-        look_at_pickles(part, log, is_certain=_find_objects(head[:start]) is not None)
+    head = content.head()
+    begin = 10 if head[6:7] == b"\x01" else 12
+    start = begin + int.from_bytes(head[8:begin], "little")
+    header = b"".join(head[begin:start].split())
+    if start > len(head) or not _is_of_numbers(header):
+        look_at_pickles(content.part(min(start, content.nbytes)), log, is_certain=True)
 
 
-def look_at_torch_tar(content: Content, log: FindingLog) -> None:
+def look_at_torch_tar(content: Content, log: FindingLog) -> bool:
     """Look through a tar archive of torch 0.1.
 
     Args:
         content: The archive, a file of its own.
         log: Takes what is found.
 
-    Raises:
-        TensorkeepError: If it cannot be read as one.
+    Returns:
+        Whether it could be read as one.
     """
     log.name_form("PyTorch tar archive", content)
-    context = Context(dangerous="record", keeps_events=True)
-    try:
-        read_tar(content.source, context)
-    finally:
-        log.add_mentions(mentions_of(context.events or ()), content)
-        log.n_pickles += 1
+    audit = audit_tar(content.source)
+    log.n_pickles += 1
+    log.add_mentions(audit.mentions, content)
+    if audit.error is not None:
+        log.add("unreadable", audit.error, content)
+    return audit.error is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable
 from typing import Final
@@ -10,39 +9,25 @@ from typing import Final
 from tensorkeep.errors import ArchiveError, FormatError
 from tensorkeep.formats.archives import Archive, ArchiveFault, Member, examine_archive, read_member
 from tensorkeep.formats.pickles import Audit
+from tensorkeep.formats.pickles._sweep import PICKLE_SUFFIXES
 from tensorkeep.limits import MAX_PICKLE_NBYTES
-from tensorkeep.scanner._content import Content
+from tensorkeep.scanner._content import HEAD_NBYTES, Content
 from tensorkeep.scanner._findings import FindingLog
-from tensorkeep.scanner._forms import forms_of
+from tensorkeep.scanner._forms import compression_of, forms_of
+from tensorkeep.scanner._look_at_keras import look_at_keras
 from tensorkeep.scanner._look_at_pickles import look_at_pickles
 from tensorkeep.transport import ByteRange, MemorySource
 
-__all__ = ["ends_like_a_zip", "look_at_zip"]
+__all__ = ["look_at_zip"]
 
-Look = Callable[[Content], bool]
-"""Looks at the content of a member; says whether it is anything that could hold pickles."""
+Look = Callable[[Content], None]
+"""Looks at the content of a member."""
 
-_STORED: Final = 0
-_DEFLATED: Final = 8
-_END_SIGNATURE: Final = b"PK\x05\x06"
-_TAIL_NBYTES: Final = 2**16 + 22
-"""Bytes from the end in which the end record of a zip archive stands."""
-
-_HEAD_NBYTES: Final = 2**16
 _CONFIGURATION: Final = "config.json"
-_find_lambda = re.compile(rb'"class_name"\s*:\s*"Lambda"').search
+_UNREAD: Final = "it is encrypted, compressed in a way that is not known here, or not where it is said to be"
 
 
-def ends_like_a_zip(content: Content) -> bool:
-    """Say whether a zip archive may stand at the end of something else.
-
-    Args:
-        content: The bytes.
-    """
-    return _END_SIGNATURE in content.tail(_TAIL_NBYTES)
-
-
-def look_at_zip(content: Content, log: FindingLog, look: Look, *, is_behind: bool = False) -> bool:
+def look_at_zip(content: Content, log: FindingLog, look: Look, *, is_behind: bool = False) -> None:
     """Look through an archive.
 
     Args:
@@ -50,9 +35,6 @@ def look_at_zip(content: Content, log: FindingLog, look: Look, *, is_behind: boo
         log: Takes what is found.
         look: What looks at members.
         is_behind: Whether it stands behind something else, which most readers take the file for.
-
-    Returns:
-        Whether it is one.
 
     Raises:
         FormatError: If it is none, though it begins like one.
@@ -62,24 +44,24 @@ def look_at_zip(content: Content, log: FindingLog, look: Look, *, is_behind: boo
         archive, faults = examine_archive(content.source, content.span)
     except FormatError:
         if is_behind:
-            return False
+            return
         log.name_form("zip archive", content)
         raise
     if is_behind:
         log.add("suspicious", "it is a zip archive too, for readers that begin at its end", content)
     raw: set[str] = set()
-    if "data.pkl" in archive.members:
+    if any(name.casefold() == "data.pkl" for name in archive.members):
         log.name_form("TorchScript archive" if "constants.pkl" in archive.members else "PyTorch zip archive", content)
         for fault in () if is_behind else faults:
             log.add("unreadable", _fault_text(fault), content)
         raw = _look_at_torch_pickles(content, archive, log)
     log.name_form("zip archive", content)
-    doubles = [fault.double for fault in faults if fault.double is not None]
-    for member in [*(member for name, member in archive.members.items() if name not in raw), *doubles]:
+    for name in archive.unread:
+        log.add("unreadable", f"member {name}: {_UNREAD}", content)
+    for member in [*(member for name, member in archive.members.items() if name not in raw), *archive.doubles]:
         inner = _inner(content, member)
         with log.noting_errors(inner):
             _look_at_member(inner, member, log, look)
-    return True
 
 
 def _fault_text(fault: ArchiveFault) -> str:
@@ -91,9 +73,10 @@ def _fault_text(fault: ArchiveFault) -> str:
 def _look_at_torch_pickles(content: Content, archive: Archive, log: FindingLog) -> set[str]:
     """Look through the pickles that torch itself reads; return their names, and those of the storages they name."""
     done: set[str] = set()
-    for name, folder in (("data.pkl", "data"), ("constants.pkl", "constants")):
-        member = archive.members.get(name)
-        if member is not None:
+    folders = {"data.pkl": "data", "constants.pkl": "constants"}
+    for name, member in archive.members.items():
+        folder = folders.get(name.casefold())  # torch finds members without regard to case
+        if folder is not None:
             inner = _inner(content, member)
             audits: list[Audit] = []
             with log.noting_errors(inner):
@@ -113,7 +96,7 @@ def _inner(content: Content, member: Member) -> Content:
 
 def _opened(inner: Content, member: Member, log: FindingLog) -> Content:
     """Return the bytes of a member: where they are stored, or a decompressed copy."""
-    if member.method == _STORED:
+    if not member.is_compressed:
         return inner
     log.spend(member.nbytes)
     data = read_member(inner.source, member, MAX_PICKLE_NBYTES)
@@ -121,19 +104,26 @@ def _opened(inner: Content, member: Member, log: FindingLog) -> Content:
     return Content(source, ByteRange(0, len(data)), inner.place, is_copy=True)
 
 
-def _look_at_member(inner: Content, member: Member, log: FindingLog, look: Look) -> None:
+def _look_at_member(inner: Content, member: Member, log: FindingLog, look: Callable[[Content], None]) -> None:
     """Look at a member; of a compressed one, all is decompressed only if its beginning says that it must be."""
     is_configuration = member.name.endswith(_CONFIGURATION)
-    if member.method == _DEFLATED and not is_configuration and not forms_of(_inflated_head(inner), member.nbytes):
+    is_expected = is_configuration or member.name.lower().endswith(PICKLE_SUFFIXES)
+    if member.is_compressed and not is_expected and _is_nothing(_inflated_head(inner), member.nbytes):
         return
     opened = _opened(inner, member, log)
     look(opened)
-    if is_configuration and _find_lambda(opened.head()):
-        log.add("suspicious", "a Lambda layer of Keras is made of Python code that the file carries", opened)
+    if is_configuration:
+        look_at_keras(opened, log)
 
 
 def _inflated_head(inner: Content) -> bytes:
     try:
-        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(inner.head(), _HEAD_NBYTES)
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(inner.head(), HEAD_NBYTES)
     except zlib.error as error:
         raise ArchiveError("the member cannot be inflated", found=str(error)) from None
+
+
+def _is_nothing(head: bytes, nbytes: int) -> bool:
+    """Say whether contents are nothing that could hold pickles, as far as their beginning, if there is one, tells."""
+    is_enough = len(head) == min(nbytes, HEAD_NBYTES)
+    return is_enough and not forms_of(head, nbytes) and compression_of(head) is None

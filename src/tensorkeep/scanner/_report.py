@@ -9,7 +9,7 @@ import msgspec
 
 from tensorkeep.scanner._sarif import sarif_document
 
-__all__ = ["Report", "ScanFinding", "ScannedFile", "Severity", "Verdict"]
+__all__ = ["SEVERITIES", "ScanFinding", "ScanReport", "ScannedFile", "Severity", "Verdict"]
 
 Verdict = Literal["clean", "unknown", "dangerous", "unreadable"]
 """`"clean"`: plain data and tensors; `"unknown"`: names that would be imported, none known to be dangerous;
@@ -17,7 +17,9 @@ Verdict = Literal["clean", "unknown", "dangerous", "unreadable"]
 
 Severity = Literal["dangerous", "unreadable", "suspicious", "unknown"]
 
-_ORDER: Final[tuple[Severity, ...]] = ("dangerous", "unreadable", "suspicious", "unknown")
+SEVERITIES: Final[tuple[Severity, ...]] = ("dangerous", "unreadable", "suspicious", "unknown")
+"""From the worst on."""
+
 _VERDICTS: Final[dict[Severity, Verdict]] = {
     "dangerous": "dangerous",
     "unreadable": "unreadable",
@@ -78,10 +80,10 @@ class ScannedFile(msgspec.Struct, frozen=True):
     def verdict(self) -> Verdict:
         """What it comes to."""
         severities = {finding.severity for finding in self.findings}
-        return next((_VERDICTS[severity] for severity in _ORDER if severity in severities), "clean")
+        return next((_VERDICTS[severity] for severity in SEVERITIES if severity in severities), "clean")
 
 
-class Report(msgspec.Struct, frozen=True):
+class ScanReport(msgspec.Struct, frozen=True):
     """What a scan found. Nothing of what it lists was run.
 
     Attributes:

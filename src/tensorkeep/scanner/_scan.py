@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tensorkeep.errors import SourceMissingError, TensorkeepError
 from tensorkeep.scanner._look import checkpoint_spans, look_through
-from tensorkeep.scanner._report import Report, ScanFinding, ScannedFile
+from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
 from tensorkeep.transport import ByteRange, open_source
 
 __all__ = ["scan"]
@@ -16,7 +16,7 @@ _METADATA = ".metadata"
 """The file of a distributed checkpoint that says where its tensors lie."""
 
 
-def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> Report:
+def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> ScanReport:
     """List what the pickles in files, or in all files below directories, would import, call and build.
 
     Nothing of it is imported, called or built. What a file is, is told by its contents and not by its name: pickles,
@@ -36,17 +36,46 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     roots = [os.fspath(path) for path in paths]
     chosen = [(file, is_chosen) for root in roots for file, is_chosen in _files_of(root)]
     sizes = [_size(file) for file, _ in chosen]
+    n_all = sum(sizes)
     files: list[ScannedFile] = []
-    spans: dict[str, list[ByteRange]] = {}
+    spans = _Spans()
     n_done = 0
     for (file, is_chosen), size in zip(chosen, sizes, strict=True):
-        found = _scanned(file, spans, is_chosen=is_chosen)
+        found = _scanned(file, spans.of(file), is_chosen=is_chosen)
         if found is not None:
             files.append(found)
         n_done += size
         if progress is not None:
-            progress(n_done, sum(sizes))
-    return Report(tuple(roots), tuple(files), len(chosen) - len(files))
+            progress(n_done, n_all)
+    return ScanReport(tuple(roots), tuple(files), len(chosen) - len(files))
+
+
+class _Spans:
+    """Where the parts of distributed checkpoints lie in their files; of one folder at a time."""
+
+    def __init__(self) -> None:
+        self._folder: str | None = None
+        self._spans: dict[str, list[ByteRange]] = {}
+
+    def of(self, file: str) -> Sequence[ByteRange]:
+        """Return where parts lie in a file, half-open, as the metadata beside it say; none where there are none."""
+        folder, name = os.path.split(file)
+        if folder != self._folder:
+            self._folder, self._spans = folder, _read_spans(os.path.join(folder, _METADATA))
+        return self._spans.get(name, ())
+
+
+def _read_spans(metadata: str) -> dict[str, list[ByteRange]]:
+    if not os.path.isfile(metadata):
+        return {}
+    try:
+        source = open_source(metadata)
+        try:
+            return checkpoint_spans(source)
+        finally:
+            source.close()
+    except TensorkeepError:  # it is a finding where that file itself is looked through
+        return {}
 
 
 def _files_of(root: str) -> Iterator[tuple[str, bool]]:
@@ -60,13 +89,21 @@ def _files_of(root: str) -> Iterator[tuple[str, bool]]:
 
 
 def _files_below(root: str) -> Iterator[str]:
-    """Give all files below a directory in order of their names; links to files too, but not to folders."""
-    for folder, folders, names in os.walk(root):
+    """Give all files below a directory in order of their names, and the folders that are not walked into.
+
+    These are those that cannot be read, and links to folders elsewhere.
+    """
+    unread: list[str] = []
+    home = os.path.join(os.path.realpath(root), "")
+    for folder, folders, names in os.walk(root, onerror=lambda error: unread.append(error.filename)):
         folders.sort()
+        links = [path for name in folders if os.path.islink(path := os.path.join(folder, name))]
+        unread += [link for link in links if not os.path.join(os.path.realpath(link), "").startswith(home)]
         for name in sorted(names):
             file = os.path.join(folder, name)
             if os.path.isfile(file):
                 yield file
+    yield from unread
 
 
 def _size(file: str) -> int:
@@ -76,15 +113,14 @@ def _size(file: str) -> int:
         return 0
 
 
-def _scanned(file: str, spans: dict[str, list[ByteRange]], *, is_chosen: bool) -> ScannedFile | None:
-    """Look one file through, and note what the metadata of a distributed checkpoint say of those beside it."""
+def _scanned(file: str, spans: Sequence[ByteRange], *, is_chosen: bool) -> ScannedFile | None:
+    if os.path.isdir(file):
+        message = "it cannot be read, or is a link to a folder elsewhere: it was not looked into"
+        return ScannedFile(file, "folder", 0, (ScanFinding(severity="unreadable", message=message),))
     try:
         source = open_source(file)
         try:
-            if os.path.basename(file) == _METADATA:
-                folder = os.path.dirname(file)
-                spans |= {os.path.join(folder, name): ranges for name, ranges in checkpoint_spans(source).items()}
-            return look_through(source, is_chosen=is_chosen, spans=spans.get(file, ()))
+            return look_through(source, is_chosen=is_chosen, spans=spans)
         finally:
             source.close()
     except TensorkeepError as error:

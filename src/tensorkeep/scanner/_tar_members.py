@@ -158,10 +158,8 @@ class _Walk:
         data = bytes(self._source.read(content))
         if kind == _LONG_LINK:
             return
-        if kind == _LONG_NAME:
-            records = {b"path": data.partition(b"\0")[0]}
-        else:
-            records = _pax_records(data, self._problem)
+        is_pax = kind != _LONG_NAME
+        records = _pax_records(data, self._problem) if is_pax else {b"path": data.partition(b"\0")[0]}
         if kind == _GLOBAL:
             if any(key.startswith(_GLOBAL_KEYS) for key in records):
                 self._problem("the tar archive describes all its members at once, which readers do in several ways")

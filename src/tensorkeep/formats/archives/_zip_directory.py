@@ -10,7 +10,17 @@ import msgspec
 from tensorkeep.formats.archives._zip_end import ALL_ONES_32, ENTRY_SIGNATURE
 from tensorkeep.formats.archives._zip_faults import FaultLog
 
-__all__ = ["DEFLATED", "HAS_DESCRIPTOR", "IS_UTF8", "PADDING", "STORED", "WIDE", "Entry", "parse_directory", "split_extra"]
+__all__ = [
+    "DEFLATED",
+    "HAS_DESCRIPTOR",
+    "IS_UTF8",
+    "PADDING",
+    "STORED",
+    "WIDE",
+    "Entry",
+    "parse_directory",
+    "split_extra",
+]
 
 STORED: Final = 0
 DEFLATED: Final = 8

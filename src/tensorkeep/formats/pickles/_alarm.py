@@ -193,8 +193,11 @@ _SAME_MODULE: Final = {
 """First part of a path to the one under which the lists below have it."""
 
 _CERTAIN: Final = {
+    "touches the system": "os",
     "runs commands": """
-        os subprocess subprocess32 _posixsubprocess _bootsubprocess _winapi pty commands.getoutput
+        os.system os.popen os.execl os.execle os.execlp os.execlpe os.execv os.execve os.execvp os.execvpe
+        os.posix_spawn os.posix_spawnp os.spawnl os.spawnle os.spawnlp os.spawnlpe os.spawnv os.spawnve os.spawnvp
+        os.spawnvpe subprocess subprocess32 _posixsubprocess _bootsubprocess _winapi pty commands.getoutput
         commands.getstatusoutput popen2 pipes mailcap platform.popen platform._syscmd_file platform._syscmd_ver
         uuid._get_command_stdout _osx_support _aix_support ctypes.util asyncio.subprocess
         asyncio.create_subprocess_exec asyncio.create_subprocess_shell asyncio.unix_events asyncio.windows_events
@@ -266,7 +269,8 @@ _CERTAIN: Final = {
         tensorflow.saved_model.load nltk.data.load compress_pickle hickle
         """,
     "opens files": """
-        builtins.open builtins.file io.open io.open_code io.FileIO _pyio codecs.open gzip.open gzip.GzipFile
+        os.open os.fdopen os.listdir os.scandir os.walk os.read os.readlink builtins.open builtins.file
+        io.open io.open_code io.FileIO _pyio codecs.open gzip.open gzip.GzipFile
         bz2.open bz2.BZ2File lzma.open lzma.LZMAFile tarfile zipfile shutil tempfile fileinput linecache
         tokenize.open uu quopri.main wave.open sunau.open aifc.open sqlite3 readline mmap fcntl macpath.os dircache
         logging.FileHandler logging.basicConfig logging.handlers numpy.fromfile numpy.core.multiarray.fromfile
@@ -278,6 +282,11 @@ _CERTAIN: Final = {
         torch.utils.tensorboard torch.utils.model_dump pandas.io.common pandas.read_csv pandas.read_sql
         pandas.io.sql pandas.DataFrame.to_csv tensorflow.io tensorflow.raw_ops tensorflow.python.ops.gen_io_ops
         tensorflow.python.lib.io fsspec.open fsspec.core.open
+        """,
+    "changes files": """
+        os.mkdir os.makedirs os.mkfifo os.mknod os.remove os.unlink os.rmdir os.removedirs os.rename os.renames
+        os.replace os.link os.symlink os.chmod os.fchmod os.chown os.fchown os.lchown os.truncate os.ftruncate
+        os.utime os.write os.pwrite os.writev os.pwritev os.sendfile
         """,
     "loads native code": """
         ctypes.CDLL ctypes.PyDLL ctypes.WinDLL ctypes.OleDLL ctypes.LibraryLoader ctypes.cdll ctypes.pydll
@@ -307,6 +316,7 @@ _CERTAIN: Final = {
         tensorflow.keras.utils.get_file
         """,
     "starts threads or processes": """
+        os.fork os.forkpty
         asyncio threading.Thread threading.Timer threading._start_new_thread _thread concurrent.futures
         multiprocessing.Process multiprocessing.Pool multiprocessing.process multiprocessing.pool.Pool
         multiprocessing.pool.ThreadPool multiprocessing.context multiprocessing.spawn multiprocessing.forkserver
@@ -322,6 +332,7 @@ _CERTAIN: Final = {
         inspect.getinnerframes inspect.getouterframes operator.call tracemalloc
         """,
     "ends, halts or takes over the process": """
+        os._exit os.abort os.kill os.killpg os.chdir os.chroot os.putenv os.unsetenv os.setuid os.setgid
         builtins.exit builtins.quit builtins.breakpoint builtins.help builtins.input builtins.raw_input
         _sitebuiltins atexit signal faulthandler termios tty curses tkinter select selectors syslog winsound
         resource.setrlimit weakref.finalize readline

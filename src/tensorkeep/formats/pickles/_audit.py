@@ -12,16 +12,19 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tensorkeep.collector import PausedCollector
-from tensorkeep.errors import FormatError, RefusedError
+from tensorkeep.errors import FormatError, RefusedError, TensorkeepError
 from tensorkeep.formats.pickles._alarm import Danger, danger_of, danger_of_call
 from tensorkeep.formats.pickles._context import Context, Event
+from tensorkeep.formats.pickles._legacy import LEGACY_MAGIC, read_legacy
 from tensorkeep.formats.pickles._machine import run_pickle
 from tensorkeep.formats.pickles._names import known_name, python3_name
 from tensorkeep.formats.pickles._state import PickleCutError
 from tensorkeep.formats.pickles._sweep import Sweep, sweep
+from tensorkeep.formats.pickles._tar import read_tar
 from tensorkeep.formats.pickles._values import StorageRecord, Unknown
+from tensorkeep.transport import ByteSource
 
-__all__ = ["Audit", "Deed", "Mention", "audit_pickle", "brief_text", "mentions_of"]
+__all__ = ["Audit", "Deed", "Mention", "audit_pickle", "audit_tar", "brief_text", "check_legacy", "mentions_of"]
 
 Deed = Literal["import", "call", "build", "extension"]
 """What would be done with a name."""
@@ -91,6 +94,11 @@ class Audit(msgspec.Struct, frozen=True, eq=False):
     error: str | None = None
     is_cut: bool = False
 
+    @property
+    def begins_legacy(self) -> bool:
+        """Whether it is the number with which a legacy file of torch begins."""
+        return type(self.value) is int and self.value == LEGACY_MAGIC
+
 
 def audit_pickle(data: bytes, start: int = 0) -> Audit:
     """Find out what a pickle would do, without doing any of it.
@@ -116,6 +124,36 @@ def audit_pickle(data: bytes, start: int = 0) -> Audit:
         is_old = data[start : start + 1] != b"\x80" or data[start + 1 : start + 2] < b"\x03"
         mentions += _swept(swept, {(mention.module, mention.name) for mention in mentions}, is_old=is_old)
     return Audit(tuple(mentions), context.storages, value, stop, error, is_cut)
+
+
+def audit_tar(source: ByteSource) -> Audit:
+    """Find out what the pickles of a tar archive of torch 0.1 would do together, without doing any of it.
+
+    Args:
+        source: The archive, all of it.
+
+    Returns:
+        What they would do, as far as the archive can be read.
+    """
+    context = Context(dangerous="record", keeps_events=True)
+    value, error = None, None
+    try:
+        value = read_tar(source, context).value
+    except TensorkeepError as refusal:
+        error = str(refusal)
+    return Audit(tuple(mentions_of(context.events or ())), context.storages, value, None, error)
+
+
+def check_legacy(source: ByteSource) -> None:
+    """Check that a legacy file of torch is whole: the storages that follow are those that its pickles name.
+
+    Args:
+        source: The file, all of it.
+
+    Raises:
+        TensorkeepError: If it is not, or cannot be read.
+    """
+    read_legacy(source, Context(dangerous="record"))
 
 
 class _Tally:

@@ -23,6 +23,9 @@ _WIDTHS = {"S": 1, "U": 4, "V": 1}
 _MAX_I32 = 2**31 - 1
 """Largest element in bytes, and largest number of units in a time, that NumPy has a dtype for."""
 _OBJECT = "|O"
+_MAX_FIELDS = 1_000
+"""Fields of a structured dtype, those of fields too."""
+
 _ML_DTYPES = {
     "bfloat16": 2,
     **dict.fromkeys(("float8_e5m2", "float8_e4m3fn", "float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
@@ -91,7 +94,7 @@ def _dtype(descr: Any, align: Any = False, copy: Any = False) -> Any:
 
 
 def set_dtype_state(record: DtypeRecord, state: Any) -> None:
-    """Set the byte order of a dtype, and the unit of a time; the fields of a structured one are left, as raw bytes.
+    """Set what a dtype has beside its text: byte order, unit of a time, fields, shape of its elements.
 
     Args:
         record: The dtype, as its constructor made it.
@@ -103,6 +106,14 @@ def set_dtype_state(record: DtypeRecord, state: Any) -> None:
     is_state = type(state) is tuple and len(state) in {8, 9} and type(state[1]) is str
     if not is_state or state[1] not in {"<", ">", "|", "="}:
         raise PickleError("the state of a NumPy dtype is none", found=f"{type(state).__name__}")
+    if record.is_used:
+        raise PickleError("a NumPy dtype is changed after an array has it", found=record.text)
+    if state[2] is not None and record.text.startswith("|V"):
+        record.base = _base(state[2], _itemsize(record.text))
+        return
+    if state[3] is not None and record.text.startswith("|V"):
+        record.fields = _fields(state[3], state[4], _itemsize(record.text))
+        return
     text = record.text.lstrip("<>=|")
     if text in _ML_DTYPES or record.text == _OBJECT:
         return
@@ -110,6 +121,42 @@ def set_dtype_state(record: DtypeRecord, state: Any) -> None:
     if match is not None and len(state) == 9:
         text += _unit(state[8])
     record.text = _in_order(text, state[1])
+
+
+def _fields(names: Any, fields: Any, itemsize: int) -> tuple[tuple[str, DtypeRecord, int], ...]:
+    """Return the fields of a structured dtype, each inside of it."""
+    if type(names) is not tuple or type(fields) is not dict or set(map(type, names)) != {str}:
+        raise PickleError("the fields of a NumPy dtype are none", found=shown(names))
+    if len(set(names)) != len(names) or fields.keys() != set(names):
+        raise PickleError("the fields of a NumPy dtype are not those that it names", found=shown(names))
+    found = tuple(_field(name, fields[name], itemsize) for name in names)
+    if sum(dtype.n_leaves for _, dtype, _ in found) > _MAX_FIELDS:
+        raise LimitError("a NumPy dtype has too many fields", expected=f"at most {_MAX_FIELDS:,}", found="more")
+    return found
+
+
+def _base(state: Any, itemsize: int) -> tuple[DtypeRecord, tuple[int, ...]]:
+    """Return what the elements of a dtype are small arrays of, which fill it."""
+    dtype: Any = state[0] if type(state) is tuple and len(state) == 2 else None
+    if type(dtype) is not DtypeRecord or dtype.text == _OBJECT:
+        raise PickleError("the elements of a NumPy dtype are arrays of none", found=shown(state))
+    shape: Any = state[1]
+    if type(shape) is not tuple or len(shape) > MAX_NDIM or not all(type(n) is int and n >= 0 for n in shape):
+        raise PickleError("the elements of a NumPy dtype have no shape", found=shown(shape))
+    if _itemsize(dtype.text) * prod(shape) != itemsize:
+        raise PickleError("the elements of a NumPy dtype are no arrays that fill it", found=shown(shape))
+    dtype.is_used = True
+    return dtype, shape
+
+
+def _field(name: str, field: Any, itemsize: int) -> tuple[str, DtypeRecord, int]:
+    dtype, start = field[:2] if type(field) is tuple and len(field) > 1 else (None, None)
+    if type(dtype) is not DtypeRecord or type(start) is not int or dtype.text == _OBJECT:
+        raise PickleError("a field of a NumPy dtype is none", found=shown(name))
+    if not 0 <= start <= itemsize - _itemsize(dtype.text):
+        raise PickleError("a field of a NumPy dtype reaches out of it", found=shown(name))
+    dtype.is_used = True
+    return name, dtype, start
 
 
 def _in_order(text: str, order: str) -> str:
@@ -141,7 +188,7 @@ def set_array_state(record: ArrayRecord, state: Any) -> None:
     Raises:
         PickleError: If it is anything else, or the elements are more or fewer than the shape says.
     """
-    if record.dtype:
+    if record.dtype.text:
         raise PickleError("a NumPy array is filled twice")
     if type(state) is not tuple or len(state) != 5 or type(state[2]) is not DtypeRecord or type(state[3]) is not bool:
         raise PickleError("the state of a NumPy array is none", found=type(state).__name__)
@@ -168,7 +215,8 @@ def _fill(record: ArrayRecord, shape: Any, dtype: DtypeRecord, data: Any, *, is_
                 expected=f"{nbytes:,} bytes for {dtype.text} {list(shape)}",
                 found=f"{len(data):,}" if type(data) is bytes else type(data).__name__,
             )
-    record.dtype, record.shape, record.is_fortran, record.data = dtype.text, shape, is_fortran, data
+    dtype.is_used = True
+    record.dtype, record.shape, record.is_fortran, record.data = dtype, shape, is_fortran, data
 
 
 def _itemsize(text: str) -> int:

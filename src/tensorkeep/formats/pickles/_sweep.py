@@ -14,7 +14,10 @@ import msgspec
 
 from tensorkeep.formats.pickles._opcodes import OPCODES, Opcode
 
-__all__ = ["Sweep", "SweptName", "begins_like_a_pickle", "sweep"]
+__all__ = ["PICKLE_SUFFIXES", "Sweep", "SweptName", "begins_like_a_pickle", "sweep"]
+
+PICKLE_SUFFIXES: Final = (".bin", ".ckpt", ".dill", ".joblib", ".mdl", ".pickle", ".pkl", ".pt", ".pth", ".th")
+"""Endings of the names of files that are pickles, or archives with pickles in them."""
 
 _CALLS: Final = frozenset(("REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"))
 _TEXTS: Final = frozenset((
@@ -28,6 +31,9 @@ _TEXTS: Final = frozenset((
 ))
 _PUTS: Final = frozenset(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"))
 _GETS: Final = frozenset(("GET", "BINGET", "LONG_BINGET"))
+_COMPUTED: Final = 0x93
+"""The opcode STACK_GLOBAL: what it names may be made while the pickle runs, and it stands in no text."""
+
 _EXTENSIONS: Final = frozenset(("EXT1", "EXT2", "EXT4"))
 _HIGHEST_PROTOCOL: Final = 5
 _MAX_NAME_NBYTES: Final = 1000
@@ -87,6 +93,10 @@ def begins_like_a_pickle(data: bytes, *, is_whole: bool = False) -> bool:
         return False
     swept = sweep(data)
     if swept.is_cut and not is_whole:
+        return True
+    if swept.has_calls and any(found.is_extension or data[found.position] == _COMPUTED for found in swept.names):
+        return True
+    if swept.has_calls and swept.names and swept.stop is not None:
         return True
     has_names = any(_is_dotted(found.module) and _is_dotted(found.name) for found in swept.names)
     return (has_names and (swept.stop is not None or swept.has_calls)) or (is_whole and swept.stop == len(data) > 3)

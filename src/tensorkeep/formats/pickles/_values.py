@@ -261,13 +261,25 @@ class DtypeRecord:
 
     Attributes:
         text: NumPy's own text for it with its byte order, such as `"<f4"`, or `"bfloat16"` for one of ml_dtypes.
+        fields: Name, dtype and first byte of each field of a structured one, whose text says only how long it is.
+        base: Dtype and shape of the small arrays that the elements are; None where they are none.
+        is_used: Whether an array or another dtype has it, so that it may no longer change.
     """
 
-    __slots__ = ("text",)
+    __slots__ = ("base", "fields", "is_used", "text")
 
     def __init__(self, text: str) -> None:
         """Keep the text."""
         self.text = text
+        self.fields: tuple[tuple[str, DtypeRecord, int], ...] = ()
+        self.base: tuple[DtypeRecord, tuple[int, ...]] | None = None
+        self.is_used = False
+
+    @property
+    def n_leaves(self) -> int:
+        """Fields in all, those of fields too; one for a dtype without."""
+        inner = [dtype for _, dtype, _ in self.fields] + ([self.base[0]] if self.base else [])
+        return sum(dtype.n_leaves for dtype in inner) or 1
 
     def __repr__(self) -> str:
         """Return the text as NumPy shows it."""
@@ -278,8 +290,7 @@ class ArrayRecord:
     """A NumPy array or scalar, whose elements stand in the pickle itself.
 
     Attributes:
-        dtype: NumPy's own text for it with its byte order, such as `"<f4"`, or `"bfloat16"` for one of ml_dtypes;
-            `"|O"` for Python objects; empty as long as the pickle has not said it.
+        dtype: Of the elements; its text is `"|O"` for Python objects, and empty until the pickle has said it.
         shape: Elements along each dimension.
         data: The elements; a list of values of the pickle where they are Python objects.
         is_fortran: Whether the first dimension varies fastest.
@@ -290,7 +301,7 @@ class ArrayRecord:
 
     def __init__(
         self,
-        dtype: str = "",
+        dtype: DtypeRecord | None = None,
         shape: tuple[int, ...] = (),
         data: bytes | list[Any] = b"",
         *,
@@ -298,7 +309,7 @@ class ArrayRecord:
         is_scalar: bool = False,
     ) -> None:
         """Keep the description; see the class."""
-        self.dtype = dtype
+        self.dtype = dtype or DtypeRecord("")
         self.shape = shape
         self.data = data
         self.is_fortran = is_fortran
@@ -311,7 +322,7 @@ class ArrayRecord:
 
     def __repr__(self) -> str:
         """Return dtype and shape."""
-        return f"ArrayRecord({self.dtype}, {list(self.shape)})"
+        return f"ArrayRecord({self.dtype.text}, {list(self.shape)})"
 
 
 def _counted(n: int, what: str) -> str:

@@ -1,0 +1,59 @@
+"""The configuration of a Keras model, which names classes and carries code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tensorkeep.scanner._content import Content
+from tensorkeep.scanner._findings import FindingLog
+
+__all__ = ["look_at_keras"]
+
+_MAX_NBYTES: Final = 64 * 2**20
+_CODE: Final = {
+    "Lambda": "a Lambda layer of Keras is made of Python code that the file carries",
+    "__lambda__": "Keras makes a function of Python code that the file carries",
+    "TorchModuleWrapper": "Keras unpickles a module of torch that the file carries",
+}
+_HOMES: Final = frozenset(("keras", "tf_keras", "tensorflow", "keras_hub", "keras_nlp", "keras_cv"))
+_MAX_NAME_LENGTH: Final = 200
+
+
+def look_at_keras(content: Content, log: FindingLog) -> None:
+    """Look through a configuration, as Keras itself would read it.
+
+    Args:
+        content: The JSON text.
+        log: Takes what is found.
+    """
+    if content.nbytes > _MAX_NBYTES:
+        log.add("unreadable", "the configuration is too long to look through", content)
+        return
+    try:
+        configuration = json.loads(content.read(content.nbytes))
+    except ValueError:
+        return
+    except RecursionError:
+        log.add("unreadable", "the configuration has too many parts within each other", content)
+        return
+    for module, name in _classes_in(configuration):
+        if name in _CODE:
+            log.add("suspicious", _CODE[name], content)
+        elif isinstance(module, str) and module.partition(".")[0] not in _HOMES:
+            named = f"{module}.{name}"[:_MAX_NAME_LENGTH]
+            log.add("unknown", f"Keras would import {named}, which is not known to be data", content)
+
+
+def _classes_in(configuration: Any) -> Iterator[tuple[Any, str]]:
+    """Give module, which may be anything, and name of all classes."""
+    waiting = [configuration]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(node)
+        elif isinstance(node, dict):
+            waiting.extend(node.values())
+            if isinstance(node.get("class_name"), str):
+                yield node.get("module"), node["class_name"]
