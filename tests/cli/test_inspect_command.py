@@ -126,6 +126,7 @@ def test_json_says_all_that_the_header_says(minilm: str) -> None:
         "n_elements": 22_713_728,
         "n_misaligned": 0,
         "n_unknown": 0,
+        "dangers": {},
         "metadata": metadata,
         "shown": {"n_tensors": 104, "n_elements": 22_713_728, "data_nbytes": len(raw) - 8 - header_nbytes},
         "dtypes": [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -187,11 +186,14 @@ def test_a_pickle_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(tensorkeep.load(tmp_path / "safe")["turned"], [[0, 3], [1, 4], [2, 5]])
 
 
-def test_a_link_to_the_source_is_no_destination(tmp_path: Path) -> None:
+@pytest.mark.parametrize("destination", ["out/model.safetensors", "out"])
+def test_a_link_to_the_source_is_no_destination(tmp_path: Path, destination: str) -> None:
     torch.save({"w": torch.ones(2), "epoch": 3}, tmp_path / "a.pt")
-    before = zlib.crc32((tmp_path / "a.pt").read_bytes())
-    (tmp_path / "v.safetensors").symlink_to(tmp_path / "a.pt")
+    before = (tmp_path / "a.pt").read_bytes()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "model.safetensors").symlink_to(tmp_path / "a.pt")
 
     with pytest.raises(UnsupportedError, match="is a source"):
-        convert(tmp_path / "a.pt", tmp_path / "v.safetensors")
-    assert zlib.crc32((tmp_path / "a.pt").read_bytes()) == before
+        convert(tmp_path / "a.pt", tmp_path / destination)
+    assert (tmp_path / "a.pt").read_bytes() == before
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.safetensors"]

@@ -11,6 +11,7 @@ import os
 import pickle
 import struct
 import tarfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -84,6 +85,14 @@ def test_metadata_do_not_lead_away_from_a_payload(
     assert verdicts(tmp_path / "weights.distcp") == {"weights.distcp": "dangerous"}
 
 
+def test_metadata_do_not_lead_away_from_what_cannot_be_read(tmp_path: Path) -> None:
+    content = gzip.compress(PICKLE)
+    tmp_path.joinpath("a").write_bytes(content)
+    write_metadata(tmp_path, _StorageInfo("a", 0, 1), _StorageInfo("a", 1, len(content) - 1))
+
+    assert verdicts(tmp_path)["a"] == "unreadable"
+
+
 def test_bytes_that_metadata_do_not_tell_of_are_reported(tmp_path: Path) -> None:
     content = torch_file()
     tmp_path.joinpath("weights.distcp").write_bytes(content + b"more")
@@ -124,7 +133,7 @@ def test_members_that_are_compressed_in_another_way(tmp_path: Path, method: int)
 
 def test_a_member_twice_behind_a_thousand_faults(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
+    with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings(action="ignore"):
         for number in range(1100):
             info = zipfile.ZipInfo(f"a/{number}")
             info.comment = b"a fault"
@@ -152,10 +161,10 @@ def test_a_compressed_member_that_begins_with_nothing(tmp_path: Path) -> None:
     assert verdicts(path) == {"a.zip": "dangerous"}
 
 
-def header(name: str, kind: bytes, size: int, format: int = tarfile.USTAR_FORMAT) -> bytes:
+def header(name: str, kind: bytes, size: int) -> bytes:
     info = tarfile.TarInfo(name)
     info.type, info.size = kind, size
-    return info.tobuf(format)
+    return info.tobuf(tarfile.USTAR_FORMAT)
 
 
 def with_checksum(block: bytes) -> bytes:
@@ -189,7 +198,7 @@ def test_a_tar_archive_is_walked_as_python_does(tmp_path: Path, case: str) -> No
     path = tmp_path / "model.data"
     path.write_bytes(TARS[case] + bytes(1024))
     with tarfile.open(path) as archive:
-        read = [taken.read() for member in archive if (taken := archive.extractfile(member))]
+        read = [taken.read() for member in archive if not member.islnk() and (taken := archive.extractfile(member))]
     assert PICKLE in read
 
     assert verdicts(tmp_path) == {"model.data": "dangerous"}

@@ -31,7 +31,7 @@ __all__ = [
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="PATH", help="A safetensors file, a directory of shards, or their index.", show_default=False
+        metavar="PATH", help="A file of tensors (.safetensors, .pt …), a directory, or an index.", show_default=False
     ),
 ]
 

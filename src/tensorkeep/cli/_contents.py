@@ -105,6 +105,7 @@ def _pickled(name: str, file: PickleFile, prefix: str = "") -> Content:
         digests="none",
         form=_FORMS[file.form],
         n_unknown=len(file.unknowns),
+        dangers=file.dangers,
     )
 
 

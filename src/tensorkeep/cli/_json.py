@@ -18,6 +18,7 @@ The text is ASCII: whatever a file has for names, a terminal shows it and obeys 
       "n_elements": 22713728,
       "n_misaligned": 0,
       "n_unknown": 0,
+      "dangers": {},
       "digests": "none",
       "metadata": {"format": "pt"},
       "shown": {"n_tensors": 104, "n_elements": 22713728, "data_nbytes": 90856960},
@@ -38,7 +39,8 @@ the pieces stand among the tensors. `digests` is "all", "some" or "none" of the 
 not the one that its digests are of. `shown`, `dtypes` and `tensors` are about the tensors that the filter lets
 through, all of them if there is none: `shown` has their sums, `dtypes` the sums by dtype, most bytes first. Bytes
 count from the start of a file, except `data_offsets`, which are half-open ranges from the `data_start` of the shard.
-`format` tells pickles of PyTorch apart, whose `n_unknown` objects are not known to be data.
+`format` tells pickles of PyTorch apart, whose `n_unknown` objects are not known to be data, and whose `dangers` are
+names that could only do harm.
 """
 
 from __future__ import annotations
@@ -105,6 +107,7 @@ def json_lines(report: Report) -> Iterator[str]:
         "n_elements": report.whole.n_elements,
         "n_misaligned": report.n_misaligned,
         "n_unknown": report.n_unknown,
+        "dangers": report.dangers,
         "digests": report.digests,
         "metadata": report.metadata,
         "shown": _shown(report.totals),

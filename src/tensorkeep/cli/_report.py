@@ -43,6 +43,7 @@ class Content(msgspec.Struct, frozen=True):
         digests: Which of its tensors carry one.
         form: What kind of file it is.
         n_unknown: Objects in it that are not known to be data; only pickles have any.
+        dangers: Names in it that could only do harm, and why; only pickles have any.
     """
 
     file: str
@@ -53,6 +54,7 @@ class Content(msgspec.Struct, frozen=True):
     digests: Digests
     form: str = "safetensors"
     n_unknown: int = 0
+    dangers: Mapping[str, str] = {}
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -120,6 +122,11 @@ class Report(msgspec.Struct, frozen=True):
     def n_unknown(self) -> int:
         """Objects in all files that are not known to be data."""
         return sum(content.n_unknown for content in self.files)
+
+    @property
+    def dangers(self) -> dict[str, str]:
+        """Names in all files that could only do harm, and why."""
+        return {name: reason for content in self.files for name, reason in content.dangers.items()}
 
     @property
     def file_nbytes(self) -> int:

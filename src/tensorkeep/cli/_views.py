@@ -67,6 +67,8 @@ def _facts(report: Report) -> Iterator[tuple[str, Span]]:
     if not report.is_safetensors:
         yield "form", (f"{report.form}; nothing in it was run", "")
     yield "tensors", (f"{report.whole.n_tensors:,} ({report.whole.n_elements:,} parameters)", "")
+    for name, reason in report.dangers.items():
+        yield "DANGER", (f"{printable(name)} {reason}: do not load this file with anything else", "error")
     if report.n_unknown:
         objects = "1 object is" if report.n_unknown == 1 else f"{report.n_unknown:,} objects are"
         yield "unknown", (f"{objects} not known to be data: see tensorkeep scan", "warning")

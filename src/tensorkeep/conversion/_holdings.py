@@ -97,6 +97,7 @@ class _Walk:
         self._source = source
 
     def through(self, value: Any, name: str) -> None:
+        """Note all that a value of that name holds."""
         seen: set[int] = set()
         n_nodes = 0
         waiting: list[tuple[str, Any, bool]] = [(name, value, False)]
@@ -104,7 +105,8 @@ class _Walk:
             name, node, is_hidden = waiting.pop()
             n_nodes += 1
             if n_nodes > MAX_GRAPH_NODES:
-                raise LimitError("too many values", expected=f"at most {MAX_GRAPH_NODES:,}", found="more")
+                limit = f"at most {MAX_GRAPH_NODES:,}"
+                raise LimitError("too many values", path=self._source, expected=limit, found="more")
             if isinstance(node, Unknown):
                 if id(node) not in seen:
                     seen.add(id(node))

@@ -115,6 +115,11 @@ class PickleFile(LazyTensors):
         """Dotted name to what the pickle would have imported, called or built, and that was not; a new dict."""
         return dict(self._leaves.unknowns)
 
+    @property
+    def dangers(self) -> dict[str, str]:
+        """Names in the pickle that could only do harm, and why; only with `dangerous="record"`, and a new dict."""
+        return dict(self._document.dangers)
+
     @cached_property
     def tree(self) -> Any:
         """What was saved: nested plain data, with a `LazyTensor` for each tensor and an `Unknown` for each object.

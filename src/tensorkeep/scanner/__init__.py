@@ -1,7 +1,8 @@
 """What a file would run if it were loaded by others: every name in every pickle in it, found without running any.
 
 - `_scan`: `scan`, for files and directories.
-- `_look`, `_look_at_pickles`, `_look_at_zip`, `_look_at_keras`, `_tar_members`, `_forms`, `_content`: one file, and what is in it.
+- `_look`, `_look_at_pickles`, `_look_at_zip`, `_look_at_keras`: one file, and what is in it.
+- `_tar_members`, `_forms`, `_content`: what a piece of a file may be taken for.
 - `_findings`, `_report`, `_sarif`: what was found.
 """
 

@@ -91,7 +91,8 @@ def _look_at_parts(whole: Content, spans: Sequence[ByteRange], log: FindingLog) 
     again = FindingLog()
     with log.noting_errors(whole):
         _look(whole, again)
-    log.findings |= {finding: None for finding in again.findings if finding.name is not None}
+    is_zip = forms_of(whole.head(), whole.nbytes) == ["zip archive"]  # then all parts but the last are before it
+    log.findings |= {finding: None for finding in again.findings if finding.name is not None or not is_zip}
 
 
 def _look(content: Content, log: FindingLog) -> None:

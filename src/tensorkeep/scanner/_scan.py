@@ -93,9 +93,10 @@ def _files_below(root: str) -> Iterator[str]:
 
     These are those that cannot be read, and links to folders elsewhere.
     """
+    errors: list[OSError] = []
     unread: list[str] = []
     home = os.path.join(os.path.realpath(root), "")
-    for folder, folders, names in os.walk(root, onerror=lambda error: unread.append(error.filename)):
+    for folder, folders, names in os.walk(root, onerror=errors.append):
         folders.sort()
         links = [path for name in folders if os.path.islink(path := os.path.join(folder, name))]
         unread += [link for link in links if not os.path.join(os.path.realpath(link), "").startswith(home)]
@@ -104,6 +105,7 @@ def _files_below(root: str) -> Iterator[str]:
             if os.path.isfile(file):
                 yield file
     yield from unread
+    yield from (error.filename for error in errors)
 
 
 def _size(file: str) -> int:

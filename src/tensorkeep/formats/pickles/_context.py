@@ -82,6 +82,7 @@ class Context:
             the pickle. None where such a thing is an `Unknown` like any other.
         embedded: Key to the bytes of each such storage.
         persistent_load: Gives what a persistent id stands for; None for the storage that torch's ids describe.
+        dangers: Names that could only do harm, and why; wherever they stand, also where nothing is left of them.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Context:
         self.persistent_load = persistent_load
         self.read_embedded: Callable[[bytes], tuple[StorageRecord, bytes]] | None = None
         self.embedded: dict[str, bytes] = {}
+        self.dangers: dict[str, str] = {}
         self._found: dict[tuple[str, str, bool], Any] = {}
 
     def find(self, module: str, name: str, protocol: int, position: int) -> Any:
@@ -141,7 +143,10 @@ class Context:
         return Unknown(module, name)
 
     def _refuse_danger(self, danger: Danger | None, name: str) -> None:
-        if danger is not None and danger.is_certain and self._dangerous == "refuse":
+        if danger is None or not danger.is_certain:
+            return
+        self.dangers[name] = danger.reason
+        if self._dangerous == "refuse":
             raise UnsafeError(
                 f"the pickle names {name}, which {danger.reason}",
                 found=name,

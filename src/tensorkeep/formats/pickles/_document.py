@@ -25,6 +25,7 @@ class PickleDocument(msgspec.Struct, frozen=True, eq=False):
         spans: Key to the storage's bytes, half-open, in the source; each as long as its storage.
         is_big_endian: Whether the bytes of all storages are in that order.
         crcs: Key to the CRC-32 of the storage's bytes, for those of which an archive has one.
+        dangers: Names in the pickle that could only do harm, and why.
         embedded: Key to the bytes of a storage that stand in the pickle itself, which has no span.
     """
 
@@ -34,4 +35,5 @@ class PickleDocument(msgspec.Struct, frozen=True, eq=False):
     spans: dict[str, ByteRange]
     is_big_endian: bool = False
     crcs: dict[str, int] = msgspec.field(default_factory=dict)
+    dangers: dict[str, str] = msgspec.field(default_factory=dict)
     embedded: dict[str, bytes] = msgspec.field(default_factory=dict)

@@ -68,7 +68,9 @@ def read_legacy(source: ByteSource, context: Context) -> PickleDocument:
         raise PickleError(
             "bytes follow the last storage", expected="the end of the file", found=f"{window.n_left:,} bytes"
         )
-    return PickleDocument("legacy", value, context.storages, spans, embedded=context.embedded)
+    return PickleDocument(
+        "legacy", value, context.storages, spans, dangers=context.dangers, embedded=context.embedded
+    )
 
 
 def _read_start(window: Window) -> bool:

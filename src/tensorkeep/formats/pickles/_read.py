@@ -132,6 +132,7 @@ def _read_zip(source: ByteSource, archive: Archive, context: Context) -> PickleD
         {key: member.span for key, member in members.items()},
         is_big_endian=_is_big_endian(source, archive),
         crcs={key: member.crc for key, member in members.items() if member.crc},
+        dangers=context.dangers,
         embedded=context.embedded,
     )
 
@@ -169,7 +170,7 @@ def _read_bare(source: ByteSource, context: Context) -> PickleDocument:
     value = _run_whole(bytes(source.read(ByteRange(0, source.nbytes))), context)
     if context.stored:
         raise PickleError("a pickle without storages names one", found=shown(next(iter(context.stored))))
-    return PickleDocument("pickle", value, context.storages, {}, embedded=context.embedded)
+    return PickleDocument("pickle", value, context.storages, {}, dangers=context.dangers, embedded=context.embedded)
 
 
 def _read_embedded(limits: PickleLimits, data: bytes) -> tuple[StorageRecord, bytes]:

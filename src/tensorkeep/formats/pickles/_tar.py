@@ -72,7 +72,9 @@ def read_tar(source: ByteSource, context: Context) -> PickleDocument:
     for name, window in windows.items():
         if window.n_left:
             raise PickleError(f"bytes follow the end of {name}", expected="none", found=f"{window.n_left:,}")
-    return PickleDocument("tar", value, context.storages, contents.spans, embedded=context.embedded)
+    return PickleDocument(
+        "tar", value, context.storages, contents.spans, dangers=context.dangers, embedded=context.embedded
+    )
 
 
 def _check_system(window: Window) -> None:
