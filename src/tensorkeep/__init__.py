@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from tensorkeep.formats.pickles import PickleLimits, Unknown
     from tensorkeep.install import install_as_safetensors
     from tensorkeep.pickled import PickleFile
-    from tensorkeep.scanner import Report, scan
+    from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport, scan
     from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorView, save
 
 __version__ = "0.1.0"
@@ -82,8 +82,10 @@ __all__ = [
     "PickleFile",
     "PickleLimits",
     "PickleSet",
-    "Report",
     "SafetensorError",
+    "ScanFinding",
+    "ScanReport",
+    "ScannedFile",
     "TensorDiff",
     "TensorFile",
     "TensorSpec",
@@ -141,7 +143,9 @@ _HOMES = {
     "reshard": ("checkpoint", "reshard"),
     "safe_open": ("compat", "safe_open"),
     "save": ("tensors", "save"),
-    "Report": ("scanner", "Report"),
+    "ScanFinding": ("scanner", "ScanFinding"),
+    "ScanReport": ("scanner", "ScanReport"),
+    "ScannedFile": ("scanner", "ScannedFile"),
     "scan": ("scanner", "scan"),
     "save_checkpoint": ("checkpoint", "save_checkpoint"),
     "serialize": ("compat", "serialize"),

@@ -22,6 +22,7 @@
 - `_change`: a finished checkpoint, held open for a change.
 - `_edit`: its names and metadata, changed without a copy of its data.
 - `_add_sha256`: the SHA-256 of its shards, written into its index.
+- `archive_sums`: the CRC-32 that torch's archives have of storages.
 - `_verify`: whether every byte is the one that was saved.
 - `_compare`: two tensors of one shape, number by number.
 - `_diff`: what is different in two checkpoints.

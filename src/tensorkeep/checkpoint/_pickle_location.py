@@ -18,7 +18,7 @@ from tensorkeep.errors import (
     as_transport_error,
 )
 from tensorkeep.formats import SNIFF_NBYTES
-from tensorkeep.formats.pickles import is_pickled
+from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
 from tensorkeep.transport import ByteRange, open_source
 
 __all__ = ["PickleLocation", "find_pickled"]
@@ -29,7 +29,7 @@ _DEEPEST: Final = 3
 
 _match_index = re.compile(r"(?P<base>[^.].*)\.bin\.index(?:\.(?P<variant>[^.]+))?\.json").fullmatch
 _match_single = re.compile(r"(?P<stem>[^.].*)\.bin").fullmatch
-_match_pickled = re.compile(r"(?P<stem>[^.].*)\.(?:bin|ckpt|mdl|pickle|pkl|pt|pth|th)(?:\.tar)?").fullmatch
+_match_pickled = re.compile(rf"(?P<stem>[^.].*)(?:{'|'.join(map(re.escape, PICKLE_SUFFIXES))})(?:\.tar)?").fullmatch
 _ends_like_shard = re.compile(r".*-[0-9]{5}-of-[0-9]{5}").fullmatch
 _is_companion = re.compile(
     r"(?:training_args|optimizer|scheduler|scaler|sampler|random_states|rng_state)(?:_[0-9]+)*\.(?:bin|pkl|pt|pth)"

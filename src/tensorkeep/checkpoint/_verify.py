@@ -11,11 +11,14 @@ import msgspec
 from tensorkeep.checkpoint._examine import Access
 from tensorkeep.checkpoint._findings import Finding
 from tensorkeep.checkpoint._index import ShardRecord
+from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
 from tensorkeep.checkpoint._settle import Reading, read_settled
 from tensorkeep.checkpoint._sha256 import sha256_of
+from tensorkeep.checkpoint.archive_sums import Summed, sum_of, summed_storages
 from tensorkeep.checkpoint.workers import Meter, batches_of, side_by_side
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
+from tensorkeep.pickled import PickleFile
 from tensorkeep.tensors import TensorFile, chosen_names
 from tensorkeep.transport import ByteRange
 
@@ -82,6 +85,9 @@ def verify(
 
     Index and headers are always checked whole. Damage is not an error here: it is listed.
 
+    The archives of `torch.save` have a CRC-32 of each storage, which torch never looks at; they are held against it,
+    all those of the tensors that are wanted.
+
     Args:
         path: A directory, an index or a file.
         names: Tensors whose bytes are checked, or shell patterns for their names; all if None.
@@ -97,7 +103,10 @@ def verify(
     Raises:
         SourceMissingError: If there is no checkpoint.
         IndexFileError: If the index is none.
-        HeaderError: If a single file is not a safetensors file.
+        HeaderError: If a single file is neither a safetensors file nor one of pickles.
+        PickleError: If a pickle is none, or contradicts itself or its file.
+        ArchiveError: If a pickle's archive is malformed or damaged.
+        LimitError: If a pickle is over a bound.
         IntegrityError: If the index, or the header of a single file, is not the one that was written, or a single
             file of another save lies beside an index.
         TensorNotFoundError: If a name is not in the checkpoint.
@@ -108,6 +117,10 @@ def verify(
     if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
         raise SelectionError("no share of the bytes", expected="more than 0, at most 1", found=repr(sample))
     given = os.fspath(path)
+    pickled = open_pickled(given, variant=variant, dangerous="record")
+    if pickled is not None:
+        with pickled:
+            return _verify_pickled(pickled, given, names, progress)
     reading = read_settled(given, variant, Access())
     files, findings = reading.files, list(reading.findings)
     wanted = _wanted(reading, names, given)
@@ -134,6 +147,49 @@ def verify(
         nbytes_checked=sum(len(task.span) for task in tasks),
         n_sha256=len(sums),
     )
+
+
+def _verify_pickled(
+    tensors: PickleFile | PickleSet,
+    path: str,
+    names: Iterable[str] | None,
+    progress: Callable[[int, int], None] | None,
+) -> Verification:
+    """Hold storages against the sums that torch's archives have of them; a part of a storage cannot be checked."""
+    chosen = list(tensors if names is None else tensors.select(*([names] if isinstance(names, str) else names)))
+    files = tensors.files if isinstance(tensors, PickleSet) else {os.path.basename(path): tensors}
+    places = tensors.places if isinstance(tensors, PickleSet) else {name: (tensors, name) for name in chosen}
+    owned = {shard: [places[name][1] for name in chosen if places[name][0] is file] for shard, file in files.items()}
+    summed = [(shard, one) for shard, file in files.items() for one in summed_storages(file, owned[shard])]
+    meter = Meter(progress, sum(len(one.span) for _, one in summed))
+
+    def check(task: tuple[str, Summed]) -> Finding | None:
+        shard, one = task
+        found = sum_of(one, meter)
+        span = (one.span.start, one.span.stop)
+        message = f"the bytes of tensor `{one.tensor}` are not those that were saved"
+        facts = {"expected": f"CRC-32 {one.crc:#010x}", "found": f"{found:#010x}"}
+        return None if found == one.crc else Finding("data", message, shard, one.tensor, span, **facts)
+
+    n_threads = min(_MAX_THREADS, os.cpu_count() or 1, len(summed))
+    findings = [finding for finding in side_by_side(check, summed, n_threads=n_threads, meter=meter) if finding]
+    unprotected = [name for name in chosen if not _has_sum(*places[name])]
+    return Verification(
+        path=path,
+        findings=tuple(findings),
+        n_shards=len(files),
+        n_tensors=len(tensors),
+        n_checked=len(chosen) - len(unprotected),
+        n_unprotected=len(unprotected),
+        nbytes_checked=sum(len(one.span) for _, one in summed),
+        n_sha256=0,
+    )
+
+
+def _has_sum(file: PickleFile, name: str) -> bool:
+    """Say whether a tensor's bytes are part of what has a sum; arrays in the pickle were checked with it."""
+    record = file.tensors.get(name)
+    return record is None or (record.storage is not None and record.storage.key in file.document.crcs)
 
 
 def _wanted(reading: Reading, names: Iterable[str] | None, path: str) -> set[str] | None:

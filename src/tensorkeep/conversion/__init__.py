@@ -2,7 +2,6 @@
 
 - `_ties`: tensors of pickles that are one and the same, and those that overlap.
 - `_holdings`: what pickles hold beside tensors.
-- `_archive_sums`: the CRC-32 that torch's archives have of storages.
 - `_sources`: what a conversion is made of.
 - `_target`: where it goes.
 - `_checks`: what it is held against.

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tensorkeep.checkpoint import refuse, verify
+from tensorkeep.checkpoint.archive_sums import sum_of
 from tensorkeep.checkpoint.rewriting import Progress, check_kept_digests, digested
 from tensorkeep.checkpoint.workers import Meter
-from tensorkeep.conversion._archive_sums import check_sums
 from tensorkeep.conversion._sources import Sources
+from tensorkeep.errors import IntegrityError
 from tensorkeep.tensors import LazyTensors
 
 __all__ = ["Checks"]
@@ -69,13 +70,26 @@ class Checks:
         """
         check_kept_digests(self._checkpoints, variant, self._remade, self.part())
 
+    def _check_sums(self) -> None:
+        for summed in self._sums:
+            found = sum_of(summed, self._meter)
+            if found != summed.crc:
+                raise IntegrityError(
+                    f"the bytes of tensor `{summed.tensor}` are not those that were saved",
+                    path=summed.source.name,
+                    tensor=summed.tensor,
+                    expected=f"CRC-32 {summed.crc:#010x}",
+                    found=f"{found:#010x}",
+                    hint="The file is damaged: get it again. check=False (--no-check) converts it as it is",
+                )
+
     @contextmanager
     def summing(self) -> Iterator[Callable[[], None]]:
         """Hold sources against their CRC-32 while the block writes; what is given waits for it, and raises."""
         from concurrent.futures import ThreadPoolExecutor  # 18 ms, which opening need not pay
 
         with ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-sums") as thread:
-            future = thread.submit(check_sums, self._sums, self._meter)
+            future = thread.submit(self._check_sums)
             try:
                 yield future.result
             except BaseException:

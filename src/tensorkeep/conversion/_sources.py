@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from tensorkeep.checkpoint import Checkpoint, PickleSet, open_checkpoint, open_pickled
+from tensorkeep.checkpoint.archive_sums import Summed, summed_storages
 from tensorkeep.checkpoint.rewriting import identity_of, taken, together
-from tensorkeep.conversion._archive_sums import Summed, summed_storages
 from tensorkeep.conversion._holdings import Holdings
 from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in
 from tensorkeep.errors import DtypeError, UnsafeError, UnsupportedError

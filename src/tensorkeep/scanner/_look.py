@@ -14,8 +14,7 @@ import msgspec
 
 from tensorkeep.errors import FormatError, RefusedError
 from tensorkeep.formats import SNIFF_NBYTES, sniff
-from tensorkeep.formats.pickles import Unknown, audit_pickle
-from tensorkeep.formats.pickles._sweep import PICKLE_SUFFIXES
+from tensorkeep.formats.pickles import PICKLE_SUFFIXES, Unknown, audit_pickle
 from tensorkeep.formats.safetensors import read_header
 from tensorkeep.limits import MAX_PICKLE_NBYTES
 from tensorkeep.scanner._content import Content

@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.formats.pickles import Audit, audit_pickle, begins_like_a_pickle
-from tensorkeep.formats.pickles._audit import audit_tar, check_legacy
-from tensorkeep.formats.pickles._sweep import PICKLE_SUFFIXES
+from tensorkeep.formats.pickles import (
+    PICKLE_SUFFIXES,
+    Audit,
+    audit_pickle,
+    audit_tar,
+    begins_like_a_pickle,
+    check_legacy,
+)
 from tensorkeep.limits import MAX_PICKLE_NBYTES
 from tensorkeep.scanner._content import HEAD_NBYTES, Content
 from tensorkeep.scanner._findings import FindingLog, error_text

@@ -8,8 +8,7 @@ from typing import Final
 
 from tensorkeep.errors import ArchiveError, FormatError
 from tensorkeep.formats.archives import Archive, ArchiveFault, Member, examine_archive, read_member
-from tensorkeep.formats.pickles import Audit
-from tensorkeep.formats.pickles._sweep import PICKLE_SUFFIXES
+from tensorkeep.formats.pickles import PICKLE_SUFFIXES, Audit
 from tensorkeep.limits import MAX_PICKLE_NBYTES
 from tensorkeep.scanner._content import HEAD_NBYTES, Content
 from tensorkeep.scanner._findings import FindingLog

@@ -15,16 +15,14 @@
 - `_sweep`, `_audit`: all that a pickle asks for, for a report.
 """
 
-from tensorkeep.formats.pickles._audit import Audit, Mention, audit_pickle, mentions_of
+from tensorkeep.formats.pickles._audit import Audit, Mention, audit_pickle, audit_tar, check_legacy
 from tensorkeep.formats.pickles._budget import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.pickles._context import Context, Dangerous
 from tensorkeep.formats.pickles._document import Form, PickleDocument
 from tensorkeep.formats.pickles._graph import DICTS, LISTS
-from tensorkeep.formats.pickles._legacy import LEGACY_MAGIC, read_legacy
 from tensorkeep.formats.pickles._read import is_pickled, read_pickle
 from tensorkeep.formats.pickles._shown import shown
-from tensorkeep.formats.pickles._sweep import begins_like_a_pickle
-from tensorkeep.formats.pickles._tar import read_tar
+from tensorkeep.formats.pickles._sweep import PICKLE_SUFFIXES, begins_like_a_pickle
 from tensorkeep.formats.pickles._values import (
     ArrayRecord,
     CompositeRecord,
@@ -43,8 +41,8 @@ from tensorkeep.formats.pickles._values import (
 __all__ = [
     "DEFAULT_LIMITS",
     "DICTS",
-    "LEGACY_MAGIC",
     "LISTS",
+    "PICKLE_SUFFIXES",
     "ArrayRecord",
     "Audit",
     "CompositeRecord",
@@ -65,11 +63,10 @@ __all__ = [
     "TensorRecord",
     "Unknown",
     "audit_pickle",
+    "audit_tar",
     "begins_like_a_pickle",
+    "check_legacy",
     "is_pickled",
-    "mentions_of",
-    "read_legacy",
     "read_pickle",
-    "read_tar",
     "shown",
 ]

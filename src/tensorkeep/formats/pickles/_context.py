@@ -261,7 +261,6 @@ class Context:
         if kind is ArrayRecord:
             set_array_state(target, state)
             if target.holds_objects:
-                self._note("build", position, Unknown("numpy", "ndarray", (target.shape,)))
                 self._refuse_unknown("numpy", "ndarray of Python objects")
         elif kind is DtypeRecord:
             set_dtype_state(target, state)

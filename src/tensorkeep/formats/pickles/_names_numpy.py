@@ -113,6 +113,8 @@ def set_dtype_state(record: DtypeRecord, state: Any) -> None:
         return
     if state[3] is not None and record.text.startswith("|V"):
         record.fields = _fields(state[3], state[4], _itemsize(record.text))
+        if any(field.text == _OBJECT for _, field, _ in record.fields):  # then the elements are tuples of objects
+            record.text, record.fields = _OBJECT, ()
         return
     text = record.text.lstrip("<>=|")
     if text in _ML_DTYPES or record.text == _OBJECT:
@@ -151,7 +153,7 @@ def _base(state: Any, itemsize: int) -> tuple[DtypeRecord, tuple[int, ...]]:
 
 def _field(name: str, field: Any, itemsize: int) -> tuple[str, DtypeRecord, int]:
     dtype, start = field[:2] if type(field) is tuple and len(field) > 1 else (None, None)
-    if type(dtype) is not DtypeRecord or type(start) is not int or dtype.text == _OBJECT:
+    if type(dtype) is not DtypeRecord or type(start) is not int:
         raise PickleError("a field of a NumPy dtype is none", found=shown(name))
     if not 0 <= start <= itemsize - _itemsize(dtype.text):
         raise PickleError("a field of a NumPy dtype reaches out of it", found=shown(name))

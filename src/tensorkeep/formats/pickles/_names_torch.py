@@ -20,6 +20,7 @@ from tensorkeep.limits import MAX_I64, MAX_NDIM
 
 __all__ = ["CALLS", "CHEAP"]
 
+_COMPILER_MARKS = ("_dynamo_", "_has_dynamo_", "_specialize_on")
 _QUANTIZED = {"I8": "qint8", "U8": "quint8", "I32": "qint32"}
 _SPARSE_PARTS = {
     "torch.sparse_coo": ("indices", "values"),
@@ -93,6 +94,10 @@ def _from_type(function: Any, cls: Any, args: Any, state: Any) -> Any:
     if type(args) is not tuple:
         raise PickleError("arguments are no tuple", found=type(args).__name__)
     tensor = function.call(*args)
+    if type(state) is dict:  # what torch.compile notes beside a tensor is not part of it
+        state = {
+            key: value for key, value in state.items() if type(key) is not str or not key.startswith(_COMPILER_MARKS)
+        }
     if type(tensor) is TensorRecord:
         subclass = None if type(cls) is Name else (cls.module, cls.name)
         return msgspec.structs.replace(tensor, attributes=state or None, subclass=subclass)
