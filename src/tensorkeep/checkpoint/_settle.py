@@ -17,6 +17,7 @@ from tensorkeep.checkpoint._findings import Finding
 from tensorkeep.checkpoint._location import Location, locate
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.tensors import TensorFile, open_file
+from tensorkeep.transport import has_staging
 
 __all__ = ["Reading", "read_settled"]
 
@@ -117,5 +118,5 @@ def _is_replaced(path: str, variant: str | None, identity: tuple[object, ...]) -
     try:
         location = locate(path, variant)
     except TensorkeepError:
-        return bool(identity)
+        return bool(identity) or has_staging(path if os.path.isdir(path) else os.path.dirname(path))
     return _identity(location) != identity or (location is not None and location.pending is not None)

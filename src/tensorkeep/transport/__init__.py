@@ -21,6 +21,7 @@ from tensorkeep.transport._open import Openable, open_source
 from tensorkeep.transport._pending import Pending, finish_pending
 from tensorkeep.transport._platform import sync_directory
 from tensorkeep.transport._publish import publish, sweep_leftovers
+from tensorkeep.transport._staging import has_staging
 from tensorkeep.transport._stream import StreamSource
 from tensorkeep.transport._transaction import Transaction, transaction
 
@@ -39,6 +40,7 @@ __all__ = [
     "StreamSource",
     "Transaction",
     "finish_pending",
+    "has_staging",
     "open_source",
     "publish",
     "sweep_leftovers",

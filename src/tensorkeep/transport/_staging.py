@@ -22,7 +22,7 @@ from tensorkeep.errors import IntegrityError, as_transport_error
 from tensorkeep.transport._journal import Journal, decode_journal, encode_journal
 from tensorkeep.transport._platform import gather_write, sync_directory, write_at
 
-__all__ = ["HEAD_SUFFIX", "RESERVED", "STAGING_SUFFIX", "Staging"]
+__all__ = ["HEAD_SUFFIX", "RESERVED", "STAGING_SUFFIX", "Staging", "has_staging"]
 
 STAGING_SUFFIX: Final = ".tensorkeep-staging"
 HEAD_SUFFIX: Final = ".head"
@@ -251,3 +251,15 @@ def _entries(path: str) -> list[str]:
         return os.listdir(path)
     except FileNotFoundError:
         return []
+
+
+def has_staging(directory: str) -> bool:
+    """Say whether a save into a directory seems to be under way, or was left there.
+
+    Args:
+        directory: Empty for the current one.
+    """
+    try:
+        return any(name.endswith(STAGING_SUFFIX) for name in os.listdir(directory or os.curdir))
+    except OSError:
+        return False
