@@ -103,14 +103,15 @@ def _read(path: str, location: Location | None, access: Access) -> Reading:
 
 
 def _identity(location: Location | None) -> tuple[object, ...]:
-    """Return what changes when a save replaces the checkpoint, or is about to."""
+    """Return what changes when a save replaces the checkpoint, is about to, or has just tidied up."""
     try:
         status = os.stat(location.entry) if location else None
     except OSError:
         status = None
     if location is None or status is None:
         return ()
-    return location.entry, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    is_unfinished = location.pending is not None
+    return location.entry, is_unfinished, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _is_replaced(path: str, variant: str | None, identity: tuple[object, ...]) -> bool:
