@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Self
 
 from tensorkeep.checkpoint._examine import Access, Examination
 from tensorkeep.checkpoint._findings import Finding, refuse
@@ -15,7 +14,7 @@ from tensorkeep.checkpoint._settle import read_settled
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
-from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorReader, counted
+from tensorkeep.tensors import LazyTensor, OpenTensors, TensorFile, TensorReader, counted
 from tensorkeep.transport import JoinedSource
 
 __all__ = ["Checkpoint", "StrayShardWarning", "open_safetensors"]
@@ -25,7 +24,7 @@ class StrayShardWarning(UserWarning):
     """A shard lies beside a checkpoint that does not know it; readers that look at names only may take it."""
 
 
-class Checkpoint(LazyTensors):
+class Checkpoint(OpenTensors):
     """The tensors of all shards as one read-only mapping of name to `LazyTensor`.
 
     Nothing but the index and the headers has been read, and they are one set: no shard is missing, cut off, damaged
@@ -140,14 +139,6 @@ class Checkpoint(LazyTensors):
         """Let go of all files; tensors that were read stay valid."""
         for shard in self._shards.values():
             shard.close()
-
-    def __enter__(self) -> Self:
-        """Return the checkpoint itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the checkpoint."""
-        self.close()
 
     def __repr__(self) -> str:
         """Return path, number of tensors, shards and size."""

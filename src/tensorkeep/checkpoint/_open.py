@@ -10,12 +10,11 @@ from tensorkeep.checkpoint._checkpoint import Checkpoint, open_safetensors
 from tensorkeep.checkpoint._examine import Access
 from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.formats import SNIFF_NBYTES
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, is_pickled
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.pickled import PickleFile, pickle_over
 from tensorkeep.tensors import TensorFile, file_over
-from tensorkeep.transport import BACKENDS, Backend, ByteRange, ByteSource, Openable, open_source
+from tensorkeep.transport import BACKENDS, Backend, Openable, open_source
 
 __all__ = ["load", "open_checkpoint"]
 
@@ -101,15 +100,11 @@ def open_checkpoint(
             access = Access(framework, device, backend, check, max_header_nbytes)
             return open_safetensors(path, access, variant=variant)
     source = open_source(target, backend=backend)
-    if not isinstance(target, str | os.PathLike) and _is_pickled(source):
+    if not isinstance(target, str | os.PathLike) and is_pickled(source):
         return pickle_over(
             source, framework=framework, device=device, strict=strict, dangerous=dangerous, limits=limits
         )
     return file_over(source, framework=framework, device=device, check=check, max_header_nbytes=max_header_nbytes)
-
-
-def _is_pickled(source: ByteSource) -> bool:
-    return is_pickled(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
 
 
 def load(

@@ -17,9 +17,8 @@ from tensorkeep.errors import (
     UnsupportedError,
     as_transport_error,
 )
-from tensorkeep.formats import SNIFF_NBYTES
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
-from tensorkeep.transport import ByteRange, open_source
+from tensorkeep.transport import open_source
 
 __all__ = ["PickleLocation", "find_pickled"]
 
@@ -168,7 +167,7 @@ def _is_pickled(path: str) -> bool:
     except TensorkeepError:
         return False
     try:
-        return is_pickled(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
+        return is_pickled(source)
     finally:
         source.close()
 

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from copy import copy
 from functools import cached_property
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tensorkeep.checkpoint._examine import read_index
 from tensorkeep.checkpoint._index import Index
 from tensorkeep.checkpoint._pickle_location import PickleLocation, find_pickled
 from tensorkeep.errors import IntegrityError, SourceMissingError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, Unknown
-from tensorkeep.pickled import PickleFile, key_text, open_pickle
-from tensorkeep.tensors import LazyTensor, LazyTensors, counted
+from tensorkeep.pickled import PickledTensors, PickleFile, key_text, open_pickle
+from tensorkeep.tensors import LazyTensor, counted
 from tensorkeep.transport import Backend
 
 __all__ = ["PickleSet", "open_pickled"]
@@ -30,7 +30,7 @@ _COMPARED = frozenset({str, int, float, bool, bytes})
 _extension = re.compile(r"\.[a-z]+(?:\.tar)?$")
 
 
-class PickleSet(LazyTensors):
+class PickleSet(PickledTensors):
     """The tensors of several files of pickles as one read-only mapping of name to `LazyTensor`. Nothing was run.
 
     With an index, names are those of the shards. Without, each begins with the path of its file in the directory,
@@ -69,16 +69,6 @@ class PickleSet(LazyTensors):
     def index(self) -> Index | None:
         """What the index says; None where there is none."""
         return self._index
-
-    @property
-    def has_metadata(self) -> bool:
-        """False: there is no free text; what was saved beside tensors is in `tree`."""
-        return False
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """An empty dict."""
-        return {}
 
     @property
     def unknowns(self) -> dict[str, Unknown]:
@@ -156,14 +146,6 @@ class PickleSet(LazyTensors):
         """Let go of all files; tensors that were read stay valid."""
         for file in self._files.values():
             file.close()
-
-    def __enter__(self) -> Self:
-        """Return the set itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the set."""
-        self.close()
 
     def __repr__(self) -> str:
         """Return path, number of tensors, files and size."""

@@ -19,7 +19,7 @@ from tensorkeep.formats.pickles import (
     shown,
 )
 from tensorkeep.limits import MAX_GRAPH_NODES
-from tensorkeep.pickled import array_of, joined, key_text
+from tensorkeep.pickled import MODULE_PARTS, PLAIN, array_of, is_module, joined, key_text
 
 __all__ = ["Holdings"]
 
@@ -30,11 +30,8 @@ _SHOWN: Final = 1_000
 _TEXT_LENGTH: Final = 80
 _ITEMS: Final = 6
 _SETTINGS_LENGTH: Final = 400
-_PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None)})
 _NO_NUMBERS: Final = frozenset("USMm")
 """What NumPy's text for a dtype begins with that is one of texts or times."""
-
-_MODULE_PARTS: Final = ("_parameters", "_buffers", "_modules")
 
 
 class Holdings:
@@ -147,7 +144,7 @@ def _parts(name: str, node: Any) -> list[tuple[str, Any]] | None:
     if kind in DICTS:
         return [(joined(name, key_text(key)), child) for key, child in node.items()]
     if kind in LISTS:
-        is_plain = node and all(type(child) in _PLAIN for child in node)
+        is_plain = node and all(type(child) in PLAIN for child in node)
         return None if is_plain else [(joined(name, str(place)), child) for place, child in enumerate(node)]
     if kind is CompositeRecord:
         return [(name, node.parts), (name, node.settings)]
@@ -161,10 +158,10 @@ def _parts(name: str, node: Any) -> list[tuple[str, Any]] | None:
 def _parts_of_unknown(node: Unknown) -> list[Any]:
     """Return what an object holds; of a module its state dict, whose names begin as the module's does."""
     state = node.state
-    if not (type(state) in DICTS and all(type(state.get(part)) in DICTS for part in _MODULE_PARTS)):
+    if not is_module(state):
         return [node.args, state, node.items]
-    rest = {key: value for key, value in state.items() if key not in _MODULE_PARTS}
-    return [node.args, rest, node.items, *(state[part] for part in reversed(_MODULE_PARTS))]
+    rest = {key: value for key, value in state.items() if key not in MODULE_PARTS}
+    return [node.args, rest, node.items, *(state[part] for part in reversed(MODULE_PARTS))]
 
 
 def _is_of_numbers(array: ArrayRecord) -> bool:

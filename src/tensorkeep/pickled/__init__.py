@@ -8,8 +8,20 @@
 - `_file`: `PickleFile` and `open_pickle`.
 """
 
-from tensorkeep.pickled._file import PickleFile, open_pickle, pickle_over
-from tensorkeep.pickled._keys import joined, key_text
+from tensorkeep.pickled._file import PickledTensors, PickleFile, open_pickle, pickle_over
+from tensorkeep.pickled._flat import MODULE_PARTS, is_module
+from tensorkeep.pickled._keys import PLAIN, joined, key_text
 from tensorkeep.pickled._records import array_of
 
-__all__ = ["PickleFile", "array_of", "joined", "key_text", "open_pickle", "pickle_over"]
+__all__ = [
+    "MODULE_PARTS",
+    "PLAIN",
+    "PickleFile",
+    "PickledTensors",
+    "array_of",
+    "is_module",
+    "joined",
+    "key_text",
+    "open_pickle",
+    "pickle_over",
+]

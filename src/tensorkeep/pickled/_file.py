@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import LimitError, TensorkeepError, TransportError
@@ -29,16 +29,30 @@ from tensorkeep.pickled._keys import joined
 from tensorkeep.pickled._load import load_tree
 from tensorkeep.pickled._records import LazyRecords, array_of, dtype_of, is_tensor_like, tensor_of
 from tensorkeep.pickled._tree import Copy, copy_tree
-from tensorkeep.tensors import LazyTensor, LazyTensors, counted
+from tensorkeep.tensors import LazyTensor, OpenTensors, counted
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, open_source
 
-__all__ = ["PickleFile", "open_pickle", "pickle_over"]
+__all__ = ["PickleFile", "PickledTensors", "open_pickle", "pickle_over"]
 
 _MAX_TIMES_FILE: Final = 16
 """How often the bytes of a file may be read for tensors that share them; tied weights are two or three."""
 
 
-class PickleFile(LazyTensors):
+class PickledTensors(OpenTensors):
+    """What one file of pickles and a set of them have in common."""
+
+    @property
+    def has_metadata(self) -> bool:
+        """False: there is no free text; what was saved beside tensors is in `tree`."""
+        return False
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """An empty dict."""
+        return {}
+
+
+class PickleFile(PickledTensors):
     """Dotted name to `LazyTensor`, of all tensors of a file of pickles. Nothing of it was run, and no data read.
 
     Names are those of a state dict: keys of dicts and places in lists, joined with dots. Tensors that share memory
@@ -80,16 +94,6 @@ class PickleFile(LazyTensors):
     def document(self) -> PickleDocument:
         """What was read: the value with records in the place of tensors, and where storages stand."""
         return self._document
-
-    @property
-    def has_metadata(self) -> bool:
-        """False: there is no free text; what was saved beside tensors is in `tree`."""
-        return False
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """An empty dict."""
-        return {}
 
     @cached_property
     def _leaves(self) -> Leaves:
@@ -228,14 +232,6 @@ class PickleFile(LazyTensors):
         """Let go of the file; tensors that were read stay valid, lazy ones can no longer be read."""
         self._closed = True
         self._lazy.reader.close()
-
-    def __enter__(self) -> Self:
-        """Return the file itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
-        self.close()
 
     def __repr__(self) -> str:
         """Return path, form, number of tensors and size."""

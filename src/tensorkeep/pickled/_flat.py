@@ -19,9 +19,11 @@ from tensorkeep.formats.pickles import (
 from tensorkeep.limits import MAX_GRAPH_NODES, MAX_NAMES_LENGTH
 from tensorkeep.pickled._keys import PLAIN, key_text
 
-__all__ = ["Leaf", "Leaves", "leaves_of"]
+__all__ = ["MODULE_PARTS", "Leaf", "Leaves", "is_module", "leaves_of"]
 
-_MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+"""What the state of a module of torch has, in the order of its state dict."""
+
 _MAX_VISITS = 100
 """How often a module's state dict is listed, in whose places it stands; no more: one that holds itself has no end."""
 
@@ -124,20 +126,25 @@ class Leaves:
 
     def _parts_of_unknown(self, name: str, node: Unknown) -> list[_Named]:
         n_visits = self._n_visits[id(node)] = self._n_visits.get(id(node), 0) + 1
-        is_module = _is_module(node.state)
+        has_state_dict = is_module(node.state)
         if n_visits > 1:  # a module that stands in two places of another is in its state dict twice
-            is_listed = is_module and not self._is_later and n_visits <= _MAX_VISITS
+            is_listed = has_state_dict and not self._is_later and n_visits <= _MAX_VISITS
             return [(name, part) for part in _state_dict_of(node.state)] if is_listed else []
         self.unknowns.setdefault(name, node)
-        if not is_module:
+        if not has_state_dict:
             return [(name, part) for part in (node.args, node.state, node.items) if part is not None]
-        rest = {key: value for key, value in node.state.items() if key not in _MODULE_PARTS}
+        rest = {key: value for key, value in node.state.items() if key not in MODULE_PARTS}
         self._later.extend((name, part) for part in (node.args, rest, node.items) if part)
         return [(name, part) for part in _state_dict_of(node.state)]
 
 
-def _is_module(state: Any) -> bool:
-    return type(state) in DICTS and all(type(state.get(part)) in DICTS for part in _MODULE_PARTS)
+def is_module(state: Any) -> bool:
+    """Say whether a state is that of a module of torch.
+
+    Args:
+        state: Of an object that was pickled.
+    """
+    return type(state) in DICTS and all(type(state.get(part)) in DICTS for part in MODULE_PARTS)
 
 
 def _state_dict_of(state: Any) -> list[Any]:

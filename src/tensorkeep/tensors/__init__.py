@@ -21,7 +21,7 @@ from tensorkeep.tensors._base import StoredTensor, stored_pieces
 from tensorkeep.tensors._body import Sealing, write_file
 from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.tensors._lazy import LazyTensor, load_together
-from tensorkeep.tensors._mapping import LazyTensors, TensorView, counted
+from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted
 from tensorkeep.tensors._names import Renaming, Selector, chosen_names
 from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.tensors._sharing import overlapping
@@ -32,6 +32,7 @@ __all__ = [
     "Layout",
     "LazyTensor",
     "LazyTensors",
+    "OpenTensors",
     "Renaming",
     "Sealing",
     "Selector",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
@@ -13,14 +13,14 @@ from tensorkeep.errors import TransportError
 from tensorkeep.formats.safetensors import Header, Seal, read_header, read_seal, without_seal
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.tensors._lazy import LazyTensor
-from tensorkeep.tensors._mapping import LazyTensors, counted
+from tensorkeep.tensors._mapping import OpenTensors, counted
 from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, open_source
 
 __all__ = ["TensorFile", "file_over", "load", "open_file"]
 
 
-class TensorFile(LazyTensors):
+class TensorFile(OpenTensors):
     """Name to `LazyTensor`, in the order of the bytes in the file. Nothing but the header has been read.
 
     Closing is not needed for correctness: the file is let go of with the last reference. Usable from several
@@ -149,14 +149,6 @@ class TensorFile(LazyTensors):
         """Let go of the file; tensors that were read stay valid, lazy ones can no longer be read."""
         self._closed = True
         self._reader.close()
-
-    def __enter__(self) -> Self:
-        """Return the file itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
-        self.close()
 
     def __repr__(self) -> str:
         """Return path, number of tensors and size."""

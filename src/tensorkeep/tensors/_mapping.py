@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import TensorNotFoundError
@@ -13,7 +13,7 @@ from tensorkeep.tensors._cast import cast_target
 from tensorkeep.tensors._lazy import LazyTensor, load_together
 from tensorkeep.tensors._names import Renaming, Selector, changed_names, chosen_names, did_you_mean
 
-__all__ = ["LazyTensors", "TensorView", "counted"]
+__all__ = ["LazyTensors", "OpenTensors", "TensorView", "counted"]
 
 _N_IN_REPR = 3
 
@@ -233,6 +233,22 @@ class LazyTensors(Mapping[str, LazyTensor]):
 
     def _view(self, tensors: Mapping[str, LazyTensor]) -> TensorView:
         return TensorView(tensors, path=self.path, metadata=self.metadata if self.has_metadata else None)
+
+
+class OpenTensors(LazyTensors):
+    """Lazy tensors of files that this object keeps open; also a context manager, which closes them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the files; tensors that were read stay valid, lazy ones can no longer be read."""
+
+    def __enter__(self) -> Self:
+        """Return the object itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the files."""
+        self.close()
 
 
 class TensorView(LazyTensors):

@@ -32,12 +32,16 @@ _MAX_WORD_NBYTES: Final = 100
 """Bytes of a member that holds one word."""
 
 
-def is_pickled(head: bytes) -> bool:
-    """Say whether a file is one that `read_pickle` may read.
+def is_pickled(source: ByteSource) -> bool:
+    """Say whether a file is one that `read_pickle` may read, by its first bytes.
 
     Args:
-        head: The first 512 bytes of the file, or all of a shorter one.
+        source: The file.
+
+    Raises:
+        TransportError: If it cannot be read.
     """
+    head = bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes))))
     if head[6:9] == _SAFETENSORS_BRACE:
         return False
     return head.startswith(_ZIP_START) or _PICKLE_START.match(head) is not None or head[_TAR_MAGIC] == b"ustar"
