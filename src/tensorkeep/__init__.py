@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from tensorkeep.install import install_as_safetensors
     from tensorkeep.pickled import PickleFile
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport, scan
+    from tensorkeep.state import NamedData
     from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorView, save
 
 __version__ = "0.1.0"
@@ -79,6 +80,7 @@ __all__ = [
     "Finding",
     "LazyTensor",
     "LazyTensors",
+    "NamedData",
     "PickleFile",
     "PickleLimits",
     "PickleSet",
@@ -143,6 +145,7 @@ _HOMES = {
     "reshard": ("checkpoint", "reshard"),
     "safe_open": ("compat", "safe_open"),
     "save": ("tensors", "save"),
+    "NamedData": ("state", "NamedData"),
     "ScanFinding": ("scanner", "ScanFinding"),
     "ScanReport": ("scanner", "ScanReport"),
     "ScannedFile": ("scanner", "ScannedFile"),
@@ -170,6 +173,7 @@ _MODULES = (
     "numpy",
     "pickled",
     "scanner",
+    "state",
     "tensors",
     "torch",
     "transport",

@@ -54,6 +54,7 @@ __all__ = [
     "SharedMemoryError",
     "SourceChangedError",
     "SourceMissingError",
+    "StateError",
     "StateDictMismatchError",
     "TensorNotFoundError",
     "TensorkeepError",
@@ -234,6 +235,10 @@ class StateDictMismatchError(TensorkeepError, RuntimeError):
             arguments,
             {"missing": self.missing, "unexpected": self.unexpected, "mismatched": self.mismatched},
         )
+
+
+class StateError(TensorkeepError, TypeError):
+    """A value that is no data stands in what is to be saved; the message has its path, its class and what to do."""
 
 
 class SharedMemoryError(TensorkeepError, RuntimeError, ValueError):

@@ -53,6 +53,9 @@ ALLOWANCE_PER_BYTE: Final = 4
 MIN_ALLOWANCE_NBYTES: Final = 16 * 2**20
 """Bytes of memory that copies may take in a small pickle."""
 
+MAX_STATE_DEPTH: Final = 200
+"""Containers in containers of a training state; ten times what training loops make, and far from Python's own end."""
+
 MAX_NAME_LENGTH: Final = 10_000
 """Characters of a module or class that a pickle names."""
 

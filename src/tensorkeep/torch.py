@@ -4,7 +4,8 @@
 
 Names, arguments and results are those of safetensors 0.8.0, the underscored ones that other libraries import
 included; docs/compatibility.md lists what is done better. Beyond them there is `load_into`, which loads a checkpoint
-of any number of files into a model that exists, in the memory that it has.
+of any number of files into a model that exists, in the memory that it has; and `capture` and `restore`, for the whole
+state of a training run.
 """
 
 from __future__ import annotations
@@ -37,16 +38,19 @@ from tensorkeep.compat.wording import (
 )
 from tensorkeep.models import LoadReport, load_into
 from tensorkeep.tensors import load as load_tensors
-from tensorkeep.tensors import serialize_tensors, write_tensors
+from tensorkeep.tensors import open_file, serialize_tensors, write_tensors
+from tensorkeep.training import capture, restore
 
 __all__ = [
     "LoadReport",
     "TensorSpec",
+    "capture",
     "deserialize",
     "load",
     "load_file",
     "load_into",
     "load_model",
+    "restore",
     "safe_open",
     "save",
     "save_file",
@@ -216,14 +220,17 @@ def load_model(
         SourceMissingError: If there is no such file (also a FileNotFoundError).
         TransportError: If the file cannot be read.
     """
-    state_dict = load_file(filename, device=device, backend=backend)
+    path = check_path(filename)
+    state_dict = load_file(path, device=device, backend=backend)
+    with open_file(path, check=False) as file:
+        known = set(file.aliases)
     tied = _remove_duplicate_names(model.state_dict(), preferred_names=state_dict.keys())
     result = model.load_state_dict(state_dict, strict=False)
     missing, unexpected = set(result.missing_keys), list(result.unexpected_keys)
     for name in (name for names in tied.values() for name in names):
         if name in missing:
             missing.remove(name)
-        else:
+        elif name not in known:
             unexpected.append(name)
     if strict and (missing or unexpected):
         raise RuntimeError(_mismatch(model, missing, unexpected))

@@ -209,9 +209,9 @@ def test_nonsense_is_refused_before_anything_is_written(size: object, tmp_path: 
 def test_a_failed_save_leaves_no_directory_behind(tmp_path: Path) -> None:
     tied = np.zeros(3)
     with pytest.raises(SharedMemoryError):
-        tensorkeep.save_checkpoint({"a": tied, "b": tied}, tmp_path / "ckpt")
+        tensorkeep.save_checkpoint({"a": tied, "b": tied}, tmp_path / "ckpt", ties="error")
     with pytest.raises(TensorkeepError):
-        tensorkeep.save_checkpoint({"__metadata__": np.zeros(3)}, tmp_path / "ckpt")
+        tensorkeep.save_checkpoint({"w": np.zeros(3)}, tmp_path / "ckpt", metadata={"a": "\ud800"})
     with pytest.raises(SourceMissingError, match="parent"):
         tensorkeep.save_checkpoint(tensors_of(1), tmp_path / "no" / "ckpt")
     (tmp_path / "file").touch()

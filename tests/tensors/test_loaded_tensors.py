@@ -149,7 +149,7 @@ def test_a_file_can_be_saved_over_itself(tmp_path: Path) -> None:
     tensorkeep.save({"w": np.arange(100_000), "b": np.ones(3)}, path)
     content = path.read_bytes()
     with tensorkeep.open(path) as file:
-        tensorkeep.save(dict(file), path)
+        tensorkeep.save(file, path)
     assert path.read_bytes() == content
     tensorkeep.save(tensorkeep.load(path), path)
     assert path.read_bytes() == content

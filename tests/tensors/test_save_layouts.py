@@ -72,7 +72,7 @@ def test_numpy_arrays_of_any_layout(layout: str, tmp_path: Path) -> None:
     arrays = {
         name: NUMPY_LAYOUTS[layout](tensor.array) for name, tensor in known.items() if has_layout(tensor, layout)
     }
-    tensorkeep.save({**arrays, "n": np.uint8(7)}, tmp_path / "model.safetensors")
+    tensorkeep.save({**arrays, "n": np.uint8(7)}, tmp_path / "model.safetensors", digests=False)
 
     plain = {name: np.array(array, known[name].array.dtype, copy=True, order="C") for name, array in arrays.items()}
     with tensorkeep.open(tmp_path / "model.safetensors") as file:

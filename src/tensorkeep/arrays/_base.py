@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -14,7 +14,10 @@ from tensorkeep.entries import TensorEntry
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["LARGEST_E4M3", "ArrayAdapter", "Extent", "HostTensor"]
+__all__ = ["LARGEST_E4M3", "ArrayAdapter", "Composed", "Extent", "FindClass", "HostTensor"]
+
+FindClass: TypeAlias = Callable[[str], type | None]
+"""Gives the class of a name such as `"package.module:Class"`, where somebody allowed it."""
 
 LARGEST_E4M3: Final = 448.0
 """The largest number of F8_E4M3, to which larger ones are cut; some versions of the libraries make NaN of them."""
@@ -30,6 +33,8 @@ class HostTensor(msgspec.Struct, frozen=True):
         extent: Tells where it lies in memory, or None where it has no memory of its own.
         buffers: Gives those bytes in order, in C order and little endian: views of the tensor's own memory where
             it lies so, else copies of bounded size, one at a time.
+        memory: Gives the bytes [start, stop) of the addresses that `extent` speaks of, which lie in one allocation:
+            a view of them on the CPU, copies of bounded size from a device. None where there are no addresses.
     """
 
     dtype: DType
@@ -37,6 +42,7 @@ class HostTensor(msgspec.Struct, frozen=True):
     nbytes: int
     extent: Callable[[], Extent | None]
     buffers: Callable[[], Iterator[Buffer]]
+    memory: Callable[[int, int], Iterator[Buffer]] | None = None
 
 
 class Extent(msgspec.Struct, frozen=True):
@@ -46,11 +52,35 @@ class Extent(msgspec.Struct, frozen=True):
         device: A key that is equal for tensors on the same device.
         start: Address of the first byte.
         stop: One past the last byte; equal to `start` for a tensor without elements.
+        strides: Elements from one entry to the next, along each dimension of the tensor's shape as the header will
+            say it; negative where NumPy's go backwards. Empty, though the tensor has dimensions, where they cannot
+            be told in elements: such a tensor can only be copied.
+        is_conj: Whether the tensor stands for the conjugates of what is in memory.
+        is_neg: Whether it stands for their negatives.
     """
 
     device: str
     start: int
     stop: int
+    strides: tuple[int, ...] = ()
+    is_conj: bool = False
+    is_neg: bool = False
+
+
+class Composed(msgspec.Struct, frozen=True):
+    """A value of an array library that is data but no dense tensor, taken apart.
+
+    Attributes:
+        library: `"numpy"` or `"torch"`.
+        kind: What it is, such as `"sparse_coo"`, `"dtype"`, `"generator"`.
+        parts: Name to tensor, or to what is a tree of data again.
+        settings: All else that it takes, by name: plain data.
+    """
+
+    library: str
+    kind: str
+    parts: dict[str, Any]
+    settings: dict[str, Any]
 
 
 class ArrayAdapter(Protocol):
@@ -59,10 +89,12 @@ class ArrayAdapter(Protocol):
     Attributes:
         name: `"numpy"` or `"torch"`.
         is_on_host: Whether tensors stay in the CPU's memory.
+        plain_classes: Classes of dense tensors, and what says whether a file can hold a tensor of it as it is.
     """
 
     name: str
     is_on_host: bool
+    plain_classes: Mapping[type, Callable[[Any], bool]]
 
     def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Any]:
         """Make tensors over a buffer, without a copy where the library can read the bytes as they lie.
@@ -173,6 +205,48 @@ class ArrayAdapter(Protocol):
         Raises:
             FormatError: If the parts do not fit together.
         """
+
+    def marks_of(self, tensor: Any) -> dict[str, Any]:
+        """Return what is to be said of a dense tensor beside its elements; see `tensorkeep.arrays.marks_of`."""
+
+    def remarked(self, tensor: Any, marks: Mapping[str, Any]) -> Any:
+        """Give a dense tensor its marks back.
+
+        Args:
+            tensor: One of the library's tensors.
+            marks: What `marks_of` gave; other members, and marks that the library has not, are passed over.
+
+        Returns:
+            The tensor, without a copy unless its dimensions are to lie in another order.
+
+        Raises:
+            FormatError: If the marks are malformed.
+        """
+
+    def take_apart(self, value: Any) -> Composed | None:
+        """Take apart what is data of the library but no dense tensor; see `tensorkeep.arrays.take_apart`."""
+
+    def put_together(
+        self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass
+    ) -> Any | None:
+        """Put together what `take_apart` gave.
+
+        Args:
+            kind: What it is.
+            parts: Name to part; tensors are of this library.
+            settings: All else that it takes.
+            find_class: Gives the classes that the caller allows.
+
+        Returns:
+            The value; None if it is an instance of a class that nobody allowed, or of a device that is not there.
+
+        Raises:
+            FormatError: If the parts do not fit together.
+            UnsupportedError: If there is no such kind.
+        """
+
+    def known_class(self, name: str) -> type | None:
+        """Return a class of the closed registry; see `tensorkeep.arrays.known_class`."""
 
     def labelled(self, kind: str, text: str) -> Any | None:
         """Return the library's object that a text names.

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays._base import LARGEST_E4M3, Extent, HostTensor
+from tensorkeep.arrays._base import LARGEST_E4M3, Composed, Extent, FindClass, HostTensor
+from tensorkeep.arrays._marks import check_marks, dense_order
+from tensorkeep.arrays._memory import bytes_at
+from tensorkeep.arrays._numpy_apart import PLAIN_CLASSES, put_numpy_together, take_numpy_apart
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import aligned, elements_of, known_dtype, pack, unpack, within_numpys_limits
 from tensorkeep.buffers import Buffer
@@ -64,6 +67,7 @@ class NumpyAdapter:
 
     name = "numpy"
     is_on_host = True
+    plain_classes = PLAIN_CLASSES
 
     def __init__(self) -> None:
         """Know NumPy's own dtypes; those of ml_dtypes are learnt when a file has one."""
@@ -132,6 +136,38 @@ class NumpyAdapter:
     def composed(self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """Return None: every array is dense."""
 
+    def marks_of(self, tensor: Any) -> dict[str, Any]:
+        """Tell the order of the dimensions; see `ArrayAdapter.marks_of`."""
+        if tensor.flags.c_contiguous:
+            return {}
+        order = dense_order(tensor.shape, tensor.strides, tensor.itemsize)
+        return {} if order is None else {"order": order}
+
+    def remarked(self, tensor: Any, marks: Mapping[str, Any]) -> Array:
+        """Restore the order of the dimensions; see `ArrayAdapter.remarked`."""
+        array: Array = tensor
+        order = check_marks(marks, array.ndim)[2]
+        if order is None or order == dense_order(array.shape, array.strides, array.itemsize):
+            return array
+        return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+
+    def take_apart(self, value: Any) -> Composed | None:
+        """Take apart what is data of NumPy; see `ArrayAdapter.take_apart`."""
+        return take_numpy_apart(value)
+
+    def put_together(
+        self,
+        kind: str,
+        parts: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        find_class: FindClass,  # noqa: ARG002
+    ) -> Any:
+        """Put together what is data of NumPy; see `ArrayAdapter.put_together`."""
+        return put_numpy_together(kind, parts, settings)
+
+    def known_class(self, name: str) -> None:
+        """Return None: no classes are registered."""
+
     def labelled(self, kind: str, text: str) -> None:
         """Return None: NumPy has no such objects."""
 
@@ -161,12 +197,27 @@ class NumpyAdapter:
                 found=str(array.dtype),
             )
         return HostTensor(
-            dtype, array.shape, dtype.nbytes(array.size), lambda: _extent(array), lambda: _buffers(array, dtype)
+            dtype,
+            array.shape,
+            dtype.nbytes(array.size),
+            lambda: _extent(array, dtype),
+            lambda: _buffers(array, dtype),
+            lambda start, stop: bytes_at(start, stop, array),
         )
 
 
-def _extent(array: Array) -> Extent | None:
-    return Extent("cpu", *np.lib.array_utils.byte_bounds(array)) if array.size else None
+def _extent(array: Array, dtype: DType) -> Extent | None:
+    if not array.size:
+        return None
+    return Extent("cpu", *np.lib.array_utils.byte_bounds(array), _strides(array, dtype))
+
+
+def _strides(array: Array, dtype: DType) -> tuple[int, ...]:
+    """Return strides in elements; none where memory does not hold the file's bytes, or they are between elements."""
+    step = array.itemsize
+    if dtype.is_packed or array.dtype != array.dtype.newbyteorder("<") or any(n % step for n in array.strides):
+        return ()
+    return tuple(stride // step for stride in array.strides)
 
 
 _PACKED_AT_ONCE = PACK_NBYTES // 4

@@ -10,7 +10,7 @@ from typing import Any
 from tensorkeep.arrays._base import ArrayAdapter, HostTensor
 from tensorkeep.errors import MissingDependencyError, UnsupportedError
 
-__all__ = ["FRAMEWORKS", "adapter_for", "check_framework", "host_tensor"]
+__all__ = ["FRAMEWORKS", "adapter_for", "check_framework", "host_adapter", "host_tensor", "is_tensor"]
 
 FRAMEWORKS: dict[str, str] = {
     "np": "numpy",
@@ -97,10 +97,9 @@ def host_tensor(tensor: Any, name: str) -> HostTensor:
         UnsupportedError: If it is no tensor of a supported library.
         DtypeError: If the format has no such dtype.
     """
-    for library, classes in _TENSOR_CLASSES.items():
-        module = sys.modules.get(library)
-        if module is not None and isinstance(tensor, tuple(getattr(module, name) for name in classes)):
-            return _host_adapter(library).host_tensor(tensor, name)
+    library = _library_of(tensor)
+    if library is not None:
+        return host_adapter(library).host_tensor(tensor, name)
     raise UnsupportedError(
         f"`{name}` is not a tensor",
         tensor=name,
@@ -109,8 +108,36 @@ def host_tensor(tensor: Any, name: str) -> HostTensor:
     )
 
 
+def is_tensor(value: Any) -> bool:
+    """Say whether a value is a tensor of a supported library, of whatever kind.
+
+    Args:
+        value: Anything.
+    """
+    return _library_of(value) is not None
+
+
+def _library_of(value: Any) -> str | None:
+    for library, classes in _TENSOR_CLASSES.items():
+        module = sys.modules.get(library)
+        if module is not None and isinstance(value, tuple(getattr(module, name) for name in classes)):
+            return library
+    return None
+
+
 @cache
-def _host_adapter(library: str) -> ArrayAdapter:
+def host_adapter(library: str) -> ArrayAdapter:
+    """Return the adapter for a library's tensors in the CPU's memory, always the same one.
+
+    Args:
+        library: `"numpy"` or `"torch"`.
+
+    Returns:
+        The adapter.
+
+    Raises:
+        MissingDependencyError: If the library is not installed.
+    """
     return adapter_for(library)
 
 

@@ -9,9 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tensorkeep.arrays._base import LARGEST_E4M3, Extent, HostTensor
+from tensorkeep.arrays._base import LARGEST_E4M3, Composed, Extent, FindClass, HostTensor
+from tensorkeep.arrays._memory import bytes_at
 from tensorkeep.arrays._pieces import pieces
+from tensorkeep.arrays._torch_apart import PLAIN_CLASSES, put_torch_together, take_torch_apart
 from tensorkeep.arrays._torch_composed import TORCH_CONSTANTS, compose, torch_device
+from tensorkeep.arrays._torch_marks import put_torch_marks, torch_marks
+from tensorkeep.arrays._torchao import known_class
 from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
@@ -56,6 +60,10 @@ None that the format has not: an entry of such a name is of a dtype that its fil
 """
 
 
+_DTYPES = {torch_dtype(dtype): dtype for dtype in DTYPES if torch_dtype(dtype) is not None}
+"""torch's dtype to its row in the dtype table, for those that the format has."""
+
+
 class TorchAdapter:
     """torch.
 
@@ -64,6 +72,7 @@ class TorchAdapter:
     """
 
     name = "torch"
+    plain_classes = PLAIN_CLASSES
 
     def __init__(self, device: Any = "cpu") -> None:
         self._device = None if device is None or str(device) == "cpu" else device
@@ -162,6 +171,28 @@ class TorchAdapter:
         """Make a sparse, quantized or nested tensor; see `ArrayAdapter.composed`."""
         return compose(kind, parts, settings)
 
+    def marks_of(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """Tell what torch keeps beside the elements; see `ArrayAdapter.marks_of`."""
+        return torch_marks(tensor)
+
+    def remarked(self, tensor: torch.Tensor, marks: Mapping[str, Any]) -> torch.Tensor:
+        """Restore what torch keeps beside the elements; see `ArrayAdapter.remarked`."""
+        return put_torch_marks(tensor, marks)
+
+    def take_apart(self, value: Any) -> Composed | None:
+        """Take apart what is data of torch; see `ArrayAdapter.take_apart`."""
+        return take_torch_apart(value)
+
+    def put_together(
+        self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass
+    ) -> Any | None:
+        """Put together what is data of torch; see `ArrayAdapter.put_together`."""
+        return put_torch_together(kind, parts, settings, find_class)
+
+    def known_class(self, name: str) -> type | None:
+        """Return a class of torchao; see `ArrayAdapter.known_class`."""
+        return known_class(name)
+
     def labelled(self, kind: str, text: str) -> Any | None:
         """Return a device, or a constant of torch; see `ArrayAdapter.labelled`."""
         return torch_device(text) if kind == "device" else TORCH_CONSTANTS.get(text)
@@ -181,7 +212,7 @@ class TorchAdapter:
             DtypeError: If the format has no such dtype.
             UnsupportedError: If the tensor is sparse, a wrapper of others, or has no data (device meta).
         """
-        dtype = BY_TORCH.get(str(tensor.dtype).removeprefix("torch."))
+        dtype = _DTYPES.get(tensor.dtype)
         if dtype is None:
             raise DtypeError(
                 f"tensor `{name}` has a dtype that the format cannot hold",
@@ -202,7 +233,14 @@ class TorchAdapter:
         if dtype.is_packed:
             shape = (*shape[:-1], 2 * shape[-1]) if shape else shape
         nbytes = tensor.numel() * tensor.element_size()
-        return HostTensor(dtype, shape, nbytes, lambda: _extent(tensor), lambda: _buffers(tensor))
+        return HostTensor(
+            dtype,
+            shape,
+            nbytes,
+            lambda: _extent(tensor, is_packed=dtype.is_packed),
+            lambda: _buffers(tensor),
+            lambda start, stop: _memory(tensor, start, stop),
+        )
 
 
 def _has_gradients(tensor: torch.Tensor) -> bool:
@@ -220,14 +258,46 @@ def _obstacle(tensor: torch.Tensor) -> str | None:
     return None
 
 
-def _extent(tensor: torch.Tensor) -> Extent | None:
+def _extent(tensor: torch.Tensor, *, is_packed: bool) -> Extent | None:
     if not tensor.numel():
         return None
     start = tensor.data_ptr()
     if not start:  # a device without addresses
         return None
-    reach = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return Extent(str(tensor.device), start, start + (reach + 1) * tensor.element_size())
+    shape, strides = tuple(tensor.shape), tensor.stride()
+    reach = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    return Extent(
+        str(tensor.device),
+        start,
+        start + (reach + 1) * tensor.element_size(),
+        _unpaired(shape, strides) if is_packed else strides,
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
+
+
+def _unpaired(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Return strides in single elements for those of torch's pairs; none where pairs are apart from each other."""
+    if not shape or (shape[-1] > 1 and strides[-1] != 1):
+        return ()
+    return (*(2 * stride for stride in strides[:-1]), 1)
+
+
+def _memory(tensor: torch.Tensor, start: int, stop: int) -> Iterator[Buffer]:
+    """Give the bytes at addresses of the tensor's allocation; those of a device are copied piece by piece."""
+    if tensor.device.type == "cpu":
+        return bytes_at(start, stop, tensor)
+    storage = tensor.untyped_storage()
+    first = start - storage.data_ptr()
+    last = stop - storage.data_ptr()
+    if not 0 <= first <= last <= storage.nbytes():
+        raise UnsupportedError(
+            f"tensors on {tensor.device} share memory that is not of one storage", hint="Save a `.clone()` of them"
+        )
+    whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+    return (
+        whole[begin : min(begin + PACK_NBYTES, last)].cpu().numpy().data for begin in range(first, last, PACK_NBYTES)
+    )
 
 
 def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -253,11 +323,17 @@ def _buffers(tensor: torch.Tensor) -> Iterator[Buffer]:
         and np.little_endian
         and not (tensor.is_conj() or tensor.is_neg())
     ):
-        yield tensor.reshape(-1).view(torch.uint8).numpy().data
+        yield from _bytes_of(tensor)
         return
     for index in pieces(tuple(tensor.shape), tensor.element_size(), PACK_NBYTES):
-        piece = tensor[index].cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        stored = piece.view(torch.uint8).numpy()
-        if not np.little_endian:
-            stored = stored.view(f"u{piece.element_size()}").byteswap().view(np.uint8)
-        yield stored.data
+        for stored in _bytes_of(tensor[index].cpu().resolve_conj().resolve_neg().contiguous()):
+            if np.little_endian:
+                yield stored
+            else:
+                yield np.frombuffer(stored, f"u{tensor.element_size()}").byteswap().view(np.uint8).data
+
+
+def _bytes_of(tensor: torch.Tensor) -> Iterator[Buffer]:
+    """Give the memory of a contiguous tensor, which stays alive as long as the bytes are."""
+    start = tensor.data_ptr()
+    return bytes_at(start, start + tensor.numel() * tensor.element_size(), tensor)

@@ -1,4 +1,4 @@
-"""torch tensors that are made of others: sparse, quantized and nested ones.
+"""torch tensors that are made of others: sparse, quantized, nested and wide complex ones.
 
 torch's constructors trust what they are given, and read out of bounds where it is not true. So all of it is checked
 before: by torch's own checks of invariants for sparse tensors, and by this file for the rest.
@@ -15,7 +15,7 @@ import torch
 from tensorkeep.errors import FormatError
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
-__all__ = ["TORCH_CONSTANTS", "compose", "torch_device"]
+__all__ = ["INTEGERS_OF", "TORCH_CONSTANTS", "compose", "torch_device"]
 
 TORCH_CONSTANTS: Final[dict[str, Any]] = {
     f"torch.{name}": value
@@ -23,6 +23,9 @@ TORCH_CONSTANTS: Final[dict[str, Any]] = {
     if isinstance(value, torch.dtype | torch.layout | torch.qscheme | torch.memory_format)
 }
 """Text to what it names, such as `"torch.float32"`."""
+
+INTEGERS_OF: Final = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
+"""What quantized numbers are in memory; those of which several share a byte are none of it."""
 
 _MAX_DEVICE: Final = 127
 """The largest number of a device, which torch keeps in a signed byte: a larger one becomes another in silence."""
@@ -112,21 +115,33 @@ def _sparse_compressed(kind: str, parts: _Parts, settings: _Settings) -> torch.T
 def _quantized(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
     data = parts["data"]
     dtype = TORCH_CONSTANTS[settings["dtype"]]
+    if INTEGERS_OF.get(dtype) != data.dtype:
+        raise ValueError(f"{data.dtype} are no {dtype}")
     limits = torch.iinfo(data.dtype)
     if kind == "per_tensor_affine":
         if not limits.min <= settings["zero_point"] <= limits.max:
             raise ValueError(f"zero_point is {settings['zero_point']}")
         tensor = torch._empty_affine_quantized(
-            data.shape, scale=settings["scale"], zero_point=settings["zero_point"], dtype=dtype
+            data.shape, scale=settings["scale"], zero_point=settings["zero_point"], dtype=dtype, device=data.device
         )
     else:
         axis, scales, zero_points = settings["axis"], parts["scales"], parts["zero_points"]
         if not 0 <= axis < data.ndim or any(part.shape != (data.shape[axis],) for part in (scales, zero_points)):
             raise ValueError(f"{tuple(scales.shape)} scales along axis {axis} of shape {tuple(data.shape)}")
         tensor = torch._empty_per_channel_affine_quantized(
-            data.shape, scales=scales, zero_points=zero_points, axis=axis, dtype=dtype
+            data.shape, scales=scales, zero_points=zero_points, axis=axis, dtype=dtype, device=data.device
         )
     return tensor.set_(data.untyped_storage(), data.storage_offset(), data.shape, data.stride())
+
+
+def _complex(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
+    del kind, settings
+    data = parts["data"]
+    if data.dtype not in {torch.float16, torch.float64} or data.shape[-1:] != (2,):
+        raise ValueError(f"real and imaginary parts of {data.dtype}, shape {tuple(data.shape)}")
+    if data.storage_offset() % 2 or data.stride(-1) != 1 or any(stride % 2 for stride in data.stride()[:-1]):
+        data = data.contiguous().clone()
+    return torch.view_as_complex(data)
 
 
 def _nested(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
@@ -170,6 +185,7 @@ def _jagged(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
 
 
 _KINDS: dict[str, Callable[[str, _Parts, _Settings], torch.Tensor]] = {
+    "complex": _complex,
     "jagged": _jagged,
     "nested": _nested,
     "per_channel_affine": _quantized,

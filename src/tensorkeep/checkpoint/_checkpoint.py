@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
 
 from tensorkeep.checkpoint._examine import Access, Examination
 from tensorkeep.checkpoint._findings import Finding, refuse
@@ -13,8 +14,9 @@ from tensorkeep.checkpoint._pieces import pieces_in_order
 from tensorkeep.checkpoint._settle import read_settled
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import IntegrityError
-from tensorkeep.tensors import LazyTensor, OpenTensors, TensorFile, TensorReader, counted
+from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
+from tensorkeep.formats.safetensors import Alias, State, parse_state
+from tensorkeep.tensors import LazyTensor, SavedTensors, TensorFile, TensorReader, counted, names_of, sharing_of
 from tensorkeep.transport import JoinedSource
 
 __all__ = ["Checkpoint", "StrayShardWarning", "open_safetensors"]
@@ -24,7 +26,7 @@ class StrayShardWarning(UserWarning):
     """A shard lies beside a checkpoint that does not know it; readers that look at names only may take it."""
 
 
-class Checkpoint(OpenTensors):
+class Checkpoint(SavedTensors):
     """The tensors of all shards as one read-only mapping of name to `LazyTensor`.
 
     Nothing but the index and the headers has been read, and they are one set: no shard is missing, cut off, damaged
@@ -99,7 +101,8 @@ class Checkpoint(OpenTensors):
     @property
     def metadata(self) -> dict[str, str]:
         """The free text of the first shard, which a save gives to all; a new dict."""
-        return next((shard.metadata for shard in self._shards.values()), {})
+        metadata = next((shard.metadata for shard in self._shards.values()), {})
+        return {key: text for key, text in metadata.items() if key not in self.aliases or self.aliases[key].of != text}
 
     @property
     def has_metadata(self) -> bool:
@@ -116,24 +119,52 @@ class Checkpoint(OpenTensors):
             TensorNotFoundError: If there is none of that name.
         """
         self[name]
+        name = self.aliases[name].of if name in self.aliases else name
         first = self._index.splits.get(name, (name,))[0]
         return next(file for file, shard in self._shards.items() if first in shard)
 
+    @cached_property
+    def state(self) -> State | None:
+        """What the index says of the state that was saved; see `SavedTensors.state`."""
+        text = self._index.state
+        try:
+            return None if text is None else parse_state(text)
+        except (FormatError, UnsupportedError) as error:
+            raise error.with_fields(path=self.path) from None
+
+    @cached_property
+    def _sharing(self) -> State | None:
+        """What the index says of tensors that share memory; None where it says nothing that can be used."""
+        return sharing_of(self._index.state, self._owners, self.path)
+
+    @property
+    def aliases(self) -> Mapping[str, Alias]:
+        """Name to what it is a view of, of tensors that share memory with others."""
+        return self._sharing.aliases if self._sharing else {}
+
+    def stored(self, name: str) -> LazyTensor:
+        """Return a tensor as the files hold it; see `SavedTensors.stored`."""
+        owner = self._owners[name]
+        return owner if isinstance(owner, LazyTensor) else owner.stored(name)
+
     def _find(self, name: str) -> LazyTensor | None:
-        owner = self._owners.get(name)
-        return owner if owner is None or isinstance(owner, LazyTensor) else owner[name]
+        return self.stored(name) if name in self._owners else self._find_alias(name)
+
+    @cached_property
+    def _names(self) -> Collection[str]:
+        return names_of(self._owners, self._sharing)
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names, shard by shard in the order of the bytes."""
-        return iter(self._owners)
+        """Give the names, shard by shard in the order of the bytes; those that share memory with others come last."""
+        return iter(self._names)
 
     def __len__(self) -> int:
         """Return the number of tensors."""
-        return len(self._owners)
+        return len(self._names)
 
     def __contains__(self, name: object) -> bool:
         """Say whether there is a tensor of that name."""
-        return name in self._owners
+        return name in self._owners or name in self.aliases
 
     def close(self) -> None:
         """Let go of all files; tensors that were read stay valid."""

@@ -15,9 +15,17 @@ from tensorkeep.checkpoint._index import Index, ShardRecord
 from tensorkeep.checkpoint._pieces import Piece, pieces_in_order
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import RefusedError
-from tensorkeep.formats.safetensors import SEAL_KEY, emit_header, emit_sealed_header, metadata_to_write
+from tensorkeep.formats.safetensors import (
+    SEAL_KEY,
+    STATE_KEY,
+    State,
+    emit_header,
+    emit_sealed_header,
+    emit_state,
+    metadata_to_write,
+)
 from tensorkeep.limits import MAX_HEADER_NBYTES
-from tensorkeep.tensors import TensorFile
+from tensorkeep.tensors import TensorFile, renamed_state, ties_as_text
 from tensorkeep.transport import ByteRange
 
 __all__ = ["edit"]
@@ -73,17 +81,17 @@ def edit(
     )
     metadata.check()
     with changing(path, durable=durable) as change:
-        names = _stored_names(change, rename)
-        heads = {
-            file: _new_head(shard, names, metadata)
-            for file, shard in change.shards.items()
-            if _is_touched(shard, names, metadata)
-        }
-        if not heads:
+        tensors = change.tensors
+        renamed = {} if rename is None else dict(zip(tensors, tensors.rename(rename), strict=True))
+        renamed = {old: new for old, new in renamed.items() if old != new}
+        names = _stored_names(change, renamed)
+        edits = _Edits(names, renamed, metadata, renamed_state(change.tensors.state, renamed))
+        heads = {file: _new_head(shard, edits) for file, shard in change.shards.items() if _is_touched(shard, edits)}
+        if not heads and not renamed:
             return
         for file, head in heads.items():
             _stage(change, file, head)
-        _stage_index_and_commit(change, names, heads)
+        _stage_index_and_commit(change, edits, heads)
 
 
 class _MetadataEdit(msgspec.Struct, frozen=True):
@@ -100,8 +108,9 @@ class _MetadataEdit(msgspec.Struct, frozen=True):
     def check(self) -> None:
         for key in sorted(self.added.keys() & self.removed):
             raise RefusedError(f"metadata `{key}` is to be set and removed")
-        if SEAL_KEY in self.added or SEAL_KEY in self.removed:
-            raise RefusedError(f"metadata `{SEAL_KEY}` holds the digests, which only change with the bytes")
+        for key, what in ((SEAL_KEY, "the digests"), (STATE_KEY, "what is said of the state")):
+            if key in self.added or key in self.removed:
+                raise RefusedError(f"metadata `{key}` holds {what}, which only changes with the tensors")
         metadata_to_write(self.added)
 
     def applied_to(self, shard: TensorFile) -> dict[str, str] | None:
@@ -111,45 +120,66 @@ class _MetadataEdit(msgspec.Struct, frozen=True):
         return after if after or shard.has_metadata else None
 
 
+class _Edits(msgspec.Struct, frozen=True):
+    """All that is to change.
+
+    Attributes:
+        names: Old name to new, of what the files store.
+        renamed: The same of all tensors, also of those that share the memory of others.
+        metadata: What becomes of free text.
+        state: What is said of the state after that; None where nothing is.
+    """
+
+    names: dict[str, str]
+    renamed: dict[str, str]
+    metadata: _MetadataEdit
+    state: State | None
+
+    def texts_of(self, shard: TensorFile) -> dict[str, str] | None:
+        """Return all texts of the new header but the digests."""
+        free = self.metadata.applied_to(shard)
+        if shard.state_text is None or self.state is None:
+            return free
+        return {**ties_as_text(self.state.aliases), **(free or {}), STATE_KEY: emit_state(self.state)}
+
+
 def _checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TypeError(f"metadata is a mapping of text by key, not {type(metadata).__name__}")
     return metadata or {}
 
 
-def _stored_names(change: Change, rename: Mapping[str, str] | Callable[[str], str] | None) -> dict[str, str]:
+def _stored_names(change: Change, renamed: Mapping[str, str]) -> dict[str, str]:
     """Return old name to new, for all that the files store: tensors, and pieces of those that are cut."""
-    if rename is None:
-        return {}
     tensors = change.tensors
     splits = tensors.index.splits if isinstance(tensors, Checkpoint) else {}
-    renamed = dict(zip(tensors, tensors.rename(rename), strict=True))
-    stored = {old: new for old, new in renamed.items() if old not in splits}
+    stored = {old: new for old, new in renamed.items() if old not in splits and old not in tensors.aliases}
     for tensor in splits:
         for piece in pieces_in_order(tensor, splits[tensor]) or ():
-            stored[piece.name] = Piece(renamed[tensor], piece.start, piece.stop).name
-    for name, n in Counter([*stored.values(), *(renamed[tensor] for tensor in splits)]).items():
+            stored[piece.name] = Piece(renamed.get(tensor, tensor), piece.start, piece.stop).name
+    for name, n in Counter([*stored.values(), *(renamed.get(tensor, tensor) for tensor in splits)]).items():
         if n > 1:
             raise RefusedError(f"a tensor and a piece of another would be called `{name}`", tensor=name)
     return {old: new for old, new in stored.items() if old != new}
 
 
-def _is_touched(shard: TensorFile, names: Mapping[str, str], metadata: _MetadataEdit) -> bool:
+def _is_touched(shard: TensorFile, edits: _Edits) -> bool:
     before = shard.metadata if shard.has_metadata else None
-    return metadata.applied_to(shard) != before or not names.keys().isdisjoint(shard)
+    says_more = edits.renamed and shard.state_text is not None
+    return says_more or edits.metadata.applied_to(shard) != before or not edits.names.keys().isdisjoint(shard.entries)
 
 
-def _new_head(shard: TensorFile, names: Mapping[str, str], metadata: _MetadataEdit) -> bytes:
+def _new_head(shard: TensorFile, edits: _Edits) -> bytes:
     """Encode the new header: as long as the old one if it fits there, otherwise with room for more edits."""
-    head = _encode(shard, names, metadata, shard.data_start)
+    head = _encode(shard, edits, shard.data_start)
     if len(head) == shard.data_start:
         return head
-    return _encode(shard, names, metadata, min(len(head) + _SPARE_NBYTES, MAX_HEADER_NBYTES))
+    return _encode(shard, edits, min(len(head) + _SPARE_NBYTES, MAX_HEADER_NBYTES))
 
 
-def _encode(shard: TensorFile, names: Mapping[str, str], metadata: _MetadataEdit, room: int) -> bytes:
-    entries = {names.get(name, name): entry for name, entry in shard.entries.items()}
-    after = metadata.applied_to(shard)
+def _encode(shard: TensorFile, edits: _Edits, room: int) -> bytes:
+    entries = {edits.names.get(name, name): entry for name, entry in shard.entries.items()}
+    after = edits.texts_of(shard)
     if shard.seal is None:
         return emit_header(entries, after, room=room)
     return emit_sealed_header(entries, after, shard.seal.tensor_digests(), index=shard.seal.index, room=room)
@@ -171,15 +201,15 @@ def _is_its_own(path: str) -> bool:
     return not os.path.islink(path) and os.stat(path).st_nlink == 1 and os.access(path, os.W_OK)
 
 
-def _stage_index_and_commit(change: Change, names: Mapping[str, str], heads: Mapping[str, bytes]) -> None:
+def _stage_index_and_commit(change: Change, edits: _Edits, heads: Mapping[str, bytes]) -> None:
     """Switch; readers that know nothing of transactions find no index while names in it are wrong."""
     index, index_file = change.index, change.location.index
-    after = None if index is None else _renamed_index(index, names, _records(index, change.shards, heads))
+    after = None if index is None else _renamed_index(index, edits, _records(index, change.shards, heads))
     if after is None or index_file is None or after == index:
         change.staging.commit()
         return
     change.stage_index(after, index_file)
-    change.staging.commit(first=[index_file] if names else [], last=index_file)
+    change.staging.commit(first=[index_file] if edits.names else [], last=index_file)
 
 
 def _records(
@@ -192,13 +222,18 @@ def _records(
     return {**index.shards, **new}
 
 
-def _renamed_index(index: Index, names: Mapping[str, str], records: dict[str, ShardRecord] | None) -> Index:
+def _renamed_index(index: Index, edits: _Edits, records: dict[str, ShardRecord] | None) -> Index:
+    names = edits.names
     splits: dict[str, tuple[str, ...]] = {}
     for tensor, stored in index.splits.items():
         pieces = tuple(names.get(name, name) for name in stored)
         splits[_tensor_of(tensor, stored, pieces)] = pieces
     return Index(
-        {names.get(name, name): file for name, file in index.weight_map.items()}, index.metadata, records, splits
+        {names.get(name, name): file for name, file in index.weight_map.items()},
+        index.metadata,
+        records,
+        splits,
+        None if index.state is None or edits.state is None else emit_state(edits.state),
     )
 
 

@@ -6,6 +6,7 @@ reader of the format reads it:
     "digest": "<64 hexadecimal digits>"     BLAKE3 of this very text with these digits as zeros
     "shards": {file: {"header": "<64 hexadecimal digits>", "nbytes": …, "sha256": …}}
     "splits": {tensor: [name of its first piece, …]}
+    "state": "…"                            what is said of the state that was saved, as in a single file
     "version": 1
 
 docs/format.md specifies it.
@@ -64,12 +65,14 @@ class Index(msgspec.Struct, frozen=True):
         metadata: Anything else that the writer said, such as `total_size` in bytes.
         shards: File to what it is known by, for exactly the files of `weight_map`; None in an index of others.
         splits: Tensor to the names of its pieces in order, for those that are cut; the pieces cover it from row 0 on.
+        state: What is said of the state that was saved, as the metadata of a single file say it.
     """
 
     weight_map: dict[str, str]
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     shards: dict[str, ShardRecord] | None = None
     splits: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    state: str | None = None
 
     def __post_init__(self) -> None:
         """Check what readers rely on."""
@@ -98,6 +101,7 @@ class _Section(msgspec.Struct, frozen=True, omit_defaults=True):
     shards: dict[str, ShardRecord]
     version: int
     splits: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    state: str | None = None
 
 
 class _Document(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -131,7 +135,7 @@ def emit_index(index: Index) -> bytes:
     """
     metadata = dict(index.metadata)
     if index.shards is not None:
-        metadata[_KEY] = msgspec.to_builtins(_Section(_ZEROS, index.shards, _VERSION, index.splits))
+        metadata[_KEY] = msgspec.to_builtins(_Section(_ZEROS, index.shards, _VERSION, index.splits, index.state))
     document = {"metadata": metadata, "weight_map": index.weight_map}
     try:
         text = json.dumps(document, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
@@ -173,7 +177,7 @@ def parse_index(text: bytes, path: str, *, check: bool = True) -> Index:
         others = {key: value for key, value in metadata.items() if key != _KEY}
         if section is None:
             return Index(document.weight_map, others)
-        return Index(document.weight_map, others, section.shards, section.splits)
+        return Index(document.weight_map, others, section.shards, section.splits, section.state)
     except TensorkeepError as error:
         raise error.with_fields(path=path) from None
 
@@ -277,8 +281,8 @@ def _check_records(files: tuple[str, ...], shards: dict[str, ShardRecord] | None
 
 
 def _check_splits(index: Index) -> None:
-    if index.splits and index.shards is None:
-        raise IndexFileError("an index that cuts tensors needs records of its files")
+    if (index.splits or index.state is not None) and index.shards is None:
+        raise IndexFileError("an index that cuts tensors, or has a state, needs records of its files")
     for tensor, names in index.splits.items():
         known = all(name in index.weight_map for name in names)
         if not known or tensor in index.weight_map or pieces_in_order(tensor, names) is None:

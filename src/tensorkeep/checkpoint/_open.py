@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from tensorkeep.arrays import check_framework
@@ -13,10 +14,14 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, is_pickled
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.pickled import PickleFile, pickle_over
-from tensorkeep.tensors import TensorFile, file_over
+from tensorkeep.state import Classes
+from tensorkeep.tensors import Selector, TensorFile, Ties, file_over
 from tensorkeep.transport import BACKENDS, Backend, Openable, open_source
 
 __all__ = ["load", "open_checkpoint"]
+
+_FRAMEWORK = "numpy"
+"""The array library of tensors of which nobody said another."""
 
 _SAFETENSORS = ".safetensors"
 """How a name ends of a file that holds no pickle, or else lies."""
@@ -110,7 +115,10 @@ def open_checkpoint(
 def load(
     target: Openable,
     *,
-    framework: str = "numpy",
+    only: Selector | Iterable[Selector] | None = None,
+    classes: Classes = (),
+    ties: Ties = "share",
+    framework: str | None = None,
     device: Any = "cpu",
     backend: Backend = "auto",
     variant: str | None = None,
@@ -119,12 +127,19 @@ def load(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
 ) -> Any:
-    """Read all of a checkpoint.
+    """Read all of a checkpoint, or a part of it: the very state that was saved.
 
     Args:
         target: A directory, an index, a file, its bytes, or a seekable binary file object.
-        framework: The array library that tensors come out in: `"numpy"` or `"torch"`.
-        device: Where tensors go; anything that torch takes.
+        only: Which parts: shell patterns for dotted names (`*` crosses dots), such as `"model.*"`, or functions of a
+            name. What is left out of dicts is missing there; in lists and tuples None stands in its place. All if None.
+        classes: Dataclasses, enums and named tuples that may be made again, or name to class. Others become
+            `NamedData`: nothing that a file names is imported or called.
+        ties: What to do with tensors that shared memory: let them `"share"` it again, `"copy"` it for each, or raise
+            an `"error"`.
+        framework: The array library that all tensors come out in: `"numpy"` or `"torch"`. None for that which they
+            were saved from, and NumPy where the file does not say.
+        device: Where torch's tensors go; anything that torch takes.
         backend: How local files are read; see `open_checkpoint`.
         variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
         check: Whether to hold headers against the digests that were saved.
@@ -133,8 +148,9 @@ def load(
         limits: What the pickle of a file may cost.
 
     Returns:
-        Name to tensor, in the order of the bytes. Of a file of pickles, what was saved: nested plain data and
-        tensors, which share memory where they shared it, with an `Unknown` for all that is not known to be data.
+        What was saved. Where a file only knows names, name to tensor, in the order of the bytes. Of a file of pickles
+        nested plain data and tensors, which share memory where they shared it, with an `Unknown` for all that is not
+        known to be data.
 
     Raises:
         SourceMissingError: If there is nothing, or a shard is missing.
@@ -143,16 +159,19 @@ def load(
         HeaderError: If a single file is not a whole safetensors file.
         PickleError: If a pickle is none, or contradicts itself or its file.
         ArchiveError: If a pickle's archive is malformed, or two readers could read it differently.
-        FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
+        FormatError: If what is said of the state is malformed, or the parts of a tensor do not fit together.
         UnsafeError: If a pickle names what could only do harm, or what `strict` refuses. Nothing was run.
+        TensorNotFoundError: If nothing is chosen.
+        SharedMemoryError: If tensors share memory and `ties` is `"error"`.
         DtypeError: If a dtype is unknown here or to the framework.
-        LimitError: If a tensor has more dimensions than the framework allows, or a pickle is over a bound.
-        UnsupportedError: If an argument is none of the above.
+        LimitError: If a tensor has more dimensions than the framework allows, or a pickle or tree is over a bound.
+        MissingDependencyError: If the library that tensors were saved from is not installed.
+        UnsupportedError: If an argument is none of the above, or does not apply to pickles.
         TransportError: If it cannot be read.
     """
     with open_checkpoint(
         target,
-        framework=framework,
+        framework=framework or _FRAMEWORK,
         device=device,
         backend=backend,
         variant=variant,
@@ -161,4 +180,16 @@ def load(
         dangerous=dangerous,
         limits=limits,
     ) as tensors:
-        return tensors.load_tree() if isinstance(tensors, PickleFile | PickleSet) else tensors.load()
+        if isinstance(tensors, PickleFile | PickleSet):
+            _refuse_for_pickles(only, ties)
+            return tensors.load_tree()
+        return tensors.load_tree(only=only, classes=classes, ties=ties, framework=framework, device=device)
+
+
+def _refuse_for_pickles(only: object, ties: str) -> None:
+    if only is not None or ties != "share":
+        raise UnsupportedError(
+            "a file of pickles is loaded as a whole, with the ties that it has",
+            expected="neither only= nor another ties=",
+            hint="Convert it to safetensors first, or open it and load the tensors that you need by their names",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from tensorkeep.arrays import HostTensor, host_tensor
@@ -17,7 +18,7 @@ def rows_of(tensor: Any, host: HostTensor, start: int, stop: int) -> HostTensor:
     """Describe some rows of a tensor for writing.
 
     Args:
-        tensor: The tensor, of any array library, or lazy.
+        tensor: The tensor, of any array library, or lazy; None for memory that only others are views of.
         host: Its description.
         start: First row, along dimension 0.
         stop: One past the last row.
@@ -29,21 +30,14 @@ def rows_of(tensor: Any, host: HostTensor, start: int, stop: int) -> HostTensor:
         DtypeError: If the format has no such dtype.
         UnsupportedError: If the tensor has no bytes of its own.
     """
-    if not isinstance(tensor, LazyTensor):
+    if tensor is not None and not isinstance(tensor, LazyTensor):
         return host_tensor(tensor[start:stop], "")
     shape = (stop - start, *host.shape[1:])
     begin, end = (host.nbytes * row // host.shape[0] for row in (start, stop))
     if isinstance(host, StoredTensor):
         span = ByteRange(host.span.start + begin, host.span.start + end)
-        return StoredTensor(
-            host.dtype,
-            shape,
-            end - begin,
-            host.extent,
-            lambda: stored_pieces(host.source, span),
-            source=host.source,
-            span=span,
-        )
+        pieces = partial(stored_pieces, host.source, span)
+        return StoredTensor(host.dtype, shape, end - begin, host.extent, pieces, source=host.source, span=span)
     return HostTensor(host.dtype, shape, end - begin, host.extent, lambda: _cut(host.buffers(), begin, end))
 
 

@@ -14,10 +14,12 @@ from tensorkeep.checkpoint._index import ShardRecord
 from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
 from tensorkeep.checkpoint._settle import Reading, read_settled
 from tensorkeep.checkpoint._sha256 import sha256_of
+from tensorkeep.checkpoint._state_check import check_state
 from tensorkeep.checkpoint.archive_sums import Summed, sum_of, summed_storages
 from tensorkeep.checkpoint.workers import Meter, batches_of, side_by_side
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
+from tensorkeep.formats.safetensors import Alias
 from tensorkeep.pickled import PickleFile
 from tensorkeep.tensors import TensorFile, chosen_names
 from tensorkeep.transport import ByteRange
@@ -123,7 +125,9 @@ def verify(
             return _verify_pickled(pickled, given, names, progress)
     reading = read_settled(given, variant, Access())
     files, findings = reading.files, list(reading.findings)
-    wanted = _wanted(reading, names, given)
+    aliases, said = check_state(reading)
+    findings += said
+    wanted = _wanted(reading, names, given, aliases)
     tasks = list(_tasks(files, wanted))
     n_unprotected = sum(
         len(file.entries) if wanted is None else len(wanted & file.entries.keys())
@@ -192,20 +196,23 @@ def _has_sum(file: PickleFile, name: str) -> bool:
     return record is None or (record.storage is not None and record.storage.key in file.document.crcs)
 
 
-def _wanted(reading: Reading, names: Iterable[str] | None, path: str) -> set[str] | None:
+def _wanted(
+    reading: Reading, names: Iterable[str] | None, path: str, aliases: Mapping[str, Alias]
+) -> set[str] | None:
     """Return the names in the files, which for a split tensor are those of its pieces; None for all."""
     if names is None:
         return None
     splits = reading.examination.index.splits if reading.examination else {}
     promised = reading.examination.index.weight_map if reading.examination else {}
-    there = set(splits).union(promised, *reading.files.values())
+    there = set(splits).union(promised, aliases, *(file.entries for file in reading.files.values()))
     wanted: set[str] = set()
     for name in [names] if isinstance(names, str) else names:
         chosen = {name} if name in there else set(chosen_names(there, [name]))
         if not chosen:
             raise TensorNotFoundError(f"the checkpoint has no tensor {name}", path=path, tensor=name)
         wanted |= chosen
-    return {piece for name in wanted for piece in splits.get(name, (name,))}
+    owners = {aliases[name].of if name in aliases else name for name in wanted}
+    return {piece for name in owners for piece in splits.get(name, (name,))}
 
 
 def _tasks(files: Mapping[str, TensorFile], wanted: set[str] | None) -> Iterator[_Task]:

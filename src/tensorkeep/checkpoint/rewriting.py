@@ -186,9 +186,10 @@ def digested(source: Checkpoint | TensorFile, names: set[str]) -> dict[str, Lazy
         names: Its tensors.
     """
     splits = source.index.splits if isinstance(source, Checkpoint) else {}
-    stored = {part for name in names for part in splits.get(name, (name,))}
+    owners = {source.aliases[name].of if name in source.aliases else name for name in names}
+    stored = {part for name in owners for part in splits.get(name, (name,))}
     sealed = (shard for shard in source.shards.values() if shard.seal is not None)
-    return {name: shard[name] for shard in sealed for name in shard if name in stored}
+    return {name: shard.stored(name) for shard in sealed for name in shard.entries if name in stored}
 
 
 def shifted(progress: Progress, before: int, total: int) -> Progress:

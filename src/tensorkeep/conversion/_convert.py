@@ -140,6 +140,7 @@ def convert(
             base_name=target.base,
             variant=target.variant,
             metadata={**(texts or {}), **ties.aliases} if ties.aliases else texts,
+            ties="copy",
             sha256=sha256,
             durable=durable,
             progress=checks.part(),

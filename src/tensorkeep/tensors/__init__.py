@@ -10,30 +10,41 @@
 - `_lazy`: `LazyTensor`, shape and dtype now, data on indexing.
 - `_names`: names chosen by patterns, changed, and looked for when misspelt. Pure.
 - `_mapping`: `LazyTensors`, lazy tensors by name, and `TensorView`: fewer, renamed, cast.
+- `_aliases`: tensors that are views of others in their file, each readable alone.
+- `_tied`: whole tensors loaded so that those that shared memory share it again.
+- `_marked`: what an array library keeps beside elements, given back to tensors that were loaded.
+- `_saved`: `SavedTensors`, open safetensors files and the state that they hold.
 - `_file`: `TensorFile`, a read-only mapping of name to lazy tensor, and `open_file`.
-- `_sharing`: which tensors share memory. Pure.
+- `_sharing`: which tensors share memory, and what is stored of it. Pure.
+- `_prepare`: a state on its way to files: its tensors by name, and all else as one text.
 - `_digesting`: digests made by another thread while the bytes are written.
 - `_body`: all bytes of one file, with digests of what passes.
 - `_write`: tensors to bytes or to a file.
 """
 
+from tensorkeep.tensors._aliases import names_of, sharing_of
 from tensorkeep.tensors._base import StoredTensor, stored_pieces
 from tensorkeep.tensors._body import Sealing, write_file
 from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.tensors._lazy import LazyTensor, load_together
-from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted
+from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted, renamed_state
 from tensorkeep.tensors._names import Renaming, Selector, chosen_names
+from tensorkeep.tensors._prepare import Prepared, prepare, ties_as_text
 from tensorkeep.tensors._reader import TensorReader
+from tensorkeep.tensors._saved import SavedTensors
 from tensorkeep.tensors._sharing import overlapping
 from tensorkeep.tensors._strided import Layout, StridedReader
-from tensorkeep.tensors._write import Ties, describe, save, serialize_tensors, write_tensors
+from tensorkeep.tensors._tied import Ties
+from tensorkeep.tensors._write import save, serialize_tensors, write_tensors
 
 __all__ = [
     "Layout",
     "LazyTensor",
     "LazyTensors",
     "OpenTensors",
+    "Prepared",
     "Renaming",
+    "SavedTensors",
     "Sealing",
     "Selector",
     "StoredTensor",
@@ -44,15 +55,19 @@ __all__ = [
     "Ties",
     "chosen_names",
     "counted",
-    "describe",
     "file_over",
     "load",
     "load_together",
+    "names_of",
     "open_file",
     "overlapping",
+    "prepare",
+    "renamed_state",
     "save",
     "serialize_tensors",
+    "sharing_of",
     "stored_pieces",
+    "ties_as_text",
     "write_file",
     "write_tensors",
 ]

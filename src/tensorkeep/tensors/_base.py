@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from tensorkeep.arrays import ArrayAdapter, HostTensor
+from tensorkeep.arrays import ArrayAdapter, Extent, HostTensor
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
@@ -13,7 +13,7 @@ from tensorkeep.limits import PACK_NBYTES
 from tensorkeep.tensors._selection import Selection
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["RUN_LENGTH", "Reader", "StoredTensor", "stored_pieces"]
+__all__ = ["RUN_LENGTH", "Reader", "StoredTensor", "stored_extent", "stored_pieces"]
 
 RUN_LENGTH = PACK_NBYTES // 4
 """Elements to take at once from a tensor that is passed through; whole groups of packed ones."""
@@ -38,11 +38,12 @@ class Reader(Protocol):
     def adapter(self) -> ArrayAdapter:
         """The array library."""
 
-    def with_framework(self, framework: str) -> Reader:
-        """Return a reader of the same that gives the CPU tensors of another array library.
+    def with_framework(self, framework: str, device: Any = "cpu") -> Reader:
+        """Return a reader of the same that gives the tensors of another array library.
 
         Args:
             framework: One of `tensorkeep.arrays.FRAMEWORKS`.
+            device: Where tensors go.
         """
 
     def span_of(self, entry: TensorEntry) -> ByteRange | None:
@@ -154,7 +155,7 @@ class Reader(Protocol):
         """
 
 
-class StoredTensor(HostTensor, frozen=True):
+class StoredTensor(HostTensor, frozen=True, kw_only=True):
     """A tensor on its way from one file to another, whose bytes may be copied as they are.
 
     Attributes:
@@ -183,3 +184,28 @@ def stored_pieces(source: ByteSource, span: ByteRange) -> Iterator[Buffer]:
     """
     for start in range(span.start, span.stop, PACK_NBYTES):
         yield source.read(ByteRange(start, min(start + PACK_NBYTES, span.stop)))
+
+
+def stored_extent(
+    source: ByteSource,
+    start: int,
+    stop: int,
+    strides: tuple[int, ...],
+    *,
+    is_conj: bool = False,
+    is_neg: bool = False,
+) -> Extent | None:
+    """Say where a tensor lies in a source, so that tensors of one file that share bytes are found like any others.
+
+    Args:
+        source: Where its bytes are.
+        start: First of them.
+        stop: One past the last.
+        strides: Elements from one entry of each dimension to the next.
+        is_conj: Whether it stands for the conjugates of what is there.
+        is_neg: Whether it stands for their negatives.
+
+    Returns:
+        Its place; None where it has no elements.
+    """
+    return Extent(f"source {id(source)}", start, stop, strides, is_conj, is_neg) if start < stop else None

@@ -21,7 +21,7 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.digests import new_hasher
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError, IntegrityError
-from tensorkeep.formats.safetensors import emit_header, emit_sealed_header, lay_out, metadata_to_write
+from tensorkeep.formats.safetensors import STATE_KEY, emit_header, emit_sealed_header, lay_out, metadata_to_write
 from tensorkeep.limits import ARENA_NBYTES
 from tensorkeep.tensors._base import StoredTensor
 from tensorkeep.tensors._digesting import Digesting
@@ -91,6 +91,7 @@ def write_file(
     hosts: Mapping[str, HostTensor],
     metadata: Mapping[str, str] | None = None,
     *,
+    state: str | None = None,
     sealing: Sealing | None = None,
 ) -> bytes:
     """Write a whole file.
@@ -100,7 +101,8 @@ def write_file(
     Args:
         sink: Where the bytes go.
         hosts: Name to description.
-        metadata: Free text by key; the digests of another file are left out.
+        metadata: Free text by key; what another file says of itself is left out.
+        state: What the file is to say of the state that the tensors are parts of.
         sealing: How the file gets its digests; None for a file without.
 
     Returns:
@@ -114,11 +116,15 @@ def write_file(
         TransportError: If the bytes cannot be written, or those of another file not read.
     """
     with PausedCollector():
+        metadata = metadata_to_write(metadata)
+        if state is not None or sealing is not None:
+            metadata = {_FORMAT_KEY: _FORMAT, **(metadata or {})}
+        if state is not None:
+            metadata = {**(metadata or {}), STATE_KEY: state}
+        entries = _entries(hosts)
         if sealing is None:
-            head, entries = plain_head(hosts, metadata)
+            head = emit_header(entries, metadata)
         else:
-            metadata = _with_format(metadata)
-            entries = _entries(hosts)
             head = emit_sealed_header(entries, metadata, None, index=sealing.index)
     sink.preallocate(len(head) + sum(host.nbytes for host in hosts.values()))
     sink.write([head])
@@ -140,10 +146,6 @@ def _entries(hosts: Mapping[str, HostTensor]) -> dict[str, TensorEntry]:
                 found=f"{prod(host.shape)} elements of {host.dtype.bits} bits",
             )
     return lay_out({name: (host.dtype, host.shape, host.nbytes) for name, host in hosts.items()})
-
-
-def _with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
-    return {_FORMAT_KEY: _FORMAT, **(metadata_to_write(metadata) or {})}
 
 
 def _write_plain(sink: ByteSink, tensors: list[_Named]) -> None:

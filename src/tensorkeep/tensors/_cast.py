@@ -68,9 +68,9 @@ class CastReader(msgspec.Struct, frozen=True):
         """The array library."""
         return self.stored.adapter
 
-    def with_framework(self, framework: str) -> CastReader:
-        """Return a reader of the same that gives another library's CPU tensors; see `Reader.with_framework`."""
-        return CastReader(self.stored.with_framework(framework), self.cast_to)
+    def with_framework(self, framework: str, device: Any = "cpu") -> CastReader:
+        """Return a reader of the same that gives another library's tensors; see `Reader.with_framework`."""
+        return CastReader(self.stored.with_framework(framework, device), self.cast_to)
 
     def span_of(self, entry: TensorEntry) -> None:
         """Return None: the converted bytes stand nowhere."""

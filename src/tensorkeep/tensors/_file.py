@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import TransportError
-from tensorkeep.formats.safetensors import Header, Seal, read_header, read_seal, without_seal
+from tensorkeep.errors import FormatError, TransportError, UnsupportedError
+from tensorkeep.formats.safetensors import (
+    STATE_KEY,
+    Alias,
+    Header,
+    Seal,
+    State,
+    free_text,
+    parse_state,
+    read_header,
+    read_seal,
+)
 from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.tensors._aliases import names_of, sharing_of
 from tensorkeep.tensors._lazy import LazyTensor
-from tensorkeep.tensors._mapping import OpenTensors, counted
+from tensorkeep.tensors._mapping import counted
 from tensorkeep.tensors._reader import TensorReader
+from tensorkeep.tensors._saved import SavedTensors
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, open_source
 
 __all__ = ["TensorFile", "file_over", "load", "open_file"]
 
 
-class TensorFile(OpenTensors):
+class TensorFile(SavedTensors):
     """Name to `LazyTensor`, in the order of the bytes in the file. Nothing but the header has been read.
 
     Closing is not needed for correctness: the file is let go of with the last reference. Usable from several
@@ -57,8 +69,36 @@ class TensorFile(OpenTensors):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The file's free text by key, without its digests; a new dict, empty where the file has none."""
-        return dict(without_seal(self._header.metadata) or {})
+        """The file's free text by key, without what is said of itself; a new dict, empty where the file has none."""
+        return dict(free_text(self._header.metadata, self._sharing) or {})
+
+    @property
+    def state_text(self) -> str | None:
+        """What the header says of the state that was saved, as text; None where it says nothing."""
+        return (self._header.metadata or {}).get(STATE_KEY)
+
+    @cached_property
+    def state(self) -> State | None:
+        """What the header says of the state that was saved; see `SavedTensors.state`."""
+        text = self.state_text
+        try:
+            return None if text is None else parse_state(text)
+        except (FormatError, UnsupportedError) as error:
+            raise error.with_fields(path=self.path) from None
+
+    @cached_property
+    def _sharing(self) -> State | None:
+        """What the header says of tensors that share memory; None where it says nothing that can be used."""
+        return sharing_of(self.state_text, self.entries, self.path)
+
+    @property
+    def aliases(self) -> Mapping[str, Alias]:
+        """Name to what it is a view of, of tensors that share memory with others."""
+        return self._sharing.aliases if self._sharing else {}
+
+    def stored(self, name: str) -> LazyTensor:
+        """Return a tensor as the file holds it; see `SavedTensors.stored`."""
+        return LazyTensor(name, self._header.entries[name], self._open_reader(), self._digests.get(name))
 
     @property
     def has_metadata(self) -> bool:
@@ -112,23 +152,29 @@ class TensorFile(OpenTensors):
 
     def _find(self, name: str) -> LazyTensor | None:
         entry = self._header.entries.get(name)
-        return None if entry is None else LazyTensor(name, entry, self._open_reader(), self._digests.get(name))
+        if entry is None:
+            return self._find_alias(name)
+        return LazyTensor(name, entry, self._open_reader(), self._digests.get(name))
+
+    @cached_property
+    def _names(self) -> Collection[str]:
+        return names_of(self._header.entries, self._sharing)
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names, in the order of the bytes in the file."""
-        return iter(self._header.entries)
+        """Give the names, in the order of the bytes in the file; those that share memory with others come last."""
+        return iter(self._names)
 
     def __len__(self) -> int:
         """Return the number of tensors."""
-        return len(self._header.entries)
+        return len(self._names)
 
     def __contains__(self, name: object) -> bool:
         """Say whether there is a tensor of that name."""
-        return name in self._header.entries
+        return name in self._header.entries or name in self.aliases
 
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Read whole tensors, in the order of the bytes in the file; see `LazyTensors.load`."""
-        if names is None:  # without a lazy tensor for each
+        if names is None and self._sharing is None:  # without a lazy tensor for each
             return self._open_reader().load(self._header.entries, are_apart=True)
         return super().load(names)
 
@@ -235,14 +281,15 @@ def load(
         backend: How a local file is read; see `open_file`.
 
     Returns:
-        Name to tensor, in the order of the bytes in the file.
+        Name to tensor, in the order of the bytes in the file; tied tensors, which come last, share memory.
 
     Raises:
         HeaderError: If it is not a whole safetensors file.
+        FormatError: If what it says of tied tensors cannot be true.
         DtypeError: If a dtype is unknown here or to the framework.
         LimitError: If a tensor has more dimensions than the framework allows.
         TransportError: If it cannot be read.
         UnsupportedError: If the target, framework or backend is none of the above.
     """
     with open_file(target, framework=framework, device=device, backend=backend, check=False) as file:
-        return file.load()
+        return file.load_shared(framework=framework, device=device)

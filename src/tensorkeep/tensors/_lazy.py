@@ -43,6 +43,16 @@ class LazyTensor:
         self._digest = digest
 
     @property
+    def entry(self) -> TensorEntry:
+        """What its file says of it, before anything is cast."""
+        return self._entry
+
+    @property
+    def reader(self) -> Reader:
+        """What it reads with; tensors of one file have equal ones, which can be keys of a dict."""
+        return self._reader
+
+    @property
     def dtype(self) -> str:
         """Name of the element type in the format, such as `"BF16"`; of a cast tensor that which it is cast to."""
         cast_to = self._reader.cast_to

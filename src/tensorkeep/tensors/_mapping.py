@@ -7,13 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Self
 
+import msgspec
+
 from tensorkeep.collector import PausedCollector
-from tensorkeep.errors import TensorNotFoundError
+from tensorkeep.errors import HeaderError, TensorNotFoundError
+from tensorkeep.formats.safetensors import State
+from tensorkeep.state import renamed
 from tensorkeep.tensors._cast import cast_target
 from tensorkeep.tensors._lazy import LazyTensor, load_together
 from tensorkeep.tensors._names import Renaming, Selector, changed_names, chosen_names, did_you_mean
 
-__all__ = ["LazyTensors", "OpenTensors", "TensorView", "counted"]
+__all__ = ["LazyTensors", "OpenTensors", "TensorView", "counted", "renamed_state"]
 
 _N_IN_REPR = 3
 
@@ -40,6 +44,11 @@ class LazyTensors(Mapping[str, LazyTensor]):
     @abstractmethod
     def metadata(self) -> dict[str, str]:
         """Free text by key; a new dict, empty where there is none."""
+
+    @property
+    def state(self) -> State | None:
+        """What is said of the nested value that these are the tensors of; None where nothing is."""
+        return None
 
     @abstractmethod
     def _find(self, name: str) -> LazyTensor | None:
@@ -156,7 +165,9 @@ class LazyTensors(Mapping[str, LazyTensor]):
             TypeError: If a selector is neither a pattern nor a function.
         """
         dropped = set(chosen_names(self, selectors))
-        return self._view({name: self[name] for name in self if name not in dropped})
+        return self._view(
+            {name: self[name] for name in self if name not in dropped}, None if dropped else self.state
+        )
 
     def rename(self, renaming: Renaming) -> TensorView:
         """Return a view under other names.
@@ -173,7 +184,7 @@ class LazyTensors(Mapping[str, LazyTensor]):
             TypeError: If a new name is not text.
         """
         changed = changed_names(self, renaming)
-        return self._view({new: self[old] for old, new in changed.items()})
+        return self._view({new: self[old] for old, new in changed.items()}, renamed_state(self.state, changed))
 
     def strip_prefix(self, prefix: str) -> TensorView:
         """Return a view in which names have lost a prefix; those without it stay as they are.
@@ -225,14 +236,15 @@ class LazyTensors(Mapping[str, LazyTensor]):
         with PausedCollector():
             return self._view({
                 name: lazy.cast(target) if lazy.is_floating_point else lazy for name, lazy in self.items()
-            })
+            }, self.state)
 
     def _all(self) -> dict[str, LazyTensor]:
         with PausedCollector():
             return dict(self.items())
 
-    def _view(self, tensors: Mapping[str, LazyTensor]) -> TensorView:
-        return TensorView(tensors, path=self.path, metadata=self.metadata if self.has_metadata else None)
+    def _view(self, tensors: Mapping[str, LazyTensor], state: State | None = None) -> TensorView:
+        metadata = self.metadata if self.has_metadata else None
+        return TensorView(tensors, path=self.path, metadata=metadata, state=state)
 
 
 class OpenTensors(LazyTensors):
@@ -258,15 +270,22 @@ class TensorView(LazyTensors):
         tensors: Name to lazy tensor; each is known by the name it has here.
         path: What stands for the whole in messages.
         metadata: Free text by key, or None where there is none at all.
+        state: What is said of the nested value that these are all tensors of.
     """
 
     def __init__(
-        self, tensors: Mapping[str, LazyTensor], *, path: str, metadata: Mapping[str, str] | None = None
+        self,
+        tensors: Mapping[str, LazyTensor],
+        *,
+        path: str,
+        metadata: Mapping[str, str] | None = None,
+        state: State | None = None,
     ) -> None:
         """Keep the tensors; see the class."""
         self._tensors = {name: lazy if lazy.name == name else lazy.renamed(name) for name, lazy in tensors.items()}
         self._path = path
         self._metadata = None if metadata is None else dict(metadata)
+        self._state = None if state is None else State(library=state.library, tree=state.tree)
 
     @property
     def path(self) -> str:
@@ -277,6 +296,11 @@ class TensorView(LazyTensors):
     def has_metadata(self) -> bool:
         """Whether there is free text at all, be it empty."""
         return self._metadata is not None
+
+    @property
+    def state(self) -> State | None:
+        """What is said of the nested value that these are the tensors of, under the names that they have here."""
+        return self._state
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -309,3 +333,28 @@ def counted(n: int, what: str) -> str:
         what: What one of them is called.
     """
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def renamed_state(state: State | None, names: Mapping[str, str]) -> State | None:
+    """Return what is said of a state, with its tensors under other names.
+
+    Args:
+        state: What is said of it.
+        names: Old name to new, of tensors whose name changes; others may be in it too.
+
+    Raises:
+        HeaderError: If a new name has no UTF-8 form.
+    """
+    if state is None or not names:
+        return state
+    aliases = {
+        names.get(name, name): msgspec.structs.replace(alias, of=names.get(alias.of, alias.of))
+        for name, alias in state.aliases.items()
+    }
+    tree = state.tree
+    if bytes(tree):
+        try:
+            tree = msgspec.Raw(msgspec.json.encode(renamed(msgspec.json.decode(tree), names)))
+        except UnicodeEncodeError as error:
+            raise HeaderError("a name has no UTF-8 form", found=ascii(error.object)) from None
+    return msgspec.structs.replace(state, aliases=aliases, tree=tree)

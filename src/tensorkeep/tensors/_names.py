@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from tensorkeep.errors import RefusedError, TensorNotFoundError
 
-__all__ = ["Renaming", "Selector", "changed_names", "chosen_names", "did_you_mean"]
+__all__ = ["Renaming", "Selector", "changed_names", "chooser", "chosen_names", "did_you_mean"]
 
 Selector: TypeAlias = str | Callable[[str], object]
 """A shell pattern for whole names, in which `*` crosses dots and case matters; or a function of a name."""
@@ -30,6 +30,19 @@ def chosen_names(names: Iterable[str], selectors: Iterable[Selector]) -> list[st
     Raises:
         TypeError: If a selector is neither.
     """
+    is_chosen = chooser(selectors)
+    return [name for name in names if is_chosen(name)]
+
+
+def chooser(selectors: Iterable[Selector]) -> Callable[[str], bool]:
+    """Return what says of a name whether at least one selector chooses it.
+
+    Args:
+        selectors: Patterns and functions.
+
+    Raises:
+        TypeError: If a selector is neither.
+    """
     patterns: list[str] = []
     functions: list[Callable[[str], object]] = []
     for selector in selectors:
@@ -41,7 +54,7 @@ def chosen_names(names: Iterable[str], selectors: Iterable[Selector]) -> list[st
             raise TypeError(f"names are chosen by patterns or a function, not {type(selector).__name__}")
     if patterns:
         functions.append(re.compile("|".join(map(translate, patterns))).match)
-    return [name for name in names if any(function(name) for function in functions)]
+    return lambda name: any(function(name) for function in functions)
 
 
 def changed_names(names: Iterable[str], renaming: Renaming) -> dict[str, str]:

@@ -21,7 +21,7 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES, MAPPED_FROM_NBYTES
-from tensorkeep.tensors._base import RUN_LENGTH, StoredTensor, stored_pieces
+from tensorkeep.tensors._base import RUN_LENGTH, StoredTensor, stored_extent, stored_pieces
 from tensorkeep.tensors._blocks import read_block, take_block
 from tensorkeep.tensors._boxes import c_strides
 from tensorkeep.tensors._selection import Selection, parse_index
@@ -52,7 +52,7 @@ class TensorReader:
         """Remember what tensors are to be made of; see the class."""
         check_framework(framework)
         self.source = source
-        self._data_start = data_start
+        self.data_start = data_start
         self._framework = framework
         self._device = device
         self._adapter: ArrayAdapter | None = None
@@ -61,15 +61,16 @@ class TensorReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it was made of."""
-        return TensorReader, (self.source, self._data_start, self._framework, self._device)
+        return TensorReader, (self.source, self.data_start, self._framework, self._device)
 
-    def with_framework(self, framework: str) -> TensorReader:
-        """Return a reader of the same source that gives the CPU tensors of another array library.
+    def with_framework(self, framework: str, device: Any = "cpu") -> TensorReader:
+        """Return a reader of the same source that gives the tensors of another array library.
 
         Args:
             framework: One of `tensorkeep.arrays.FRAMEWORKS`.
+            device: Where tensors go.
         """
-        return TensorReader(self.source, self._data_start, framework)
+        return TensorReader(self.source, self.data_start, framework, device)
 
     @property
     def adapter(self) -> ArrayAdapter:
@@ -106,7 +107,7 @@ class TensorReader:
                 block = self._read(entry, dtype, selection)
             else:
                 buffer, start = whole
-                offset = self._data_start - start + entry.data_offsets[0]
+                offset = self.data_start - start + entry.data_offsets[0]
                 block = take_block(np.ndarray(entry.shape, _stored(dtype), buffer, offset), selection)
             elements = selection.apply(block.astype(dtype.bits_name, copy=False))
         return self.adapter.from_elements(elements, dtype)
@@ -132,7 +133,7 @@ class TensorReader:
         if whole is None:
             return None
         buffer, start = whole
-        return self.adapter.views(buffer, {name: entry}, self._data_start - start)[name]
+        return self.adapter.views(buffer, {name: entry}, self.data_start - start)[name]
 
     def place(self, tensor: Any) -> Any:
         """Move a tensor to the device.
@@ -159,7 +160,7 @@ class TensorReader:
 
     def _read(self, entry: TensorEntry, dtype: DType, selection: Selection) -> Array:
         block = np.empty(selection.block_shape, _stored(dtype))
-        start = self._data_start + entry.data_offsets[0]
+        start = self.data_start + entry.data_offsets[0]
         read_block(self.source, start, dtype, selection, c_strides(selection.shape), block)
         return block
 
@@ -195,14 +196,22 @@ class TensorReader:
             entry: The tensor.
         """
         start, stop = entry.data_offsets
-        return ByteRange(self._data_start + start, self._data_start + stop)
+        return ByteRange(self.data_start + start, self.data_start + stop)
 
     def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> StoredTensor:  # noqa: ARG002
         """Describe a tensor for writing; see `Reader.host_tensor`. Unknown dtypes can be copied too."""
         dtype = entry.known_dtype or DType(entry.dtype, 8, -1, "", None, "uint8")
         source, span = self.source, self.span_of(entry)
         return StoredTensor(
-            dtype, entry.shape, entry.nbytes, lambda: None, lambda: stored_pieces(source, span), source, span, digest
+            dtype,
+            entry.shape,
+            entry.nbytes,
+            lambda: stored_extent(source, span.start, span.stop, c_strides(entry.shape)),
+            lambda: stored_pieces(source, span),
+            lambda start, stop: stored_pieces(source, ByteRange(start, stop)),
+            source=source,
+            span=span,
+            digest=digest,
         )
 
     def load(self, entries: Mapping[str, TensorEntry], *, are_apart: bool = False) -> dict[str, Any]:
@@ -238,15 +247,15 @@ class TensorReader:
         start, stop = _cover(entries)
         mapping = None
         if stop - start >= MAPPED_FROM_NBYTES:
-            mapping = self.source.map(ByteRange(self._data_start + start, self._data_start + stop))
+            mapping = self.source.map(ByteRange(self.data_start + start, self.data_start + stop))
         if mapping is None:
             return self._load_into_arenas(entries)
         buffer, first = mapping
         if self.adapter.is_on_host:
-            return self._views(buffer, entries, self._data_start - first)
+            return self._views(buffer, entries, self.data_start - first)
         tensors: dict[str, Any] = {}
         for group in neighbours(entries):  # so that no more than a group is in the CPU's memory at once
-            tensors |= self.adapter.place(self._views(buffer, group, self._data_start - first))
+            tensors |= self.adapter.place(self._views(buffer, group, self.data_start - first))
         return tensors
 
     def _views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Any]:
@@ -269,7 +278,7 @@ class TensorReader:
         spans = [_cover(group) for group in groups]
         arenas = [np.empty(stop - start, np.uint8) for start, stop in spans]
         self.source.read_into(
-            (self._data_start + start, arena.data)
+            (self.data_start + start, arena.data)
             for (start, _), arena in zip(spans, arenas, strict=True)
             if len(arena)
         )

@@ -1,12 +1,88 @@
-"""Which tensors share memory. Pure."""
+"""Which tensors share memory, and what is stored of it: each byte once. Pure.
+
+Tensors whose memory overlaps are one group. If all members are the same tensor under several names, it is stored under
+the first of them. Otherwise the member that fills the memory of all in C order is stored, or, where none does, that
+memory itself as a tensor of its own; the others are noted as views of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
-from tensorkeep.arrays import Extent
+import msgspec
 
-__all__ = ["overlapping"]
+from tensorkeep.arrays import Extent, HostTensor
+from tensorkeep.dtypes import BY_NAME, DType
+from tensorkeep.formats.safetensors import Alias
+from tensorkeep.tensors._base import StoredTensor, stored_pieces
+from tensorkeep.tensors._boxes import c_strides
+from tensorkeep.transport import ByteRange
+
+__all__ = ["Sharing", "overlapping", "share"]
+
+_SUFFIX = "#storage"
+
+
+class Sharing(msgspec.Struct, frozen=True):
+    """What is stored of tensors, some of which share memory.
+
+    Attributes:
+        hosts: Name to description, of all that is stored, in the order of the tensors.
+        aliases: Name to what it is a view of, of the other tensors.
+        storages: Those of `hosts` that hold memory for aliases only.
+    """
+
+    hosts: dict[str, HostTensor]
+    aliases: dict[str, Alias]
+    storages: tuple[str, ...]
+
+
+class _Member(msgspec.Struct, frozen=True):
+    name: str
+    host: HostTensor
+    extent: Extent
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is equal for one tensor under two names."""
+        extent, host = self.extent, self.host
+        return extent.start, extent.stop, extent.strides, host.dtype.name, host.shape, extent.is_conj, extent.is_neg
+
+    @property
+    def is_described(self) -> bool:
+        """Whether dtype, shape and strides tell where its elements are."""
+        extent, host = self.extent, self.host
+        return not host.dtype.is_packed and len(extent.strides) == len(host.shape) and min(extent.strides, default=0) >= 0
+
+    @property
+    def is_expanded(self) -> bool:
+        """Whether it has more elements than memory."""
+        return self.is_described and self.host.nbytes > self.extent.stop - self.extent.start
+
+    @property
+    def has_c_strides(self) -> bool:
+        """Whether its elements lie in C order, without gaps."""
+        in_order = zip(self.host.shape, self.extent.strides, c_strides(self.host.shape), strict=True)
+        return all(n == 1 or stride == plain for n, stride, plain in in_order)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its memory is what a file holds of it."""
+        return self.has_c_strides and not (self.extent.is_conj or self.extent.is_neg)
+
+    def seen_from(self, owner: str, dtype: DType, shape: tuple[int, ...], start: int) -> Alias:
+        """Return what it is a view of, saying only what differs."""
+        extent, host = self.extent, self.host
+        return Alias(
+            owner,
+            offset=extent.start - start,
+            dtype=None if host.dtype == dtype else host.dtype.name,
+            shape=None if host.shape == shape else host.shape,
+            strides=None if self.has_c_strides else extent.strides,
+            is_conj=extent.is_conj,
+            is_neg=extent.is_neg,
+        )
 
 
 def overlapping(extents: Mapping[str, Extent | None]) -> list[list[str]]:
@@ -37,3 +113,118 @@ def overlapping(extents: Mapping[str, Extent | None]) -> list[list[str]]:
             device, end = place, stop
     groups.append(group)
     return [group for group in groups if len(group) > 1]
+
+
+def share(hosts: Mapping[str, HostTensor], *, with_expanded: bool = True) -> Sharing:
+    """Choose what is stored of tensors that share memory.
+
+    Tensors whose elements cannot be told by strides (packed ones, reversed ones) are stored on their own, unless
+    they are the same as another.
+
+    Args:
+        hosts: Name to description.
+        with_expanded: Whether a tensor that repeats its elements is a view of fewer, also if no other shares them.
+
+    Returns:
+        What is stored, and the aliases, both in the order of the tensors.
+    """
+    extents = {name: host.extent() for name, host in hosts.items()}
+    order = {name: place for place, name in enumerate(hosts)}
+    aliases: dict[str, Alias] = {}
+    storages: dict[str, HostTensor] = {}
+    for group in _groups(hosts, extents, with_expanded=with_expanded):
+        members = [
+            _Member(name, hosts[name], extent) for name in sorted(group, key=order.__getitem__) if (extent := extents[name])
+        ]
+        for part in _parts(members):
+            _share(part, hosts, aliases, storages)
+    if not aliases:
+        return Sharing(dict(hosts), {}, ())
+    kept = {name: host for name, host in hosts.items() if name not in aliases}
+    return Sharing(
+        kept | storages, {name: aliases[name] for name in hosts if name in aliases}, tuple(storages)
+    )
+
+
+def _groups(
+    hosts: Mapping[str, HostTensor], extents: Mapping[str, Extent | None], *, with_expanded: bool
+) -> Iterator[list[str]]:
+    groups = overlapping(extents)
+    yield from groups
+    if not with_expanded:
+        return
+    grouped = {name for group in groups for name in group}
+    for name, extent in extents.items():
+        if extent and name not in grouped and _Member(name, hosts[name], extent).is_expanded:
+            yield [name]
+
+
+def _parts(members: list[_Member]) -> Iterator[list[_Member]]:
+    """Give the members that can share: all whose elements can be told, and each set of equal ones that cannot."""
+    told = [member for member in members if member.is_described]
+    if len(told) == len(members):
+        yield members
+        return
+    by_identity: dict[tuple[object, ...], list[_Member]] = {}
+    for member in members:
+        if not member.is_described:
+            by_identity.setdefault(member.identity, []).append(member)
+    yield from by_identity.values()
+    rest = {member.name: member for member in told}
+    for group in overlapping({name: member.extent for name, member in rest.items()}):
+        yield [member for member in told if member.name in group]
+
+
+def _share(
+    members: list[_Member],
+    hosts: Mapping[str, HostTensor],
+    aliases: dict[str, Alias],
+    storages: dict[str, HostTensor],
+) -> None:
+    first = members[0]
+    if not first.is_expanded and len({member.identity for member in members}) == 1:
+        aliases.update((member.name, Alias(first.name)) for member in members[1:])
+        return
+    start = min(member.extent.start for member in members)
+    stop = max(member.extent.stop for member in members)
+    owner = next((each for each in members if each.is_plain and (each.extent.start, each.extent.stop) == (start, stop)), None)
+    if owner is not None:
+        name, dtype, shape = owner.name, owner.host.dtype, owner.host.shape
+    else:
+        name = _free_name(first.name, hosts)
+        storages[name] = _storage(members, start, stop)
+        dtype, shape = storages[name].dtype, storages[name].shape
+    for member in members:
+        if member is not owner:
+            aliases[member.name] = member.seen_from(name, dtype, shape, start)
+
+
+def _free_name(name: str, taken: Mapping[str, HostTensor]) -> str:
+    name += _SUFFIX
+    while name in taken:
+        name += "#"
+    return name
+
+
+def _storage(members: list[_Member], start: int, stop: int) -> HostTensor:
+    """Describe the memory of several tensors as one of their dtype, or of bytes where they have several."""
+    first = members[0]
+    dtypes = {member.host.dtype for member in members}
+    step = first.host.dtype.itemsize
+    do_fit = len(dtypes) == 1 and all((edge - start) % step == 0 for edge in _edges(members, stop))
+    dtype = first.host.dtype if do_fit else BY_NAME["U8"]
+    shape, nbytes = ((stop - start) // dtype.itemsize,), stop - start
+    stored = next((member for member in members if isinstance(member.host, StoredTensor)), None)
+    if stored is not None and isinstance(stored.host, StoredTensor):
+        source, shift = stored.host.source, stored.host.span.start - stored.extent.start
+        span = ByteRange(start + shift, stop + shift)
+        pieces = partial(stored_pieces, source, span)
+        return StoredTensor(dtype, shape, nbytes, lambda: None, pieces, source=source, span=span)
+    memory = first.host.memory
+    return HostTensor(dtype, shape, nbytes, lambda: None, lambda: iter(()) if memory is None else memory(start, stop))
+
+
+def _edges(members: Iterable[_Member], stop: int) -> Iterator[int]:
+    yield stop
+    for member in members:
+        yield member.extent.start

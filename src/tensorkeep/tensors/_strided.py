@@ -14,17 +14,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import ArrayAdapter, HostTensor, host_tensor, pieces
+from tensorkeep.arrays import ArrayAdapter, Extent, HostTensor, host_tensor, pieces
 from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, LimitError, UnsupportedError
 from tensorkeep.limits import ARENA_NBYTES, MAX_EXPANDED_NBYTES, PACK_NBYTES
+from tensorkeep.tensors._base import stored_extent, stored_pieces
 from tensorkeep.tensors._blocks import read_block, take_block
 from tensorkeep.tensors._boxes import c_strides
 from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.tensors._selection import Selection, parse_index
+from tensorkeep.transport import ByteRange
 
 __all__ = ["Layout", "StridedReader"]
 
@@ -91,9 +93,9 @@ class StridedReader(msgspec.Struct, frozen=True):
         """The array library."""
         return self.stored.adapter
 
-    def with_framework(self, framework: str) -> StridedReader:
-        """Return a reader of the same that gives another library's CPU tensors; see `Reader.with_framework`."""
-        return StridedReader(self.stored.with_framework(framework), self.layout)
+    def with_framework(self, framework: str, device: Any = "cpu") -> StridedReader:
+        """Return a reader of the same that gives another library's tensors; see `Reader.with_framework`."""
+        return StridedReader(self.stored.with_framework(framework, device), self.layout)
 
     def span_of(self, entry: TensorEntry) -> None:
         """Return None: the gathered bytes stand nowhere."""
@@ -146,7 +148,30 @@ class StridedReader(msgspec.Struct, frozen=True):
                 hint="Load it with torch, and save torch.view_as_real(tensor) or tensor.to(torch.complex64)",
             )
         self._refuse_expanded(name, dtype, parse_index(..., entry.shape))
-        return HostTensor(dtype, entry.shape, entry.nbytes, lambda: None, lambda: self._buffers(name, entry))
+        source = self.stored.source
+        return HostTensor(
+            dtype,
+            entry.shape,
+            entry.nbytes,
+            lambda: self._extent(dtype, entry),
+            lambda: self._buffers(name, entry),
+            lambda start, stop: stored_pieces(source, ByteRange(start, stop)),
+        )
+
+    def _extent(self, dtype: DType, entry: TensorEntry) -> Extent | None:
+        layout = self.layout
+        if not entry.nbytes or (layout.is_big_endian and dtype.bits > 8):
+            return None
+        reach = 1 + sum((n - 1) * stride for n, stride in zip(entry.shape, layout.strides, strict=True))
+        stop = layout.start + reach * dtype.itemsize
+        return stored_extent(
+            self.stored.source,
+            layout.start,
+            stop,
+            layout.strides,
+            is_conj=layout.is_conj and dtype.is_complex,
+            is_neg=layout.is_neg,
+        )
 
     def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
         reader = self.with_framework("numpy")

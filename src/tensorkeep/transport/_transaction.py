@@ -23,8 +23,10 @@ from tensorkeep.errors import (
     UnsupportedError,
     as_transport_error,
 )
-from tensorkeep.transport._base import ByteSink
+from tensorkeep.transport._base import ByteRange, ByteSink
 from tensorkeep.transport._journal import Journal, check_name
+from tensorkeep.transport._link import add_name, begins_with, is_being_changed
+from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._lock import DirectoryLock, take_lock
 from tensorkeep.transport._platform import sync_directory
 from tensorkeep.transport._publish import sweep_leftovers
@@ -42,7 +44,9 @@ _LATE: Final = "the save is committed, and opening or saving it again finishes i
 
 
 @contextmanager
-def transaction(directory: str | os.PathLike[str], base: str, *, durable: bool = True) -> Iterator[Transaction]:
+def transaction(
+    directory: str | os.PathLike[str], base: str, *, durable: bool = True, patience_s: float = _PATIENCE_S
+) -> Iterator[Transaction]:
     """Replace a set of files by another, all at once.
 
     What a dead process left is finished if it was committed, and removed if it was not. If the block ends without
@@ -53,6 +57,7 @@ def transaction(directory: str | os.PathLike[str], base: str, *, durable: bool =
         base: What the set is called: a directory may hold several, which do not know of each other.
         durable: Whether to wait until the disk has the bytes and the names (fsync), so that not even a power cut
             loses them. Without, a killed process still leaves the old or the new set, whole.
+        patience_s: Seconds for which another transaction on the set is waited for.
 
     Yields:
         The transaction.
@@ -69,7 +74,7 @@ def transaction(directory: str | os.PathLike[str], base: str, *, durable: bool =
     check_name(base, given)
     with as_transport_error("could not save to the directory", given):
         staging = Staging(_existing(given), base)
-        lock = _locked(staging)
+        lock = _locked(staging, patience_s)
     try:
         with as_transport_error("could not save to the directory", given):
             _finish_or_drop(staging)
@@ -97,7 +102,7 @@ def _existing(directory: str) -> str:
     return real
 
 
-def _locked(staging: Staging) -> DirectoryLock:
+def _locked(staging: Staging, patience_s: float) -> DirectoryLock:
     """Make the staging directory and take its lock, which the one who leaves removes in the opposite order.
 
     A reader that looks whether there is something to finish holds the lock for an instant, so that is waited for.
@@ -105,7 +110,7 @@ def _locked(staging: Staging) -> DirectoryLock:
     Raises:
         BusyError: If somebody holds the lock for longer.
     """
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while True:
         staging.make()
         try:
@@ -206,6 +211,47 @@ class Transaction:
             raise
         self._new.add(name)
 
+    def link(
+        self, name: str, source: LocalFile, head: bytes, *, on_written: Callable[[int], None] | None = None
+    ) -> bool:
+        """Let a new file be another name of a file that is there, or its copy where it cannot have two.
+
+        Nothing that begins with other bytes gets the name, whatever is done to the file meanwhile.
+
+        Args:
+            name: A plain name, without separators.
+            source: The file, whose data nobody writes to in place.
+            head: The bytes that it begins with.
+            on_written: Called as that of `file`.
+
+        Returns:
+            Whether it was done: not if the file begins otherwise, is gone, or is about to be edited in place.
+
+        Raises:
+            UnsupportedError: If the name is not plain, or is one that tensorkeep uses itself.
+            TransportError: If a directory has that name, the disk is full, or the system fails otherwise.
+        """
+        self._check_new(name)
+        place, path = self._staging.place_of(name), self._staging.path_of(name)
+        with as_transport_error("could not write the file", place):
+            _is_file(place)
+            is_linked = add_name(source, path)
+        if not is_linked:
+            with self.file(name, on_written=on_written) as sink:
+                sink.copy_from(source, ByteRange(0, source.nbytes))
+        with as_transport_error("could not write the file", place):
+            if is_linked and self._durable:
+                _sync_file(path)
+            # In this order: somebody who edits the file in place leaves one trace or the other.
+            is_at_rest = not (is_linked and is_being_changed(source, but=self._staging.path))
+            if not (is_at_rest and begins_with(path, head)):
+                os.unlink(path)
+                self._new.discard(name)
+                return False
+        self._new.add(name)
+        self._reporter(on_written)(source.nbytes)
+        return True
+
     def _check_new(self, name: str) -> None:
         directory = self._staging.directory
         check_name(name, directory, taken=RESERVED | self._patched)
@@ -297,6 +343,15 @@ def _create(path: str, *, private: bool) -> int:
     """Create a staged file; one that will replace a file is private until it has that file's mode."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     return os.open(path, flags, 0o600 if private else 0o666)
+
+
+def _sync_file(path: str) -> None:
+    """Wait until the disk has a file, which a save that was not durable may have left to the system."""
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _status_of_replaced(place: str) -> os.stat_result | None:

@@ -4,32 +4,43 @@
 - `_members`: the same text read member by member, where it is unusual. No I/O.
 - `_emit`: entries to header bytes, the same ones that the reference writes. No I/O.
 - `_seal`: what a header says so that every byte of its file can be checked. No I/O.
+- `_state`: what a header says of a whole training state, and of tensors that share memory. No I/O.
+- `_metadata`: free text, apart from these two. No I/O.
 - `_read`: the header of a `ByteSource`, with errors that say which file it is and what it really is.
 """
 
 from tensorkeep.formats.safetensors._emit import emit_header, lay_out
+from tensorkeep.formats.safetensors._metadata import free_text, metadata_to_write
 from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
 from tensorkeep.formats.safetensors._read import read_header, read_seal
 from tensorkeep.formats.safetensors._seal import (
     SEAL_KEY,
     Seal,
     emit_sealed_header,
-    metadata_to_write,
     parse_seal,
     without_seal,
 )
+from tensorkeep.formats.safetensors._state import NO_TREE, STATE_KEY, STATE_SIGNATURE, Alias, State, emit_state, parse_state
 
 __all__ = [
+    "NO_TREE",
     "SEAL_KEY",
+    "STATE_KEY",
+    "STATE_SIGNATURE",
+    "Alias",
     "Header",
     "Seal",
+    "State",
     "emit_header",
     "emit_sealed_header",
+    "emit_state",
+    "free_text",
     "lay_out",
     "metadata_to_write",
     "parse_header",
     "parse_header_nbytes",
     "parse_seal",
+    "parse_state",
     "read_header",
     "read_seal",
     "without_seal",

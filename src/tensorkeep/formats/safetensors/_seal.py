@@ -23,15 +23,15 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.digests import DIGEST_NBYTES, digest_of
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, UnsupportedError
-from tensorkeep.formats.safetensors._emit import check_is_text, emit_header
+from tensorkeep.formats.safetensors._emit import emit_header
 from tensorkeep.formats.safetensors._parse import Header
 
 __all__ = [
     "SEAL_KEY",
+    "SEAL_SIGNATURE",
     "Seal",
     "emit_sealed_header",
     "may_have_seal",
-    "metadata_to_write",
     "parse_seal",
     "without_seal",
 ]
@@ -40,7 +40,9 @@ SEAL_KEY: Final = "tensorkeep"
 """The metadata key."""
 
 _VERSION: Final = 1
-_SIGNATURE: Final = '{"tensorkeep":'
+SEAL_SIGNATURE: Final = '{"tensorkeep":'
+"""What its text begins with."""
+
 _ZEROS: Final = "0" * (2 * DIGEST_NBYTES)
 _BEFORE_DIGEST: Final = b'"tensorkeep":"{\\"tensorkeep\\":1,\\"digest\\":\\"'
 """What stands before the digest; inside a JSON text the first quote would be escaped, so it stands only there."""
@@ -79,33 +81,9 @@ def without_seal(metadata: Mapping[str, str] | None) -> Mapping[str, str] | None
     Args:
         metadata: Free text by key.
     """
-    if metadata is None or not metadata.get(SEAL_KEY, "").startswith(_SIGNATURE):
+    if metadata is None or not metadata.get(SEAL_KEY, "").startswith(SEAL_SIGNATURE):
         return metadata
     return {key: text for key, text in metadata.items() if key != SEAL_KEY}
-
-
-def metadata_to_write(metadata: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Return metadata for another file: without a seal, and without what would be taken for one.
-
-    Args:
-        metadata: Free text by key.
-
-    Raises:
-        TypeError: If it is no text by key.
-        UnsupportedError: If other text stands where a seal belongs, or the other way round: nobody could open the
-            file.
-    """
-    if metadata is None:
-        return None
-    check_is_text(metadata)
-    for key, text in metadata.items():
-        if (key == SEAL_KEY) != text.startswith(_SIGNATURE):
-            raise UnsupportedError(
-                "the metadata looks like the digests of a file, and is none",
-                expected=f"another key than {SEAL_KEY!r}, and text that does not begin with {_SIGNATURE!r}",
-                found=f"{key!r}: {text[:40]!r}",
-            )
-    return without_seal(metadata)
 
 
 def emit_sealed_header(
@@ -148,7 +126,7 @@ def may_have_seal(header: Header) -> bool:
     Args:
         header: What it says.
     """
-    return any(key == SEAL_KEY or text.startswith(_SIGNATURE) for key, text in (header.metadata or {}).items())
+    return any(key == SEAL_KEY or text.startswith(SEAL_SIGNATURE) for key, text in (header.metadata or {}).items())
 
 
 def parse_seal(head: Buffer, header: Header) -> Seal | None:
@@ -190,8 +168,8 @@ def parse_seal(head: Buffer, header: Header) -> Seal | None:
 def _seal_text(metadata: Mapping[str, str] | None) -> str | None:
     """Find the seal, or what damage made of its key."""
     for key, text in (metadata or {}).items():
-        if text.startswith(_SIGNATURE) or key == SEAL_KEY:
-            if key != SEAL_KEY or not text.startswith(_SIGNATURE):
+        if text.startswith(SEAL_SIGNATURE) or key == SEAL_KEY:
+            if key != SEAL_KEY or not text.startswith(SEAL_SIGNATURE):
                 raise IntegrityError("the header is damaged where its digests stand", found=f"metadata key {key!r}")
             return text
     return None

@@ -1,0 +1,312 @@
+"""Work that goes on in the background: one piece after another for each place, and none lost when the process ends.
+
+Each place has a thread while there is work for it. At the process's end the main thread waits for them, before
+anything is shut down that they need.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TypeAlias
+
+from tensorkeep.errors import UnsupportedError
+
+__all__ = ["SaveHandle", "start_save", "turn", "wait_until_idle"]
+
+_Work: TypeAlias = Callable[[], None]
+
+
+class SaveHandle:
+    """A save that goes on in the background. Dropping the handle does not end the save.
+
+    Attributes:
+        path: The file or directory that is written, as an absolute path.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Begin unfinished; see the class."""
+        self.path = path
+        self._is_finished = threading.Event()
+        self._error: BaseException | None = None
+        self._is_known = False
+        self._is_started = False
+
+    def done(self) -> bool:
+        """Return whether the save is finished, with or without an error."""
+        return self._is_finished.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the save is finished.
+
+        Args:
+            timeout_s: Seconds to wait at most; None for as long as it takes.
+
+        Returns:
+            Whether it is finished, with or without an error.
+        """
+        return self._is_finished.wait(timeout_s)
+
+    def exception(self, timeout_s: float | None = None) -> BaseException | None:
+        """Wait until the save is finished, and return its error.
+
+        Args:
+            timeout_s: Seconds to wait at most; None for as long as it takes.
+
+        Returns:
+            The error, which counts as seen from now on; None if the state is saved.
+
+        Raises:
+            TimeoutError: If it is not finished by then.
+        """
+        if not self._is_finished.wait(timeout_s):
+            raise TimeoutError(f"the save to {self.path} is not finished after {timeout_s} s")
+        self._is_known = True
+        return self._error
+
+    def result(self, timeout_s: float | None = None) -> None:
+        """Wait until the state is saved, completely.
+
+        Args:
+            timeout_s: Seconds to wait at most; None for as long as it takes.
+
+        Raises:
+            TimeoutError: If it is not finished by then.
+            BaseException: What the save raised, as `tensorkeep.save` or `save_checkpoint` would have; the target is
+                then as it was before.
+        """
+        error = self.exception(timeout_s)
+        if error is not None:
+            raise error
+
+    def __repr__(self) -> str:
+        """Return the path, and how far it is."""
+        how = "under way" if not self.done() else "saved" if self._error is None else f"failed: {self._error!r}"
+        return f"SaveHandle({self.path!r}, {how})"
+
+    def _finish(self, error: BaseException | None) -> None:
+        self._error = error
+        self._is_finished.set()
+
+    @property
+    def _is_news(self) -> bool:
+        """Whether it failed, and nobody knows yet."""
+        return self._error is not None and not self._is_known
+
+
+class _Line:
+    """The saves of one place.
+
+    Attributes:
+        unfinished: Those that hold a turn, in the order in which they got it.
+        failed: Those that failed; some may be known by now.
+        ready: What is to be done for those whose snapshot is taken.
+        thread: Does it; None while there is nothing to do.
+    """
+
+    def __init__(self) -> None:
+        self.unfinished: list[SaveHandle] = []
+        self.failed: list[SaveHandle] = []
+        self.ready: deque[tuple[SaveHandle, _Work]] = deque()
+        self.thread: threading.Thread | None = None
+
+
+class _Background:
+    """All saves in the background of this process."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._lines: dict[str, _Line] = {}
+        self._is_ending = False
+
+    @contextmanager
+    def turn(self, key: str, path: str, max_waiting: int) -> Iterator[SaveHandle]:
+        """See `turn`."""
+        handle = SaveHandle(path)
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: self._n_unfinished(key) <= max_waiting)
+                line = self._lines.setdefault(key, _Line())
+                line.unfinished.append(handle)
+            _raise_news(line)
+            yield handle
+        except BaseException:  # an interrupt may come anywhere
+            with self._changed:
+                self._give_up(key, handle)
+            raise
+
+    def _give_up(self, key: str, handle: SaveHandle) -> None:
+        line = self._lines.get(key)
+        if line and handle in line.unfinished and not handle._is_started:
+            self._leave(key, line, handle)
+
+    def start(self, key: str, handle: SaveHandle, work: _Work) -> None:
+        """See `start_save`."""
+        with self._changed:
+            line = self._lines[key]
+            if line.thread is None and not self._is_ending:
+                thread = threading.Thread(
+                    target=self._work_off, args=(key, line), name="tensorkeep-save", daemon=False
+                )
+                thread.start()
+                line.thread = thread
+            line.ready.append((handle, work))
+            handle._is_started = True
+            is_left_to_us = line.thread is None
+        if is_left_to_us:  # the process ends: nobody would wait for a thread
+            self._work_off(key, line)
+
+    def _work_off(self, key: str, line: _Line) -> None:
+        """Do what is ready; the thread ends when nothing is."""
+        while True:
+            with self._changed:
+                if not line.ready:
+                    line.thread = None
+                    return
+                handle, work = line.ready.popleft()
+            error = _outcome(work)
+            del work  # it has the snapshot
+            with self._changed:
+                handle._finish(error)
+                self._leave(key, line, handle)
+
+    def _leave(self, key: str, line: _Line, handle: SaveHandle) -> None:
+        line.unfinished.remove(handle)
+        line.failed = [each for each in (*line.failed, handle) if each._is_news]
+        if not line.unfinished and not line.failed:
+            del self._lines[key]
+        self._changed.notify_all()
+
+    def wait_until_idle(self, key: str) -> None:
+        """See `wait_until_idle`."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._n_unfinished(key))
+
+    def _n_unfinished(self, key: str) -> int:
+        line = self._lines.get(key)
+        return len(line.unfinished) if line else 0
+
+    def end(self) -> None:
+        """Wait for all saves, and report the errors that nobody has seen."""
+        with self._changed:
+            self._changed.wait_for(lambda: not any(map(self._n_unfinished, self._lines)))
+            self._is_ending = True
+            failed = [handle for line in self._lines.values() for handle in line.failed if handle._is_news]
+        for handle in failed:
+            _report(handle)
+
+    def disown(self) -> None:
+        """Tell those who hold handles in a forked child that the saves are not its own."""
+        for line in self._lines.values():
+            for handle in line.unfinished:
+                handle._is_finished = threading.Event()
+                handle._finish(
+                    UnsupportedError(
+                        "the save goes on in the process that this one was forked from",
+                        path=handle.path,
+                        hint="Ask for its result there",
+                    )
+                )
+
+
+def _raise_news(line: _Line) -> None:
+    """Raise the error of a save of which nobody has seen that it failed."""
+    for failed in line.failed:
+        if failed._is_news and (error := failed.exception()):
+            error.add_note(
+                f"This is the error of an earlier save, to {failed.path}. The one that raises it was not begun."
+            )
+            raise error
+
+
+def _outcome(work: _Work) -> BaseException | None:
+    """Do something, and return what it raised."""
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+        traceback.clear_frames(error.__traceback__)  # they have views of the snapshot's memory
+        return error
+    return None
+
+
+def _report(handle: SaveHandle) -> None:
+    """Report an error as one that nobody has caught in a thread."""
+    error = handle.exception()
+    if error is not None:
+        thread = threading.Thread(name=f"of save_async to {handle.path}")
+        threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
+
+
+_background = _Background()
+
+
+def _start_anew() -> None:
+    global _background
+    before, _background = _background, _Background()
+    before.disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)
+
+
+@cache
+def _wait_at_exit() -> None:
+    """Have the end of the process wait for all saves while threads can still be started, which they need.
+
+    Functions of `atexit` come too late: `concurrent.futures` takes no work any more as soon as the main thread has
+    nothing to do. It hears of that by the same way as this, and who was registered last is called first.
+    """
+    import concurrent.futures.thread  # noqa: F401 - registers itself
+
+    threading._register_atexit(_end)  # type: ignore[attr-defined]
+
+
+def _end() -> None:
+    _background.end()
+
+
+@contextmanager
+def turn(key: str, path: str, *, max_waiting: int = 0) -> Iterator[SaveHandle]:
+    """Wait until a save may begin. In the block its snapshot is taken, and it is started; an error gives the turn up.
+
+    Args:
+        key: The place; its saves are done one after another.
+        path: What is written.
+        max_waiting: How many may wait, with their snapshots taken, for the one that is being written. With 0 there is
+            none that is unfinished when the block begins.
+
+    Yields:
+        The handle of the save.
+
+    Raises:
+        BaseException: That of an earlier save there, if it failed and nobody has seen that yet.
+    """
+    _wait_at_exit()
+    with _background.turn(key, path, max_waiting) as handle:
+        yield handle
+
+
+def start_save(key: str, handle: SaveHandle, work: Callable[[], None]) -> None:
+    """Do the work of a save in the background, when all earlier ones of its place are done.
+
+    Args:
+        key: The place.
+        handle: What `turn` gave, in whose block this is called.
+        work: Writes, and lets go of the snapshot.
+    """
+    _background.start(key, handle, work)
+
+
+def wait_until_idle(key: str) -> None:
+    """Wait until all saves to a place are finished, with or without an error.
+
+    Args:
+        key: The place.
+    """
+    _background.wait_until_idle(key)

@@ -1,0 +1,246 @@
+"""A copy of tensors, in memory that is used again: what is written in the background while training goes on.
+
+Memory comes in blocks of one size, so that those of one save serve the next, wherever it goes and whatever its
+tensors are; a state that has grown takes some more of them, and nothing is moved. To get fresh memory costs more than
+to copy into it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.arrays import HostTensor
+from tensorkeep.buffers import Buffer
+from tensorkeep.errors import IntegrityError
+from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES, WRITE_NBYTES
+from tensorkeep.tensors import LazyTensor, Prepared, StoredTensor
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = ["Snapshot", "release_snapshots", "take_snapshot"]
+
+_Block: TypeAlias = npt.NDArray[np.uint8]
+
+_BLOCK_NBYTES: Final = ARENA_NBYTES
+"""Bytes of a block: more than the C library ever keeps for itself, so that a block that is dropped is free."""
+
+_ALIGNMENT: Final = 64
+"""Bytes to whose multiples tensors are put, for the processor's sake."""
+
+_COPIED_AT_ONCE: Final = 2**16
+"""Bytes that are copied before another thread could have been let in, which costs more than that."""
+
+_MAX_THREADS: Final = 4
+"""Threads that copy; memory is not faster with more."""
+
+_MAX_WAITING: Final = 16
+"""Copies that wait for a thread; each may hold a piece of a tensor that had to be brought into order."""
+
+
+class _Blocks:
+    """Blocks of memory that no save needs at the moment."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[_Block] = []
+
+    def take(self, n_blocks: int) -> list[_Block]:
+        with self._lock:
+            kept = max(0, len(self._free) - n_blocks)
+            taken, self._free = self._free[kept:], self._free[:kept]
+        return taken + [np.empty(_BLOCK_NBYTES, np.uint8) for _ in range(n_blocks - len(taken))]
+
+    def give_back(self, blocks: Iterable[_Block]) -> None:
+        with self._lock:
+            self._free.extend(blocks)
+
+    def release(self) -> None:
+        with self._lock:
+            self._free = []
+
+
+_blocks = _Blocks()
+
+
+def _forget_blocks() -> None:
+    """Start with none in a forked child: another thread may have been taking some."""
+    global _blocks  # noqa: PLW0603 - one per process
+    _blocks = _Blocks()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_blocks)
+
+
+def release_snapshots() -> None:
+    """Free the memory that `save_async` keeps for the next snapshot: as much as the largest ones so far took.
+
+    Memory of saves that are not finished stays until they are, and is kept then.
+    """
+    _blocks.release()
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A state as it was at one moment.
+
+    Attributes:
+        prepared: What is to be written; its tensors are in `blocks`, or in files.
+        blocks: The memory of the copies.
+    """
+
+    prepared: Prepared
+    blocks: list[_Block]
+
+    def release(self) -> None:
+        """Let the next snapshot use the memory; `prepared` must not be read any more."""
+        _blocks.give_back(self.blocks)
+
+
+def take_snapshot(prepared: Prepared) -> Snapshot:
+    """Copy all tensors that somebody might write to. Tensors of files are left where they are.
+
+    Tensors of devices are copied by the calling thread, in the order of its work there.
+
+    Args:
+        prepared: The state, taken apart.
+
+    Returns:
+        The copy.
+
+    Raises:
+        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
+        MemoryError: If there is not enough memory.
+    """
+    lazy = {name: tensor for name, tensor in prepared.tensors.items() if isinstance(tensor, LazyTensor)}
+    places, nbytes = _places({name: host for name, host in prepared.hosts.items() if name not in lazy})
+    memory = _Memory(_blocks.take(-(-nbytes // _BLOCK_NBYTES)))
+    _copy(prepared.hosts, places, memory)
+    hosts = {
+        name: _copied(host, memory, places[name]) if name in places else host for name, host in prepared.hosts.items()
+    }
+    return Snapshot(Prepared(hosts, lazy, prepared.state, prepared.aliases, prepared.metadata), memory.blocks)
+
+
+def _places(hosts: Mapping[str, HostTensor]) -> tuple[dict[str, int], int]:
+    """Return where the copy of each tensor begins, and the bytes of all."""
+    places: dict[str, int] = {}
+    end = 0
+    for name, host in hosts.items():
+        if not isinstance(host, StoredTensor):
+            places[name] = end
+            end += -(-host.nbytes // _ALIGNMENT) * _ALIGNMENT
+    return places, end
+
+
+class _Memory:
+    """Blocks as one range of bytes."""
+
+    def __init__(self, blocks: list[_Block]) -> None:
+        self.blocks = blocks
+        self._views = [block.data for block in blocks]
+
+    def views(self, start: int, stop: int) -> Iterator[memoryview]:
+        """Give the bytes [start, stop), in as many pieces as there are blocks that have some of them."""
+        while start < stop:
+            number, begin = divmod(start, _BLOCK_NBYTES)
+            end = min(_BLOCK_NBYTES, begin + stop - start)
+            yield self._views[number][begin:end]
+            start += end - begin
+
+    def fill(self, start: int, buffers: Iterable[Buffer]) -> None:
+        """Copy buffers, one after another. Other threads go on while large ones are copied."""
+        for buffer in buffers:
+            source = memoryview(buffer).cast("B")
+            for target in self.views(start, start + len(source)):
+                size = len(target)
+                if size < _COPIED_AT_ONCE:
+                    target[:] = source[:size]
+                else:
+                    np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source[:size], np.uint8))
+                source = source[size:]
+                start += size
+
+
+class _CopiedBytes(msgspec.Struct, frozen=True, gc=False):
+    """Gives the bytes of a copied tensor. There are many, which the collector need not look at."""
+
+    memory: _Memory
+    start: int
+    stop: int
+
+    def __call__(self) -> Iterator[Buffer]:
+        return self.memory.views(self.start, self.stop)
+
+
+def _copied(host: HostTensor, memory: _Memory, start: int) -> HostTensor:
+    return HostTensor(host.dtype, host.shape, host.nbytes, _nowhere, _CopiedBytes(memory, start, start + host.nbytes))
+
+
+def _nowhere() -> None:
+    """Say that a tensor shares memory with no other: what is shared was found before it was copied."""
+
+
+def _copy(hosts: Mapping[str, HostTensor], places: Mapping[str, int], memory: _Memory) -> None:
+    """Copy all tensors: small ones and those of devices at once, the others by several threads."""
+    from concurrent.futures import ThreadPoolExecutor  # 18 ms, which those who never save need not pay
+
+    threads = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), thread_name_prefix="tensorkeep-snapshot")
+    waiting: deque[Future[None]] = deque()
+    try:
+        for name, start in places.items():
+            host = hosts[name]
+            if host.nbytes < HASHED_APART_NBYTES or not _is_on_cpu(host):
+                memory.fill(start, _checked(name, host))
+                continue
+            for begin, buffers in _parts(start, host.nbytes, _checked(name, host)):
+                waiting.append(threads.submit(memory.fill, begin, buffers))
+                if len(waiting) > _MAX_WAITING:
+                    waiting.popleft().result()
+        for future in waiting:
+            future.result()
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def _is_on_cpu(host: HostTensor) -> bool:
+    extent = host.extent()
+    return extent is not None and extent.device == "cpu"
+
+
+def _parts(start: int, nbytes: int, buffers: Iterator[Buffer]) -> Iterator[tuple[int, Iterable[Buffer]]]:
+    """Share out the copy of one tensor: in pieces where its own memory is given, else as a whole."""
+    first = memoryview(next(buffers)).cast("B")
+    if len(first) < nbytes:
+        yield start, chain([first], buffers)
+        return
+    for begin in range(0, nbytes, WRITE_NBYTES):
+        yield start + begin, [first[begin : begin + WRITE_NBYTES]]
+
+
+def _checked(name: str, host: HostTensor) -> Iterator[Buffer]:
+    """Give the bytes of a tensor, and never more than there is room for."""
+    given = 0
+    for buffer in host.buffers():
+        given += memoryview(buffer).nbytes
+        if given > host.nbytes:
+            break
+        if buffer:
+            yield buffer
+    if given != host.nbytes:
+        raise IntegrityError(
+            f"tensor `{name}` gave another number of bytes than its shape says",
+            tensor=name,
+            expected=f"{host.nbytes:,} bytes",
+            found=f"{given:,}",
+            hint="Do not resize tensors while they are saved",
+        )

@@ -1,0 +1,53 @@
+"""Free text of a file, apart from what is true of that file only: its digests, and what it says of a state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.formats.safetensors._emit import check_is_text
+from tensorkeep.formats.safetensors._seal import SEAL_KEY, SEAL_SIGNATURE, without_seal
+from tensorkeep.formats.safetensors._state import STATE_KEY, STATE_SIGNATURE, State
+
+__all__ = ["free_text", "metadata_to_write"]
+
+_SIGNATURES = {SEAL_KEY: SEAL_SIGNATURE, STATE_KEY: STATE_SIGNATURE}
+
+
+def free_text(metadata: Mapping[str, str] | None, state: State | None = None) -> Mapping[str, str] | None:
+    """Return metadata without what is true of one file only: digests, the state, and the names of tied tensors.
+
+    Args:
+        metadata: Free text by key.
+        state: What the file says of its state, whose tied tensors are known.
+    """
+    metadata = without_seal(metadata)
+    if metadata is None or not metadata.get(STATE_KEY, "").startswith(STATE_SIGNATURE):
+        return metadata
+    tied = {} if state is None else {name: alias.of for name, alias in state.aliases.items()}
+    return {key: text for key, text in metadata.items() if key != STATE_KEY and tied.get(key) != text}
+
+
+def metadata_to_write(metadata: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """Return metadata for another file: without what is true of one only, and without what would be taken for it.
+
+    Args:
+        metadata: Free text by key.
+
+    Raises:
+        TypeError: If it is no text by key.
+        UnsupportedError: If other text stands where digests or a state belong, or the other way round: nobody could
+            open the file.
+    """
+    if metadata is None:
+        return None
+    check_is_text(metadata)
+    for key, text in metadata.items():
+        if text.startswith(SEAL_SIGNATURE) != (key == SEAL_KEY) or not text.startswith(_SIGNATURES.get(key, "")):
+            raise UnsupportedError(
+                "the metadata looks like the digests or the state of a file, and is none",
+                expected=f"other keys than {SEAL_KEY!r} and {STATE_KEY!r}, and text that does not begin with"
+                f" {SEAL_SIGNATURE!r}",
+                found=f"{key!r}: {text[:40]!r}",
+            )
+    return free_text(metadata)

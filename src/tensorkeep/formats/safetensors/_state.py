@@ -1,0 +1,126 @@
+"""What a header says of a whole training state: the tree that its tensors are parts of, and who shares memory.
+
+It is one JSON text under the metadata key `tensorkeep.state`, so every reader of the format still reads every tensor:
+
+    {"state":1,"aliases":{"b":{"of":"a"}},"storages":["c#storage"],"library":"torch","tree":["dict","a",{},"b",{}]}
+
+`aliases` are tensors that are views of others, which are stored once. `storages` are tensors that stand for memory of
+others only. `tree` is the nested value; what its nodes mean is told in `tensorkeep.state`. docs/format.md specifies
+all of it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from tensorkeep.errors import FormatError, UnsupportedError
+from tensorkeep.limits import MAX_I64, MAX_NDIM
+
+__all__ = ["STATE_KEY", "STATE_SIGNATURE", "NO_TREE", "Alias", "State", "emit_state", "parse_state"]
+
+STATE_KEY: Final = "tensorkeep.state"
+"""The metadata key."""
+
+_VERSION: Final = 1
+STATE_SIGNATURE: Final = '{"state":'
+"""What its text begins with."""
+
+NO_TREE: Final = msgspec.Raw(b"")
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_I64)]
+_Counts = Annotated[tuple[_Count, ...], msgspec.Meta(max_length=MAX_NDIM)]
+
+
+class Alias(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tensor that is a view of another.
+
+    Attributes:
+        of: Name of the tensor whose bytes it has.
+        offset: Bytes from the first of these to its first element.
+        dtype: Name in the format; None for that of the other.
+        shape: Elements along each dimension; None for that of the other.
+        strides: Elements from one entry of each dimension to the next; None if it lies in C order.
+        is_conj: Whether its numbers are the conjugates of those that lie there.
+        is_neg: Whether its numbers are the negatives of those that lie there.
+    """
+
+    of: str
+    offset: _Count = 0
+    dtype: str | None = None
+    shape: _Counts | None = None
+    strides: _Counts | None = None
+    is_conj: bool = False
+    is_neg: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the other tensor under another name."""
+        return self == Alias(self.of)
+
+
+class State(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is said of a state, beside its tensors.
+
+    Attributes:
+        state: Version of this text.
+        aliases: Name to what it is a view of.
+        storages: Names of tensors that nobody saved: they hold the memory that aliases share.
+        library: The array library that tensors came from, unless the tree says otherwise; None if it is not known.
+        tree: JSON text of the nested value; empty where nothing is said but names.
+    """
+
+    state: int = _VERSION
+    aliases: dict[str, Alias] = {}
+    storages: tuple[str, ...] = ()
+    library: str | None = None
+    tree: msgspec.Raw = NO_TREE
+
+
+class _Version(msgspec.Struct, frozen=True):
+    state: int
+
+
+_decode_version = msgspec.json.Decoder(_Version).decode
+_decode_state = msgspec.json.Decoder(State).decode
+
+
+def emit_state(state: State) -> str:
+    """Encode what is said of a state.
+
+    Args:
+        state: What to say.
+
+    Returns:
+        The text, without whitespace.
+    """
+    members = {name: getattr(state, name) for name in State.__struct_fields__}
+    return msgspec.json.encode({name: member for name, member in members.items() if member and member is not NO_TREE}).decode()
+
+
+def parse_state(text: str) -> State:
+    """Read what a file says of a state.
+
+    Args:
+        text: What stands under `STATE_KEY`.
+
+    Returns:
+        What it says; whether aliases fit their tensors is not known yet.
+
+    Raises:
+        FormatError: If it is no such text.
+        UnsupportedError: If it is of a later version.
+    """
+    try:
+        version = _decode_version(text).state
+        if version == _VERSION:
+            return _decode_state(text)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise FormatError("cannot read what the file says of the state", found=f"{error}") from None
+    raise UnsupportedError(
+        "the state is of a later version",
+        expected=f"version {_VERSION}",
+        found=f"version {version}",
+        hint="Update tensorkeep; each tensor of the file can be read by its name",
+    )

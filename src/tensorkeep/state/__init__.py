@@ -1,0 +1,43 @@
+"""Trees of data as JSON values and named tensors, and back, exactly. Pure: knows no file and no array library.
+
+- `_values`: `Encoded`, a tree taken apart; `NamedData`, an object whose class nobody passed.
+- `_scalars`: texts, numbers, dates and the like, and their nodes.
+- `_keys`: keys in dotted names, and which of them a dict can hold in good time.
+- `_classes`: dataclasses, members of enums and namedtuples.
+- `_refusals`: what to say of a value that is no data.
+- `_encode`: a tree to nodes.
+- `_names`: the tensors in nodes, and their names.
+- `_select`: the nodes of a part of a tree.
+- `_decode`: nodes to a tree.
+- `_plain`: what a tree holds besides tensors, under dotted names.
+- `_described`: any node on one line, for people.
+"""
+
+from tensorkeep.state._classes import Classes, classes_by_name
+from tensorkeep.state._decode import decode_tree
+from tensorkeep.state._described import described
+from tensorkeep.state._encode import encode_tree
+from tensorkeep.state._names import part_libraries, renamed, tensor_names
+from tensorkeep.state._plain import check_tree, container_paths, parts_of, plain_values
+from tensorkeep.state._select import selected
+from tensorkeep.state._values import Encoded, NamedData, Node, NodeMembers
+
+__all__ = [
+    "Classes",
+    "Encoded",
+    "NamedData",
+    "Node",
+    "NodeMembers",
+    "check_tree",
+    "classes_by_name",
+    "container_paths",
+    "decode_tree",
+    "described",
+    "encode_tree",
+    "part_libraries",
+    "parts_of",
+    "plain_values",
+    "renamed",
+    "selected",
+    "tensor_names",
+]

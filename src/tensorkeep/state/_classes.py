@@ -1,0 +1,188 @@
+"""Objects that are data with the name of a class: dataclasses, members of enums, namedtuples.
+
+They are made again only of classes that the caller passes, without calling anything of those classes' own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from functools import cached_property
+from typing import Any, NoReturn, TypeAlias
+
+from tensorkeep.errors import FormatError, StateError
+from tensorkeep.state._values import NamedData
+
+__all__ = ["Classes", "class_name", "classes_by_name", "fields_of", "named_kind", "rebuilt"]
+
+_HEAP_TYPE = 1 << 9
+"""The flag of classes that are made in Python (Py_TPFLAGS_HEAPTYPE)."""
+
+Classes: TypeAlias = Iterable[type] | Mapping[str, type]
+"""Classes that may be made again, by the names that files have for them or by their own."""
+
+
+def classes_by_name(classes: Classes) -> dict[str, type]:
+    """Return the classes that a caller allows, by the names that files have for them.
+
+    Args:
+        classes: The classes; or name, such as `"train.config:Optimizer"`, to class, for those that moved.
+
+    Returns:
+        Name to class.
+
+    Raises:
+        StateError: If one is no class.
+    """
+    pairs = dict(classes.items()) if isinstance(classes, Mapping) else {_checked_name(cls): cls for cls in classes}
+    for name, cls in pairs.items():
+        if not isinstance(cls, type) or type(name) is not str:
+            raise StateError("classes to load are classes, or names with classes", found=f"{name!r}: {cls!r}")
+    return pairs
+
+
+def class_name(cls: type) -> str:
+    """Return the name of a class as files have it.
+
+    Args:
+        cls: The class.
+
+    Returns:
+        Its module and its qualified name, such as `"train.config:Optimizer"`.
+    """
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def named_kind(cls: type) -> str | None:
+    """Say what kind of named data a class makes.
+
+    Args:
+        cls: The class.
+
+    Returns:
+        `"dataclass"`, `"enum"`, `"namedtuple"`, or None where it makes none. A dataclass that also is a builtin, such
+        as a dict, is none: it holds more than its fields.
+    """
+    if issubclass(cls, Enum):
+        return "enum"
+    if issubclass(cls, tuple):
+        names = getattr(cls, "_fields", None)
+        return "namedtuple" if type(names) is tuple and all(type(name) is str for name in names) else None
+    if dataclasses.is_dataclass(cls) and all(base.__flags__ & _HEAP_TYPE for base in cls.__mro__[:-1]):
+        return "dataclass"
+    return None
+
+
+def fields_of(value: Any, kind: str) -> dict[str, Any]:
+    """Return what an object holds.
+
+    Args:
+        value: An object of a class of that kind.
+        kind: What `named_kind` said.
+
+    Returns:
+        Field name to value, in order; name (or None) and value of an enum member.
+
+    Raises:
+        StateError: If it holds what is no field of its class, or lacks one; the message has no path.
+    """
+    if kind == "enum":
+        is_member = type(value).__members__.get(value._name_) is value
+        return {"name": value._name_ if is_member else None, "value": value._value_}
+    if kind == "namedtuple":
+        names = value._fields
+        if len(names) != len(value):
+            raise StateError("a namedtuple has more or fewer items than fields", found=class_name(type(value)))
+        fields = dict(zip(names, value, strict=True))
+    else:
+        fields = _attributes(value)
+    extra = [name for name in getattr(value, "__dict__", ()) if name not in fields and not _is_cached(value, name)]
+    if extra:
+        raise StateError(
+            f"{class_name(type(value))} has the attribute {extra[0]!r}, which is no field of it",
+            hint="Declare it as a field, or save what it holds as a dict",
+        )
+    return fields
+
+
+def rebuilt(data: NamedData, cls: type) -> Any:
+    """Make an object of a class that the caller passed.
+
+    Args:
+        data: What the file says of it.
+        cls: The class of that name.
+
+    Returns:
+        The object; nothing of its own class was called, but for the look-up of an enum member by its value.
+
+    Raises:
+        FormatError: If the class is of another kind, or has other fields or members.
+    """
+    if named_kind(cls) != data.kind:
+        _refuse(data, f"it is no {data.kind}")
+    try:
+        return _MAKERS[data.kind](data, cls)
+    except FormatError:
+        raise
+    except (TypeError, ValueError, AttributeError, KeyError) as cause:
+        _refuse(data, repr(cause))
+
+
+def _make_dataclass(data: NamedData, cls: type) -> Any:
+    names = {field.name for field in dataclasses.fields(cls)}
+    if names != data.fields.keys():
+        _refuse(data, f"fields that differ: {sorted(names ^ data.fields.keys())}")
+    made: Any = object.__new__(cls)
+    for name, value in data.fields.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _make_namedtuple(data: NamedData, cls: Any) -> Any:
+    if list(cls._fields) != list(data.fields):
+        _refuse(data, f"fields {', '.join(cls._fields)}")
+    return tuple.__new__(cls, data.fields.values())
+
+
+def _make_enum(data: NamedData, cls: Any) -> Any:
+    name, value = data.fields["name"], data.fields["value"]
+    member = cls(value) if name is None else cls.__members__[name]
+    if not _is_same(member._value_, value):
+        _refuse(data, f"{name} is {member._value_!r}")
+    return member
+
+
+_MAKERS = {"dataclass": _make_dataclass, "enum": _make_enum, "namedtuple": _make_namedtuple}
+
+
+def _is_same(ours: Any, theirs: Any) -> bool:
+    return type(ours) is type(theirs) and bool(ours == theirs or (ours != ours and theirs != theirs))  # noqa: PLR0124
+
+
+def _refuse(data: NamedData, found: str) -> NoReturn:
+    raise FormatError(
+        f"the class {data.class_name} is not the one whose data were saved",
+        found=found,
+        hint="Load without it in `classes`: what it held comes as tensorkeep.NamedData",
+    )
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    fields = {}
+    for field in dataclasses.fields(value):
+        try:
+            fields[field.name] = getattr(value, field.name)
+        except AttributeError as cause:
+            raise StateError(f"{class_name(type(value))}.{field.name} was never set", hint="Set it") from cause
+    return fields
+
+
+def _is_cached(value: Any, name: str) -> bool:
+    return isinstance(getattr(type(value), name, None), cached_property)
+
+
+def _checked_name(cls: Any) -> str:
+    if not isinstance(cls, type):
+        raise StateError("classes to load are classes", found=repr(cls))
+    return class_name(cls)

@@ -1,0 +1,377 @@
+"""Tree of data -> nodes and tensors. The exact type decides, so that nothing comes back as less than it was."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from datetime import datetime, time, timezone
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.arrays import Composed
+from tensorkeep.collector import PausedCollector
+from tensorkeep.errors import LimitError, StateError
+from tensorkeep.limits import MAX_KEY_NODES, MAX_NAMES_LENGTH, MAX_STATE_DEPTH
+from tensorkeep.state._classes import class_name, fields_of, named_kind
+from tensorkeep.state._keys import KeyGuard, is_safe_key, joined, key_text, words_for
+from tensorkeep.state._refusals import cycle, not_data, too_deep
+from tensorkeep.state._scalars import SCALARS, base64_text, fraction_node, integer_node, text_node, timezone_node
+from tensorkeep.state._values import Encoded, NamedData, Node, NodeMembers
+
+__all__ = ["encode_tree"]
+
+Leaf = Callable[[Any], NodeMembers | None]
+Compose = Callable[[Any], Composed | None]
+
+_MAX_INLINE_NBYTES: Final = 4096
+"""Bytes of an object that stand in the text; longer ones are tensors, which are read only when wanted."""
+
+_RESERVED: Final = "__metadata__"
+"""A member of a safetensors header that is no tensor."""
+
+_OPEN: Final = -1
+"""Number of a container whose end is not reached."""
+
+
+def encode_tree(value: Any, *, leaf: Leaf, compose: Compose) -> Encoded:
+    """Take a tree of data apart.
+
+    Args:
+        value: Any tree of data.
+        leaf: Gives what the node of a tensor has to say of it (`{}` mostly), or None for what is no tensor.
+            Called for values whose type is not known here.
+        compose: Takes apart what is data of an array library but no tensor; None for what is not.
+
+    Returns:
+        The nodes and the tensors.
+
+    Raises:
+        StateError: If a value is no data, or a container holds itself.
+        LimitError: If containers are nested too deep, or keys could not be loaded in linear time.
+    """
+    encoder = _Encoder(leaf, compose)
+    try:
+        with PausedCollector():
+            tree = encoder.value(value, "")
+    except RecursionError:
+        raise LimitError(
+            "the tree is too deep for the stack", hint="Save from a function that is called less deep"
+        ) from None
+    return Encoded(tree, encoder.tensors)
+
+
+class _Encoder:
+    """One walk through a tree."""
+
+    def __init__(self, leaf: Leaf, compose: Compose) -> None:
+        self.tensors: dict[str, Any] = {}
+        self._leaf = leaf
+        self._compose = compose
+        self.guard = KeyGuard()
+        self.apart = self._for_what_is_apart()
+        self._depth = 0
+        self._numbers: dict[int, int] = {}
+        self._met: list[Any] = []  # keeps what is numbered alive, so that nothing else gets its id
+        self._names: dict[str, str] = {}
+        self._n_with_name: dict[str, int] = {}
+        self._names_length = 0
+
+    def _for_what_is_apart(self) -> _Encoder:
+        return _KeyEncoder(self._leaf, self._compose)
+
+    def value(self, value: Any, path: str) -> Node:
+        """Return the node of a value."""
+        kind = type(value)
+        scalar = SCALARS.get(kind)
+        if scalar is not None:
+            return scalar(value)
+        if kind in _WHOLE:
+            return _WHOLE[kind](self, value, path)
+        number = self._numbers.get(id(value))
+        if number == _OPEN:
+            raise cycle(path)
+        if number is not None:
+            return ["same", number]
+        encode, content = _CONTAINERS.get(kind), value
+        if encode is None:
+            members = self._leaf(value)
+            if members is not None:
+                return self.tensor(value, members, path)
+            encode, content = self._taken_apart(value, path)
+        number = self.begin(value, path)
+        node = encode(self, content, path)
+        self.end(value, number)
+        return node
+
+    def begin(self, value: Any, path: str) -> int:
+        """Return the number of a container that begins."""
+        self.deepen(path)
+        self._numbers[id(value)] = _OPEN
+        self._met.append(value)
+        return len(self._met) - 1
+
+    def end(self, value: Any, number: int) -> None:
+        """Note that a container is complete; a tuple of scalars is written out wherever it stands."""
+        self._depth -= 1
+        if type(value) is tuple and all(type(item) in SCALARS for item in value):
+            del self._numbers[id(value)]
+        else:
+            self._numbers[id(value)] = number
+
+    def deepen(self, path: str) -> None:
+        """Count a container within those that are not complete."""
+        if self._depth == MAX_STATE_DEPTH:
+            raise too_deep(path)
+        self._depth += 1
+
+    def tensor(self, value: Any, members: NodeMembers, path: str) -> Node:
+        """Note a tensor under a name of its own."""
+        name = self._free_name(path)
+        self.tensors[name] = value
+        return members if name == path else {"name": name, **members}
+
+    def named(self, value: Any, kind: str, path: str) -> NamedData:
+        """Return what a dataclass, enum member or namedtuple holds."""
+        try:
+            return NamedData(kind, class_name(type(value)), fields_of(value, kind))
+        except StateError as error:
+            raise error.with_fields(message=f"{words_for(path)}: {error.message}") from None
+
+    def named_data(self, data: NamedData, path: str) -> Node:
+        """Return the node of what a dataclass, enum member or namedtuple holds."""
+        start: list[Any] = [data.kind, text_node(data.class_name)]
+        if data.kind == "enum":
+            name = data.fields["name"]
+            return [*start, None if name is None else text_node(name), self.apart.value(data.fields["value"], path)]
+        return [*start, *self.pairs(data.fields.items(), path)]
+
+    def pairs(self, items: Iterable[tuple[Any, Any]], path: str) -> list[Any]:
+        """Return the nodes of keys and values in turn."""
+        nodes: list[Any] = []
+        unsafe = []
+        for key, item in items:
+            if type(key) is str:
+                node = text_node(key)
+            else:
+                node = self.apart.value(key, path)
+                if not is_safe_key(key):
+                    unsafe.append(key)
+            nodes.append(node)
+            scalar = SCALARS.get(type(item))
+            nodes.append(self.value(item, joined(path, key_text(node))) if scalar is None else scalar(item))
+        if unsafe:
+            self.guard.check(unsafe, path)
+        return nodes
+
+    def items(self, items: Iterable[Any], path: str) -> list[Any]:
+        """Return the nodes of items."""
+        nodes: list[Any] = []
+        for place_, item in enumerate(items):
+            scalar = SCALARS.get(type(item))
+            nodes.append(self.value(item, joined(path, str(place_))) if scalar is None else scalar(item))
+        return nodes
+
+    def members(self, items: Iterable[Any], path: str) -> list[Any]:
+        """Return the nodes of what a set holds, sorted, so that equal sets give equal bytes."""
+        nodes = []
+        for item in items:
+            nodes.append(self.apart.value(item, path))  # noqa: PERF401 - no deeper stack
+        self.guard.check([item for item in items if not is_safe_key(item)], path)
+        return sorted(nodes, key=msgspec.json.encode)
+
+    def binary(self, value: bytes | bytearray, path: str) -> Node:
+        """Return what stands for bytes: a text, or a tensor of many."""
+        if len(value) <= _MAX_INLINE_NBYTES:
+            return base64_text(value)
+        import numpy as np
+
+        array = np.frombuffer(value, np.uint8)
+        return self.tensor(array, self._leaf(array) or {}, path)
+
+    def composed(self, composed: Composed, path: str) -> Node:
+        """Return the node of what a library took apart; what it calls its data bears the name of the whole."""
+        if "data" in composed.parts and path:
+            self._names[joined(path, "data")] = path
+        settings, parts = self.value(composed.settings, path), self.value(composed.parts, path)
+        return ["composed", composed.library, composed.kind, settings, parts]
+
+    def _taken_apart(self, value: Any, path: str) -> tuple[_Encode, Any]:
+        composed = self._compose(value)
+        if composed is not None:
+            return _Encoder.composed, composed
+        kind = named_kind(type(value))
+        if kind is None:
+            raise not_data(value, path)
+        return _Encoder.named_data, self.named(value, kind, path)
+
+    def _free_name(self, path: str) -> str:
+        path = self._names.get(path, path)
+        base = name = path if path or self._depth else "tensor"
+        while name in self.tensors or name == _RESERVED:
+            self._n_with_name[base] = number = self._n_with_name.get(base, 1) + 1
+            name = f"{base}#{number}"
+        self._names_length += len(name)
+        if self._names_length > MAX_NAMES_LENGTH:
+            raise LimitError(
+                "the names of all tensors are too long together", expected=f"{MAX_NAMES_LENGTH:,} characters"
+            )
+        return name
+
+
+class _KeyEncoder(_Encoder):
+    """Walks through what is written out whole: without tensors, numbers and references, and of bounded size."""
+
+    _n_nodes = 0
+
+    def _for_what_is_apart(self) -> _Encoder:
+        return self
+
+    def begin(self, value: Any, path: str) -> int:  # noqa: ARG002
+        """Begin a container, which has no number."""
+        self._n_nodes = self._n_nodes + 1 if self._depth else 1
+        if self._n_nodes > MAX_KEY_NODES:
+            raise LimitError(
+                f"a key of {words_for(path)} holds too much", expected=f"at most {MAX_KEY_NODES:,} containers"
+            )
+        self.deepen(path)
+        return _OPEN
+
+    def end(self, value: Any, number: int) -> None:  # noqa: ARG002
+        """End a container."""
+        self._depth -= 1
+
+    def tensor(self, value: Any, members: NodeMembers, path: str) -> Node:  # noqa: ARG002
+        """Refuse a tensor, which is equal to no other.
+
+        Raises:
+            StateError: Always.
+        """
+        raise StateError(
+            f"a key of {words_for(path)} holds a tensor",
+            found=class_name(type(value)),
+            hint="Make it a number or a tuple: tensor.item(), tuple(tensor.tolist())",
+        )
+
+    def binary(self, value: bytes | bytearray, path: str) -> Node:  # noqa: ARG002
+        """Return the text of bytes, however many."""
+        return base64_text(value)
+
+    def named(self, value: Any, kind: str, path: str) -> NamedData:
+        """Return what an object holds that is equal to others by it."""
+        if getattr(type(value), "__hash__", None) is object.__hash__:
+            raise StateError(
+                f"a key of {words_for(path)} is equal only to itself",
+                found=class_name(type(value)),
+                hint="Give its class an equality: @dataclass(frozen=True)",
+            )
+        return super().named(value, kind, path)
+
+
+_Encode = Callable[[Any, Any, str], Node]
+
+
+def _tuple(encoder: _Encoder, value: tuple[Any, ...], path: str) -> Node:
+    return ["tuple", *encoder.items(value, path)]
+
+
+def _dict(encoder: _Encoder, value: dict[Any, Any], path: str) -> Node:
+    return ["dict", *encoder.pairs(value.items(), path)]
+
+
+def _ordered_dict(encoder: _Encoder, value: OrderedDict[Any, Any], path: str) -> Node:
+    attributes = encoder.value(vars(value), path) if vars(value) else None
+    return ["OrderedDict", attributes, *encoder.pairs(value.items(), path)]
+
+
+def _counter(encoder: _Encoder, value: Counter[Any], path: str) -> Node:
+    if vars(value):
+        raise StateError(
+            f"{words_for(path)} is a Counter with attributes", found=", ".join(vars(value)), hint="Save a dict"
+        )
+    return ["Counter", *encoder.pairs(value.items(), path)]
+
+
+def _default_dict(encoder: _Encoder, value: defaultdict[Any, Any], path: str) -> Node:
+    return ["defaultdict", *encoder.pairs(value.items(), path)]
+
+
+def _namespace(encoder: _Encoder, value: Namespace | SimpleNamespace, path: str) -> Node:
+    if any(type(name) is not str for name in vars(value)):
+        raise StateError(f"{words_for(path)} has an attribute whose name is no text", hint="Save a dict")
+    return [type(value).__name__, *encoder.pairs(vars(value).items(), path)]
+
+
+def _list(encoder: _Encoder, value: list[Any], path: str) -> Node:
+    return ["list", *encoder.items(value, path)]
+
+
+def _deque(encoder: _Encoder, value: deque[Any], path: str) -> Node:
+    return ["deque", None if value.maxlen is None else integer_node(value.maxlen), *encoder.items(value, path)]
+
+
+def _set(encoder: _Encoder, value: set[Any] | frozenset[Any], path: str) -> Node:
+    return [type(value).__name__, *encoder.members(value, path)]
+
+
+def _binary(encoder: _Encoder, value: bytes | bytearray, path: str) -> Node:
+    return [type(value).__name__, encoder.binary(value, path)]
+
+
+def _slice(encoder: _Encoder, value: slice, path: str) -> Node:
+    node: list[Any] = ["slice"]
+    for part in (value.start, value.stop, value.step):
+        node.append(encoder.apart.value(part, path))  # noqa: PERF401 - no deeper stack
+    return node
+
+
+def _fraction(_: _Encoder, value: Fraction, path: str) -> Node:
+    node = fraction_node(value)
+    if node is None:
+        raise LimitError(
+            f"{words_for(path)} is too large a fraction", hint="Save its numerator and denominator in a tuple"
+        )
+    return node
+
+
+def _moment(_: _Encoder, value: datetime | time, path: str) -> Node:
+    zone = value.tzinfo
+    if zone is not None and type(zone) is not timezone:
+        raise StateError(
+            f"{words_for(path)} has a time zone that is no fixed offset",
+            found=class_name(type(zone)),
+            hint="Convert it with .astimezone(datetime.timezone.utc), and save the name of the zone",
+        )
+    zone_node = None if zone is None else timezone_node(zone)
+    return [type(value).__name__, value.replace(tzinfo=None).isoformat(), value.fold, zone_node]
+
+
+_CONTAINERS: Final[dict[type, _Encode]] = {
+    list: _list,
+    tuple: _tuple,
+    set: _set,
+    frozenset: _set,
+    dict: _dict,
+    OrderedDict: _ordered_dict,
+    Counter: _counter,
+    defaultdict: _default_dict,
+    deque: _deque,
+    Namespace: _namespace,
+    SimpleNamespace: _namespace,
+    bytearray: _binary,
+    NamedData: _Encoder.named_data,
+    Composed: _Encoder.composed,
+}
+"""Exact type to what makes its node, for values that are one object wherever they stand."""
+
+_WHOLE: Final[dict[type, _Encode]] = {
+    bytes: _binary,
+    slice: _slice,
+    Fraction: _fraction,
+    datetime: _moment,
+    time: _moment,
+}
+"""The same for values that are written out wherever they stand."""

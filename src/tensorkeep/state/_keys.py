@@ -1,0 +1,132 @@
+"""Keys of dicts and items of sets: their part in dotted names, and which of them a container can hold.
+
+The hash of a number is known to everybody, so somebody can choose numbers that a dict finds no place for: n of them
+cost n * n steps. Hashes of texts and bytes are seeded anew in every process. Writer and reader count alike, so what
+was saved can be loaded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date, datetime, time
+from enum import Enum
+from pathlib import PurePath
+from types import NoneType
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.errors import LimitError
+from tensorkeep.limits import MAX_COLLIDING_KEYS, MAX_NAME_LENGTH, MAX_NUMBER_KEYS
+from tensorkeep.state._values import NamedData, Node
+
+__all__ = ["KeyGuard", "is_safe_key", "joined", "key_text", "words_for"]
+
+_N_SHOWN: Final = 100
+_SAFE: Final = frozenset({str, bytes, bool, NoneType})
+_TEXTS: Final = frozenset({str, bytes})
+_SEEDED: Final = (NamedData, Enum, date, PurePath)
+_SAFE_HASH: Final = 2**24
+"""Hashes below it that all differ are harmless: a dict finds places for them in one or two steps."""
+
+
+def joined(path: str, text: str) -> str:
+    """Return a dotted name, cut where it is longer than any honest one.
+
+    Args:
+        path: Of what holds the part; empty for the whole value.
+        text: What the part is called in there.
+    """
+    return f"{path}.{text}"[:MAX_NAME_LENGTH] if path else text[:MAX_NAME_LENGTH]
+
+
+def key_text(node: Node) -> str:
+    """Return what stands for a key in a dotted name.
+
+    Args:
+        node: Of the key.
+
+    Returns:
+        A text itself; the JSON text of a number, true, false or null; of an array all that follows its tag, joined
+        by commas: `a,1` for `["tuple", "a", 1]`.
+    """
+    if type(node) is str:
+        return node
+    if type(node) is list:
+        return ",".join(map(key_text, node[1:]))[:MAX_NAME_LENGTH]
+    return msgspec.json.encode(node).decode()
+
+
+def words_for(path: str) -> str:
+    """Return words for a place in a tree.
+
+    Args:
+        path: Keys and places joined by dots; empty for the whole value.
+
+    Returns:
+        The path in quotes, without its middle where it is long.
+    """
+    if not path:
+        return "the value itself"
+    if len(path) > 2 * _N_SHOWN:
+        path = f"{path[:_N_SHOWN]} … {path[-_N_SHOWN:]}"
+    return repr(path)
+
+
+def is_safe_key(key: Any) -> bool:
+    """Say whether a key needs no check by a `KeyGuard`.
+
+    Args:
+        key: Of a dict, or item of a set.
+    """
+    kind = type(key)
+    return kind in _SAFE or (kind is int and -_SAFE_HASH < key < _SAFE_HASH)
+
+
+class KeyGuard:
+    """Checks keys whose hashes somebody may have chosen; one for all containers of a tree."""
+
+    def __init__(self) -> None:
+        """Begin with no keys."""
+        self._n_numbers = 0
+
+    def check(self, keys: Sequence[Any], path: str) -> None:
+        """Refuse keys that make a container slow.
+
+        Args:
+            keys: Those of one container that are not safe.
+            path: Where it stands, for messages.
+
+        Raises:
+            LimitError: If too many have large hashes, or the same.
+            TypeError: If one has no hash.
+        """
+        hashes = list(map(hash, keys))
+        n_numbers = sum(
+            not (-_SAFE_HASH < value < _SAFE_HASH or _is_seeded(key)) for key, value in zip(keys, hashes, strict=True)
+        )
+        self._n_numbers += n_numbers
+        if (
+            n_numbers > MAX_NUMBER_KEYS
+            or self._n_numbers > 10 * MAX_NUMBER_KEYS
+            or _most_equal(hashes) > MAX_COLLIDING_KEYS
+        ):
+            raise LimitError(
+                f"too many keys of {words_for(path)} are large numbers or tuples, which can be chosen to be slow",
+                expected=f"at most {MAX_NUMBER_KEYS:,} in one dict or set, {MAX_COLLIDING_KEYS} with one hash",
+                hint="Keep them in a list or an array, or make them texts",
+            )
+
+
+def _most_equal(hashes: list[int]) -> int:
+    return max(Counter(hashes).values(), default=0)
+
+
+def _is_seeded(key: Any) -> bool:
+    """Say whether a text, whose hash nobody knows, is part of the hash of a key."""
+    if isinstance(key, tuple):
+        return any(type(item) in _TEXTS for item in key)
+    if isinstance(key, datetime | time):
+        return key.tzinfo is None
+    return isinstance(key, _SEEDED)

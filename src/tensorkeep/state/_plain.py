@@ -1,0 +1,131 @@
+"""What a tree holds besides tensors: its values under their dotted names, as a walk that follows no reference. Pure.
+
+What stands in a second place is told as such, so a walk takes no longer than the text of the tree is long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from tensorkeep.errors import FormatError, LimitError
+from tensorkeep.limits import MAX_NAMES_LENGTH
+from tensorkeep.state._decode import decode_tree
+from tensorkeep.state._keys import joined, key_text
+from tensorkeep.state._names import FIRST_ITEM, FIRST_KEY, NUMBERED, children
+from tensorkeep.state._values import Node
+
+__all__ = ["check_tree", "container_paths", "parts_of", "plain_values"]
+
+_HOLDERS: Final = frozenset({*FIRST_KEY, *FIRST_ITEM, "same", "composed", "bytes", "bytearray"})
+"""Tags of nodes that may hold or be what has a line of its own."""
+
+
+def check_tree(tree: Node, has_tensor: Callable[[str], bool]) -> None:
+    """Refuse what no tree of data can be made of; a node that passes can be walked through and described.
+
+    Args:
+        tree: The nodes.
+        has_tensor: Says whether the file has a tensor of a name.
+
+    Raises:
+        FormatError: If these are no nodes, or name a tensor that is not there.
+        LimitError: If they are nested too deep, or keys were chosen to be slow.
+    """
+
+    def tensor(name: str, _: object) -> None:
+        if not has_tensor(name):
+            raise FormatError(f"the tree has a tensor `{name}`, which the file has not", tensor=name)
+
+    def content(name: str) -> bytes:
+        tensor(name, None)
+        return b""
+
+    decode_tree(tree, tensor=tensor, compose=lambda _: None, find_class=lambda _: None, content=content)
+
+
+def parts_of(node: Node) -> list[tuple[str, Node]] | None:
+    """Return the parts of a container that have a dotted name each.
+
+    Args:
+        node: One that was checked.
+
+    Returns:
+        Key or place, and node. None for what is one value: no container, an empty one, and sequences that hold neither
+        dicts, objects nor tensors.
+    """
+    if type(node) is not list:
+        return None
+    tag = node[0]
+    if tag in FIRST_KEY:
+        first = FIRST_KEY[tag]
+        pairs = zip(node[first::2], node[first + 1 :: 2], strict=True)
+        return [(key_text(key), child) for key, child in pairs] or None
+    if tag in FIRST_ITEM:
+        items = node[FIRST_ITEM[tag] :]
+        if all(_is_value(item) or _is_sequence_of_values(item) for item in items):
+            return None
+        return [(str(place), item) for place, item in enumerate(items)]
+    return None
+
+
+def _is_value(node: Node) -> bool:
+    return type(node) is not dict and (type(node) is not list or node[0] not in _HOLDERS)
+
+
+def _is_sequence_of_values(node: Any) -> bool:
+    return type(node) is list and node[0] in FIRST_ITEM and all(map(_is_value, node[FIRST_ITEM[node[0]] :]))
+
+
+def plain_values(tree: Node, path: str = "") -> Iterator[tuple[str, Node]]:
+    """Give all values of a tree that are no tensors, in its order.
+
+    Args:
+        tree: Nodes that were checked.
+        path: Where they stand.
+
+    Yields:
+        Dotted name and node.
+
+    Raises:
+        LimitError: If the names are too long together.
+    """
+    length = 0
+    waiting = [(path, tree)]
+    while waiting:
+        path, node = waiting.pop()
+        length += len(path)
+        if length > MAX_NAMES_LENGTH:
+            raise LimitError("paths in the tree are too long together", expected=f"{MAX_NAMES_LENGTH:,} characters")
+        parts = parts_of(node)
+        if parts is not None:
+            waiting.extend((joined(path, label), child) for label, child in reversed(parts))
+        elif type(node) is not dict:
+            yield path, node
+
+
+def container_paths(tree: Node) -> list[str]:
+    """Return the dotted name of each container that a node of `["same", n]` can mean, the n-th at place n.
+
+    Args:
+        tree: Nodes that were checked.
+
+    Raises:
+        LimitError: If the names are too long together.
+    """
+    paths: list[str] = []
+    length = 0
+    waiting: list[tuple[Node, str]] = [(tree, "")]
+    while waiting:
+        node, path = waiting.pop()
+        if type(node) is not list:
+            continue
+        if node[0] in NUMBERED:
+            paths.append(path)
+            length += len(path)
+            if length > MAX_NAMES_LENGTH:
+                raise LimitError(
+                    "paths in the tree are too long together", expected=f"{MAX_NAMES_LENGTH:,} characters"
+                )
+        waiting.extend((child, child_path) for _, child, child_path in reversed(list(children(node, path))))
+    return paths

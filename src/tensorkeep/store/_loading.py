@@ -1,0 +1,113 @@
+"""The state of a step, read when every byte of it was found to be the one that was saved."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any, Final
+
+from tensorkeep.checkpoint import Access, Checkpoint, refuse, verify
+from tensorkeep.checkpoint._examine import read_index
+from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, TensorkeepError
+from tensorkeep.store._steps import Step, StepReader, open_step
+
+__all__ = ["DamagedStepWarning", "load_newest", "load_step"]
+
+_ATTEMPTS: Final = 50
+"""How often a step is read anew because it was replaced or removed in the meantime."""
+
+
+class DamagedStepWarning(UserWarning):
+    """The newest step is not as it was saved, and an older one was loaded in its place."""
+
+
+def load_step(path: str, access: Access, read: Callable[[Checkpoint], Any], *, checks: bool) -> Any:
+    """Read a step.
+
+    Args:
+        path: Its directory.
+        access: How tensors are read.
+        read: Makes of the open step what is wanted.
+        checks: Whether every byte is held against its digest first.
+
+    Returns:
+        What `read` made.
+
+    Raises:
+        SourceMissingError: If there is no such step.
+        IntegrityError: If it is not as it was saved.
+        UnsupportedError: If no store wrote it, or it is of a later version.
+        TransportError: If it cannot be read, or is replaced again and again.
+    """
+    for _ in range(_ATTEMPTS):
+        with open_step(path, access) as opened:
+            if not checks or _is_as_saved(opened, path):
+                return read(opened)
+    raise SourceChangedError("the step is replaced all the time", path=path)
+
+
+def _is_as_saved(opened: Checkpoint, path: str) -> bool:
+    """Say whether all bytes are those that were saved; False where another step stands there now.
+
+    What was checked is what is open: the index has the digests of all headers, and these have those of all tensors.
+    """
+    try:
+        found = verify(path)
+        if read_index(opened.path) != opened.index:
+            return False
+    except TensorkeepError:
+        if os.path.isdir(path):
+            raise
+        raise SourceMissingError("no such step", path=path, found="it was removed meanwhile") from None
+    refuse(found.findings, path)
+    if not found.is_whole:
+        raise IntegrityError("the step has no digests", path=path, found="a file that another program wrote")
+    return True
+
+
+def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
+    """Load the newest step that is as it was saved.
+
+    Args:
+        steps: What stands in the store.
+        load: Loads the step of a directory.
+
+    Returns:
+        What `load` made.
+
+    Raises:
+        SourceMissingError: If there is none.
+        TensorkeepError: As `load` raises it.
+    """
+    damaged: dict[int, str] = {}
+    for _ in range(_ATTEMPTS):
+        try:
+            for number in reversed(steps.numbers()):
+                step = steps.look_at(number) if number not in damaged else None
+                if step is None or step.condition in {"incomplete", "foreign"}:
+                    continue
+                problem = step.problem
+                if step.condition == "whole":
+                    try:
+                        return load(step.path)
+                    except IntegrityError as error:
+                        problem = str(error)
+                damaged[number] = problem or ""
+                _warn(step, damaged[number])
+            break
+        except SourceMissingError as error:  # removed in the meantime, when newer ones were there
+            if error.path is None or os.path.isdir(error.path):
+                raise
+    raise SourceMissingError(
+        "no whole step in the store",
+        found=", ".join(map(str, damaged)) + ", which are damaged" if damaged else "none at all",
+    )
+
+
+def _warn(step: Step, problem: str) -> None:
+    warnings.warn(
+        f"step {step.step} is not as it was saved, and an older one is tried: {problem}",
+        DamagedStepWarning,
+        stacklevel=4,
+    )

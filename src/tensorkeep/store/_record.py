@@ -1,0 +1,95 @@
+"""What the index of a step says of it: its number, its metrics and when it was saved. Pure.
+
+    "tensorkeep_store": {"metrics": {"valid_loss": 0.25, "lr": "nan"}, "saved_at": "2027-01-31T12:00:00.000+00:00",
+                         "step": 500}
+
+Numbers that JSON does not have stand there as text: `"nan"`, `"inf"` and `"-inf"`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from tensorkeep.errors import StateError
+
+__all__ = ["StepRecord", "metrics_of", "read_record", "record_members"]
+
+_KEY: Final = "tensorkeep_store"
+
+
+class StepRecord(msgspec.Struct, frozen=True):
+    """What is said of one step.
+
+    Attributes:
+        step: Its number.
+        metrics: Name to number, as the caller measured them.
+        saved_at: When the save began, ISO 8601 in UTC.
+    """
+
+    step: int
+    metrics: dict[str, float]
+    saved_at: str
+
+
+class _Text(msgspec.Struct, frozen=True):
+    """The same as it stands in the index."""
+
+    step: Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+    metrics: dict[str, float | Literal["nan", "inf", "-inf"]]
+    saved_at: Annotated[str, msgspec.Meta(max_length=64)]
+
+
+def metrics_of(given: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return metrics as plain numbers.
+
+    Args:
+        given: Name to anything that is one number, such as a tensor of one element.
+
+    Raises:
+        StateError: If a name is no text, or a value no number.
+    """
+    metrics: dict[str, float] = {}
+    for name, value in (given or {}).items():
+        try:
+            if not isinstance(name, str) or isinstance(value, str | bytes | bytearray):
+                raise TypeError
+            name.encode()
+            metrics[name] = float(value)
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            raise StateError(
+                f"the metric {name!r} is no number by name",
+                expected="text to a number",
+                found=type(value).__name__,
+                hint="Pass such as float(value)",
+            ) from None
+    return metrics
+
+
+def record_members(record: StepRecord) -> dict[str, Any]:
+    """Return what the index is to say beside the sizes.
+
+    Args:
+        record: What is said of the step.
+    """
+    metrics = {name: value if math.isfinite(value) else str(value) for name, value in record.metrics.items()}
+    return {_KEY: {"metrics": metrics, "saved_at": record.saved_at, "step": record.step}}
+
+
+def read_record(metadata: Mapping[str, Any]) -> StepRecord | None:
+    """Return what an index says of a step.
+
+    Args:
+        metadata: That of the index.
+
+    Returns:
+        What it says; None where it was not written by a store.
+    """
+    try:
+        text = msgspec.convert(metadata.get(_KEY), _Text)
+    except msgspec.ValidationError:
+        return None
+    return StepRecord(text.step, {name: float(value) for name, value in text.metrics.items()}, text.saved_at)

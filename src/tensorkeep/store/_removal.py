@@ -1,0 +1,79 @@
+"""Steps that go, safely: a step loses its name in one instant, and only then its files.
+
+    root/step-00000500/                                     the step
+    root/.step-00000500.tensorkeep-removed-<16 digits>/     on its way out; whoever saves next finishes that
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+
+from tensorkeep.errors import TensorkeepError, as_transport_error
+from tensorkeep.store._names import is_removed, removed_name, step_name
+from tensorkeep.store._steps import names_in
+from tensorkeep.transport import sync_directory, transaction
+
+__all__ = ["remove_if_dead", "remove_step", "sweep_removed"]
+
+_BASE = "model"
+"""What the files of a step are called."""
+
+
+def remove_step(root: str, step: int) -> None:
+    """Remove a step, which nobody sees any more from one instant on.
+
+    Who has it open goes on reading; a step that is a symbolic link loses the link only.
+
+    Args:
+        root: The store.
+        step: The step.
+
+    Raises:
+        SourceMissingError: If there is none.
+        BusyError: If somebody is saving it.
+        TransportError: If the system fails.
+    """
+    path, aside = os.path.join(root, step_name(step)), os.path.join(root, removed_name(step))
+    with transaction(path, _BASE, durable=False, patience_s=0), as_transport_error("could not remove the step", path):
+        os.rename(path, aside)
+    with as_transport_error("could not remove the step", path):
+        sync_directory(root)
+        _delete(aside)
+
+
+def sweep_removed(root: str) -> None:
+    """Finish the removal of steps where processes died over it.
+
+    Args:
+        root: The store.
+
+    Raises:
+        TransportError: If the store cannot be read.
+    """
+    for name in names_in(root):
+        if is_removed(name):
+            with suppress(OSError):
+                _delete(os.path.join(root, name))
+
+
+def remove_if_dead(path: str) -> None:
+    """Remove a directory in which a save was interrupted, unless it holds anything else, or is being saved to.
+
+    Args:
+        path: The directory of a step that has no checkpoint.
+    """
+    with suppress(TensorkeepError, OSError):
+        with transaction(path, _BASE, durable=False, patience_s=0):
+            pass  # whatever a dead process left is finished or removed on the way in
+        os.rmdir(path)
+
+
+def _delete(path: str) -> None:
+    if os.path.islink(path):
+        os.unlink(path)
+        return
+    while os.path.isdir(path):
+        with suppress(FileNotFoundError):  # somebody else is sweeping too
+            shutil.rmtree(path)

@@ -1,0 +1,162 @@
+"""A step on its way into a store, and what is done before and after."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.arrays import HostTensor
+from tensorkeep.checkpoint import Access, Checkpoint, Index, shard_name
+from tensorkeep.checkpoint._save import write_checkpoint
+from tensorkeep.errors import BusyError, SourceMissingError, TensorkeepError, as_transport_error
+from tensorkeep.store._layout import group_tensors
+from tensorkeep.store._names import step_name
+from tensorkeep.store._record import StepRecord, record_members
+from tensorkeep.store._removal import remove_if_dead, remove_step, sweep_removed
+from tensorkeep.store._retention import Retention
+from tensorkeep.store._steps import StepReader, open_step
+from tensorkeep.tensors import Prepared
+from tensorkeep.transport import sync_directory
+
+__all__ = ["RetentionWarning", "StepWriter"]
+
+_ATTEMPTS: Final = 10
+"""How often a directory is made again that somebody else took, still empty, for that of a dead process."""
+
+
+class RetentionWarning(UserWarning):
+    """A step was saved, but older ones could not be removed."""
+
+
+class StepWriter(msgspec.Struct, frozen=True):
+    """Saves steps, and removes those that no rule keeps.
+
+    Attributes:
+        root: The store.
+        steps: What stands in it.
+        retention: The rules.
+        max_shard_nbytes: Bytes of tensors in one file.
+        durable: Whether to wait until the disk has everything.
+    """
+
+    root: str
+    steps: StepReader
+    retention: Retention
+    max_shard_nbytes: int
+    durable: bool
+
+    def write(self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any]) -> None:
+        """Save a step, complete or not at all; then remove what is to go.
+
+        Args:
+            prepared: The state, taken apart.
+            record: What is said of the step.
+            options: What `write_checkpoint` takes, of what concerns neither place nor layout.
+
+        Raises:
+            BusyError: If another process is saving the same step.
+            TensorkeepError: As `write_checkpoint` raises it.
+        """
+        _make_root(self.root, durable=self.durable)
+        self._sweep()
+        path = os.path.join(self.root, step_name(record.step))
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._write(prepared, path, record, options)
+                break
+            except SourceMissingError:
+                if attempt == _ATTEMPTS or os.path.isdir(path) or not os.path.isdir(self.root):
+                    raise
+        self._retain(record.step)
+
+    def _write(self, prepared: Prepared, path: str, record: StepRecord, options: Mapping[str, Any]) -> None:
+        older = self._newest_two()
+        try:
+            write_checkpoint(
+                prepared,
+                path,
+                max_shard_nbytes=self.max_shard_nbytes,
+                layout=_layout(prepared.hosts, older, self.max_shard_nbytes),
+                durable=self.durable,
+                index_metadata=record_members(record),
+                reuse=older[0] if older else None,
+                **options,
+            )
+        finally:
+            for opened in older:
+                opened.close()
+
+    def _newest_two(self) -> list[Checkpoint]:
+        """Open the newest whole steps, the newest first."""
+        opened: list[Checkpoint] = []
+        for step in self.steps.descending():
+            try:
+                opened.append(open_step(step.path, Access()))
+            except TensorkeepError:  # removed in this instant, or damaged: nothing of it is used
+                continue
+            if len(opened) == 2:
+                break
+        return opened
+
+    def _sweep(self) -> None:
+        """Remove what dead processes left."""
+        sweep_removed(self.root)
+        for step in self.steps.survey():
+            if step.condition == "incomplete":
+                remove_if_dead(step.path)
+
+    def _retain(self, saved: int) -> None:
+        """Remove steps that no rule keeps."""
+        try:
+            found = self.steps.survey()
+            whole = {step.step: step.metrics for step in found if step.condition == "whole"}
+            damaged = [step.step for step in found if step.condition == "damaged"]
+            self._remove(self.retention.to_remove(whole, saved))
+            self._remove(self.retention.damaged_to_remove(damaged, whole))
+        except (TensorkeepError, OSError) as error:
+            warnings.warn(f"{self.root}: could not remove old steps: {error}", RetentionWarning, stacklevel=4)
+
+    def _remove(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            try:
+                remove_step(self.root, step)
+            except (BusyError, SourceMissingError):  # it is being saved anew, or somebody else has removed it
+                continue
+
+
+def _make_root(root: str, *, durable: bool) -> None:
+    with as_transport_error("could not make the store", root):
+        if not os.path.isdir(root):
+            os.makedirs(root, exist_ok=True)
+            if durable:
+                sync_directory(os.path.dirname(os.path.abspath(root)))
+
+
+def _layout(hosts: Mapping[str, HostTensor], older: list[Checkpoint], max_shard_nbytes: int) -> Index:
+    """Say which tensor goes into which file: as in the step before, but that what rests and what changes part."""
+    resting: set[str] = set()
+    if len(older) == 2:
+        now, before = map(_digests, older)
+        resting = {name for name, digest in now.items() if before.get(name) == digest}
+    groups = group_tensors(
+        {name: host.nbytes for name, host in hosts.items()},
+        max_nbytes=max_shard_nbytes,
+        before=[list(shard.entries) for shard in older[0].shards.values()] if older else (),
+        resting=resting,
+    )
+    files = (shard_name("model", number, len(groups)) for number in range(1, len(groups) + 1))
+    return Index({name: file for file, group in zip(files, groups, strict=True) for name in group})
+
+
+def _digests(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """Return the digest of each tensor that the files hold."""
+    return {
+        name: digest
+        for shard in checkpoint.shards.values()
+        if shard.seal is not None
+        for name, digest in zip(shard.entries, shard.seal.tensor_digests(), strict=True)
+    }

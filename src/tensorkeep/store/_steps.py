@@ -1,0 +1,251 @@
+"""What stands in a store: which steps there are, and whether they are whole."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final, Literal
+
+import msgspec
+
+from tensorkeep.checkpoint import Access, Checkpoint, index_name, open_safetensors
+from tensorkeep.errors import (
+    AccessDeniedError,
+    FormatError,
+    IntegrityError,
+    LimitError,
+    SourceMissingError,
+    TensorkeepError,
+    UnsupportedError,
+    as_transport_error,
+)
+from tensorkeep.store._names import step_name, step_of
+from tensorkeep.store._record import StepRecord, read_record
+
+__all__ = ["Condition", "ForeignStepError", "Step", "StepFiles", "StepReader", "measure", "names_in", "open_step"]
+
+Condition = Literal["whole", "damaged", "incomplete", "foreign", "unreadable"]
+"""`whole`: index and headers are as they were saved, and all files have their size. `incomplete`: a save is under way
+or was interrupted. `foreign`: no store wrote it. `unreadable`: this version, or this user, cannot read it."""
+
+_INDEX: Final = index_name("model")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One directory of a store.
+
+    Attributes:
+        step: Its number.
+        path: The directory.
+        condition: What it holds.
+        record: What is said of it; None where that cannot be read.
+        problem: What is wrong with it, in words.
+    """
+
+    step: int
+    path: str
+    condition: Condition
+    record: StepRecord | None = None
+    problem: str | None = None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Name to number; none where they cannot be read."""
+        return dict(self.record.metrics) if self.record else {}
+
+
+_Identity = tuple[tuple[str, int, int, int], ...]
+
+
+class StepReader:
+    """Reads which steps a store has; what has not changed since it was last read is not read again.
+
+    Args:
+        root: The directory of the store.
+    """
+
+    def __init__(self, root: str) -> None:
+        """Know nothing yet; see the class."""
+        self._root = root
+        self._known: dict[int, tuple[_Identity, Step]] = {}
+
+    def numbers(self) -> list[int]:
+        """Return the steps that have a directory, ascending, whatever it holds.
+
+        Raises:
+            TransportError: If the store cannot be read.
+        """
+        steps = (step_of(name) for name in names_in(self._root))
+        return sorted(step for step in steps if step is not None)
+
+    def survey(self) -> list[Step]:
+        """Look at all steps, ascending, whole or not; no tensor's data is read.
+
+        Raises:
+            TransportError: If something cannot be read, which says nothing of a step.
+        """
+        return [found for step in self.numbers() if (found := self.look_at(step)) is not None]
+
+    def whole(self) -> dict[int, Step]:
+        """Return the steps that are whole, by number, ascending.
+
+        Raises:
+            TransportError: If something cannot be read.
+        """
+        return {found.step: found for found in self.survey() if found.condition == "whole"}
+
+    def descending(self) -> Iterator[Step]:
+        """Give the same, the newest first; none that nobody asks for is looked at.
+
+        Raises:
+            TransportError: If something cannot be read.
+        """
+        for step in reversed(self.numbers()):
+            found = self.look_at(step)
+            if found is not None and found.condition == "whole":
+                yield found
+
+    def look_at(self, step: int) -> Step | None:
+        """Look at a step; no tensor's data is read.
+
+        Args:
+            step: Its number.
+
+        Returns:
+            What it is; None where there is none, perhaps no longer.
+
+        Raises:
+            TransportError: If it cannot be read, which says nothing of it.
+        """
+        path = os.path.join(self._root, step_name(step))
+        identity = _identity(path)
+        known = self._known.pop(step, None)
+        if known is not None and known[0] == identity:
+            found: Step | None = known[1]
+        else:
+            found = _examined(step, path) if identity is not None else None
+        if identity and found is not None and found.condition == "whole" and identity == _identity(path):
+            self._known[step] = (identity, found)
+        return found
+
+
+def names_in(root: str) -> list[str]:
+    """Return the names in a store; none where it does not exist yet.
+
+    Args:
+        root: Its directory.
+
+    Raises:
+        TransportError: If it cannot be read.
+    """
+    try:
+        with as_transport_error("could not read the store", root):
+            return os.listdir(root)
+    except SourceMissingError:
+        return []
+
+
+def open_step(path: str, access: Access) -> Checkpoint:
+    """Open a step; its index and all headers are checked.
+
+    Args:
+        path: Its directory.
+        access: How tensors are read.
+
+    Raises:
+        SourceMissingError: If there is none, or its save is under way or was interrupted.
+        IntegrityError: If it is not whole.
+        FormatError: If a file of it is malformed.
+        UnsupportedError: If no store wrote it, or it is of a later version.
+        TransportError: If it cannot be read.
+    """
+    try:
+        opened = open_safetensors(path, access)
+    except (IntegrityError, SourceMissingError):
+        if os.path.isdir(path):
+            raise
+        raise SourceMissingError("no such step", path=path, found="nothing, or no longer") from None
+    if isinstance(opened, Checkpoint) and _record_of(opened, path) is not None:
+        return opened
+    opened.close()
+    raise ForeignStepError(
+        "no step of this store",
+        path=path,
+        found="a checkpoint that no store has written, or the step of another number",
+        hint="tensorkeep.open opens it",
+    )
+
+
+class ForeignStepError(UnsupportedError):
+    """Somebody else's checkpoint stands where a step would."""
+
+
+def _record_of(opened: Checkpoint, path: str) -> StepRecord | None:
+    record = read_record(opened.index.metadata)
+    return record if record is not None and record.step == step_of(os.path.basename(path)) else None
+
+
+def _examined(step: int, path: str) -> Step | None:
+    try:
+        with open_step(path, Access(backend="pread")) as opened:
+            return Step(step, path, "whole", _record_of(opened, path))
+    except SourceMissingError as error:
+        has_index = os.path.lexists(os.path.join(path, _INDEX))
+        return _with_problem(step, path, "damaged" if has_index else "incomplete", error)
+    except ForeignStepError as error:
+        return _with_problem(step, path, "foreign", error)
+    except (IntegrityError, FormatError, LimitError) as error:
+        return _with_problem(step, path, "damaged", error)
+    except (UnsupportedError, AccessDeniedError) as error:
+        return _with_problem(step, path, "unreadable", error)
+
+
+def _with_problem(step: int, path: str, condition: Condition, error: TensorkeepError) -> Step | None:
+    return Step(step, path, condition, None, str(error)) if os.path.isdir(path) else None
+
+
+def _identity(path: str) -> _Identity | None:
+    """Return what changes when any file of a step does; None where there is no such directory."""
+    try:
+        with os.scandir(path) as entries:
+            found = [(entry.name, os.stat(entry.path)) for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):  # of the directory, or of a file that has just gone
+        return () if os.path.isdir(path) else None
+    except OSError:  # which opening it will tell
+        return ()
+    return tuple(sorted((name, status.st_ino, status.st_size, status.st_mtime_ns) for name, status in found))
+
+
+class StepFiles(msgspec.Struct, frozen=True):
+    """What the files of a step take.
+
+    Attributes:
+        nbytes: Bytes of all of them.
+        own_nbytes: Bytes of those that are no other step's too, and would be free if this one were removed.
+        n_shards: Files of tensors.
+    """
+
+    nbytes: int
+    own_nbytes: int
+    n_shards: int
+
+
+def measure(path: str) -> StepFiles:
+    """Return what the files of a step take.
+
+    Args:
+        path: Its directory; all zero where that is gone.
+    """
+    files: list[tuple[str, os.stat_result]] = []
+    with suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                files.append((entry.name, entry.stat()))
+    regular = [(name, status) for name, status in files if stat.S_ISREG(status.st_mode)]
+    return StepFiles(
+        nbytes=sum(status.st_size for _, status in regular),
+        own_nbytes=sum(status.st_size for _, status in regular if status.st_nlink == 1),
+        n_shards=sum(name.endswith(".safetensors") for name, _ in regular),
+    )

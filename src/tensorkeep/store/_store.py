@@ -1,0 +1,343 @@
+"""Checkpoints of a run: saved step by step, kept by rules, and found again."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, Literal
+
+from tensorkeep.checkpoint import Access, Checkpoint, parse_size, verify
+from tensorkeep.checkpoint._background import SaveHandle
+from tensorkeep.checkpoint._examine import read_index
+from tensorkeep.checkpoint._save import write_checkpoint
+from tensorkeep.checkpoint._save_async import save_in_background
+from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, UnsupportedError, as_transport_error
+from tensorkeep.state import Classes
+from tensorkeep.store._layout import layout_after
+from tensorkeep.store._names import check_step, step_name
+from tensorkeep.store._record import StepRecord, metrics_of, record_members
+from tensorkeep.store._removal import remove_if_dead, remove_step, sweep_removed
+from tensorkeep.store._retention import Mode, Retention, best_steps
+from tensorkeep.store._steps import Step, StepReader, open_step
+from tensorkeep.tensors import Prepared, Selector, Ties, prepare
+from tensorkeep.transport import sync_directory
+
+__all__ = ["CheckpointStore", "DamagedStepWarning", "RetentionWarning"]
+
+_ATTEMPTS: Final = 10
+"""How often something is tried again because another process replaced or removed it in the meantime."""
+
+
+class DamagedStepWarning(UserWarning):
+    """The newest step is not as it was saved, and an older one was loaded in its place."""
+
+
+class RetentionWarning(UserWarning):
+    """A step was saved, but older ones could not be removed."""
+
+
+class CheckpointStore:
+    """The checkpoints of a run, one directory per step: `root/step-00000500`.
+
+    Each is a checkpoint in the Hugging Face layout that any reader opens. It appears complete or not at all, so a
+    step that was interrupted never counts. Files of tensors that did not change since the step before are not written
+    again: the steps share them (hard links), and either can be removed. Several processes may use one store.
+
+    Older steps go when a new one is complete, and only then. A step is kept if any rule names it: it is among the
+    last ones, the best ones, or the multiples of a number. The step that was just saved, the newest whole one, and
+    what no store has written are never removed. Steps that were damaged stay, for somebody to look at, until
+    `keep_last` whole ones came after them. What dead processes left is removed by the next save.
+
+    Args:
+        root: The directory, made by the first save.
+        keep_last: How many of the newest steps are kept; None for all.
+        keep_best: How many of the best; None for all that have the metric.
+        monitor: Name of the metric that says what is best; NaN never is.
+        mode: Whether the least (`"min"`) or the greatest (`"max"`) is best; of equal ones, the first.
+        keep_every: Multiples of this are kept; None for no such rule.
+        max_shard_size: Bytes of tensors in one file: a number, or text such as `"512MB"`.
+        durable: Whether saves wait until the disk has everything (fsync), so that not even a power cut loses it.
+
+    Raises:
+        UnsupportedError: If an argument is invalid.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        keep_last: int | None = 3,
+        keep_best: int | None = 1,
+        monitor: str = "valid_loss",
+        mode: Mode = "min",
+        keep_every: int | None = None,
+        max_shard_size: int | str = "512MB",
+        durable: bool = True,
+    ) -> None:
+        """Take note of the rules; nothing is read or written. See the class."""
+        if mode not in {"min", "max"}:
+            raise UnsupportedError(f"mode {mode!r} is invalid", expected='"min" or "max"')
+        for name, number, least in (
+            ("keep_last", keep_last, 1),
+            ("keep_best", keep_best, 0),
+            ("keep_every", keep_every, 1),
+        ):
+            if number is not None and not (isinstance(number, int) and number >= least):
+                raise UnsupportedError(f"{name} is invalid", expected=f"{least} or more, or None", found=repr(number))
+        self._root = os.fsdecode(root)
+        self._retention = Retention(keep_last, keep_best, keep_every, monitor, mode)
+        self._max_shard_nbytes = parse_size(max_shard_size)
+        self._durable = durable
+        self._reader = StepReader(self._root)
+
+    @property
+    def root(self) -> str:
+        """The directory."""
+        return self._root
+
+    def save(
+        self,
+        step: int,
+        state: Any,
+        metrics: Mapping[str, Any] | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        ties: Ties = "share",
+        sha256: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> str:
+        """Save a step, complete or not at all; then remove older ones that no rule keeps.
+
+        Args:
+            step: Its number, from 0; one that is there is replaced.
+            state: A dict of name to tensor, or any nested data; see `tensorkeep.save`.
+            metrics: Name to number, such as `{"valid_loss": 0.25}`; NaN and infinities can be kept too.
+            metadata: Free text by key, for each file.
+            ties: What to do with tensors that share memory; see `tensorkeep.save`.
+            sha256: Whether the index gets the SHA-256 of each file.
+            progress: Called with the bytes done so far and the bytes in all.
+
+        Returns:
+            The directory of the step.
+
+        Raises:
+            StateError: If a value is no data, or a metric no number.
+            SharedMemoryError: If tensors share memory and `ties` is `"error"`.
+            DtypeError: If the format has no such dtype.
+            TypeError: If metadata is not text.
+            UnsupportedError: If the step has no such number, an argument is invalid, or a tensor has no data.
+            HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
+            LimitError: If there are more names than a header can hold, or data is nested too deep.
+            BusyError: If another process is saving the same step.
+            TransportError: If the store cannot be written. All steps are then as they were.
+        """
+        number, measured = check_step(step), metrics_of(metrics)
+        prepared = prepare(state, ties=ties)
+        self._write(prepared, number, measured, metadata=metadata, sha256=sha256, progress=progress)
+        return self._place(number)
+
+    def save_async(
+        self,
+        step: int,
+        state: Any,
+        metrics: Mapping[str, Any] | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        ties: Ties = "share",
+        sha256: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        max_waiting: int = 0,
+    ) -> SaveHandle:
+        """Save a step while training goes on; older ones are removed when it is complete, in the background too.
+
+        The state is copied first; when this returns, all of it may be changed. See `tensorkeep.save_async`.
+
+        Args:
+            step: Its number, from 0.
+            state: A dict of name to tensor, or any nested data.
+            metrics: Name to number.
+            metadata: Free text by key, for each file.
+            ties: What to do with tensors that share memory.
+            sha256: Whether the index gets the SHA-256 of each file.
+            progress: Called with the bytes done so far and the bytes in all, by another thread.
+            max_waiting: How many saves may wait, each with a copy of its own, while another is written.
+
+        Returns:
+            Tells when it is done, and whether it failed.
+
+        Raises:
+            StateError: If a value is no data, or a metric no number.
+            SharedMemoryError: If tensors share memory and `ties` is `"error"`.
+            DtypeError: If the format has no such dtype.
+            UnsupportedError: If the step has no such number, an argument is invalid, or a tensor has no data.
+            LimitError: If data is nested too deep.
+            BaseException: What an earlier save to the store raised. What this one raises while it writes comes from
+                the handle.
+        """
+        number, measured = check_step(step), metrics_of(metrics)
+        said = None if metadata is None else dict(metadata)
+        write = partial(
+            self._write, step=number, metrics=measured, metadata=said, sha256=sha256, progress=progress
+        )
+        return save_in_background(
+            partial(prepare, state, ties=ties),
+            write,
+            path=self._place(number),
+            place=os.path.realpath(self._root),
+            max_waiting=max_waiting,
+        )
+
+    def _place(self, step: int) -> str:
+        return os.path.join(self._root, step_name(step))
+
+    def survey(self) -> list[Step]:
+        """Look at every directory of a step, whole or not; no tensor's data is read.
+
+        Returns:
+            What was found, by ascending step.
+
+        Raises:
+            TransportError: If the store cannot be read.
+        """
+        return self._steps.survey()
+
+    def steps(self) -> list[int]:
+        """Return the steps that are whole, ascending: index and headers are as saved, and no file is cut off.
+
+        Raises:
+            TransportError: If the store cannot be read.
+        """
+        return [step.step for step in self.survey() if step.condition == "whole"]
+
+    def __iter__(self) -> Iterator[int]:
+        """Give the steps that are whole, ascending."""
+        return iter(self.steps())
+
+    def __len__(self) -> int:
+        """Return how many steps are whole."""
+        return len(self.steps())
+
+    def __contains__(self, step: object) -> bool:
+        """Say whether a step is there, whole."""
+        found = self._look_at(check_step(step)) if isinstance(step, int) else None
+        return found is not None and found.condition == "whole"
+
+    def latest(self) -> int | None:
+        """Return the newest step that is whole; None if there is none.
+
+        Raises:
+            TransportError: If the store cannot be read.
+        """
+        return next((step.step for step in self._descending()), None)
+
+    def best(self) -> int | None:
+        """Return the whole step with the best metric, of equal ones the first; None if none has the metric.
+
+        Raises:
+            TransportError: If the store cannot be read.
+        """
+        measured = {step.step: step.metrics for step in self.survey() if step.condition == "whole"}
+        return next(iter(best_steps(measured, self._retention.monitor, self._retention.mode)), None)
+
+    def path_of(self, step: int) -> str:
+        """Return the directory of a step, which need not be there.
+
+        Args:
+            step: Its number.
+
+        Raises:
+            UnsupportedError: If a step has no such number.
+        """
+        return self._place(check_step(step))
+
+    def metrics_of(self, step: int) -> dict[str, float]:
+        """Return what was measured at a step.
+
+        Args:
+            step: Its number.
+
+        Returns:
+            Name to number; a new dict.
+
+        Raises:
+            SourceMissingError: If there is no such step.
+            IntegrityError: If it is not whole.
+            TransportError: If it cannot be read.
+        """
+        with self.open(step) as opened:
+            found = self._look_at(step) or Step(step, opened.path, "incomplete")
+        return found.metrics
+
+    def open(self, step: int, *, framework: str = "numpy", device: Any = "cpu") -> Checkpoint:
+        """Open a step: a read-only mapping of name to `LazyTensor`; see `tensorkeep.open`.
+
+        It stays readable if the step is removed meanwhile.
+
+        Args:
+            step: Its number.
+            framework: The array library that tensors come out in.
+            device: Where tensors go.
+
+        Raises:
+            SourceMissingError: If there is no such step, perhaps no longer.
+            IntegrityError: If it is not whole.
+            FormatError: If a file of it is malformed.
+            UnsupportedError: If no store wrote it, or it is of a later version.
+            TransportError: If it cannot be read.
+        """
+        path = self.path_of(step)
+        if not os.path.isdir(path):
+            raise _no_step(path)
+        try:
+            return open_step(path, Access(framework, device))
+        except (IntegrityError, SourceMissingError):
+            if os.path.isdir(path):
+                raise
+            raise _no_step(path) from None
+
+    def load(
+        self,
+        step: int | Literal["latest", "best"] = "latest",
+        *,
+        only: Selector | Iterable[Selector] | None = None,
+        classes: Classes = (),
+        ties: Ties = "share",
+        framework: str | None = None,
+        device: Any = "cpu",
+        verify: bool = True,
+    ) -> Any:
+        """Read the state of a step.
+
+        Args:
+            step: Its number, `"latest"` or `"best"`.
+            only: Which parts; see `tensorkeep.load`.
+            classes: Dataclasses, enums and named tuples that may be made again; see `tensorkeep.load`.
+            ties: What to do with tensors that shared memory; see `tensorkeep.load`.
+            framework: The array library that all tensors come out in; None for that which they were saved from.
+            device: Where torch's tensors go.
+            verify: Whether every byte of the step is held against its digest before anything is returned. If that
+                of the latest fails, a `DamagedStepWarning` says so and the one before it is taken.
+
+        Returns:
+            What was saved.
+
+        Raises:
+            SourceMissingError: If there is no such step.
+            IntegrityError: If it is not as it was saved.
+            UnsupportedError: If `step` is invalid.
+            FormatError: If what is said of the state is malformed.
+            TensorNotFoundError: If nothing is chosen.
+            SharedMemoryError: If tensors share memory and `ties` is `"error"`.
+            DtypeError: If a dtype is unknown here or to the framework.
+            MissingDependencyError: If the library that tensors were saved from is not installed.
+            TransportError: If it cannot be read.
+        """
+
+        def read(opened: Checkpoint) -> Any:
+            return opened.load_tree(only=only, classes=classes, ties=ties, framework=framework, device=device)
+
+        access = Access(framework or "numpy", device)
+        ...

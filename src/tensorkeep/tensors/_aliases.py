@@ -1,0 +1,109 @@
+"""Tensors that are views of others in their file, each readable alone. Nothing but their own elements is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import prod
+from typing import Final
+
+from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import FormatError
+from tensorkeep.formats.safetensors import Alias, State, parse_state
+from tensorkeep.limits import MAX_I64
+from tensorkeep.tensors._boxes import c_strides
+from tensorkeep.tensors._lazy import LazyTensor
+from tensorkeep.tensors._reader import TensorReader
+from tensorkeep.tensors._strided import Layout, StridedReader
+
+__all__ = ["alias_tensor", "names_of", "sharing_of"]
+
+
+_WITH_ALIASES: Final = '{"state":1,"aliases":'
+"""What a text begins with that has any; that of a state of 100,000 tensors need not be read to see it."""
+
+
+def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | None:
+    """Read which tensors share memory.
+
+    Args:
+        text: What a file says of its state.
+        stored: Names of all tensors that it holds.
+        path: Of the file, for messages.
+
+    Returns:
+        What it says; None where no tensors share memory, or only a later version knows.
+
+    Raises:
+        FormatError: If it cannot be read, or contradicts the file.
+    """
+    if text is None or not text.startswith(_WITH_ALIASES):
+        return None
+    try:
+        state = parse_state(text)
+    except FormatError as error:
+        raise error.with_fields(path=path) from None
+    for name, alias in state.aliases.items():
+        if name in stored or alias.of not in stored:
+            raise FormatError(
+                f"tensor `{name}` is said to be a view of `{alias.of}`",
+                path=path,
+                tensor=name,
+                expected="a view of a tensor in the file",
+                found="the tensor itself in the file" if name in stored else f"no `{alias.of}`",
+            )
+    return state
+
+
+def names_of(stored: Collection[str], sharing: State | None) -> Collection[str]:
+    """Return the names of all tensors: without those that only hold memory, and with those that are views.
+
+    Args:
+        stored: Names of what is stored, in order.
+        sharing: Which tensors share memory.
+    """
+    if sharing is None:
+        return stored
+    hidden = frozenset(sharing.storages)
+    return [*(name for name in stored if name not in hidden), *sharing.aliases]
+
+
+def alias_tensor(name: str, alias: Alias, owner: LazyTensor, path: str) -> LazyTensor:
+    """Return a tensor that is a view of another.
+
+    Args:
+        name: What it is called.
+        alias: Where its elements are in the other.
+        owner: The other, as it is stored.
+        path: Of the file, for messages.
+
+    Raises:
+        FormatError: If the other does not hold all of its elements, or is no such tensor.
+    """
+    if alias.is_whole:
+        return owner.renamed(name)
+    entry, reader = owner.entry, owner.reader
+    dtype = ALL_BY_NAME.get(alias.dtype or entry.dtype)
+    shape = entry.shape if alias.shape is None else alias.shape
+    strides = c_strides(shape) if alias.strides is None else alias.strides
+    if dtype is None or not isinstance(reader, TensorReader) or dtype.bits % 8 or len(strides) != len(shape):
+        raise _misfit(name, alias, path)
+    reach = 0 if 0 in shape else 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    n_elements = prod(shape)
+    if alias.offset + reach * dtype.itemsize > entry.nbytes or n_elements * dtype.itemsize > MAX_I64:
+        raise _misfit(name, alias, path)
+    start = entry.data_offsets[0] + alias.offset
+    nbytes = n_elements * dtype.itemsize
+    layout = Layout(reader.data_start + start, strides, is_conj=alias.is_conj, is_neg=alias.is_neg)
+    if dtype.name in BY_NAME and layout.is_plain(dtype, shape):
+        return LazyTensor(name, TensorEntry(dtype.name, shape, (start, start + nbytes)), reader)
+    return LazyTensor(name, TensorEntry(dtype.name, shape, (0, nbytes)), StridedReader(reader, layout))
+
+
+def _misfit(name: str, alias: Alias, path: str) -> FormatError:
+    return FormatError(
+        f"tensor `{name}` is said to be a view of `{alias.of}`, which does not hold it",
+        path=path,
+        tensor=name,
+        found=f"{alias.dtype or 'its dtype'}, shape {list(alias.shape or ())}, at byte {alias.offset:,}",
+    )

@@ -1,0 +1,18 @@
+"""The state of a training run: out of the objects that a run consists of, and into them again.
+
+- `_modules`: names of parameters, whatever wraps a model; what does not fit, before it is loaded.
+- `_memory`: tensors of a checkpoint in memory of their own.
+- `_generators`: random generators, and the states of those that are everybody's.
+- `_capture`: `capture`.
+- `_prepare`: what is to be done to bring a state into an object, checked before any is touched.
+- `_inert`: values that stand for objects, where an object is needed.
+- `_saved`: the parts of a checkpoint, and their names.
+- `_restore`: `restore`.
+
+Importing it imports torch.
+"""
+
+from tensorkeep.training._capture import capture
+from tensorkeep.training._restore import restore
+
+__all__ = ["capture", "restore"]

@@ -1,0 +1,113 @@
+"""What brings a state into an object: found and checked first, done later, when all else was found to fit too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from tensorkeep.errors import StateDictMismatchError, StateError
+from tensorkeep.training._generators import GENERATORS, prepare_generator
+from tensorkeep.training._memory import own_memory
+from tensorkeep.training._modules import check_module, load_module
+
+__all__ = ["prepare"]
+
+_Action = Callable[[], object]
+
+
+def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Action]:
+    """Give what brings a state into an object; nothing is changed before it is called.
+
+    Args:
+        target: The object, or a dict, list or tuple of several.
+        saved: Its state, in the same containers.
+        part: What to call it in messages.
+        strict: Whether names that only a module or only its state dict has are an error.
+
+    Yields:
+        For each object what is to be called.
+
+    Raises:
+        StateDictMismatchError: If it does not fit.
+        StateError: If there is no way to give the object a state.
+        UnsupportedError: If a module has no memory to load into.
+    """
+    if isinstance(target, nn.Module):
+        check_module(target, saved, part, strict=strict)
+        yield partial(load_module, target, saved, strict=strict)
+    elif isinstance(target, torch.optim.Optimizer):
+        _check_optimizer(target, saved, part)
+        yield partial(_load_optimizer, target, saved)
+    elif isinstance(target, GENERATORS):
+        yield prepare_generator(target, saved, part)
+    elif hasattr(target, "load_state_dict"):
+        _check_scaler(target, saved, part)
+        yield lambda: target.load_state_dict(own_memory(saved))
+    elif isinstance(target, Mapping | list | tuple):
+        yield from _prepare_several(target, saved, part, strict=strict)
+    else:
+        raise StateError(
+            f"{part} cannot be given a state",
+            expected="an object with load_state_dict(), a random generator, or a dict or list of such",
+            found=f"{type(target).__module__}.{type(target).__qualname__}",
+            hint="Data are returned by restore: leave out the argument",
+        )
+
+
+def _prepare_several(
+    target: Mapping[Any, Any] | list[Any] | tuple[Any, ...], saved: Any, part: str, *, strict: bool
+) -> Iterator[_Action]:
+    targets = _by_key(target)
+    states = _by_key(saved) if isinstance(saved, Mapping | list | tuple) else {}
+    if targets.keys() != states.keys():
+        raise StateDictMismatchError(
+            f"{part} is of other objects in the checkpoint",
+            expected=", ".join(map(str, targets)) or "none",
+            found=", ".join(map(str, states)) or "none",
+            hint="Nothing was changed",
+            missing=[f"{part}.{key}" for key in targets if key not in states],
+            unexpected=[f"{part}.{key}" for key in states if key not in targets],
+        )
+    for key, item in targets.items():
+        yield from prepare(item, states[key], f"{part}.{key}", strict=strict)
+
+
+def _by_key(several: Mapping[Any, Any] | list[Any] | tuple[Any, ...]) -> dict[Any, Any]:
+    return dict(several) if isinstance(several, Mapping) else dict(enumerate(several))
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer, saved: Any, part: str) -> None:
+    if not isinstance(saved, Mapping) or not saved.keys() >= {"state", "param_groups"}:
+        raise StateDictMismatchError(
+            f"{part} is not the state of an optimizer of torch",
+            expected="a dict with state and param_groups",
+            found=", ".join(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__,
+            hint="Nothing was changed",
+        )
+    own = [len(group["params"]) for group in optimizer.param_groups]
+    theirs = [len(group["params"]) for group in saved["param_groups"]]
+    if own != theirs:
+        raise StateDictMismatchError(
+            f"{part} does not fit {type(optimizer).__name__}: its groups have other numbers of parameters",
+            expected=str(own),
+            found=str(theirs),
+            hint="Nothing was changed",
+        )
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    optimizer.load_state_dict(saved)
+    for parameter, state in optimizer.state.items():
+        optimizer.state[parameter] = own_memory(state)
+
+
+def _check_scaler(target: Any, saved: Any, part: str) -> None:
+    if isinstance(target, torch.amp.GradScaler) and target.is_enabled() and not saved:
+        raise StateDictMismatchError(
+            f"{part} was disabled when it was saved, and has no state for one that is enabled",
+            hint="Nothing was changed; leave out the scaler, or disable it",
+        )

@@ -1,0 +1,102 @@
+"""The parts of a checkpoint: in a file of any kind, or in memory already."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from tensorkeep.checkpoint import PickleSet, open_checkpoint
+from tensorkeep.errors import StateDictMismatchError
+from tensorkeep.pickled import PickleFile
+from tensorkeep.state import Classes
+from tensorkeep.tensors import SavedTensors
+from tensorkeep.transport import Openable
+
+__all__ = ["load_parts"]
+
+_PARTS: Final[dict[str, tuple[str, ...]]] = {
+    "model": ("model_state_dict", "state_dict"),
+    "optimizer": ("optimizer_state_dict",),
+    "scheduler": ("scheduler_state_dict", "lr_scheduler", "lr_scheduler_state_dict"),
+    "scaler": ("scaler_state_dict",),
+    "rng": (),
+}
+"""The parts of a training state, and what others call them."""
+
+_N_LISTED: Final = 20
+"""Names of parts that a message lists."""
+
+
+def load_parts(
+    source: Openable | Mapping[Any, Any], wanted: Collection[str], classes: Classes, device: Any
+) -> tuple[dict[str, Any], dict[Any, Any]]:
+    """Read the wanted parts of a checkpoint, and all that is no part of a training state; the rest is not read.
+
+    Args:
+        source: A path, bytes or file object; or what was loaded from one.
+        wanted: Names of parts.
+        classes: Dataclasses, enums and named tuples that may be made again.
+        device: Where tensors go that are in no wanted part.
+
+    Returns:
+        The wanted parts by their own names, on the CPU; and everything else by name.
+
+    Raises:
+        StateDictMismatchError: If a part is not there.
+        TensorkeepError: If the checkpoint cannot be read.
+    """
+    if isinstance(source, Mapping):
+        return _split(source, wanted, "<state>")
+    with open_checkpoint(source, framework="torch") as opened:
+        if isinstance(opened, PickleFile | PickleSet):
+            return _split(opened.load_tree(), wanted, opened.path)
+        parts, others = _split(opened.tree, wanted, opened.path)
+        names = {part: _name_in(opened.tree, part) for part in parts}
+        loaded = _load(opened, names.values(), classes, "cpu")
+        return {part: loaded[name] for part, name in names.items()}, _load(opened, others, classes, device)
+
+
+def _split(state: Any, wanted: Collection[str], path: str) -> tuple[dict[str, Any], dict[Any, Any]]:
+    """Return the wanted parts of a state, and what is no part of a training state, asked for or not."""
+    if not isinstance(state, Mapping):
+        raise StateDictMismatchError(
+            "the checkpoint is no training state",
+            path=path,
+            expected="a dict of its parts",
+            found=type(state).__name__,
+        )
+    names = {part: _name_in(state, part) for part in wanted}
+    missing = [part for part, name in names.items() if name is None]
+    if missing:
+        listed = ", ".join(map(str, list(state)[:_N_LISTED])) + (", …" if len(state) > _N_LISTED else "")
+        raise StateDictMismatchError(
+            f"the checkpoint has no {' and no '.join(missing)}",
+            path=path,
+            found=listed or "nothing",
+            hint=_advice(missing),
+            missing=missing,
+        )
+    known = {*names.values(), *_PARTS, *(name for others in _PARTS.values() for name in others)}
+    others = {name: value for name, value in state.items() if name not in known}
+    return {part: state[name] for part, name in names.items()}, others
+
+
+def _name_in(state: Mapping[Any, Any], part: str) -> str | None:
+    """Return the name that a part has in a state, which is another one where another library wrote it."""
+    return next((name for name in (part, *_PARTS.get(part, ())) if name in state), None)
+
+
+def _load(opened: SavedTensors, names: Iterable[Any], classes: Classes, device: Any) -> dict[Any, Any]:
+    keys = list(names)
+    if not keys:
+        return {}
+    state = opened.load_tree(only=set(map(str, keys)).__contains__, classes=classes, device=device)
+    return {key: state[key] for key in keys}
+
+
+def _advice(missing: list[str]) -> str:
+    if missing == ["rng"]:
+        return "Pass rng=False to go on with the random generators as they are"
+    if "model" in missing:
+        return "Use load_into for a file of nothing but the tensors of a model"
+    return "Leave out what is not there"
