@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).with_name("training_run.py")
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What each recipe came to: without a stop, after the first half, and after the second in a process of its own."""
+    """What each recipe came to: without a stop, after the first half, and after the second in a new process."""
     folder = tmp_path_factory.mktemp("runs")
     whole = subprocess.Popen([sys.executable, PROGRAM, "whole", folder], stderr=subprocess.PIPE, encoding="utf-8")
     for part in ("first", "second"):

@@ -42,7 +42,7 @@ RECIPES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "adam-tensor-lr": (lambda p: optim.Adam(p, torch.tensor(0.01)), lambda o: lr.ExponentialLR(o, 0.9)),
     "adamw": (optim.AdamW, lambda o: lr.OneCycleLR(o, 0.1, 2 * N_STEPS)),
     "adamw-groups": (lambda p: optim.AdamW(groups(p), 0.01), lambda o: lr.CosineAnnealingLR(o, N_STEPS)),
-    "adafactor": (optim.Adafactor, lambda o: lr.PolynomialLR(o)),
+    "adafactor": (optim.Adafactor, lambda o: lr.PolynomialLR(o, 2 * N_STEPS)),
     "adadelta": (optim.Adadelta, lambda o: lr.MultiplicativeLR(o, lambda epoch: 0.95)),
     "adagrad": (optim.Adagrad, lambda o: lr.CyclicLR(o, 0.01, 0.1, 3, cycle_momentum=False)),
     "adamax": (optim.Adamax, lambda o: lr.ConstantLR(o)),

@@ -265,11 +265,14 @@ def _extent(tensor: torch.Tensor, *, is_packed: bool) -> Extent | None:
     if not start:  # a device without addresses
         return None
     shape, strides = tuple(tensor.shape), tensor.stride()
-    reach = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    if tensor.is_contiguous():
+        reach = tensor.numel()
+    else:
+        reach = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
     return Extent(
-        str(tensor.device),
+        "cpu" if tensor.is_cpu else str(tensor.device),
         start,
-        start + (reach + 1) * tensor.element_size(),
+        start + reach * tensor.element_size(),
         _unpaired(shape, strides) if is_packed else strides,
         tensor.is_conj(),
         tensor.is_neg(),

@@ -225,13 +225,19 @@ def _raise_news(line: _Line) -> None:
 
 
 def _outcome(work: _Work) -> BaseException | None:
-    """Do something, and return what it raised."""
+    """Do something, and return what it raised, which is not to hold the memory of the snapshot."""
     try:
         work()
     except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
-        traceback.clear_frames(error.__traceback__)  # they have views of the snapshot's memory
+        _clear_frames(error)
         return error
     return None
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _report(handle: SaveHandle) -> None:

@@ -102,7 +102,9 @@ class Checkpoint(SavedTensors):
     def metadata(self) -> dict[str, str]:
         """The free text of the first shard, which a save gives to all; a new dict."""
         metadata = next((shard.metadata for shard in self._shards.values()), {})
-        return {key: text for key, text in metadata.items() if key not in self.aliases or self.aliases[key].of != text}
+        return {
+            key: text for key, text in metadata.items() if key not in self.aliases or self.aliases[key].of != text
+        }
 
     @property
     def has_metadata(self) -> bool:

@@ -12,7 +12,17 @@ from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepErro
 __all__ = ["Finding", "Kind", "refuse"]
 
 Kind = Literal[
-    "missing", "truncated", "header", "foreign", "absent", "duplicate", "data", "unreadable", "sha256", "stray"
+    "missing",
+    "truncated",
+    "header",
+    "foreign",
+    "absent",
+    "duplicate",
+    "data",
+    "unreadable",
+    "sha256",
+    "state",
+    "stray",
 ]
 
 _SHOWN = 5

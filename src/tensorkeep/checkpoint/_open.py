@@ -132,7 +132,7 @@ def load(
     Args:
         target: A directory, an index, a file, its bytes, or a seekable binary file object.
         only: Which parts: shell patterns for dotted names (`*` crosses dots), such as `"model.*"`, or functions of a
-            name. What is left out of dicts is missing there; in lists and tuples None stands in its place. All if None.
+            name. What is left out of dicts is missing there; in lists and tuples None stands in its place.
         classes: Dataclasses, enums and named tuples that may be made again, or name to class. Others become
             `NamedData`: nothing that a file names is imported or called.
         ties: What to do with tensors that shared memory: let them `"share"` it again, `"copy"` it for each, or raise

@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from tensorkeep.checkpoint._background import SaveHandle, start_save, turn
+from tensorkeep.checkpoint._checkpoint import Checkpoint
 from tensorkeep.checkpoint._index import Index
 from tensorkeep.checkpoint._save import save_checkpoint, write_checkpoint
 from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._snapshot import Snapshot, take_snapshot
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.tensors import Prepared, Sealing, Ties, prepare, save, write_tensors
+from tensorkeep.tensors import Prepared, Sealing, TensorFile, Ties, prepare, save, write_tensors
 from tensorkeep.tensors._write import _refuse_beside_index
 
 __all__ = ["SaveOptions", "save_async", "save_in_background"]
@@ -41,6 +42,7 @@ class SaveOptions(TypedDict, total=False):
     sha256: bool
     index_metadata: Mapping[str, Any] | None
     before_commit: Callable[[Mapping[str, str]], None] | None
+    reuse: Checkpoint | TensorFile | None
 
 
 def save_async(

@@ -94,16 +94,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     """A state as it was at one moment.
 
     Attributes:
-        prepared: What is to be written; its tensors are in `blocks`, or in files.
-        blocks: The memory of the copies.
+        prepared: What is to be written; its tensors are in `memory`, or in files.
+        memory: The copies.
     """
 
     prepared: Prepared
-    blocks: list[_Block]
+    memory: _Memory
 
     def release(self) -> None:
-        """Let the next snapshot use the memory; `prepared` must not be read any more."""
-        _blocks.give_back(self.blocks)
+        """Let the next snapshot use the memory; what is in it cannot be read any more."""
+        self.memory.release()
 
 
 def take_snapshot(prepared: Prepared) -> Snapshot:
@@ -123,12 +123,12 @@ def take_snapshot(prepared: Prepared) -> Snapshot:
     """
     lazy = {name: tensor for name, tensor in prepared.tensors.items() if isinstance(tensor, LazyTensor)}
     places, nbytes = _places({name: host for name, host in prepared.hosts.items() if name not in lazy})
-    memory = _Memory(_blocks.take(-(-nbytes // _BLOCK_NBYTES)))
+    memory = _Memory(nbytes)
     _copy(prepared.hosts, places, memory)
     hosts = {
         name: _copied(host, memory, places[name]) if name in places else host for name, host in prepared.hosts.items()
     }
-    return Snapshot(Prepared(hosts, lazy, prepared.state, prepared.aliases, prepared.metadata), memory.blocks)
+    return Snapshot(Prepared(hosts, lazy, prepared.state, prepared.aliases, prepared.metadata), memory)
 
 
 def _places(hosts: Mapping[str, HostTensor]) -> tuple[dict[str, int], int]:
@@ -145,9 +145,15 @@ def _places(hosts: Mapping[str, HostTensor]) -> tuple[dict[str, int], int]:
 class _Memory:
     """Blocks as one range of bytes."""
 
-    def __init__(self, blocks: list[_Block]) -> None:
-        self.blocks = blocks
-        self._views = [block.data for block in blocks]
+    def __init__(self, nbytes: int) -> None:
+        self.blocks = _blocks.take(-(-nbytes // _BLOCK_NBYTES))
+        self._views = [block.data for block in self.blocks]
+
+    def release(self) -> None:
+        """Give the blocks back; called once."""
+        self._views.clear()
+        _blocks.give_back(self.blocks)
+        self.blocks.clear()
 
     def views(self, start: int, stop: int) -> Iterator[memoryview]:
         """Give the bytes [start, stop), in as many pieces as there are blocks that have some of them."""

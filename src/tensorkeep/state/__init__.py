@@ -18,7 +18,7 @@ from tensorkeep.state._decode import decode_tree
 from tensorkeep.state._described import described
 from tensorkeep.state._encode import encode_tree
 from tensorkeep.state._names import part_libraries, renamed, tensor_names
-from tensorkeep.state._plain import check_tree, container_paths, parts_of, plain_values
+from tensorkeep.state._plain import container_paths, parts_of, plain_values, read_tree
 from tensorkeep.state._select import selected
 from tensorkeep.state._values import Encoded, NamedData, Node, NodeMembers
 
@@ -28,7 +28,6 @@ __all__ = [
     "NamedData",
     "Node",
     "NodeMembers",
-    "check_tree",
     "classes_by_name",
     "container_paths",
     "decode_tree",
@@ -37,6 +36,7 @@ __all__ = [
     "part_libraries",
     "parts_of",
     "plain_values",
+    "read_tree",
     "renamed",
     "selected",
     "tensor_names",

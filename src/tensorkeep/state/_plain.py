@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import msgspec
+
 from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.limits import MAX_NAMES_LENGTH
 from tensorkeep.state._decode import decode_tree
@@ -15,33 +17,41 @@ from tensorkeep.state._keys import joined, key_text
 from tensorkeep.state._names import FIRST_ITEM, FIRST_KEY, NUMBERED, children
 from tensorkeep.state._values import Node
 
-__all__ = ["check_tree", "container_paths", "parts_of", "plain_values"]
+__all__ = ["container_paths", "parts_of", "plain_values", "read_tree"]
 
 _HOLDERS: Final = frozenset({*FIRST_KEY, *FIRST_ITEM, "same", "composed", "bytes", "bytearray"})
 """Tags of nodes that may hold or be what has a line of its own."""
 
 
-def check_tree(tree: Node, has_tensor: Callable[[str], bool]) -> None:
-    """Refuse what no tree of data can be made of; a node that passes can be walked through and described.
+def read_tree(text: bytes, has_tensor: Callable[[str], bool]) -> Node:
+    """Read a tree that can be walked through and described, which makes no value of it.
 
     Args:
-        tree: The nodes.
+        text: JSON text of the nodes.
         has_tensor: Says whether the file has a tensor of a name.
+
+    Returns:
+        The nodes.
 
     Raises:
         FormatError: If these are no nodes, or name a tensor that is not there.
         LimitError: If they are nested too deep, or keys were chosen to be slow.
     """
 
-    def tensor(name: str, _: object) -> None:
+    def tensor(name: str, _: object = None) -> None:
         if not has_tensor(name):
             raise FormatError(f"the tree has a tensor `{name}`, which the file has not", tensor=name)
 
     def content(name: str) -> bytes:
-        tensor(name, None)
+        tensor(name)
         return b""
 
+    try:
+        tree: Node = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise FormatError("cannot read the tree of the state", found=str(error)) from None
     decode_tree(tree, tensor=tensor, compose=lambda _: None, find_class=lambda _: None, content=content)
+    return tree
 
 
 def parts_of(node: Node) -> list[tuple[str, Node]] | None:
@@ -51,8 +61,8 @@ def parts_of(node: Node) -> list[tuple[str, Node]] | None:
         node: One that was checked.
 
     Returns:
-        Key or place, and node. None for what is one value: no container, an empty one, and sequences that hold neither
-        dicts, objects nor tensors.
+        Key or place, and node. None for what is one value: no container, an empty one, and a sequence that holds no
+        dict, object or tensor.
     """
     if type(node) is not list:
         return None

@@ -38,7 +38,8 @@ def load_step(path: str, access: Access, read: Callable[[Checkpoint], Any], *, c
         SourceMissingError: If there is no such step.
         IntegrityError: If it is not as it was saved.
         UnsupportedError: If no store wrote it, or it is of a later version.
-        TransportError: If it cannot be read, or is replaced again and again.
+        SourceChangedError: If it is replaced again and again.
+        TransportError: If it cannot be read.
     """
     for _ in range(_ATTEMPTS):
         with open_step(path, access) as opened:
@@ -51,6 +52,11 @@ def _is_as_saved(opened: Checkpoint, path: str) -> bool:
     """Say whether all bytes are those that were saved; False where another step stands there now.
 
     What was checked is what is open: the index has the digests of all headers, and these have those of all tensors.
+
+    Raises:
+        IntegrityError: If they are not.
+        SourceMissingError: If the step was removed.
+        TensorkeepError: As `verify` raises it.
     """
     try:
         found = verify(path)
@@ -80,29 +86,29 @@ def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
         SourceMissingError: If there is none.
         TensorkeepError: As `load` raises it.
     """
-    damaged: dict[int, str] = {}
-    for _ in range(_ATTEMPTS):
-        try:
-            for number in reversed(steps.numbers()):
-                step = steps.look_at(number) if number not in damaged else None
-                if step is None or step.condition in {"incomplete", "foreign"}:
-                    continue
-                problem = step.problem
-                if step.condition == "whole":
-                    try:
-                        return load(step.path)
-                    except IntegrityError as error:
-                        problem = str(error)
-                damaged[number] = problem or ""
-                _warn(step, damaged[number])
-            break
-        except SourceMissingError as error:  # removed in the meantime, when newer ones were there
-            if error.path is None or os.path.isdir(error.path):
-                raise
-    raise SourceMissingError(
-        "no whole step in the store",
-        found=", ".join(map(str, damaged)) + ", which are damaged" if damaged else "none at all",
-    )
+    damaged: set[int] = set()
+    while True:
+        for step in steps.newest_first():
+            if step.step in damaged or step.condition in {"incomplete", "foreign"}:
+                continue
+            problem = step.problem or ""
+            if step.condition == "whole":
+                try:
+                    return load(step.path)
+                except (IntegrityError, SourceMissingError) as error:
+                    if not os.path.isdir(step.path):
+                        break  # removed, as newer ones had come
+                    problem = str(error)
+            damaged.add(step.step)
+            _warn(step, problem)
+        else:
+            raise SourceMissingError(
+                "no whole step in the store",
+                path=steps.root,
+                found=f"steps {', '.join(map(str, sorted(damaged)))}, which are damaged"
+                if damaged
+                else "none at all",
+            )
 
 
 def _warn(step: Step, problem: str) -> None:

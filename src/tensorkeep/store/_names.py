@@ -31,7 +31,9 @@ def check_step(step: int) -> int:
     except AttributeError:
         number = -1
     if isinstance(step, bool) or not 0 <= number < MAX_STEP:
-        raise UnsupportedError("no number of a step", expected=f"an integer from 0 below {MAX_STEP:,}", found=repr(step))
+        raise UnsupportedError(
+            "no number of a step", expected=f"an integer from 0 below {MAX_STEP:,}", found=repr(step)
+        )
     return number
 
 

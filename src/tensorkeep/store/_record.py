@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from tensorkeep.errors import StateError
+from tensorkeep.store._names import MAX_STEP
 
 __all__ = ["StepRecord", "metrics_of", "read_record", "record_members"]
 
@@ -38,7 +39,7 @@ class StepRecord(msgspec.Struct, frozen=True):
 class _Text(msgspec.Struct, frozen=True):
     """The same as it stands in the index."""
 
-    step: Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+    step: Annotated[int, msgspec.Meta(ge=0, lt=MAX_STEP)]
     metrics: dict[str, float | Literal["nan", "inf", "-inf"]]
     saved_at: Annotated[str, msgspec.Meta(max_length=64)]
 
@@ -52,21 +53,25 @@ def metrics_of(given: Mapping[str, Any] | None) -> dict[str, float]:
     Raises:
         StateError: If a name is no text, or a value no number.
     """
-    metrics: dict[str, float] = {}
-    for name, value in (given or {}).items():
-        try:
-            if not isinstance(name, str) or isinstance(value, str | bytes | bytearray):
-                raise TypeError
-            name.encode()
-            metrics[name] = float(value)
-        except (TypeError, ValueError, OverflowError, RuntimeError):
-            raise StateError(
-                f"the metric {name!r} is no number by name",
-                expected="text to a number",
-                found=type(value).__name__,
-                hint="Pass such as float(value)",
-            ) from None
-    return metrics
+    return {_checked_name(name): _number(name, value) for name, value in (given or {}).items()}
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not name.isprintable():
+        raise StateError("the name of a metric is no text", expected="printable text", found=repr(name))
+    return name
+
+
+def _number(name: str, value: Any) -> float:
+    refusal = StateError(
+        f"the metric `{name}` is no number", expected="one number", found=f"{value!r} ({type(value).__name__})"
+    )
+    if isinstance(value, str | bytes | bytearray):
+        raise refusal
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise refusal from None
 
 
 def record_members(record: StepRecord) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Steps that go, safely: a step loses its name in one instant, and only then its files.
 
-    root/step-00000500/                                     the step
-    root/.step-00000500.tensorkeep-removed-<16 digits>/     on its way out; whoever saves next finishes that
+root/step-00000500/                                     the step
+root/.step-00000500.tensorkeep-removed-<16 digits>/     on its way out; whoever saves next finishes that
 """
 
 from __future__ import annotations

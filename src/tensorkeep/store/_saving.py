@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -59,6 +60,7 @@ class StepWriter(msgspec.Struct, frozen=True):
 
         Raises:
             BusyError: If another process is saving the same step.
+            SourceMissingError: If the store is removed meanwhile.
             TensorkeepError: As `write_checkpoint` raises it.
         """
         _make_root(self.root, durable=self.durable)
@@ -93,11 +95,10 @@ class StepWriter(msgspec.Struct, frozen=True):
     def _newest_two(self) -> list[Checkpoint]:
         """Open the newest whole steps, the newest first."""
         opened: list[Checkpoint] = []
-        for step in self.steps.descending():
-            try:
-                opened.append(open_step(step.path, Access()))
-            except TensorkeepError:  # removed in this instant, or damaged: nothing of it is used
-                continue
+        for step in self.steps.newest_first():
+            if step.condition == "whole":
+                with suppress(TensorkeepError):  # removed in this instant, or damaged: nothing of it is used
+                    opened.append(open_step(step.path, Access()))
             if len(opened) == 2:
                 break
         return opened

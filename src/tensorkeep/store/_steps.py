@@ -68,25 +68,33 @@ class StepReader:
 
     def __init__(self, root: str) -> None:
         """Know nothing yet; see the class."""
-        self._root = root
+        self.root = root
         self._known: dict[int, tuple[_Identity, Step]] = {}
 
-    def numbers(self) -> list[int]:
-        """Return the steps that have a directory, ascending, whatever it holds.
+    def newest_first(self) -> Iterator[Step]:
+        """Look at the steps one after the other, whole or not; none that nobody asks for is looked at.
 
         Raises:
-            TransportError: If the store cannot be read.
+            TransportError: If something cannot be read, which says nothing of a step.
         """
-        steps = (step_of(name) for name in names_in(self._root))
-        return sorted(step for step in steps if step is not None)
+        seen: set[int] = set()
+        waiting = self._numbers()
+        while waiting:
+            step = waiting.pop()
+            seen.add(step)
+            found = self.look_at(step)
+            if found is None:  # removed in this instant, perhaps because newer ones have come
+                waiting = [step for step in self._numbers() if step not in seen]
+            else:
+                yield found
 
     def survey(self) -> list[Step]:
         """Look at all steps, ascending, whole or not; no tensor's data is read.
 
         Raises:
-            TransportError: If something cannot be read, which says nothing of a step.
+            TransportError: If something cannot be read.
         """
-        return [found for step in self.numbers() if (found := self.look_at(step)) is not None]
+        return sorted(self.newest_first(), key=lambda found: found.step)
 
     def whole(self) -> dict[int, Step]:
         """Return the steps that are whole, by number, ascending.
@@ -96,16 +104,9 @@ class StepReader:
         """
         return {found.step: found for found in self.survey() if found.condition == "whole"}
 
-    def descending(self) -> Iterator[Step]:
-        """Give the same, the newest first; none that nobody asks for is looked at.
-
-        Raises:
-            TransportError: If something cannot be read.
-        """
-        for step in reversed(self.numbers()):
-            found = self.look_at(step)
-            if found is not None and found.condition == "whole":
-                yield found
+    def _numbers(self) -> list[int]:
+        steps = (step_of(name) for name in names_in(self.root))
+        return sorted(step for step in steps if step is not None)
 
     def look_at(self, step: int) -> Step | None:
         """Look at a step; no tensor's data is read.
@@ -119,7 +120,7 @@ class StepReader:
         Raises:
             TransportError: If it cannot be read, which says nothing of it.
         """
-        path = os.path.join(self._root, step_name(step))
+        path = os.path.join(self.root, step_name(step))
         identity = _identity(path)
         known = self._known.pop(step, None)
         if known is not None and known[0] == identity:
@@ -158,7 +159,8 @@ def open_step(path: str, access: Access) -> Checkpoint:
         SourceMissingError: If there is none, or its save is under way or was interrupted.
         IntegrityError: If it is not whole.
         FormatError: If a file of it is malformed.
-        UnsupportedError: If no store wrote it, or it is of a later version.
+        ForeignStepError: If no store wrote it.
+        UnsupportedError: If it is of a later version.
         TransportError: If it cannot be read.
     """
     try:

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal
 
-from tensorkeep.checkpoint import Access, Checkpoint, parse_size, verify
+from tensorkeep.checkpoint import Access, Checkpoint, parse_size
 from tensorkeep.checkpoint._background import SaveHandle
-from tensorkeep.checkpoint._examine import read_index
-from tensorkeep.checkpoint._save import write_checkpoint
 from tensorkeep.checkpoint._save_async import save_in_background
-from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, UnsupportedError, as_transport_error
+from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.state import Classes
-from tensorkeep.store._layout import layout_after
+from tensorkeep.store._loading import load_newest, load_step
 from tensorkeep.store._names import check_step, step_name
-from tensorkeep.store._record import StepRecord, metrics_of, record_members
-from tensorkeep.store._removal import remove_if_dead, remove_step, sweep_removed
+from tensorkeep.store._record import StepRecord, metrics_of, read_record
+from tensorkeep.store._removal import remove_step
 from tensorkeep.store._retention import Mode, Retention, best_steps
+from tensorkeep.store._saving import StepWriter
 from tensorkeep.store._steps import Step, StepReader, open_step
 from tensorkeep.tensors import Prepared, Selector, Ties, prepare
-from tensorkeep.transport import sync_directory
 
-__all__ = ["CheckpointStore", "DamagedStepWarning", "RetentionWarning"]
+__all__ = ["CheckpointStore"]
 
-_ATTEMPTS: Final = 10
-"""How often something is tried again because another process replaced or removed it in the meantime."""
-
-
-class DamagedStepWarning(UserWarning):
-    """The newest step is not as it was saved, and an older one was loaded in its place."""
-
-
-class RetentionWarning(UserWarning):
-    """A step was saved, but older ones could not be removed."""
+_FRAMEWORK: Final = "numpy"
+"""The array library of tensors of which nobody said another."""
 
 
 class CheckpointStore:
@@ -89,9 +78,8 @@ class CheckpointStore:
                 raise UnsupportedError(f"{name} is invalid", expected=f"{least} or more, or None", found=repr(number))
         self._root = os.fsdecode(root)
         self._retention = Retention(keep_last, keep_best, keep_every, monitor, mode)
-        self._max_shard_nbytes = parse_size(max_shard_size)
-        self._durable = durable
-        self._reader = StepReader(self._root)
+        self._steps = StepReader(self._root)
+        self._writer = StepWriter(self._root, self._steps, self._retention, parse_size(max_shard_size), durable)
 
     @property
     def root(self) -> str:
@@ -134,10 +122,10 @@ class CheckpointStore:
             BusyError: If another process is saving the same step.
             TransportError: If the store cannot be written. All steps are then as they were.
         """
-        number, measured = check_step(step), metrics_of(metrics)
-        prepared = prepare(state, ties=ties)
-        self._write(prepared, number, measured, metadata=metadata, sha256=sha256, progress=progress)
-        return self._place(number)
+        record = _record(step, metrics)
+        options = {"metadata": metadata, "sha256": sha256, "progress": progress}
+        self._writer.write(prepare(state, ties=ties), record, options)
+        return self._place(record.step)
 
     def save_async(
         self,
@@ -177,15 +165,17 @@ class CheckpointStore:
             BaseException: What an earlier save to the store raised. What this one raises while it writes comes from
                 the handle.
         """
-        number, measured = check_step(step), metrics_of(metrics)
+        record = _record(step, metrics)
         said = None if metadata is None else dict(metadata)
-        write = partial(
-            self._write, step=number, metrics=measured, metadata=said, sha256=sha256, progress=progress
-        )
+        options = {"metadata": said, "sha256": sha256, "progress": progress}
+
+        def write(prepared: Prepared) -> None:
+            self._writer.write(prepared, record, options)
+
         return save_in_background(
             partial(prepare, state, ties=ties),
             write,
-            path=self._place(number),
+            path=self._place(record.step),
             place=os.path.realpath(self._root),
             max_waiting=max_waiting,
         )
@@ -210,7 +200,7 @@ class CheckpointStore:
         Raises:
             TransportError: If the store cannot be read.
         """
-        return [step.step for step in self.survey() if step.condition == "whole"]
+        return list(self._steps.whole())
 
     def __iter__(self) -> Iterator[int]:
         """Give the steps that are whole, ascending."""
@@ -222,8 +212,7 @@ class CheckpointStore:
 
     def __contains__(self, step: object) -> bool:
         """Say whether a step is there, whole."""
-        found = self._look_at(check_step(step)) if isinstance(step, int) else None
-        return found is not None and found.condition == "whole"
+        return step in self.steps()
 
     def latest(self) -> int | None:
         """Return the newest step that is whole; None if there is none.
@@ -231,7 +220,7 @@ class CheckpointStore:
         Raises:
             TransportError: If the store cannot be read.
         """
-        return next((step.step for step in self._descending()), None)
+        return next((found.step for found in self._steps.newest_first() if found.condition == "whole"), None)
 
     def best(self) -> int | None:
         """Return the whole step with the best metric, of equal ones the first; None if none has the metric.
@@ -239,7 +228,7 @@ class CheckpointStore:
         Raises:
             TransportError: If the store cannot be read.
         """
-        measured = {step.step: step.metrics for step in self.survey() if step.condition == "whole"}
+        measured = {step: found.metrics for step, found in self._steps.whole().items()}
         return next(iter(best_steps(measured, self._retention.monitor, self._retention.mode)), None)
 
     def path_of(self, step: int) -> str:
@@ -268,8 +257,8 @@ class CheckpointStore:
             TransportError: If it cannot be read.
         """
         with self.open(step) as opened:
-            found = self._look_at(step) or Step(step, opened.path, "incomplete")
-        return found.metrics
+            record = read_record(opened.index.metadata)
+        return {} if record is None else dict(record.metrics)
 
     def open(self, step: int, *, framework: str = "numpy", device: Any = "cpu") -> Checkpoint:
         """Open a step: a read-only mapping of name to `LazyTensor`; see `tensorkeep.open`.
@@ -288,15 +277,7 @@ class CheckpointStore:
             UnsupportedError: If no store wrote it, or it is of a later version.
             TransportError: If it cannot be read.
         """
-        path = self.path_of(step)
-        if not os.path.isdir(path):
-            raise _no_step(path)
-        try:
-            return open_step(path, Access(framework, device))
-        except (IntegrityError, SourceMissingError):
-            if os.path.isdir(path):
-                raise
-            raise _no_step(path) from None
+        return open_step(self.path_of(step), Access(framework, device))
 
     def load(
         self,
@@ -339,5 +320,35 @@ class CheckpointStore:
         def read(opened: Checkpoint) -> Any:
             return opened.load_tree(only=only, classes=classes, ties=ties, framework=framework, device=device)
 
-        access = Access(framework or "numpy", device)
-        ...
+        def load(path: str) -> Any:
+            return load_step(path, Access(framework or _FRAMEWORK, device), read, checks=verify)
+
+        if step == "latest":
+            return load_newest(self._steps, load)
+        number = self.best() if step == "best" else step
+        if number is None:
+            monitor = self._retention.monitor
+            raise SourceMissingError("no step has the metric", path=self._root, expected=f"one with `{monitor}`")
+        return load(self.path_of(number))
+
+    def remove(self, step: int) -> None:
+        """Remove a step, whatever the rules say; who has it open goes on reading.
+
+        Args:
+            step: Its number.
+
+        Raises:
+            SourceMissingError: If there is no such step.
+            BusyError: If somebody is saving it.
+            UnsupportedError: If a step has no such number.
+            TransportError: If the store cannot be written.
+        """
+        remove_step(self._root, check_step(step))
+
+    def __repr__(self) -> str:
+        """Return the directory."""
+        return f"CheckpointStore({self._root!r})"
+
+
+def _record(step: int, metrics: Mapping[str, Any] | None) -> StepRecord:
+    return StepRecord(check_step(step), metrics_of(metrics), datetime.now(UTC).isoformat(timespec="milliseconds"))

@@ -28,7 +28,7 @@ from tensorkeep.tensors._body import Sealing, write_file
 from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.tensors._lazy import LazyTensor, load_together
 from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted, renamed_state
-from tensorkeep.tensors._names import Renaming, Selector, chosen_names
+from tensorkeep.tensors._names import Renaming, Selector, chooser, chosen_names
 from tensorkeep.tensors._prepare import Prepared, prepare, ties_as_text
 from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.tensors._saved import SavedTensors
@@ -53,6 +53,7 @@ __all__ = [
     "TensorReader",
     "TensorView",
     "Ties",
+    "chooser",
     "chosen_names",
     "counted",
     "file_over",

@@ -87,11 +87,11 @@ def alias_tensor(name: str, alias: Alias, owner: LazyTensor, path: str) -> LazyT
     shape = entry.shape if alias.shape is None else alias.shape
     strides = c_strides(shape) if alias.strides is None else alias.strides
     if dtype is None or not isinstance(reader, TensorReader) or dtype.bits % 8 or len(strides) != len(shape):
-        raise _misfit(name, alias, path)
+        raise FormatError(**_misfit(name, alias, path))
     reach = 0 if 0 in shape else 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
     n_elements = prod(shape)
     if alias.offset + reach * dtype.itemsize > entry.nbytes or n_elements * dtype.itemsize > MAX_I64:
-        raise _misfit(name, alias, path)
+        raise FormatError(**_misfit(name, alias, path))
     start = entry.data_offsets[0] + alias.offset
     nbytes = n_elements * dtype.itemsize
     layout = Layout(reader.data_start + start, strides, is_conj=alias.is_conj, is_neg=alias.is_neg)
@@ -100,10 +100,10 @@ def alias_tensor(name: str, alias: Alias, owner: LazyTensor, path: str) -> LazyT
     return LazyTensor(name, TensorEntry(dtype.name, shape, (0, nbytes)), StridedReader(reader, layout))
 
 
-def _misfit(name: str, alias: Alias, path: str) -> FormatError:
-    return FormatError(
-        f"tensor `{name}` is said to be a view of `{alias.of}`, which does not hold it",
-        path=path,
-        tensor=name,
-        found=f"{alias.dtype or 'its dtype'}, shape {list(alias.shape or ())}, at byte {alias.offset:,}",
-    )
+def _misfit(name: str, alias: Alias, path: str) -> dict[str, str | None]:
+    return {
+        "message": f"tensor `{name}` is said to be a view of `{alias.of}`, which does not hold it",
+        "path": path,
+        "tensor": name,
+        "found": f"{alias.dtype or 'its dtype'}, shape {list(alias.shape or ())}, at byte {alias.offset:,}",
+    }

@@ -178,6 +178,11 @@ class TensorFile(SavedTensors):
             return self._open_reader().load(self._header.entries, are_apart=True)
         return super().load(names)
 
+    def _load_whole(self, framework: str, device: Any) -> dict[str, Any]:
+        """Read all tensors, without a lazy tensor for each."""
+        reader = self._open_reader().with_framework(framework, "cpu" if framework == "numpy" else device)
+        return reader.load(self._header.entries, are_apart=True)
+
     def _open_reader(self) -> TensorReader:
         self.check_open()
         return self._reader

@@ -165,9 +165,7 @@ class LazyTensors(Mapping[str, LazyTensor]):
             TypeError: If a selector is neither a pattern nor a function.
         """
         dropped = set(chosen_names(self, selectors))
-        return self._view(
-            {name: self[name] for name in self if name not in dropped}, None if dropped else self.state
-        )
+        return self._view({name: self[name] for name in self if name not in dropped}, None if dropped else self.state)
 
     def rename(self, renaming: Renaming) -> TensorView:
         """Return a view under other names.
@@ -234,9 +232,10 @@ class LazyTensors(Mapping[str, LazyTensor]):
         """
         target = cast_target(dtype)
         with PausedCollector():
-            return self._view({
-                name: lazy.cast(target) if lazy.is_floating_point else lazy for name, lazy in self.items()
-            }, self.state)
+            return self._view(
+                {name: lazy.cast(target) if lazy.is_floating_point else lazy for name, lazy in self.items()},
+                self.state,
+            )
 
     def _all(self) -> dict[str, LazyTensor]:
         with PausedCollector():
@@ -352,7 +351,7 @@ def renamed_state(state: State | None, names: Mapping[str, str]) -> State | None
         for name, alias in state.aliases.items()
     }
     tree = state.tree
-    if bytes(tree):
+    if len(tree):
         try:
             tree = msgspec.Raw(msgspec.json.encode(renamed(msgspec.json.decode(tree), names)))
         except UnicodeEncodeError as error:

@@ -99,7 +99,7 @@ def prepare(state: Any, *, ties: Ties = "share", is_flat_bare: bool = False) -> 
 
 def _said_of(tensors: LazyTensors) -> State | None:
     state = tensors.state
-    return State(library=state.library, tree=state.tree) if state and bytes(state.tree) else None
+    return State(library=state.library, tree=state.tree) if state and len(state.tree) else None
 
 
 def _is_flat(state: Any) -> bool:
@@ -112,7 +112,9 @@ def _is_flat(state: Any) -> bool:
 def _taken_apart(state: Any) -> tuple[State | None, Mapping[str, Any]]:
     if isinstance(state, Mapping) and not isinstance(state, dict):
         state = dict(state)
-    if type(state) is dict and all(type(name) is str and isinstance(lazy, LazyTensor) for name, lazy in state.items()):
+    if type(state) is dict and all(
+        type(name) is str and isinstance(lazy, LazyTensor) for name, lazy in state.items()
+    ):
         return None, state
     leaves = _Leaves()
     encoded = encode_tree(state, leaf=leaves.leaf, compose=take_apart)

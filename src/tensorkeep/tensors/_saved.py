@@ -67,7 +67,7 @@ class SavedTensors(OpenTensors):
             FormatError: If what they say cannot be read.
             UnsupportedError: If it is of a later version.
         """
-        return self.state is not None and bool(bytes(self.state.tree))
+        return self.state is not None and len(self.state.tree) > 0
 
     @cached_property
     def _tree(self) -> Any:
@@ -109,8 +109,8 @@ class SavedTensors(OpenTensors):
         """Load what was saved.
 
         Args:
-            only: Which parts: shell patterns for dotted names (`*` crosses dots), or functions of a name. What is left
-                out of dicts is missing there; in lists and tuples None stands in its place. All if None.
+            only: Which parts: shell patterns for dotted names (`*` crosses dots), or functions of a name. What is
+                left out of dicts is missing there; in lists and tuples None stands in its place. All if None.
             classes: Dataclasses, enums and named tuples that may be made again, or name to class. Others become
                 `NamedData`.
             ties: What to do with tensors that shared memory: let them `"share"` it again, `"copy"` it for each, or
@@ -171,7 +171,7 @@ class SavedTensors(OpenTensors):
     ) -> Any:
         tree = self._tree if only is None else self._part(only)
         library = framework or (self.state.library if self.state else None) or _FRAMEWORK
-        parts = part_libraries(tree)
+        parts = part_libraries(tree) if self._may_have_parts else {}
         frameworks = {
             name: parts.get(name) or framework or members.get("library") or library
             for name, _, members in tensor_names(tree)
@@ -189,6 +189,12 @@ class SavedTensors(OpenTensors):
             find_class=find_class,
             content=tensors.__getitem__,
         )
+
+    @property
+    def _may_have_parts(self) -> bool:
+        """Whether tensors may be parts of other values; most states have none, and need not be walked for it."""
+        text = bytes(self.state.tree) if self.state else b""
+        return b'["composed"' in text or b'["byte' in text or b"\\" in text
 
     def _part(self, only: _Only) -> Any:
         """Return the nodes of what is chosen."""
@@ -216,6 +222,10 @@ class SavedTensors(OpenTensors):
             hint=did_you_mean(texts[0], self) if texts else None,
         )
 
+    def _load_whole(self, framework: str, device: Any) -> dict[str, Any]:
+        """Read all tensors, which share no memory."""
+        return load_tied(self, dict.fromkeys(self, framework), {}, self.stored, device=device)
+
     def _load_named(self, frameworks: Mapping[str, str], ties: Ties, device: Any) -> dict[str, Any]:
         for framework in set(frameworks.values()) - FRAMEWORKS.keys():
             raise UnsupportedError(
@@ -223,6 +233,10 @@ class SavedTensors(OpenTensors):
                 path=self.path,
                 hint='framework="numpy" gives NumPy arrays',
             )
+        libraries = set(frameworks.values())
+        is_all = len(frameworks) == len(self) and all(name in self for name in frameworks)
+        if is_all and len(libraries) == 1 and not self.aliases:
+            return self._load_whole(libraries.pop(), device)
         wanted = {name: self[name] for name in frameworks}
         return load_tied(wanted, frameworks, self.aliases, self.stored, device=device, ties=ties)
 

@@ -1,8 +1,8 @@
 """Which tensors share memory, and what is stored of it: each byte once. Pure.
 
-Tensors whose memory overlaps are one group. If all members are the same tensor under several names, it is stored under
-the first of them. Otherwise the member that fills the memory of all in C order is stored, or, where none does, that
-memory itself as a tensor of its own; the others are noted as views of it.
+Tensors whose memory overlaps are one group. If all members are the same tensor under several names, it is stored
+under the first of them. Otherwise the member that fills the memory of all in C order is stored, or, where none does,
+that memory itself as a tensor of its own; the others are noted as views of it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ class _Member(msgspec.Struct, frozen=True):
     def is_described(self) -> bool:
         """Whether dtype, shape and strides tell where its elements are."""
         extent, host = self.extent, self.host
-        return not host.dtype.is_packed and len(extent.strides) == len(host.shape) and min(extent.strides, default=0) >= 0
+        return (
+            not host.dtype.is_packed
+            and len(extent.strides) == len(host.shape)
+            and min(extent.strides, default=0) >= 0
+        )
 
     @property
     def is_expanded(self) -> bool:
@@ -134,16 +138,16 @@ def share(hosts: Mapping[str, HostTensor], *, with_expanded: bool = True) -> Sha
     storages: dict[str, HostTensor] = {}
     for group in _groups(hosts, extents, with_expanded=with_expanded):
         members = [
-            _Member(name, hosts[name], extent) for name in sorted(group, key=order.__getitem__) if (extent := extents[name])
+            _Member(name, hosts[name], extent)
+            for name in sorted(group, key=order.__getitem__)
+            if (extent := extents[name])
         ]
         for part in _parts(members):
             _share(part, hosts, aliases, storages)
     if not aliases:
         return Sharing(dict(hosts), {}, ())
     kept = {name: host for name, host in hosts.items() if name not in aliases}
-    return Sharing(
-        kept | storages, {name: aliases[name] for name in hosts if name in aliases}, tuple(storages)
-    )
+    return Sharing(kept | storages, {name: aliases[name] for name in hosts if name in aliases}, tuple(storages))
 
 
 def _groups(
@@ -153,9 +157,10 @@ def _groups(
     yield from groups
     if not with_expanded:
         return
-    grouped = {name for group in groups for name in group}
+    grouped = frozenset().union(*groups)
     for name, extent in extents.items():
-        if extent and name not in grouped and _Member(name, hosts[name], extent).is_expanded:
+        may_be_expanded = extent and hosts[name].nbytes > extent.stop - extent.start and name not in grouped
+        if may_be_expanded and extent and _Member(name, hosts[name], extent).is_expanded:
             yield [name]
 
 
@@ -187,7 +192,9 @@ def _share(
         return
     start = min(member.extent.start for member in members)
     stop = max(member.extent.stop for member in members)
-    owner = next((each for each in members if each.is_plain and (each.extent.start, each.extent.stop) == (start, stop)), None)
+    owner = next(
+        (each for each in members if each.is_plain and (each.extent.start, each.extent.stop) == (start, stop)), None
+    )
     if owner is not None:
         name, dtype, shape = owner.name, owner.host.dtype, owner.host.shape
     else:

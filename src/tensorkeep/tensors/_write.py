@@ -19,6 +19,7 @@ __all__ = ["save", "serialize_tensors", "write_tensors"]
 
 _NUMBER = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
+
 def save(
     state: Any,
     path: str | os.PathLike[str],
@@ -39,9 +40,9 @@ def save(
     last step. Equal input gives equal bytes. Tensors of another file are copied by the kernel, with their digests.
 
     Args:
-        state: A dict of name to tensor, or any nested data. Tensors are NumPy arrays, torch tensors on any device, and
-            `LazyTensor` values of another file (or of this one), in any mixture and memory layout. An open file or a
-            view of one is saved with all that it says.
+        state: A dict of name to tensor, or any nested data. Tensors are NumPy arrays, torch tensors on any device,
+            and `LazyTensor` values of another file (or of this one), in any mixture and memory layout. An open file
+            or a view of one is saved with all that it says.
         path: Where the file is to appear. A symbolic link is followed; a replaced file keeps its mode.
         metadata: Free text by key. None keeps that of an open `TensorFile`.
         ties: What to do with tensors whose ranges of memory overlap: `"share"`: store the memory once, so that they

@@ -20,7 +20,15 @@ from tensorkeep.formats.safetensors._seal import (
     parse_seal,
     without_seal,
 )
-from tensorkeep.formats.safetensors._state import NO_TREE, STATE_KEY, STATE_SIGNATURE, Alias, State, emit_state, parse_state
+from tensorkeep.formats.safetensors._state import (
+    NO_TREE,
+    STATE_KEY,
+    STATE_SIGNATURE,
+    Alias,
+    State,
+    emit_state,
+    parse_state,
+)
 
 __all__ = [
     "NO_TREE",

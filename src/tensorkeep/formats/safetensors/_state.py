@@ -18,7 +18,7 @@ import msgspec
 from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
-__all__ = ["STATE_KEY", "STATE_SIGNATURE", "NO_TREE", "Alias", "State", "emit_state", "parse_state"]
+__all__ = ["NO_TREE", "STATE_KEY", "STATE_SIGNATURE", "Alias", "State", "emit_state", "parse_state"]
 
 STATE_KEY: Final = "tensorkeep.state"
 """The metadata key."""
@@ -96,7 +96,9 @@ def emit_state(state: State) -> str:
         The text, without whitespace.
     """
     members = {name: getattr(state, name) for name in State.__struct_fields__}
-    return msgspec.json.encode({name: member for name, member in members.items() if member and member is not NO_TREE}).decode()
+    return msgspec.json.encode({
+        name: member for name, member in members.items() if member and member is not NO_TREE
+    }).decode()
 
 
 def parse_state(text: str) -> State:

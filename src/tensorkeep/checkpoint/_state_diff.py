@@ -1,0 +1,245 @@
+"""What sets two states apart besides the elements of tensors: plain data, and which tensors share memory. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Mapping
+from itertools import zip_longest
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.formats.safetensors import Alias
+from tensorkeep.state import Node, container_paths, described, parts_of
+
+__all__ = ["DataDiff", "data_diffs", "tie_diffs"]
+
+_MAX_CHARS: Final = 100
+"""Characters of a value that are told; longer ones are told where they begin to differ."""
+
+_LEAD: Final = 20
+"""Characters that are told before that."""
+
+_MAX_PARTNERS: Final = 3
+
+
+class DataDiff(msgspec.Struct, frozen=True):
+    """A value that is no tensor, or a fact about a tensor, that is not the same in two checkpoints.
+
+    Attributes:
+        path: Where it stands: its dotted name.
+        a: What a has there, on one line as Python would write it, up to 100 characters; None where only b has it.
+        b: What b has there.
+    """
+
+    path: str
+    a: str | None
+    b: str | None
+
+
+def data_diffs(a: Node, b: Node) -> list[DataDiff]:
+    """Compare all that two trees hold besides tensors.
+
+    Args:
+        a: Nodes that were checked; None for a file that has only tensors.
+        b: The others.
+
+    Returns:
+        What differs, in the order of a; types count, orders of dicts do not.
+
+    Raises:
+        LimitError: If the names in a tree are too long together.
+    """
+    comparison = _Comparison(container_paths(a), container_paths(b))
+    if a is not None or b is not None:
+        comparison.compare(_ABSENT if a is None else a, _ABSENT if b is None else b, "")
+    return comparison.found
+
+
+_ABSENT: Final = object()
+_KEYED: Final = frozenset({
+    *("dict", "OrderedDict", "defaultdict", "Counter", "Namespace", "SimpleNamespace", "dataclass", "namedtuple")
+})
+_ORDERED: Final = frozenset({"list", "tuple", "deque"})
+_encode: Final = msgspec.json.encode  # which tells 1, 1.0 and True apart
+
+
+class _Comparison:
+    """A walk through two trees at once."""
+
+    def __init__(self, paths_a: list[str], paths_b: list[str]) -> None:
+        self._paths_a = paths_a
+        self._paths_b = paths_b
+        self.found: list[DataDiff] = []
+
+    def compare(self, a: Any, b: Any, path: str) -> None:
+        """Compare what stands at one place of both."""
+        if a is _ABSENT or b is _ABSENT:
+            found, _ = self._only(b if a is _ABSENT else a, path, is_in_a=b is _ABSENT)
+            self.found += found
+        elif type(a) is dict and type(b) is dict:
+            self._note(path, _tensor_text(a), _tensor_text(b))
+        elif type(a) is not list or type(b) is not list:
+            self._compare_values(a, b, path)
+        elif a[0] in _KEYED and b[0] in _KEYED:
+            self._note(path, _kind(a), _kind(b))
+            self._compare_attributes(a, b, path)
+            self._compare_keyed(a, b, path)
+        elif a[0] in _ORDERED and b[0] in _ORDERED and not (parts_of(a) is None and parts_of(b) is None):
+            self._note(path, _kind(a), _kind(b))
+            items = zip_longest(_items(a), _items(b), fillvalue=_ABSENT)
+            for place, (mine, theirs) in enumerate(items):
+                self.compare(mine, theirs, _joined(path, str(place)))
+        elif a[:3] == b[:3] and a[0] == "composed" and (_has_parts(a) or _has_parts(b)):
+            self.compare(a[3], b[3], path)
+            self.compare(a[4], b[4], path)
+        elif a[0] == b[0] == "same":
+            self._note(path, f"same as {self._paths_a[a[1]]}", f"same as {self._paths_b[b[1]]}")
+        else:
+            self._compare_values(a, b, path)
+
+    def _compare_values(self, a: Node, b: Node, path: str) -> None:
+        if _encode(a) != _encode(b):
+            self._note(path, *_texts_apart(described(a, self._paths_a), described(b, self._paths_b), a, b))
+
+    def _compare_keyed(self, a: list[Any], b: list[Any], path: str) -> None:
+        mine, theirs = _entries(a), _entries(b)
+        for key, (label, child) in mine.items():
+            self.compare(child, theirs[key][1] if key in theirs else _ABSENT, _joined(path, label))
+        for key, (label, child) in theirs.items():
+            if key not in mine:
+                self.compare(_ABSENT, child, _joined(path, label))
+
+    def _compare_attributes(self, a: list[Any], b: list[Any], path: str) -> None:
+        """Compare what an OrderedDict has beside its entries, as those of torch's modules have."""
+        if a[0] == b[0] == "OrderedDict":
+            self.compare(a[1] or ["dict"], b[1] or ["dict"], path)
+
+    def _only(self, node: Node, path: str, *, is_in_a: bool) -> tuple[list[DataDiff], bool]:
+        """Tell what only one of them has: in one piece where it holds no tensors, which are compared by name."""
+        if type(node) is dict:
+            return [], True
+        parts = parts_of(node)
+        if parts is None:
+            is_of_tensors = type(node) is list and node[0] == "composed" and _has_parts(node)
+            return self._in_one_piece(node, path, is_in_a=is_in_a), is_of_tensors
+        found: list[DataDiff] = []
+        has_any_tensor = False
+        for label, child in parts:
+            inner, has_tensor = self._only(child, _joined(path, label), is_in_a=is_in_a)
+            found += inner
+            has_any_tensor |= has_tensor
+        if has_any_tensor or not path:
+            return found, has_any_tensor
+        return self._in_one_piece(node, path, is_in_a=is_in_a), False
+
+    def _in_one_piece(self, node: Node, path: str, *, is_in_a: bool) -> list[DataDiff]:
+        text = described(node, self._paths_a if is_in_a else self._paths_b, max_chars=_MAX_CHARS)
+        return [DataDiff(path, text, None) if is_in_a else DataDiff(path, None, text)]
+
+    def _note(self, path: str, a: str, b: str) -> None:
+        if a != b:
+            self.found.append(DataDiff(path, a, b))
+
+
+def _joined(path: str, label: str) -> str:
+    return f"{path}.{label}" if path else label
+
+
+def _has_parts(composed: list[list[Any]]) -> bool:
+    return len(composed[4]) > 1
+
+
+def _items(node: list[Any]) -> list[Any]:
+    return node[2:] if node[0] == "deque" else node[1:]
+
+
+def _entries(node: list[Any]) -> dict[bytes, tuple[str, Node]]:
+    """Return the text of each key to its name and what stands under it."""
+    first = 1 if node[0] not in {"OrderedDict", "dataclass", "namedtuple"} else 2
+    parts = parts_of(node) or []
+    return {_encode(key): part for key, part in zip(node[first::2], parts, strict=True)}
+
+
+def _kind(node: list[Any]) -> str:
+    if node[0] in {"dataclass", "namedtuple"}:
+        return f"{node[0]} {described(node[1])}"
+    if node[0] == "deque":
+        return "deque" if node[1] is None else f"deque of up to {described(node[1])}"
+    return str(node[0])
+
+
+def _tensor_text(members: Mapping[str, Any]) -> str:
+    """Write what is kept of a tensor besides its elements; in which library it is, and how it lies there, is none."""
+    kind = members.get("class", "tensor")
+    return f"{kind} that requires grad" if members.get("grad") else str(kind)
+
+
+def _texts_apart(a_text: str, b_text: str, a: Node, b: Node) -> tuple[str, str]:
+    """Write two values that are not the same, long ones where they begin to differ."""
+    if a_text == b_text:  # such as two kinds of NaN
+        a_text, b_text = _encode(a).decode(), _encode(b).decode()
+    if max(len(a_text), len(b_text)) <= _MAX_CHARS:
+        return a_text, b_text
+    alike = zip(a_text, b_text, strict=False)
+    n_alike = next((place for place, (mine, theirs) in enumerate(alike) if mine != theirs), 0)
+    start = max(n_alike - _LEAD, 0)
+    return _cut(a_text, start), _cut(b_text, start)
+
+
+def _cut(text: str, start: int) -> str:
+    stop = start + _MAX_CHARS - 2
+    return ("…" if start else "") + text[start:stop] + ("…" if stop < len(text) else "")
+
+
+def tie_diffs(a: Mapping[str, Alias], b: Mapping[str, Alias], names: Collection[str]) -> list[DataDiff]:
+    """Compare which tensors share memory.
+
+    Args:
+        a: Name to what it is a view of.
+        b: The same of the other checkpoint.
+        names: Tensors that both have.
+
+    Returns:
+        A difference for each that shares memory with others in one of them, or lies in it at another place.
+    """
+    groups_a, groups_b = _groups(a, names), _groups(b, names)
+    numbers: dict[frozenset[str], int] = {}  # so that a large group is compared once, not for each of its members
+
+    def number(groups: Mapping[str, frozenset[str]], name: str) -> int:
+        group = groups.get(name)
+        return -1 if group is None else numbers.setdefault(group, len(numbers))
+
+    return [
+        DataDiff(name, _tie_text(name, a, groups_a), _tie_text(name, b, groups_b))
+        for name in names
+        if (name in a or name in b)
+        and (number(groups_a, name) != number(groups_b, name) or _is_elsewhere(a.get(name), b.get(name)))
+    ]
+
+
+def _groups(aliases: Mapping[str, Alias], names: Collection[str]) -> dict[str, frozenset[str]]:
+    """Return each name to all that share memory with it, itself among them; only of names that are compared."""
+    by_owner: dict[str, set[str]] = {}
+    for name, alias in aliases.items():
+        by_owner.setdefault(alias.of, {alias.of}).add(name)
+    compared = frozenset(names)
+    groups = (frozenset(group & compared) for group in by_owner.values())
+    return {name: group for group in groups if len(group) > 1 for name in group}
+
+
+def _tie_text(name: str, aliases: Mapping[str, Alias], groups: Mapping[str, frozenset[str]]) -> str:
+    alias = aliases.get(name)
+    if alias is not None and alias.is_whole:
+        return f"= {alias.of}"
+    if alias is not None:
+        return f"view of {alias.of} from byte {alias.offset:,}"
+    others = heapq.nsmallest(_MAX_PARTNERS, groups.get(name, frozenset()) - {name})
+    return f"shares memory with {', '.join(others)}" if others else "memory of its own"
+
+
+def _is_elsewhere(a: Alias | None, b: Alias | None) -> bool:
+    """Say whether two views of one tensor do not begin and run alike in it."""
+    if a is None or b is None or a.of != b.of:
+        return False
+    return (a.offset, a.strides, a.is_conj, a.is_neg) != (b.offset, b.strides, b.is_conj, b.is_neg)

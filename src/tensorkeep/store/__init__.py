@@ -1,0 +1,34 @@
+"""The checkpoints of a run: saved step by step, kept by rules, found again.
+
+- `_names`: the names that stand in a store.
+- `_record`: what is said of a step: metrics, and when it was saved.
+- `_steps`: which steps there are, and whether they are whole.
+- `_retention`: which of them are kept.
+- `_removal`: how the others go.
+- `_layout`: which tensor goes into which file, so that what rests need not be written again.
+- `_saving`: a step on its way in, and what is done before and after.
+- `_loading`: the state of a step, checked.
+- `_store`: all of it as one object.
+"""
+
+from tensorkeep.store._layout import group_tensors
+from tensorkeep.store._loading import DamagedStepWarning
+from tensorkeep.store._record import StepRecord
+from tensorkeep.store._retention import Retention, best_steps
+from tensorkeep.store._saving import RetentionWarning
+from tensorkeep.store._steps import Condition, Step, StepFiles, measure
+from tensorkeep.store._store import CheckpointStore
+
+__all__ = [
+    "CheckpointStore",
+    "Condition",
+    "DamagedStepWarning",
+    "Retention",
+    "RetentionWarning",
+    "Step",
+    "StepFiles",
+    "StepRecord",
+    "best_steps",
+    "group_tensors",
+    "measure",
+]
