@@ -8,13 +8,16 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --constraint constraints.txt
 export HF_HUB_OFFLINE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit docs format bench fuzz clean
+.PHONY: help demo tour test lint types unit docs format bench fuzz clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Show what tensorkeep does, on a real model
+demo: $(READY) ## Train, be killed in a save, and end as if nothing had happened
 	@$(BIN)/python examples/demo.py
+
+tour: $(READY) ## Show all else that tensorkeep does, on a real model
+	@$(BIN)/python examples/tour.py
 
 test: lint types unit docs ## Run every check: style, types, tests, documentation
 

@@ -15,6 +15,7 @@ __all__ = ["case_line", "page"]
 _HEADINGS = {
     "load": "Loading",
     "save": "Saving",
+    "background": "Saving in the background",
     "open": "Opening",
     "slice": "Reading a part",
     "checkpoint": "Checkpoints of several files",

@@ -2,11 +2,13 @@
 
     tensorkeep.open(path)       a read-only mapping of name to lazy tensor; `file["w"][10:20, ::2]` reads those rows;
                                 also of what torch.save wrote, of which nothing is run
-    tensorkeep.load(path)       all tensors of a file, or of a checkpoint of several
+    tensorkeep.load(path)       the state that was saved: nested data and tensors, which share memory as they did
     tensorkeep.scan(path)       what files of pickles would run if they were loaded by others
     tensorkeep.convert(source, destination)             a file of pickles as a safe checkpoint
-    tensorkeep.save(t, path)    save tensors to a file, complete or not at all
-    tensorkeep.save_checkpoint(t, directory)            save them to a directory, in shards with an index
+    tensorkeep.save(state, path)                        tensors, or any nested data, to a file, complete or not at all
+    tensorkeep.save_checkpoint(state, directory)        the same to a directory, in shards with an index
+    tensorkeep.save_async(state, path)                  the same in the background, while training goes on
+    tensorkeep.CheckpointStore(root)                    the checkpoints of a run: the last, the best, found again
     tensorkeep.reshard(path, directory)                 a checkpoint written anew: other shards, names, dtypes
     tensorkeep.merge(paths, directory)                  several checkpoints as one
     tensorkeep.edit(path)       names of tensors and metadata, changed in place
@@ -22,12 +24,15 @@
     tensorkeep.transport        where are the bytes?        files, memory, file objects; published whole or not at all
     tensorkeep.formats          what do they mean?          the safetensors format, PyTorch's pickles
     tensorkeep.arrays           who holds the tensor?       NumPy, torch
+    tensorkeep.state            nested data                 containers, numbers, texts … as nodes, and back
     tensorkeep.tensors          one file, where these meet  lazy tensors, selections, views, writing
     tensorkeep.pickled          files of pickles            nested data with lazy tensors
     tensorkeep.scanner          what would they run?        every name in files of pickles, and what it would do
     tensorkeep.checkpoint       many files                  shards, index, digests; saved and verified as one
+    tensorkeep.store            the checkpoints of a run    steps, the last and the best, nothing written twice
     tensorkeep.conversion       of any kind                 pickles to safetensors, and what became of them
     tensorkeep.models           what uses them              checkpoints into models: tensorkeep.torch.load_into
+    tensorkeep.training         training                    all that a run needs to go on: tensorkeep.torch.capture
 
 `import tensorkeep` loads none of this: names are resolved on first use.
 """
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
         Diff,
         Finding,
         PickleSet,
+        SaveHandle,
         TensorDiff,
         Verification,
         add_sha256,
@@ -50,7 +56,9 @@ if TYPE_CHECKING:
         edit,
         load,
         merge,
+        release_snapshots,
         reshard,
+        save_async,
         save_checkpoint,
         verify,
     )
@@ -63,18 +71,20 @@ if TYPE_CHECKING:
         serialize_file,
     )
     from tensorkeep.conversion import Conversion, convert
-    from tensorkeep.errors import SafetensorError, TensorkeepError
+    from tensorkeep.errors import SafetensorError, StateError, TensorkeepError
     from tensorkeep.formats.pickles import PickleLimits, Unknown
     from tensorkeep.install import install_as_safetensors
     from tensorkeep.pickled import PickleFile
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport, scan
     from tensorkeep.state import NamedData
+    from tensorkeep.store import CheckpointStore
     from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorView, save
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Checkpoint",
+    "CheckpointStore",
     "Conversion",
     "Diff",
     "Finding",
@@ -85,9 +95,11 @@ __all__ = [
     "PickleLimits",
     "PickleSet",
     "SafetensorError",
+    "SaveHandle",
     "ScanFinding",
     "ScanReport",
     "ScannedFile",
+    "StateError",
     "TensorDiff",
     "TensorFile",
     "TensorSpec",
@@ -105,9 +117,11 @@ __all__ = [
     "load",
     "merge",
     "open",
+    "release_snapshots",
     "reshard",
     "safe_open",
     "save",
+    "save_async",
     "save_checkpoint",
     "scan",
     "serialize",
@@ -146,6 +160,11 @@ _HOMES = {
     "safe_open": ("compat", "safe_open"),
     "save": ("tensors", "save"),
     "NamedData": ("state", "NamedData"),
+    "CheckpointStore": ("store", "CheckpointStore"),
+    "SaveHandle": ("checkpoint", "SaveHandle"),
+    "StateError": ("errors", "StateError"),
+    "release_snapshots": ("checkpoint", "release_snapshots"),
+    "save_async": ("checkpoint", "save_async"),
     "ScanFinding": ("scanner", "ScanFinding"),
     "ScanReport": ("scanner", "ScanReport"),
     "ScannedFile": ("scanner", "ScannedFile"),
@@ -174,8 +193,10 @@ _MODULES = (
     "pickled",
     "scanner",
     "state",
+    "store",
     "tensors",
     "torch",
+    "training",
     "transport",
 )
 """The public modules."""

@@ -18,7 +18,7 @@ from benchmarks.report import page
 from benchmarks.results import CaseResult, Memory
 
 ROOT = Path(__file__).parents[2]
-GROUPS = {"load", "save", "open", "slice", "checkpoint", "model", "startup", "pickles"}
+GROUPS = {"load", "save", "background", "open", "slice", "checkpoint", "model", "startup", "pickles"}
 
 MACHINE = Machine(hardware="one core", system="Linux", software="Python", load="nothing else ran")
 
@@ -44,6 +44,7 @@ def test_a_quick_run_measures_every_case_and_leaves_no_file(tmp_path: Path) -> N
     for heading in (
         "Loading",
         "Saving",
+        "Saving in the background",
         "Opening",
         "Reading a part",
         "Checkpoints of several files",

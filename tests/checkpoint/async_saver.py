@@ -96,6 +96,7 @@ def fork(path: str, number: int) -> None:
 
 
 def again_and_again(path: str, number: int) -> None:
+    print("begun", flush=True)
     for each in itertools.count(number):
         save_async(state(each), path, durable=each % 2 == 0, max_waiting=each % 3)
 

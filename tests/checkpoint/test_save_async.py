@@ -362,18 +362,23 @@ def test_an_error_that_was_seen_is_not_raised_again(tmp_path: Path, ask: str) ->
 
 
 def test_each_of_several_errors_is_raised_once(tmp_path: Path, gate: Gate) -> None:
-    directory = tmp_path / "missing"
-    failing = [save_async({"w": np.ones(3)}, directory / f"{n}.safetensors", max_waiting=9) for n in range(2)]
+    def give_up(done: int, of: int) -> None:
+        raise ValueError("given up")
+
+    held_up(tmp_path, gate)
+    paths = [tmp_path / f"{n}.safetensors" for n in range(2)]
+    failing = [save_async({"w": np.ones(3)}, path, progress=give_up, max_waiting=9) for path in paths]
+    gate.is_open.set()
     assert all(handle.wait(TIMEOUT_S) for handle in failing)
     seen: list[str] = []
     for _ in range(2):
-        with pytest.raises(SourceMissingError) as caught:
-            save_async({"w": np.ones(3)}, directory / "x.safetensors", max_waiting=9)
+        with pytest.raises(ValueError, match="given up") as caught:
+            save_async({"w": np.ones(3)}, tmp_path / "x.safetensors", max_waiting=9)
         seen.extend(caught.value.__notes__)
-    directory.mkdir()
-    save_async({"w": np.ones(3)}, directory / "x.safetensors", max_waiting=9).result(TIMEOUT_S)
+    save_async({"w": np.ones(3)}, tmp_path / "x.safetensors", max_waiting=9).result(TIMEOUT_S)
 
-    assert [str(directory / f"{n}.safetensors") in note for n, note in enumerate(seen)] == [True, True]
+    assert [str(path) in note for path, note in zip(paths, seen, strict=True)] == [True, True]
+    assert sorted(os.listdir(tmp_path)) == ["first.safetensors", "x.safetensors"]
 
 
 def test_what_progress_raises_ends_the_save_and_the_target_stays(tmp_path: Path) -> None:
@@ -443,8 +448,8 @@ def test_memory_is_used_again_and_released_on_request(tmp_path: Path) -> None:
     release_snapshots()
     released = resident_nbytes() - before
 
-    assert 0.9 * nbytes < kept < 1.4 * nbytes
-    assert released < 0.2 * nbytes
+    assert kept < 1.4 * nbytes
+    assert kept - released > 0.9 * nbytes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -544,8 +549,11 @@ def test_killed_at_any_time_the_old_or_the_new_state_is_there(tmp_path: Path, ta
     number, n_new = 0, 0
     save_async(state(0), path).result(TIMEOUT_S)
     for _ in range(N_KILLS // 2):
-        with subprocess.Popen([sys.executable, PROGRAM, "again_and_again", path, str(number + 1)]) as process:
-            time.sleep(0.25 + rng.random() * 0.3)
+        command: list[str | Path] = [sys.executable, PROGRAM, "again_and_again", path, str(number + 1)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout
+            assert process.stdout.readline() == b"begun\n"
+            time.sleep(rng.random() * 0.2)
             process.kill()
         found = number_of(path)
         assert found >= number

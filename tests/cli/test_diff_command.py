@@ -120,6 +120,8 @@ def test_json(capsys: pytest.CaptureFixture[str], path_a: Path, save_b: Any) -> 
                 "n_inf": [0, 0],
             }
         ],
+        "ties": [],
+        "data": [],
     }
 
 

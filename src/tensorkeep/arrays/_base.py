@@ -82,6 +82,10 @@ class Composed(msgspec.Struct, frozen=True):
     parts: dict[str, Any]
     settings: dict[str, Any]
 
+    def __hash__(self) -> int:
+        """Return a hash that fits the equality, so that one can stand for a key of a dict."""
+        return hash((self.library, self.kind, frozenset(self.settings), frozenset(self.parts)))
+
 
 class ArrayAdapter(Protocol):
     """One array library.

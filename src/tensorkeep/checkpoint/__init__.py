@@ -15,6 +15,10 @@
 - `_rows`: some rows of a tensor that is to be written.
 - `_sha256`: the name that Git LFS and the Hub give to a file.
 - `_save`: tensors to a directory, in one transaction.
+- `_reuse`: files that would be what they were before, linked and not written.
+- `_snapshot`: a copy of tensors, in memory that is used again.
+- `_background`: saves that go on in the background, one after another for each place.
+- `_save_async`: what is saved in the background, and how.
 - `_reshard`: finished checkpoints written anew, or several as one.
 - `_pickle_location`: which files of pickles a path stands for.
 - `_pickle_set`: several files of pickles as one checkpoint.
@@ -23,12 +27,15 @@
 - `_edit`: its names and metadata, changed without a copy of its data.
 - `_add_sha256`: the SHA-256 of its shards, written into its index.
 - `archive_sums`: the CRC-32 that torch's archives have of storages.
+- `_state_check`: what files say of a state, held against the tensors that they have.
 - `_verify`: whether every byte is the one that was saved.
 - `_compare`: two tensors of one shape, number by number.
+- `_state_diff`: what is different in two states besides the elements of tensors.
 - `_diff`: what is different in two checkpoints.
 """
 
 from tensorkeep.checkpoint._add_sha256 import add_sha256
+from tensorkeep.checkpoint._background import SaveHandle
 from tensorkeep.checkpoint._checkpoint import Checkpoint, StrayShardWarning, open_safetensors
 from tensorkeep.checkpoint._diff import Diff, TensorDiff, diff
 from tensorkeep.checkpoint._edit import edit
@@ -41,18 +48,23 @@ from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
 from tensorkeep.checkpoint._pieces import Piece, TensorSize
 from tensorkeep.checkpoint._plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.checkpoint._reshard import merge, reshard
-from tensorkeep.checkpoint._save import save_checkpoint
+from tensorkeep.checkpoint._save import save_checkpoint, write_checkpoint
+from tensorkeep.checkpoint._save_async import save_async
 from tensorkeep.checkpoint._size import parse_size
+from tensorkeep.checkpoint._snapshot import release_snapshots
+from tensorkeep.checkpoint._state_diff import DataDiff
 from tensorkeep.checkpoint._verify import Verification, verify
 
 __all__ = [
     "Access",
     "Checkpoint",
+    "DataDiff",
     "Diff",
     "Finding",
     "Index",
     "PickleSet",
     "Piece",
+    "SaveHandle",
     "Shard",
     "ShardPlan",
     "ShardRecord",
@@ -75,10 +87,13 @@ __all__ = [
     "plan_from_layout",
     "plan_shards",
     "refuse",
+    "release_snapshots",
     "reshard",
+    "save_async",
     "save_checkpoint",
     "shard_name",
     "stem_of_weights",
     "verify",
     "weights_name",
+    "write_checkpoint",
 ]

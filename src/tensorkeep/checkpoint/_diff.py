@@ -178,12 +178,13 @@ def diff(
         TransportError: If the bytes cannot be read.
     """
     a, b = _opened(a), _opened(b)
-    is_chosen = None if only is None else chooser([only] if isinstance(only, str) or callable(only) else only)
+    selectors = [] if only is None else [only] if isinstance(only, str) or callable(only) else list(only)
+    is_chosen = None if only is None else chooser(selectors)
     names_a, names_b = _names(a, is_chosen), _names(b, is_chosen)
     trees = [_tree(each, is_chosen) if values else None for each in (a, b)]
     if is_chosen and not (names_a or names_b or any(map(_has_data, trees))):
         raise TensorNotFoundError(
-            "no tensor is chosen", path=getattr(a, "path", None), expected=f"names for {only!r}"
+            "no tensor is chosen", expected="a name that matches " + " or ".join(map(repr, selectors))
         )
     pairs = [_pair(a, b, name) for name in names_a if name in names_b]
     found = _compared(pairs, progress) if values else [_unread(pair) for pair in pairs]
@@ -215,9 +216,21 @@ def _tree(tensors: _Tensors, is_chosen: _IsChosen | None) -> Node:
         return None
     try:
         tree = read_tree(bytes(state.tree), tensors.__contains__)
-        return tree if is_chosen is None else selected(tree, is_chosen)
+        return tree if is_chosen is None else _part(tree, is_chosen)
     except (FormatError, LimitError) as error:
         raise error.with_fields(path=getattr(tensors, "path", None)) from None
+
+
+def _part(tree: Node, is_chosen: _IsChosen) -> Node:
+    is_any = False
+
+    def wanted(path: str) -> bool:
+        nonlocal is_any
+        is_any |= (found := is_chosen(path))
+        return found
+
+    part = selected(tree, wanted)
+    return part if is_any else None
 
 
 def _has_data(tree: Node) -> bool:

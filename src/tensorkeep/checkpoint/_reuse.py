@@ -9,6 +9,7 @@ import msgspec
 
 from tensorkeep.arrays import HostTensor
 from tensorkeep.digests import new_hasher
+from tensorkeep.errors import SourceChangedError
 from tensorkeep.formats.safetensors import emit_sealed_header, metadata_to_write
 from tensorkeep.tensors import StoredTensor, TensorFile
 from tensorkeep.transport import ByteRange, LocalFile
@@ -73,7 +74,10 @@ class OlderFiles:
             return None
         digests = file.seal.tensor_digests()
         said = {**_FORMAT, **(metadata_to_write(metadata) or {})}
-        head = bytes(file.source.read(ByteRange(0, file.data_start)))
+        try:
+            head = bytes(file.source.read(ByteRange(0, file.data_start)))
+        except SourceChangedError:  # cut off by somebody
+            return None
         if emit_sealed_header(file.entries, said, digests, index=index) != head:
             return None
         tensors = sorted(zip(file.entries, digests, strict=True), key=lambda tensor: _cost(hosts[tensor[0]]))

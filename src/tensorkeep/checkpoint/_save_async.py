@@ -16,8 +16,7 @@ from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._snapshot import Snapshot, take_snapshot
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.tensors import Prepared, Sealing, TensorFile, Ties, prepare, save, write_tensors
-from tensorkeep.tensors._write import _refuse_beside_index
+from tensorkeep.tensors import Prepared, TensorFile, Ties, prepare, save, write_prepared
 
 __all__ = ["SaveOptions", "save_async", "save_in_background"]
 
@@ -128,7 +127,7 @@ def _write(snapshot: Snapshot, write: _Write) -> None:
 def _to_file(state: Any, path: str, given: dict[str, Any]) -> tuple[_TakeApart, _Write]:
     options = _complete(given, save)
     take_apart = partial(prepare, state, ties=options.pop("ties"), is_flat_bare=not options["digests"])
-    return take_apart, partial(_write_file, path=path, **options)
+    return take_apart, partial(write_prepared, path=path, **options)
 
 
 def _to_directory(state: Any, path: str, given: dict[str, Any]) -> tuple[_TakeApart, _Write]:
@@ -147,24 +146,3 @@ def _complete(given: dict[str, Any], save: Callable[..., None]) -> dict[str, Any
         raise TypeError(f"{save.__name__}, which saves to a {target}, takes no {', '.join(sorted(unknown))}")
     texts = {name: copy.deepcopy(given[name]) for name in ("metadata", "index_metadata") if name in given}
     return defaults | given | texts
-
-
-def _write_file(
-    prepared: Prepared,
-    path: str,
-    *,
-    metadata: Mapping[str, str] | None,
-    digests: bool,
-    durable: bool,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    _refuse_beside_index(path)
-    write_tensors(
-        prepared.hosts,
-        path,
-        metadata=prepared.with_ties(prepared.metadata if metadata is None else metadata),
-        state=prepared.state,
-        sealing=Sealing() if digests else None,
-        durable=durable,
-        progress=progress,
-    )

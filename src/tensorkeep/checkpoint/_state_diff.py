@@ -14,10 +14,10 @@ from tensorkeep.state import Node, container_paths, described, parts_of
 
 __all__ = ["DataDiff", "data_diffs", "tie_diffs"]
 
-_MAX_CHARS: Final = 100
+_MAX_CHARS: Final = 60
 """Characters of a value that are told; longer ones are told where they begin to differ."""
 
-_LEAD: Final = 20
+_LEAD: Final = 15
 """Characters that are told before that."""
 
 _MAX_PARTNERS: Final = 3
@@ -28,7 +28,7 @@ class DataDiff(msgspec.Struct, frozen=True):
 
     Attributes:
         path: Where it stands: its dotted name.
-        a: What a has there, on one line as Python would write it, up to 100 characters; None where only b has it.
+        a: What a has there, on one line as Python would write it, up to 60 characters; None where only b has it.
         b: What b has there.
     """
 
@@ -51,12 +51,13 @@ def data_diffs(a: Node, b: Node) -> list[DataDiff]:
         LimitError: If the names in a tree are too long together.
     """
     comparison = _Comparison(container_paths(a), container_paths(b))
-    if a is not None or b is not None:
-        comparison.compare(_ABSENT if a is None else a, _ABSENT if b is None else b, "")
+    mine, theirs = (_ABSENT if tree in _WITHOUT_DATA else tree for tree in (a, b))
+    comparison.compare(mine, theirs, "")
     return comparison.found
 
 
 _ABSENT: Final = object()
+_WITHOUT_DATA: Final = (None, ["dict"])
 _KEYED: Final = frozenset({
     *("dict", "OrderedDict", "defaultdict", "Counter", "Namespace", "SimpleNamespace", "dataclass", "namedtuple")
 })
@@ -74,6 +75,8 @@ class _Comparison:
 
     def compare(self, a: Any, b: Any, path: str) -> None:
         """Compare what stands at one place of both."""
+        if a is _ABSENT and b is _ABSENT:
+            return
         if a is _ABSENT or b is _ABSENT:
             found, _ = self._only(b if a is _ABSENT else a, path, is_in_a=b is _ABSENT)
             self.found += found
@@ -181,8 +184,9 @@ def _texts_apart(a_text: str, b_text: str, a: Node, b: Node) -> tuple[str, str]:
         a_text, b_text = _encode(a).decode(), _encode(b).decode()
     if max(len(a_text), len(b_text)) <= _MAX_CHARS:
         return a_text, b_text
-    alike = zip(a_text, b_text, strict=False)
-    n_alike = next((place for place, (mine, theirs) in enumerate(alike) if mine != theirs), 0)
+    pairs = zip(a_text, b_text, strict=False)
+    n_shorter = min(len(a_text), len(b_text))
+    n_alike = next((place for place, (mine, theirs) in enumerate(pairs) if mine != theirs), n_shorter)
     start = max(n_alike - _LEAD, 0)
     return _cut(a_text, start), _cut(b_text, start)
 
@@ -210,11 +214,16 @@ def tie_diffs(a: Mapping[str, Alias], b: Mapping[str, Alias], names: Collection[
         group = groups.get(name)
         return -1 if group is None else numbers.setdefault(group, len(numbers))
 
+    def is_different(name: str) -> bool:
+        mine, theirs = a.get(name), b.get(name)
+        if mine is not None and theirs is not None and mine.of == theirs.of:
+            return _is_elsewhere(mine, theirs)
+        return (mine or theirs) is not None and number(groups_a, name) != number(groups_b, name)
+
     return [
         DataDiff(name, _tie_text(name, a, groups_a), _tie_text(name, b, groups_b))
         for name in names
-        if (name in a or name in b)
-        and (number(groups_a, name) != number(groups_b, name) or _is_elsewhere(a.get(name), b.get(name)))
+        if is_different(name)
     ]
 
 
@@ -238,8 +247,6 @@ def _tie_text(name: str, aliases: Mapping[str, Alias], groups: Mapping[str, froz
     return f"shares memory with {', '.join(others)}" if others else "memory of its own"
 
 
-def _is_elsewhere(a: Alias | None, b: Alias | None) -> bool:
+def _is_elsewhere(a: Alias, b: Alias) -> bool:
     """Say whether two views of one tensor do not begin and run alike in it."""
-    if a is None or b is None or a.of != b.of:
-        return False
     return (a.offset, a.strides, a.is_conj, a.is_neg) != (b.offset, b.strides, b.is_conj, b.is_neg)

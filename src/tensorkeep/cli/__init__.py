@@ -3,12 +3,14 @@
 - `inspect`, `slice`: what is in a checkpoint.
 - `verify`, `diff`: whether it is whole, and what sets two apart. Their exit codes are answers.
 - `reshard`, `merge`, `edit`: written anew, several as one, changed in place.
+- `list`: the steps of a store.
 - `convert`, `_conversion`: a checkpoint of any kind as safetensors, and what became of it.
 - `scan`, `_scan_views`: what files would run if others loaded them.
 - `_main`: the application they are registered in; errors to exit codes.
 - `_arguments`: arguments and options that several commands share.
 - `_contents`: the headers of what a path stands for.
 - `_report`: headers, counted, filtered and sorted. Pure.
+- `_state`, `_state_lines`: what files say of a whole state, and its data that are no tensors, for people and programs.
 - `_modules`: tensors as a tree of modules, with equal layers folded. Pure.
 - `_views`, `_json`: a report as lines for people, and for programs. Pure.
 - `_verdict`, `_comparison`: what `verify` and `diff` found, as lines for people and for programs. Pure.

@@ -13,6 +13,7 @@ from tensorkeep.cli._text import printable, shape_text, share_text, tensors_text
 
 if TYPE_CHECKING:
     from tensorkeep import Diff, LazyTensor, TensorDiff
+    from tensorkeep.checkpoint import DataDiff
 
 __all__ = ["Comparison", "comparison_lines", "comparison_members"]
 
@@ -58,7 +59,8 @@ def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterat
         width: Terminal cells for which long names are clipped in the middle; None clips none.
 
     Yields:
-        A table of tensors that are in both and differ, lists of those that are in one only, and one line for all.
+        A table of tensors that are in both and differ, lists of those that are in one only, of those that share
+        memory in one only, and of other data, and one line for all.
     """
     diff = comparison.diff
     if diff.changed:
@@ -66,6 +68,8 @@ def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterat
         yield []
     yield from _only(comparison.path_a, diff.only_in_a, comparison.a, width)
     yield from _only(comparison.path_b, diff.only_in_b, comparison.b, width)
+    yield from _data(diff.ties, "memory")
+    yield from _data(diff.data, "value")
     yield _summary(comparison)
 
 
@@ -120,6 +124,23 @@ def _only(path: str, names: Sequence[str], tensors: Mapping[str, LazyTensor], wi
     yield []
 
 
+def _data(differences: Sequence[DataDiff], what: str) -> Iterator[Line]:
+    if not differences:
+        return
+    rows: list[list[Line]] = [
+        [
+            [(printable(each.path) or "(all)", "")],
+            [("-", "dim") if each.a is None else (printable(each.a), "")],
+            [("->", "dim")],
+            [("-", "dim") if each.b is None else (printable(each.b), "")],
+        ]
+        for each in differences
+    ]
+    layout = (Column("name"), Column(what), Column(""), Column(""))
+    yield from columns(layout, rows)
+    yield []
+
+
 def _summary(comparison: Comparison) -> Line:
     diff = comparison.diff
     compared = _how(comparison)
@@ -129,8 +150,12 @@ def _summary(comparison: Comparison) -> Line:
         f"{tensors_text(len(diff.changed))} {'differs' if len(diff.changed) == 1 else 'differ'}",
         f"{len(diff.only_in_a):,} only in {comparison.path_a}",
         f"{len(diff.only_in_b):,} only in {comparison.path_b}",
-        f"{diff.n_equal:,} equal{compared}",
     ]
+    if diff.ties:
+        facts.append(f"{tensors_text(len(diff.ties))} tied otherwise")
+    if diff.data:
+        facts.append("1 value differs" if len(diff.data) == 1 else f"{len(diff.data):,} values differ")
+    facts.append(f"{diff.n_equal:,} equal{compared}")
     return [("different", "title"), (f": {', '.join(facts)}", "")]
 
 
@@ -163,7 +188,13 @@ def comparison_members(comparison: Comparison) -> dict[str, object]:
         "only_in_a": (_described(comparison.a[name]) for name in diff.only_in_a),
         "only_in_b": (_described(comparison.b[name]) for name in diff.only_in_b),
         "changed": map(_changed_members, diff.changed),
+        "ties": map(_data_members, diff.ties),
+        "data": map(_data_members, diff.data),
     }
+
+
+def _data_members(difference: DataDiff) -> dict[str, str | None]:
+    return {"name": difference.path, "a": difference.a, "b": difference.b}
 
 
 def _described(tensor: LazyTensor) -> dict[str, object]:

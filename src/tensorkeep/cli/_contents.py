@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import tensorkeep
 from tensorkeep.cli._report import Content, Digests, Order, Report, report_on
+from tensorkeep.cli._state import StateReport, read_state
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, UnsupportedError
-from tensorkeep.formats.safetensors import Header, read_header, read_seal, without_seal
+from tensorkeep.formats.safetensors import STATE_KEY, Header, free_text, read_header, read_seal
 from tensorkeep.transport import ByteSource, finish_pending, open_source
 
 if TYPE_CHECKING:
-    from tensorkeep import PickleFile, TensorFile
+    from tensorkeep import Checkpoint, PickleFile, TensorFile
 
-__all__ = ["read_report"]
+__all__ = ["read_report", "state_of"]
 
 
 def read_report(path: str, *, variant: str | None, pattern: str | None, order: Order) -> Report:
@@ -37,10 +38,13 @@ def read_report(path: str, *, variant: str | None, pattern: str | None, order: O
         TransportError: If it cannot be read.
     """
     if path.endswith(".safetensors") and not os.path.isdir(path) and not _is_under_way(path):
-        return report_on([_read_file(path)], path=path, pattern=pattern, order=order)
+        content, state = _read_file(path)
+        return report_on([content], path=path, state=state, pattern=pattern, order=order)
+    state = None
     with tensorkeep.open(path, variant=variant, dangerous="record") as tensors:
         if isinstance(tensors, tensorkeep.TensorFile):
-            contents, index, splits = [_content(os.path.basename(tensors.path), tensors)], None, None
+            content, state = _read(tensors.source, os.path.basename(tensors.path))
+            contents, index, splits = [content], None, None
         elif isinstance(tensors, tensorkeep.PickleFile):
             contents, index, splits = [_pickled(os.path.basename(tensors.path), tensors)], None, None
         elif isinstance(tensors, tensorkeep.PickleSet):
@@ -50,7 +54,37 @@ def read_report(path: str, *, variant: str | None, pattern: str | None, order: O
         else:
             contents = [_content(name, shard) for name, shard in tensors.shards.items()]
             index, splits = os.path.basename(tensors.path), tensors.index.splits
-    return report_on(contents, path=path, index=index, splits=splits, pattern=pattern, order=order)
+            state = state_of(tensors)
+    return report_on(contents, path=path, index=index, splits=splits, state=state, pattern=pattern, order=order)
+
+
+def state_of(tensors: object) -> StateReport | None:
+    """Read what open files say of a state.
+
+    Args:
+        tensors: A file, a checkpoint or anything else, which says nothing.
+
+    Returns:
+        What they say; None where that is nothing.
+    """
+    if isinstance(tensors, tensorkeep.TensorFile):
+        return read_state(tensors.state_text, tensors.entries)
+    if isinstance(tensors, tensorkeep.Checkpoint):
+        return read_state(tensors.index.state, _stored(tensors))
+    return None
+
+
+def _stored(checkpoint: Checkpoint) -> dict[str, TensorEntry]:
+    """Return name to entry of all that the shards hold, with tensors that are cut over several as one."""
+    splits = checkpoint.index.splits
+    pieces = {piece for names in splits.values() for piece in names}
+    whole = {
+        name: entry
+        for shard in checkpoint.shards.values()
+        for name, entry in shard.entries.items()
+        if name not in pieces
+    }
+    return whole | {name: checkpoint.stored(name).entry for name in splits}
 
 
 def _is_under_way(path: str) -> bool:
@@ -59,21 +93,26 @@ def _is_under_way(path: str) -> bool:
     return finish_pending(directory or os.curdir, name.removesuffix(".safetensors")) is not None
 
 
-def _read_file(path: str) -> Content:
-    """Read the header of one file; one that is not true of its digests is shown all the same."""
+def _read_file(path: str) -> tuple[Content, StateReport | None]:
     source = open_source(path)
     try:
-        header = read_header(source)
-        return Content(
-            file=os.path.basename(path),
-            file_nbytes=source.nbytes,
-            data_start=header.data_start,
-            entries=header.entries,
-            metadata=without_seal(header.metadata),
-            digests=_digests(source, header),
-        )
+        return _read(source, os.path.basename(path))
     finally:
         source.close()
+
+
+def _read(source: ByteSource, name: str) -> tuple[Content, StateReport | None]:
+    """Read the header of one file; one that is not true of its digests is shown all the same."""
+    header = read_header(source)
+    content = Content(
+        file=name,
+        file_nbytes=source.nbytes,
+        data_start=header.data_start,
+        entries=header.entries,
+        metadata=free_text(header.metadata),
+        digests=_digests(source, header),
+    )
+    return content, read_state((header.metadata or {}).get(STATE_KEY), header.entries)
 
 
 def _digests(source: ByteSource, header: Header) -> Digests:

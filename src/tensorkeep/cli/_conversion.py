@@ -52,21 +52,20 @@ def _facts(conversion: Conversion) -> Iterator[tuple[str, str]]:
     yield from _listed("in parts", [f"{name} ({kind})" for name, kind in conversion.composites.items()])
     left_out = [f"{name} ({what})" if name else what for name, what in conversion.left_out.items()]
     yield from _listed("left out", left_out)
-    by_depth = sorted(conversion.plain, key=lambda name: name.count("."))
-    plain = [_plain_text(name, conversion) for name in by_depth]
-    yield from _listed("not kept", plain, n=conversion.n_plain)
+    yield from _kept(conversion)
     yield "checked", _checks(conversion)
 
 
-def _plain_text(name: str, conversion: Conversion) -> str:
-    between = ": " if name in conversion.composites else " = "
-    return f"{name}{between}{conversion.plain[name]}" if name else conversion.plain[name]
+def _kept(conversion: Conversion) -> Iterator[tuple[str, str]]:
+    if not conversion.has_tree:
+        yield "kept", "tensors by name, and nothing beside them"
+    elif n := conversion.n_values:
+        yield "kept", f"{n:,} value{'s' * (n != 1)} beside the tensors"
 
 
-def _listed(label: str, texts: list[str], after: str = "", n: int | None = None) -> Iterator[tuple[str, str]]:
+def _listed(label: str, texts: list[str], after: str = "") -> Iterator[tuple[str, str]]:
     """Give a fact about several things, of which the first are shown; nothing if there are none."""
-    n_all = len(texts) if n is None else n
-    more = f" and {n_all - _SHOWN:,} more" if n_all > _SHOWN else ""
+    more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
     if texts:
         yield label, ", ".join(shortened(text, _MAX_CHARS) for text in texts[:_SHOWN]) + more + after
 

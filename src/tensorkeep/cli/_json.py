@@ -21,6 +21,7 @@ The text is ASCII: whatever a file has for names, a terminal shows it and obeys 
       "dangers": {},
       "digests": "none",
       "metadata": {"format": "pt"},
+      "state": null,
       "shown": {"n_tensors": 104, "n_elements": 22713728, "data_nbytes": 90856960},
       "dtypes": [
         {"dtype": "F32", "n_tensors": 103, "n_elements": 22713216, "nbytes": 90852864},
@@ -39,6 +40,15 @@ the pieces stand among the tensors. `digests` is "all", "some" or "none" of the 
 not the one that its digests are of. `shown`, `dtypes` and `tensors` are about the tensors that the filter lets
 through, all of them if there is none: `shown` has their sums, `dtypes` the sums by dtype, most bytes first. Bytes
 count from the start of a file, except `data_offsets`, which are half-open ranges from the `data_start` of the shard.
+`state` is null where no whole state was saved; else it has its version, the library that tensors came from, and
+
+    "n_aliases": 1, "n_values": 1, "problem": null,
+    "aliases": {"head.weight": {"of": "embed.weight"}},
+    "values": {"epoch": 3}
+
+that is, which tensors are views of others, and all that is no tensor under dotted names: what JSON has as it is,
+sequences and sets as arrays, all else as a text. `problem` is a text where not all of it can be read. A tensor that
+is a view has the member `of`, 0 bytes and an empty range; memory that only views share has `n_sharing`.
 `format` tells pickles of PyTorch apart, whose `n_unknown` objects are not known to be data, and whose `dangers` are
 names that could only do harm.
 """
@@ -49,6 +59,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from tensorkeep.cli._report import Content, Report, Totals
+from tensorkeep.cli._state_lines import state_members
 
 __all__ = ["document_lines", "json_lines"]
 
@@ -84,11 +95,12 @@ def _array(key: str, elements: Iterator[object], *, end: str) -> Iterator[str]:
     yield f"  ]{end}"
 
 
-def json_lines(report: Report) -> Iterator[str]:
+def json_lines(report: Report, pattern: str | None = None) -> Iterator[str]:
     """Write what files hold as JSON.
 
     Args:
         report: The files.
+        pattern: Names of values of a state that are given; all if None.
 
     Returns:
         The lines, without line ends.
@@ -110,6 +122,7 @@ def json_lines(report: Report) -> Iterator[str]:
         "dangers": report.dangers,
         "digests": report.digests,
         "metadata": report.metadata,
+        "state": state_members(report.state, pattern=pattern),
         "shown": _shown(report.totals),
         "dtypes": _dtypes(report),
         "tensors": _tensors(report),
@@ -149,7 +162,16 @@ def _tensors(report: Report) -> Iterator[dict[str, object]]:
             "nbytes": entry.nbytes,
             "data_offsets": entry.data_offsets,
             "shard": report.file_of(name),
+            **_sharing(report, name),
         }
+
+
+def _sharing(report: Report, name: str) -> dict[str, object]:
+    if report.state is None:
+        return {}
+    if name in report.state.views:
+        return {"of": report.state.views[name].alias.of}
+    return {"n_sharing": report.state.storages[name]} if name in report.state.storages else {}
 
 
 def _encoded(value: object) -> str:

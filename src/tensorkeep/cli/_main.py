@@ -20,6 +20,7 @@ from tensorkeep.cli.convert import convert
 from tensorkeep.cli.diff import diff
 from tensorkeep.cli.edit import edit
 from tensorkeep.cli.inspect import inspect
+from tensorkeep.cli.list import list_steps
 from tensorkeep.cli.merge import merge
 from tensorkeep.cli.reshard import reshard
 from tensorkeep.cli.scan import scan
@@ -64,6 +65,7 @@ app.command("diff")(diff)
 app.command("reshard")(reshard)
 app.command("merge")(merge)
 app.command("edit")(edit)
+app.command("list")(list_steps)
 
 
 def _show_version(wanted: bool) -> None:

@@ -8,7 +8,7 @@ stand between them, as in models that alternate between two kinds of layer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 
 import msgspec
@@ -37,6 +37,7 @@ class Branch(msgspec.Struct, frozen=True, gc=False):
         start: Where the data of the first copy begins, in bytes from the start of the file's data.
         content: A number that is equal for equal content.
         children: What the module holds; in each copy, if there are several.
+        note: What is to be said of the tensor's memory.
     """
 
     label: str
@@ -47,10 +48,15 @@ class Branch(msgspec.Struct, frozen=True, gc=False):
     start: int
     content: int
     children: tuple[Branch, ...] = ()
+    note: str = ""
 
 
 def tree_of(
-    entries: Mapping[str, TensorEntry], *, order: Order = Order.NAME, folds: bool = True
+    entries: Mapping[str, TensorEntry],
+    *,
+    order: Order = Order.NAME,
+    folds: bool = True,
+    note_of: Callable[[str], str] | None = None,
 ) -> tuple[Branch, ...]:
     """Arrange tensors by the modules that their names spell.
 
@@ -58,21 +64,22 @@ def tree_of(
         entries: Full name to entry.
         order: What siblings are sorted by; by size, the largest first.
         folds: Whether numbered siblings of equal content become one branch.
+        note_of: Says what is to be said of a tensor's memory, from its full name; None where nothing is.
 
     Returns:
         The outermost branches.
     """
-    return _Tree(order, folds=folds).children(_nested(entries))
+    return _Tree(order, folds=folds).children(_nested(entries, note_of))
 
 
 class _Module(msgspec.Struct):
     """A module under construction; a module and a tensor may have the same name."""
 
-    tensors: dict[str, TensorEntry]
+    tensors: dict[str, tuple[TensorEntry, str]]
     modules: dict[str, _Module]
 
 
-def _nested(entries: Mapping[str, TensorEntry]) -> _Module:
+def _nested(entries: Mapping[str, TensorEntry], note_of: Callable[[str], str] | None) -> _Module:
     root = _Module({}, {})
     for name, entry in entries.items():
         *parents, label = name.split(".", _MAX_DEPTH - 1)
@@ -82,7 +89,7 @@ def _nested(entries: Mapping[str, TensorEntry]) -> _Module:
             if inner is None:
                 inner = module.modules[parent] = _Module({}, {})
             module = inner
-        module.tensors[label] = entry
+        module.tensors[label] = entry, note_of(name) if note_of else ""
     return root
 
 
@@ -104,13 +111,13 @@ class _Tree:
         return self._arranged(self._branches(module))
 
     def _branches(self, module: _Module) -> list[Branch]:
-        tensors = [self._tensor(label, entry) for label, entry in module.tensors.items()]
+        tensors = [self._tensor(label, entry, note) for label, (entry, note) in module.tensors.items()]
         modules = [self._module(label, inner) for label, inner in module.modules.items()]
         return sorted(tensors + modules, key=lambda branch: natural_key(branch.label))
 
-    def _tensor(self, label: str, entry: TensorEntry) -> Branch:
-        content = self._number_of((entry.dtype, entry.shape, entry.nbytes))
-        return Branch(label, entry, 1, 1, entry.nbytes, entry.data_offsets[0], content)
+    def _tensor(self, label: str, entry: TensorEntry, note: str) -> Branch:
+        content = self._number_of((entry.dtype, entry.shape, entry.nbytes, note))
+        return Branch(label, entry, 1, 1, entry.nbytes, entry.data_offsets[0], content, note=note)
 
     def _module(self, label: str, module: _Module) -> Branch:
         branches = self._branches(module)

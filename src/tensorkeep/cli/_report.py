@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from tensorkeep.cli._state import StateReport
 from tensorkeep.entries import TensorEntry
 
 __all__ = ["Content", "Digests", "Order", "Report", "Totals", "is_misaligned", "natural_key", "report_on"]
@@ -39,7 +40,7 @@ class Content(msgspec.Struct, frozen=True):
         file_nbytes: Its size in bytes.
         data_start: Byte of the file at which the data begins.
         entries: Name to tensor, in the order of the bytes.
-        metadata: Free text by key, without digests, or None where the file has none.
+        metadata: Free text by key, without what the file says of itself, or None where it has none.
         digests: Which of its tensors carry one.
         form: What kind of file it is.
         n_unknown: Objects in it that are not known to be data; only pickles have any.
@@ -71,17 +72,19 @@ class Totals(msgspec.Struct, frozen=True):
     nbytes: int
 
     @classmethod
-    def of(cls, entries: Iterable[TensorEntry]) -> Totals:
-        """Count tensors.
+    def of(cls, entries: Iterable[TensorEntry], n_storages: int = 0) -> Totals:
+        """Count tensors, and what they have in the files: nothing where they are stored with others.
 
         Args:
             entries: The tensors.
+            n_storages: How many of these are none, but memory that others share.
 
         Returns:
             Their sums.
         """
-        counts = [(entry.n_elements, entry.nbytes) for entry in entries]
-        return cls(len(counts), sum(count for count, _ in counts), sum(nbytes for _, nbytes in counts))
+        counts = [(entry.n_elements if entry.nbytes else 0, entry.nbytes) for entry in entries]
+        n_elements = sum(count for count, _ in counts)
+        return cls(len(counts) - n_storages, n_elements, sum(nbytes for _, nbytes in counts))
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -97,6 +100,7 @@ class Report(msgspec.Struct, frozen=True):
             the data of its own file.
         shards: Name of a tensor to the place of its file in `files`.
         splits: Name of a tensor that is cut over shards to the names of its pieces, which are listed as tensors.
+        state: What the files say of a whole state; None where they say nothing.
     """
 
     path: str
@@ -107,6 +111,7 @@ class Report(msgspec.Struct, frozen=True):
     shown: dict[str, TensorEntry]
     shards: dict[str, int]
     splits: Mapping[str, tuple[str, ...]]
+    state: StateReport | None = None
 
     @property
     def form(self) -> str:
@@ -151,8 +156,12 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def metadata(self) -> Mapping[str, str] | None:
-        """The free text of the first file, which a save gives to all; without digests."""
-        return self.files[0].metadata if self.files else None
+        """The free text of the first file, which a save gives to all; without the names of tied tensors."""
+        metadata = self.files[0].metadata if self.files else None
+        if metadata is None or self.state is None:
+            return metadata
+        tied = {name: view.alias.of for name, view in self.state.views.items()}
+        return {key: text for key, text in metadata.items() if tied.get(key) != text}
 
     @property
     def digests(self) -> Digests:
@@ -165,7 +174,7 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def totals(self) -> Totals:
         """Sums over the tensors that are shown."""
-        return Totals.of(self.shown.values())
+        return Totals.of(self.shown.values(), self._n_storages(self.shown))
 
     def totals_by_dtype(self) -> dict[str, Totals]:
         """Sum the tensors that are shown by dtype.
@@ -173,11 +182,22 @@ class Report(msgspec.Struct, frozen=True):
         Returns:
             Name of the dtype to sums, most bytes first.
         """
-        groups: dict[str, list[TensorEntry]] = {}
-        for entry in self.shown.values():
-            groups.setdefault(entry.dtype, []).append(entry)
-        totals = {dtype: Totals.of(entries) for dtype, entries in groups.items()}
+        groups: dict[str, dict[str, TensorEntry]] = {}
+        for name, entry in self.shown.items():
+            groups.setdefault(entry.dtype, {})[name] = entry
+        totals = {dtype: Totals.of(group.values(), self._n_storages(group)) for dtype, group in groups.items()}
         return dict(sorted(totals.items(), key=lambda item: (-item[1].nbytes, item[0])))
+
+    def _n_storages(self, names: Iterable[str]) -> int:
+        return len(self.state.storages.keys() & names) if self.state else 0
+
+    def note_of(self, name: str) -> str:
+        """Return what is to be said of a tensor's memory; empty where it is all its own.
+
+        Args:
+            name: One that is shown.
+        """
+        return self.state.note_of(name) if self.state else ""
 
     def in_a_row(self) -> Mapping[str, TensorEntry]:
         """Return what is shown with offsets that count on from file to file, as if their data were one."""
@@ -203,6 +223,7 @@ def report_on(
     path: str,
     index: str | None = None,
     splits: Mapping[str, tuple[str, ...]] | None = None,
+    state: StateReport | None = None,
     pattern: str | None = None,
     order: Order = Order.OFFSET,
 ) -> Report:
@@ -213,6 +234,7 @@ def report_on(
         path: The name of all of it, for the reader.
         index: Name of the index, or None for a single file.
         splits: Name of a tensor that is cut over shards to the names of its pieces.
+        state: What they say of a whole state; its views are listed behind what is stored.
         pattern: Names that are shown, with `*`, `?` and `[…]` as in a shell; all if None.
         order: What they are sorted by; by offset, shard after shard.
 
@@ -221,17 +243,22 @@ def report_on(
     """
     entries = {name: entry for content in contents for name, entry in content.entries.items()}
     shards = {name: place for place, content in enumerate(contents) for name in content.entries}
+    splits = splits or {}
+    for name, view in state.views.items() if state else ():
+        entries[name] = view.entry
+        shards[name] = shards[splits[view.alias.of][0] if view.alias.of in splits else view.alias.of]
     return Report(
         path=path,
         index=index,
         files=tuple(contents),
-        whole=Totals.of(entries.values()),
+        whole=Totals.of(entries.values(), len(state.storages) if state else 0),
         n_misaligned=sum(
             is_misaligned(entry, content.data_start) for content in contents for entry in content.entries.values()
         ),
         shown=_ordered(_matching(entries, pattern), order),
         shards=shards,
-        splits=splits or {},
+        splits=splits,
+        state=state,
     )
 
 

@@ -28,6 +28,7 @@ _ADVICE: Final = {
     "duplicate": "Get the index and this file again, both of one save",
     "data": "Get this file again from where it came from; the tensors that are not listed are as they were saved",
     "unreadable": "Look at the disk and the permissions of this file, then verify again",
+    "state": "Get this file again from where it came from; each tensor in it can still be read by its own name",
     "sha256": "Get this file again from where it came from",
     "stray": "Move it away if nobody needs it: programs that take files by their names may load it",
 }

@@ -9,7 +9,8 @@ import msgspec
 from tensorkeep.cli._lines import Column, Line, Span, Style, columns
 from tensorkeep.cli._modules import Branch
 from tensorkeep.cli._report import Digests, Report, Totals
-from tensorkeep.cli._text import printable, shape_text, share_text, shortened, size_text
+from tensorkeep.cli._state import StateReport
+from tensorkeep.cli._text import printable, shape_text, share_text, shortened, size_text, tensors_text
 from tensorkeep.entries import TensorEntry
 
 __all__ = ["ASCII_GUIDES", "GUIDES", "Guides", "nothing", "part", "summary", "table", "totals", "tree"]
@@ -67,6 +68,8 @@ def _facts(report: Report) -> Iterator[tuple[str, Span]]:
     if not report.is_safetensors:
         yield "form", (f"{report.form}; nothing in it was run", "")
     yield "tensors", (f"{report.whole.n_tensors:,} ({report.whole.n_elements:,} parameters)", "")
+    if report.state is not None and report.state.is_told:
+        yield "state", _state(report.state)
     for name, reason in report.dangers.items():
         yield "DANGER", (f"{printable(name)} {reason}: do not load this file with anything else", "error")
     if report.n_unknown:
@@ -74,6 +77,18 @@ def _facts(report: Report) -> Iterator[tuple[str, Span]]:
         yield "unknown", (f"{objects} not known to be data: see tensorkeep scan", "warning")
     if report.is_safetensors:
         yield from _layout_facts(report)
+
+
+def _state(state: StateReport) -> Span:
+    if state.problem is not None:
+        return printable(state.problem), "error"
+    n_views = len(state.views) - state.n_tied
+    facts = [
+        "1 value that is no tensor" if state.n_values == 1 else f"{state.n_values:,} values that are no tensors",
+        f"{tensors_text(state.n_tied)} tied to others" if state.n_tied else "",
+        ("1 view of another" if n_views == 1 else f"{n_views:,} views of others") if n_views else "",
+    ]
+    return ", ".join(filter(None, facts)), ""
 
 
 def _layout_facts(report: Report) -> Iterator[tuple[str, Span]]:
@@ -151,9 +166,23 @@ def tree(
         width: Terminal cells for which long names are clipped in the middle; None clips none.
 
     Yields:
-        Headings, then a line per branch. Counts, sizes and shares are those of all copies that a line stands for.
+        Headings, then a line per branch. Counts, sizes and shares are those of all copies that a line stands for;
+        what is said of memory is that of the first.
     """
-    yield from columns(_TREE_COLUMNS, list(_tree_rows(branches, whole_nbytes, guides)), width=width)
+    rows = list(_tree_rows(branches, whole_nbytes, guides))
+    yield from columns(*_without_empty_column((*_TREE_COLUMNS, _MEMORY), rows), width=width)
+
+
+_MEMORY = Column("memory")
+
+
+def _without_empty_column(
+    layout: tuple[Column, ...], rows: list[list[Line]]
+) -> tuple[tuple[Column, ...], list[list[Line]]]:
+    """Leave out the last column where nothing stands in it."""
+    if any(text for row in rows for text, _ in row[-1]):
+        return layout, rows
+    return layout[:-1], [row[:-1] for row in rows]
 
 
 def _tree_rows(
@@ -186,6 +215,7 @@ def _tree_row(branch: Branch, whole_nbytes: int, guide: str, n_copies: int) -> l
         [(shape, "")],
         [(size_text(nbytes), weight)],
         [(share_text(nbytes, whole_nbytes), weight)],
+        [(printable(branch.note), "dim")],
     ]
 
 
@@ -216,7 +246,9 @@ def table(report: Report, width: int | None = None) -> Iterator[Line]:
     if report.index is not None:
         for row, name in zip(rows, report.shown, strict=True):
             row.append([(printable(report.file_of(name)), "")])
-    yield from columns(layout, rows, width=width)
+    for row, name in zip(rows, report.shown, strict=True):
+        row.append([(printable(report.note_of(name)), "dim")])
+    yield from columns(*_without_empty_column((*layout, _MEMORY), rows), width=width)
 
 
 def _table_row(name: str, entry: TensorEntry, whole_nbytes: int) -> list[Line]:

@@ -46,13 +46,19 @@ def convert(
     max_shard_size: MaxShardSize = "5GB",
     drop_unknown: Annotated[
         bool,
-        typer.Option("--drop-unknown", help="Leave out objects that are not known to be data, and take the tensors."),
+        typer.Option(
+            "--drop-unknown", help="Leave out objects that are not known to be data, but for their tensors."
+        ),
     ] = False,
     select: Select = None,
     drop: Drop = None,
     rename: Rename = None,
     strip_prefix: StripPrefix = None,
     cast: Cast = None,
+    share_views: Annotated[
+        bool,
+        typer.Option("--share-views", help="Store memory that tensors overlap in once; only tensorkeep finds them."),
+    ] = False,
     sha256: Sha256 = False,
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Hold the source against its sums, and read back all tensors.")
@@ -63,8 +69,9 @@ def convert(
 ) -> None:
     """Make a safe checkpoint of pickles.
 
-    Nothing of it is run: its pickle is read, and the bytes of its tensors are copied. What is no tensor is left out,
-    and said. Whenever this is stopped, the destination holds the new checkpoint or what it held before.
+    Nothing of it is run: its pickle is read, and the bytes of its tensors are copied. Numbers, texts and how all is
+    nested are kept, unless tensors are chosen with --select or --drop. Whenever this is stopped, the destination
+    holds the new checkpoint or what it held before.
 
     Options act in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be given again.
     """
@@ -84,6 +91,7 @@ def convert(
             cast=cast,
             variant=variant,
             output_variant=output_variant,
+            share_views=share_views,
             sha256=sha256,
             check=check,
             progress=progress,

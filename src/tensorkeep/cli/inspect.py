@@ -9,9 +9,11 @@ import typer
 from tensorkeep.cli._arguments import Target, Variant
 from tensorkeep.cli._contents import read_report
 from tensorkeep.cli._json import json_lines
+from tensorkeep.cli._lines import Line
 from tensorkeep.cli._modules import tree_of
 from tensorkeep.cli._render import draws_ascii_only, show, show_text, terminal_width
 from tensorkeep.cli._report import Order
+from tensorkeep.cli._state_lines import state_lines
 from tensorkeep.cli._views import ASCII_GUIDES, GUIDES, nothing, summary, table, totals, tree
 from tensorkeep.collector import PausedCollector
 
@@ -23,6 +25,7 @@ def inspect(
     *,
     flat: Annotated[bool, typer.Option("--flat", help="One row per tensor, with its place in the file.")] = False,
     expand: Annotated[bool, typer.Option("--expand", help="Show layers of equal content one by one.")] = False,
+    all_state: Annotated[bool, typer.Option("--state", help="All values of a state that are no tensors.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="All of it as JSON, one tensor per line; has no views.")
     ] = False,
@@ -41,6 +44,8 @@ def inspect(
 
     Names are split at dots into modules; numbered modules of equal content are folded into one row such as
     0..11 (12x), whose counts, sizes and shares are those of all 12.
+    Tensors that share memory with others have no bytes of their own. Of a whole state, numbers, texts and all else
+    that is no tensor stand at the end.
     Sizes are decimal: 1 MB is 1,000,000 bytes.
     """
     if as_json:
@@ -48,22 +53,29 @@ def inspect(
     with PausedCollector():
         report = read_report(path, variant=variant, pattern=pattern, order=order or Order.OFFSET)
         if as_json:
-            show_text(json_lines(report))
+            show_text(json_lines(report, pattern))
             return
+        guides = ASCII_GUIDES if draws_ascii_only() else GUIDES
+        width = terminal_width()
         show(summary(report))
         show([[]])
-        if not report.shown:
+        data: list[Line] = []
+        if report.state is not None:
+            data += state_lines(report.state, guides, pattern=pattern, shows_all=all_state, width=width)
+        if report.shown:
+            if flat:
+                show(table(report, width))
+            else:
+                placed = report.in_a_row() if order is Order.OFFSET else report.shown
+                branches = tree_of(placed, order=order or Order.NAME, folds=not expand, note_of=report.note_of)
+                show(tree(branches, report.whole.nbytes, guides, width))
+            show([[]])
+            show(totals(report))
+        elif not data:
             show([nothing(report, pattern)])
-            return
-        if flat:
-            show(table(report, terminal_width()))
-        else:
-            placed = report.in_a_row() if order is Order.OFFSET else report.shown
-            branches = tree_of(placed, order=order or Order.NAME, folds=not expand)
-            guides = ASCII_GUIDES if draws_ascii_only() else GUIDES
-            show(tree(branches, report.whole.nbytes, guides, terminal_width()))
-        show([[]])
-        show(totals(report))
+        if report.shown and data:
+            show([[]])
+        show(data)
 
 
 def _refuse_views(*, flat: bool, expand: bool) -> None:

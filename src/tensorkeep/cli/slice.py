@@ -9,10 +9,12 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli._arguments import Target, Variant
+from tensorkeep.cli._contents import state_of
 from tensorkeep.cli._index import Index, parse_index_text
 from tensorkeep.cli._npy import Float, as_float, write_npy
 from tensorkeep.cli._preview import read_preview
 from tensorkeep.cli._render import show, show_text, terminal_width
+from tensorkeep.cli._state import value_text
 from tensorkeep.cli._text import shape_text
 from tensorkeep.cli._views import part
 
@@ -27,7 +29,7 @@ _PIPED_WIDTH = 100
 
 def slice_tensor(
     path: Target,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The tensor's full name.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The full name of a tensor.", show_default=False)],
     index: Annotated[
         str | None,
         typer.Argument(metavar="INDEX", help="What to take, as in NumPy: '[0:4, :8]'. All if left out."),
@@ -44,7 +46,8 @@ def slice_tensor(
 ) -> None:
     """Show or save a part of one tensor.
 
-    Only that part is read; of a large one, which is printed with dots as NumPy does, only what is printed.
+    Only that part is read; of a large one, which is printed with dots as NumPy does, only what is printed. Of a
+    state, NAME may also be that of a number, a text or anything else that is no tensor; it is printed whole.
 
     An index holds integers, slices, ..., None, and lists of integers or of True and False; it is read, never run.
     Put it in brackets if it starts with a minus: '[-1]'.
@@ -54,6 +57,12 @@ def slice_tensor(
     """
     items = () if index is None else parse_index_text(index)
     with tensorkeep.open(path, variant=variant) as tensors:
+        text = None
+        if name not in tensors and (index, output, dtype) == (None, None, None):
+            text = value_text(state_of(tensors), name)
+        if text is not None:
+            show_text([text])
+            return
         tensor = tensors[name]
         if output is None:
             _print(tensor, items, dtype)

@@ -1,8 +1,9 @@
 """Checkpoints of any kind as safetensors: nothing of a pickle is run, and what is not taken over is said.
 
 - `_ties`: tensors of pickles that are one and the same, and those that overlap.
-- `_holdings`: what pickles hold beside tensors.
+- `_state`: what is said of the nested value that a pickle holds.
 - `_sources`: what a conversion is made of.
+- `_stored`: what is written of tensors that share memory.
 - `_target`: where it goes.
 - `_checks`: what it is held against.
 - `_conversion`: what was written, and what was left out.

@@ -17,16 +17,16 @@ class Conversion(msgspec.Struct, frozen=True):
         files: Names of the files of tensors.
         n_tensors: Tensors in them.
         nbytes: Bytes of these tensors.
-        ties: Name to the tensor that it is one and the same as, which stands for both. The metadata of the files
-            say so too, as `safetensors.torch.save_model` says it.
+        ties: Name to the tensor that is stored for it: the same one, or with `share_views` one that it is a view of.
+            The metadata of the files say so too, as `safetensors.torch.save_model` says it.
         overlapped: Groups of tensors that overlapped without being the same, and share no memory any more.
         composites: Sparse, quantized and nested tensors: name to kind. Their parts are tensors of their own, called
             `name.part`.
-        left_out: Dotted name to the class or function of each object that is not known to be data.
-        plain: Dotted name to a short text of plain data that stand in no file of tensors, of the first 1,000. A list
-            of numbers or texts is one, and so is all that a composite says beside its parts. Where a name stands in
-            several sources, the path of its file is before it.
-        n_plain: All of these.
+        left_out: Dotted name to the class or function of each object that is not known to be data, and text to
+            `"a key"` of each that was a key of a dict, for which that text stands now.
+        has_tree: Whether `tensorkeep.load` gives the nested value that was saved. Otherwise it gives tensors by name:
+            some of them were chosen, or come from several sources.
+        n_values: Numbers, texts and other plain values that stand in it beside the tensors.
         is_checked: Whether each tensor was read back and held against what it was made of.
         n_summed: Storages whose bytes were held against the CRC-32 that their archive has, before that.
     """
@@ -41,7 +41,7 @@ class Conversion(msgspec.Struct, frozen=True):
     overlapped: tuple[tuple[str, ...], ...] = ()
     composites: dict[str, str] = {}
     left_out: dict[str, str] = {}
-    plain: dict[str, str] = {}
-    n_plain: int = 0
+    has_tree: bool = False
+    n_values: int = 0
     is_checked: bool = False
     n_summed: int = 0

@@ -1,26 +1,28 @@
 """Checkpoints of any kind, written as safetensors files: streamed from file to file, held against their source.
 
-Nothing of a pickle is run. Tensors go where they are wanted; what is no tensor is left out and said.
+Nothing of a pickle is run. Tensors go where they are wanted, with the nested value that they are parts of; objects
+that are not known to be data are left out and said.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
-from tensorkeep.checkpoint import save_checkpoint
+from tensorkeep.checkpoint._save import write_checkpoint
 from tensorkeep.checkpoint.rewriting import Progress, changed, refuse_replaced
 from tensorkeep.conversion._checks import Checks
 from tensorkeep.conversion._conversion import Conversion
 from tensorkeep.conversion._sources import Sources
+from tensorkeep.conversion._stored import prepared_of
 from tensorkeep.conversion._target import DEFAULT_BASE, DEFAULT_SHARD_SIZE, target_of
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.safetensors import SEAL_KEY
-from tensorkeep.tensors import LazyTensors, Renaming, Selector
+from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorView
 
 __all__ = ["convert"]
 
@@ -50,6 +52,7 @@ def convert(
     sha256: bool = False,
     durable: bool = True,
     check: bool = True,
+    share_views: bool = False,
     limits: PickleLimits = DEFAULT_LIMITS,
     progress: Progress | None = None,
 ) -> Conversion:
@@ -59,15 +62,20 @@ def convert(
     The bytes of tensors go from file to file by the kernel, and are never all in memory. A tensor that stands under
     several names is stored once, under the first; the metadata have the others.
 
+    Of one source that is converted as a whole, `load` gives the nested value back: plain data, arrays of any dtype,
+    sparse and quantized tensors. Each tensor has the name that it has in a state dict, for any reader.
+
     Args:
         source: A file, an index or a directory; or several, whose tensors follow each other.
         destination: A directory, made if its parent is there; or the name of one file, which ends in `.safetensors`.
             What stands there stays whole until the new checkpoint is.
         max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`. For directories only:
             a single file has no limit.
-        drop_unknown: Whether to take the tensors out of a file that also holds objects that are not known to be data,
-            or names what could only do harm. Otherwise such a file is refused.
-        select: Tensors to take: shell patterns for whole names, or functions of a name; all if None.
+        drop_unknown: Whether to convert a file that also holds objects that are not known to be data, or names what
+            could only do harm. A dict of its tensors stands for such an object; without any it is left out, and in
+            lists None stands for it. Otherwise such a file is refused.
+        select: Tensors to take: shell patterns for whole names, or functions of a name; all if None. Of tensors that
+            are chosen, only the names are kept.
         drop: Tensors to leave out of these.
         rename: Old name to new, for those that change; or a function that gives the new name of each.
         strip_prefix: Taken from the names after that, where they have it.
@@ -82,6 +90,8 @@ def convert(
         durable: Whether to wait until the disk has everything (fsync).
         check: Whether the source is held against the sums that it carries (CRC-32 of torch's archives, digests), and
             each tensor that was written is read back and held against the source, before anything is replaced.
+        share_views: Whether memory that several tensors overlap in is stored once too. `load` lets them share it
+            again, but other readers find only those that are stored. Otherwise each is stored on its own.
         limits: What the pickle of each file may cost.
         progress: Called with the bytes checked and written so far and those in all, by one thread at a time. What it
             raises ends the work, and the destination is as it was before.
@@ -113,15 +123,19 @@ def convert(
         raise UnsupportedError("there is nothing to convert", expected="at least one checkpoint")
     target = target_of(os.fspath(destination), base_name, output_variant, max_shard_size)
     with ExitStack() as files:
-        sources = Sources(paths, variant, files, drop_unknown=drop_unknown, limits=limits)
+        sources = Sources(paths, variant, files, drop_unknown=drop_unknown, limits=limits, is_shared=share_views)
         wanted = sources.wanted(select, drop)
-        new = changed(wanted, rename, strip_prefix, cast)
+        new = changed(wanted, rename, strip_prefix, None)
+        if cast is not None:
+            new = _cast(new, cast, {name for old, name in zip(wanted, new, strict=True) if old in sources.fixed})
         _refuse_dtypes(new)
         texts = new.metadata if metadata is None and new.has_metadata else metadata
         ties = sources.ties(wanted, new, {*_RESERVED, *(texts or {})})
-        stored = new.drop(ties.aliases.__contains__)
-        sources.refuse_expanded({old for old, name in zip(wanted, new, strict=True) if name in stored})
-        checks = Checks(sources, wanted, new, stored.nbytes, progress, is_wanted=check)
+        if not share_views:
+            sources.refuse_expanded({old for old, name in zip(wanted, new, strict=True) if name not in ties.aliases})
+        prepared = prepared_of(new, ties.aliases, share_views=share_views)
+        nbytes = sum(host.nbytes for host in prepared.hosts.values())
+        checks = Checks(sources, wanted, new, nbytes, progress, is_wanted=check)
         checks.check_digests(variant)
         wait_for_sums = files.enter_context(checks.summing())
         written: list[str] = []
@@ -133,14 +147,13 @@ def convert(
             checks.read_back(staged)
             refuse_replaced(sources.identities)
 
-        save_checkpoint(
-            stored,
+        write_checkpoint(
+            prepared,
             target.directory,
-            max_shard_size=target.max_shard_nbytes,
+            max_shard_nbytes=target.max_shard_nbytes,
             base_name=target.base,
             variant=target.variant,
-            metadata={**(texts or {}), **ties.aliases} if ties.aliases else texts,
-            ties="copy",
+            metadata=texts,
             sha256=sha256,
             durable=durable,
             progress=checks.part(),
@@ -151,16 +164,29 @@ def convert(
         sources=tuple(paths),
         index=target.index if sha256 or len(written) > 1 else None,
         files=tuple(written),
-        n_tensors=len(stored),
-        nbytes=stored.nbytes,
-        ties=ties.aliases,
-        overlapped=ties.overlapped,
-        composites=sources.holdings.composites,
+        n_tensors=len(prepared.hosts),
+        nbytes=nbytes,
+        ties={name: alias.of for name, alias in prepared.aliases.items()},
+        overlapped=() if share_views else ties.overlapped,
+        composites=sources.composites,
         left_out=sources.left_out,
-        plain=sources.holdings.plain,
-        n_plain=sources.holdings.n_plain,
+        has_tree=new.state is not None,
+        n_values=sources.n_values,
         is_checked=check,
         n_summed=checks.n_summed,
+    )
+
+
+def _cast(tensors: LazyTensors, dtype: Any, fixed: Collection[str]) -> LazyTensors:
+    """Convert tensors, but for those that must keep their dtype."""
+    cast = tensors.cast(dtype)
+    if not fixed:
+        return cast
+    return TensorView(
+        {name: tensors[name] if name in fixed else lazy for name, lazy in cast.items()},
+        path=tensors.path,
+        metadata=tensors.metadata if tensors.has_metadata else None,
+        state=tensors.state,
     )
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from tensorkeep.checkpoint import Checkpoint, PickleSet, open_checkpoint, open_pickled
 from tensorkeep.checkpoint.archive_sums import Summed, summed_storages
 from tensorkeep.checkpoint.rewriting import identity_of, taken, together
-from tensorkeep.conversion._holdings import Holdings
-from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in
-from tensorkeep.errors import DtypeError, UnsafeError, UnsupportedError
+from tensorkeep.conversion._state import say
+from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in, views_of_aliases
+from tensorkeep.errors import UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles import Dangerous, PickleLimits
-from tensorkeep.pickled import PickleFile
+from tensorkeep.pickled import PickleFile, data_of, is_of_pairs, lazy_array
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorFile, TensorView, counted
 from tensorkeep.transport import open_source
 
@@ -49,9 +49,12 @@ class Sources:
         files: Closes what is opened.
         drop_unknown: Whether files are taken that hold more than tensors and data.
         limits: What the pickle of a file may cost.
+        is_shared: Whether tensors that overlap in part are to share what is stored of them.
 
     Attributes:
-        holdings: What pickles hold beside tensors.
+        composites: Name to the kind of each tensor that is made of several.
+        fixed: Names of tensors that must keep their dtype, where what they are parts of is said.
+        n_values: Plain values of the tree of a pickle.
         identities: Path of each file that says what the sources are, to what changes when it is replaced.
 
     Raises:
@@ -60,18 +63,29 @@ class Sources:
     """
 
     def __init__(
-        self, paths: Sequence[str], variant: str | None, files: ExitStack, *, drop_unknown: bool, limits: PickleLimits
+        self,
+        paths: Sequence[str],
+        variant: str | None,
+        files: ExitStack,
+        *,
+        drop_unknown: bool,
+        limits: PickleLimits,
+        is_shared: bool,
     ) -> None:
         """Open all of them; see the class."""
         self._drop_unknown = drop_unknown
         self._opened = [(path, self._open(path, variant, files, limits)) for path in paths]
         self.identities = {path: identity_of(path) for path in self._files()}
-        self.holdings = Holdings()
+        self.composites: dict[str, str] = {}
+        self.fixed: frozenset[str] = frozenset()
+        self.n_values = 0
+        self._empty: list[str] = []
         self._views: dict[str, StoredView] = {}
         self._left_out: list[_LeftOut] = []
         for _, source in self._opened:
             self._look_into(source)
-        self._tensors = together([_unmapped(source, files) for _, source in self._opened])
+        opened = [source for _, source in self._opened]
+        self._tensors = together(opened if is_shared else [_unmapped(source, files) for source in opened])
 
     def _open(self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits) -> _Opened:
         dangerous: Dangerous = "record" if self._drop_unknown else "refuse"
@@ -94,14 +108,16 @@ class Sources:
             yield from (file.path for _, file in _pickles(source))
 
     def _look_into(self, source: LazyTensors) -> None:
+        if isinstance(source, Checkpoint | TensorFile):
+            self._views |= views_of_aliases(source)
         views = {file.path: views_in(file) for _, file in _pickles(source)}
         places = _places(source)
         self._views |= {
             name: view for name, (file, own) in places.items() if (view := views[file.path].get(own)) is not None
         }
         for prefix, file in _pickles(source):
-            names = [prefix + name for name in file]
-            self.holdings.walk(file.document.value, prefix.removesuffix("."), names, file.path)
+            self.composites |= {prefix + name: kind for name, kind in file.composites.items()}
+            self._empty += [prefix + name for name in file.empty]
             self._left_out += [
                 _LeftOut(prefix + name, file.path, unknown.qualified_name) for name, unknown in file.unknowns.items()
             ]
@@ -132,17 +148,45 @@ class Sources:
             UnsafeError: If an object that is not known to be data is among them, unless `drop_unknown`.
             TensorNotFoundError: If no tensor is selected or left, or nothing is dropped.
             UnsupportedError: If there are no tensors, or a tensor without data is among them.
-            DtypeError: If an array is among them whose elements no tensor can have.
+            LimitError: If what a pickle holds is nested too deep.
         """
         if not len(self._tensors):
             raise UnsupportedError("there are no tensors to convert", path=self._path)
-        names = [unknown.name for unknown in self._left_out]
-        tensors, others = taken(self._tensors, select, drop, [*names, *self.holdings.empty, *self.holdings.unheld])
+        whole = self._with_state() if select is None else self._tensors
+        others = [*(unknown.name for unknown in self._left_out), *self._empty]
+        tensors, others_wanted = taken(whole, select, drop, others)
         if not self._drop_unknown:
-            self._refuse_unknown([unknown for unknown in self._left_out if unknown.name in others])
-        self._refuse_empty([name for name in self.holdings.empty if name in others])
-        self._refuse_unheld([name for name in self.holdings.unheld if name in others])
+            self._refuse_unknown([unknown for unknown in self._left_out if unknown.name in others_wanted])
+        self._refuse_empty([name for name in self._empty if name in others_wanted])
+        if tensors.state is None and whole is not self._tensors:  # parts of values are nothing without them
+            self.fixed, self.n_values = frozenset(), 0
+            tensors = _among(tensors, self._tensors)
         return tensors
+
+    def _with_state(self) -> LazyTensors:
+        """Return all tensors with what is said of the nested value, where one source holds one."""
+        source = self._opened[0][1]
+        values = _values_of(source)
+        if len(self._opened) > 1 or values is None:
+            return self._tensors
+        places = _places(source)
+        names: dict[int, list[str]] = {}
+        for name, (file, own) in places.items():
+            names.setdefault(id(file.records[own]), []).append(name)
+        data = data_of(values, names)
+        said = say(data, self._tensors)
+        self.fixed, self.n_values = said.fixed, data.n_values
+        self._left_out += [_LeftOut(key, source.path, "a key") for key in data.odd_keys]
+        pairs = {
+            name: file.pairs_of(own)
+            for name, (file, own) in places.items()
+            if own in file.tensors and is_of_pairs(file.tensors[own])
+        }
+        tensors = {**self._tensors, **pairs}
+        tensors |= {name: tensors[other] for name, other in said.again.items()}
+        tensors |= {name: lazy_array(name, array, source.path) for name, array in said.arrays.items()}
+        self._views |= {name: self._views[other] for name, other in said.again.items() if other in self._views}
+        return TensorView(tensors, path=self._tensors.path, state=said.state)
 
     @property
     def _path(self) -> str:
@@ -164,16 +208,6 @@ class Sources:
                 f"{counted(len(names), 'tensor')} without data, saved from the device meta",
                 path=self._path,
                 found=_listed([f"`{name}`" for name in names]),
-                hint="Leave them out with drop= (--drop)",
-            )
-
-    def _refuse_unheld(self, names: list[str]) -> None:
-        if names:
-            raise DtypeError(
-                f"{counted(len(names), 'array')} of a dtype that a safetensors file cannot hold",
-                path=self._path,
-                tensor=names[0],
-                found=_listed([f"`{name}` {self.holdings.unheld[name]}" for name in names]),
                 hint="Leave them out with drop= (--drop)",
             )
 
@@ -248,6 +282,20 @@ def _places(source: LazyTensors) -> dict[str, tuple[PickleFile, str]]:
     if isinstance(source, PickleFile):
         return {name: (source, name) for name in source}
     return source.places if isinstance(source, PickleSet) else {}
+
+
+def _values_of(source: LazyTensors) -> Any | None:
+    """Return what `load` gives of a source, made of records; None where names say all."""
+    if isinstance(source, PickleFile):
+        return source.document.value
+    if isinstance(source, PickleSet) and source.index is None:
+        return {name: file.document.value for name, file in source.files.items()}
+    return None
+
+
+def _among(tensors: LazyTensors, others: LazyTensors) -> TensorView:
+    """Return those of other tensors whose names are among these."""
+    return TensorView({name: others[name] for name in tensors if name in others}, path=others.path)
 
 
 def _listed(texts: list[str]) -> str:

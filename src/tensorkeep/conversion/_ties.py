@@ -11,9 +11,9 @@ from tensorkeep.arrays import Extent
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.formats.pickles import TensorRecord
 from tensorkeep.pickled import PickleFile
-from tensorkeep.tensors import overlapping
+from tensorkeep.tensors import SavedTensors, overlapping
 
-__all__ = ["StoredView", "Ties", "ties_of", "views_in"]
+__all__ = ["StoredView", "Ties", "ties_of", "views_in", "views_of_aliases"]
 
 
 class StoredView(msgspec.Struct, frozen=True):
@@ -21,11 +21,11 @@ class StoredView(msgspec.Struct, frozen=True):
 
     Attributes:
         identity: Equal for tensors that are the same view of the same storage.
-        extent: The part of the storage that it reaches over, in bytes.
+        extent: The part of the storage that it reaches over, in bytes; None where nobody asks for it.
     """
 
     identity: Hashable
-    extent: Extent
+    extent: Extent | None = None
 
 
 class Ties(msgspec.Struct, frozen=True):
@@ -41,12 +41,24 @@ class Ties(msgspec.Struct, frozen=True):
 
 
 def views_in(file: PickleFile) -> dict[str, StoredView]:
-    """Return where each tensor of a file lies; nothing for arrays, whose elements stand in the pickle.
+    """Return where each tensor of a file lies; arrays, whose elements stand in the pickle, overlap no other.
 
     Args:
         file: The file.
     """
-    return {name: _view(file.path, tensor) for name, tensor in file.tensors.items() if prod(tensor.shape)}
+    views = {name: _view(file.path, tensor) for name, tensor in file.tensors.items() if prod(tensor.shape)}
+    arrays = {name: StoredView(id(record)) for name, record in file.records.items() if name not in file.tensors}
+    return views | arrays
+
+
+def views_of_aliases(file: SavedTensors) -> dict[str, StoredView]:
+    """Return where tensors of safetensors files lie that are the same as others.
+
+    Args:
+        file: What was opened.
+    """
+    ties = {name: alias.of for name, alias in file.aliases.items() if alias.is_whole}
+    return {name: StoredView((file.path, of)) for name, of in (ties | {of: of for of in ties.values()}).items()}
 
 
 def _view(path: str, tensor: TensorRecord) -> StoredView:

@@ -5,23 +5,25 @@
 - `_flat`: all tensors of a nested value by dotted names.
 - `_tree`: a nested value with something else in the place of its tensors.
 - `_load`: the nested value with tensors that share memory where they did.
+- `_data`: the nested value as data that a file of tensors can say.
 - `_file`: `PickleFile` and `open_pickle`.
 """
 
+from tensorkeep.pickled._data import Data, TensorLeaf, data_of, is_of_pairs, taken_apart
 from tensorkeep.pickled._file import PickledTensors, PickleFile, open_pickle, pickle_over
-from tensorkeep.pickled._flat import MODULE_PARTS, is_module
-from tensorkeep.pickled._keys import PLAIN, joined, key_text
-from tensorkeep.pickled._records import array_of
+from tensorkeep.pickled._keys import key_text
+from tensorkeep.pickled._records import lazy_array
 
 __all__ = [
-    "MODULE_PARTS",
-    "PLAIN",
+    "Data",
     "PickleFile",
     "PickledTensors",
-    "array_of",
-    "is_module",
-    "joined",
+    "TensorLeaf",
+    "data_of",
+    "is_of_pairs",
     "key_text",
+    "lazy_array",
     "open_pickle",
     "pickle_over",
+    "taken_apart",
 ]

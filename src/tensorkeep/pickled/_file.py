@@ -24,7 +24,7 @@ from tensorkeep.formats.pickles import (
     read_pickle,
 )
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
-from tensorkeep.pickled._flat import Leaves, leaves_of
+from tensorkeep.pickled._flat import Leaf, Leaves, leaves_of
 from tensorkeep.pickled._keys import joined
 from tensorkeep.pickled._load import load_tree
 from tensorkeep.pickled._records import LazyRecords, array_of, dtype_of, is_tensor_like, tensor_of
@@ -113,6 +113,21 @@ class PickleFile(PickledTensors):
         """
         records = self._leaves.tensors.items()
         return {name: tensor_of(record) for name, record in records if not isinstance(record, ArrayRecord)}
+
+    @property
+    def records(self) -> Mapping[str, Leaf]:
+        """Dotted name to what the pickle says of each tensor, storage and array of NumPy."""
+        return self._leaves.tensors
+
+    @property
+    def composites(self) -> dict[str, str]:
+        """Dotted name to the kind of each sparse, quantized or nested tensor, whose parts are tensors; a new dict."""
+        return dict(self._leaves.composites)
+
+    @property
+    def empty(self) -> tuple[str, ...]:
+        """Dotted names of tensors without data (device meta)."""
+        return tuple(self._leaves.empty)
 
     @property
     def unknowns(self) -> dict[str, Unknown]:
@@ -204,6 +219,14 @@ class PickleFile(PickledTensors):
             source: The same bytes.
         """
         return PickleFile(self._document, source, *self._target)
+
+    def pairs_of(self, name: str) -> LazyTensor:
+        """Return a tensor of complex numbers as one of real numbers, with the two of each in one dimension more.
+
+        Args:
+            name: Its name.
+        """
+        return self._lazy.pairs(name, self.tensors[name])
 
     def _find(self, name: str) -> LazyTensor | None:
         self._check_open()

@@ -19,9 +19,9 @@ from tensorkeep.formats.pickles import (
 from tensorkeep.limits import MAX_GRAPH_NODES, MAX_NAMES_LENGTH
 from tensorkeep.pickled._keys import PLAIN, key_text
 
-__all__ = ["MODULE_PARTS", "Leaf", "Leaves", "is_module", "leaves_of"]
+__all__ = ["Leaf", "Leaves", "leaves_of"]
 
-MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+_MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 """What the state of a module of torch has, in the order of its state dict."""
 
 _MAX_VISITS = 100
@@ -44,16 +44,21 @@ class Leaves:
     Attributes:
         tensors: Dotted name to tensor, storage or array.
         unknowns: Dotted name to what is not data; each once, where it is met first.
+        composites: Dotted name to the kind of each sparse, quantized or nested tensor.
+        empty: Dotted names of tensors without data (device meta).
+        n_nodes: Values that were looked at.
     """
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self.tensors: dict[str, Leaf] = {}
         self.unknowns: dict[str, Unknown] = {}
+        self.composites: dict[str, str] = {}
+        self.empty: list[str] = []
+        self.n_nodes = 0
         self._n_visits: dict[int, int] = {}
         self._later: deque[_Named] = deque()
         self._is_later = False
-        self._n_nodes = 0
         self._length = 0
         self._n_of_name: dict[str, int] = {}
 
@@ -70,8 +75,8 @@ class Leaves:
         while waiting or self._later:
             self._is_later |= not waiting
             name, node = waiting.pop() if waiting else self._later.popleft()
-            self._n_nodes += 1
-            if self._n_nodes > MAX_GRAPH_NODES:
+            self.n_nodes += 1
+            if self.n_nodes > MAX_GRAPH_NODES:
                 raise LimitError("too many values", expected=f"at most {MAX_GRAPH_NODES:,}", found="more")
             kind = type(node)
             if kind is TensorRecord and node.storage is not None and node.is_plain:
@@ -86,6 +91,7 @@ class Leaves:
         elif kind in LISTS:
             children = [(str(place), child) for place, child in enumerate(node) if type(child) not in PLAIN]
         elif kind is CompositeRecord:
+            self.composites[name] = node.kind
             return [(name, node.parts), (name, node.settings)]
         elif isinstance(node, Unknown):
             return self._parts_of_unknown(name, node)
@@ -109,7 +115,9 @@ class Leaves:
         if kind in {StorageRecord, StorageView, ArrayRecord}:
             self._note(name, node)
         elif kind is TensorRecord:
-            if node.storage is not None:
+            if node.storage is None:
+                self.empty.append(name)
+            else:
                 self._note(name, node)
             if node.subclass is not None:
                 self.unknowns.setdefault(name, Unknown(*node.subclass))
@@ -126,25 +134,25 @@ class Leaves:
 
     def _parts_of_unknown(self, name: str, node: Unknown) -> list[_Named]:
         n_visits = self._n_visits[id(node)] = self._n_visits.get(id(node), 0) + 1
-        has_state_dict = is_module(node.state)
+        has_state_dict = _is_module(node.state)
         if n_visits > 1:  # a module that stands in two places of another is in its state dict twice
             is_listed = has_state_dict and not self._is_later and n_visits <= _MAX_VISITS
             return [(name, part) for part in _state_dict_of(node.state)] if is_listed else []
         self.unknowns.setdefault(name, node)
         if not has_state_dict:
             return [(name, part) for part in (node.args, node.state, node.items) if part is not None]
-        rest = {key: value for key, value in node.state.items() if key not in MODULE_PARTS}
+        rest = {key: value for key, value in node.state.items() if key not in _MODULE_PARTS}
         self._later.extend((name, part) for part in (node.args, rest, node.items) if part)
         return [(name, part) for part in _state_dict_of(node.state)]
 
 
-def is_module(state: Any) -> bool:
+def _is_module(state: Any) -> bool:
     """Say whether a state is that of a module of torch.
 
     Args:
         state: Of an object that was pickled.
     """
-    return type(state) in DICTS and all(type(state.get(part)) in DICTS for part in MODULE_PARTS)
+    return type(state) in DICTS and all(type(state.get(part)) in DICTS for part in _MODULE_PARTS)
 
 
 def _state_dict_of(state: Any) -> list[Any]:

@@ -6,6 +6,7 @@ from functools import cache
 from math import prod
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from tensorkeep.buffers import Buffer
@@ -22,8 +23,20 @@ from tensorkeep.formats.pickles import (
 from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader
 from tensorkeep.transport import ByteSource, MemorySource
 
-__all__ = ["LazyRecords", "array_of", "dtype_of", "is_tensor_like", "layout_of", "tensor_of"]
+__all__ = [
+    "LazyRecords",
+    "array_of",
+    "dtype_of",
+    "is_tensor_like",
+    "layout_of",
+    "lazy_array",
+    "strides_of",
+    "tensor_of",
+]
 
+
+_REAL_OF = {"C32": "F16", "C64": "F32", "C128": "F64"}
+"""Dtype of complex numbers to that of their parts."""
 
 _BYTE_ORDERS = "<>|="
 """What the text of a dtype begins with that is NumPy's own."""
@@ -66,6 +79,32 @@ class LazyRecords:
             return LazyTensor(name, entry, reader)
         return LazyTensor(name, TensorEntry(dtype.name, tensor.shape, (0, nbytes)), StridedReader(reader, layout))
 
+    def pairs(self, name: str, record: TensorRecord) -> LazyTensor:
+        """Return a tensor of complex numbers as one of real numbers, with the two of each in one dimension more.
+
+        Args:
+            name: What to call it.
+            record: A tensor of complex numbers that has data.
+        """
+        real = msgspec.structs.replace(
+            record,
+            dtype=_REAL_OF[record.dtype],
+            offset=2 * record.offset,
+            shape=(*record.shape, 2),
+            strides=(*(2 * stride for stride in record.strides), 1),
+            is_conj=False,
+            is_neg=False,
+        )
+        lazy = self.lazy(name, real)
+        if not (record.is_conj or record.is_neg):
+            return lazy
+        pairs = np.array(lazy)
+        if record.is_conj:
+            np.negative(pairs[..., 1], out=pairs[..., 1])
+        if record.is_neg:
+            np.negative(pairs, out=pairs)
+        return lazy_array(name, pairs, self.reader.source.name)
+
     def _reader_of(self, tensor: TensorRecord) -> TensorReader:
         data = self._document.embedded.get(tensor.storage.key) if tensor.storage else None
         return self.reader if data is None else self._reader_over(data)
@@ -78,14 +117,35 @@ class LazyRecords:
         stored = dtype_of(record)
         dtype = BY_NUMPY[stored.newbyteorder("=").name]
         data: Any = record.data
-        array: Any = np.ndarray(record.shape, stored, data, order=_order_of(record))
-        strides = tuple(stride // stored.itemsize for stride in array.strides) if array.size else (0,) * array.ndim
-        layout = Layout(0, strides, is_big_endian=stored.str.startswith(">"))
-        entry = TensorEntry(dtype.name, record.shape, (0, array.nbytes))
+        layout = Layout(0, strides_of(record), is_big_endian=stored.str.startswith(">"))
+        entry = TensorEntry(dtype.name, record.shape, (0, dtype.nbytes(prod(record.shape))))
         reader = self._reader_over(data)
         return LazyTensor(
             name, entry, reader if layout.is_plain(dtype, record.shape) else StridedReader(reader, layout)
         )
+
+
+def lazy_array(name: str, array: Any, path: str) -> LazyTensor:
+    """Return an array in memory as a lazy tensor.
+
+    Args:
+        name: What to call it.
+        array: One of NumPy, of a dtype that tensors have.
+        path: What stands for it in messages.
+    """
+    entry = TensorEntry(BY_NUMPY[array.dtype.name].name, array.shape, (0, array.nbytes))
+    return LazyTensor(name, entry, TensorReader(MemorySource(array.tobytes(), name=path), 0, "numpy"))
+
+
+def strides_of(record: ArrayRecord) -> tuple[int, ...]:
+    """Return how the elements of an array lie in it: elements from one entry of each dimension to the next.
+
+    Args:
+        record: One that does not hold Python objects.
+    """
+    shape = record.shape[::-1] if record.is_fortran else record.shape
+    strides = tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
+    return strides[::-1] if record.is_fortran else strides
 
 
 def layout_of(record: TensorRecord, document: PickleDocument) -> Layout:
@@ -116,7 +176,7 @@ def tensor_of(storage: TensorRecord | StorageRecord | StorageView) -> TensorReco
 
 
 def is_tensor_like(record: Any) -> bool:
-    """Say whether a record can be a lazy tensor: arrays only of dtypes that tensors have.
+    """Say whether a record can be a lazy tensor: arrays only of dtypes that tensors have, in the same form.
 
     Args:
         record: A record of a tensor, a storage or an array.
@@ -128,7 +188,7 @@ def _dtype_name(record: ArrayRecord) -> str | None:
     if record.holds_objects:
         return None
     row = BY_NUMPY.get(dtype_of(record).name)
-    return row.name if row else None
+    return row.name if row and not row.is_packed else None  # NumPy gives each element a byte
 
 
 def dtype_of(record: ArrayRecord | DtypeRecord) -> np.dtype[Any]:

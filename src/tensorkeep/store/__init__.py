@@ -16,7 +16,7 @@ from tensorkeep.store._loading import DamagedStepWarning
 from tensorkeep.store._record import StepRecord
 from tensorkeep.store._retention import Retention, best_steps
 from tensorkeep.store._saving import RetentionWarning
-from tensorkeep.store._steps import Condition, Step, StepFiles, measure
+from tensorkeep.store._steps import Condition, Step, StepFiles, StepListing
 from tensorkeep.store._store import CheckpointStore
 
 __all__ = [
@@ -27,8 +27,8 @@ __all__ = [
     "RetentionWarning",
     "Step",
     "StepFiles",
+    "StepListing",
     "StepRecord",
     "best_steps",
     "group_tensors",
-    "measure",
 ]

@@ -30,6 +30,9 @@ _SMALLEST_CLASS: Final = 4
 """That of all tensors below 512 KiB; biases, norms and adapters are there."""
 
 
+_WITHOUT_DIGITS: Final = str.maketrans("", "", "0123456789")
+
+
 def group_tensors(
     sizes: Mapping[str, int],
     *,
@@ -74,7 +77,7 @@ def _filled(
     kinds: dict[tuple[bool, str, int], list[list[str]]] = {}
     room: dict[tuple[bool, str, int], int] = {}
     for name in names:
-        kind = (name in resting, name.partition(".")[0], _size_class(sizes[name]))
+        kind = (name in resting, _part(name), _size_class(sizes[name]))
         files = kinds.setdefault(kind, [])
         if not files or sizes[name] > room[kind]:
             files.append([])
@@ -82,6 +85,12 @@ def _filled(
         files[-1].append(name)
         room[kind] -= sizes[name]
     return [file for files in kinds.values() for file in files]
+
+
+def _part(name: str) -> str:
+    """Return the first part of a name with dots, such as `optimizer`, without what only counts."""
+    part, dot, _ = name.partition(".")
+    return part.translate(_WITHOUT_DIGITS) if dot else ""
 
 
 def _size_class(nbytes: int) -> int:

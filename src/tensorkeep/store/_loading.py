@@ -99,6 +99,7 @@ def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
                     if not os.path.isdir(step.path):
                         break  # removed, as newer ones had come
                     problem = str(error)
+                    steps.note_damage(step, problem)
             damaged.add(step.step)
             _warn(step, problem)
         else:

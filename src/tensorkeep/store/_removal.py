@@ -15,7 +15,7 @@ from tensorkeep.store._names import is_removed, removed_name, step_name
 from tensorkeep.store._steps import names_in
 from tensorkeep.transport import sync_directory, transaction
 
-__all__ = ["remove_if_dead", "remove_step", "sweep_removed"]
+__all__ = ["remove_step", "sweep_removed", "sweep_step"]
 
 _BASE = "model"
 """What the files of a step are called."""
@@ -58,15 +58,15 @@ def sweep_removed(root: str) -> None:
                 _delete(os.path.join(root, name))
 
 
-def remove_if_dead(path: str) -> None:
-    """Remove a directory in which a save was interrupted, unless it holds anything else, or is being saved to.
+def sweep_step(path: str) -> None:
+    """Remove what an interrupted save left in the directory of a step, and the directory if nothing else is in it.
 
     Args:
-        path: The directory of a step that has no checkpoint.
+        path: The directory; one that is being saved to is left alone.
     """
     with suppress(TensorkeepError, OSError):
         with transaction(path, _BASE, durable=False, patience_s=0):
-            pass  # whatever a dead process left is finished or removed on the way in
+            pass  # that is what happens on the way in
         os.rmdir(path)
 
 

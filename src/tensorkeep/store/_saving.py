@@ -12,16 +12,16 @@ import msgspec
 
 from tensorkeep.arrays import HostTensor
 from tensorkeep.checkpoint import Access, Checkpoint, Index, shard_name
-from tensorkeep.checkpoint._save import write_checkpoint
+from tensorkeep.checkpoint import write_checkpoint
 from tensorkeep.errors import BusyError, SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.store._layout import group_tensors
 from tensorkeep.store._names import step_name
 from tensorkeep.store._record import StepRecord, record_members
-from tensorkeep.store._removal import remove_if_dead, remove_step, sweep_removed
+from tensorkeep.store._removal import remove_step, sweep_removed, sweep_step
 from tensorkeep.store._retention import Retention
 from tensorkeep.store._steps import StepReader, open_step
 from tensorkeep.tensors import Prepared
-from tensorkeep.transport import sync_directory
+from tensorkeep.transport import has_staging, sync_directory
 
 __all__ = ["RetentionWarning", "StepWriter"]
 
@@ -107,8 +107,8 @@ class StepWriter(msgspec.Struct, frozen=True):
         """Remove what dead processes left."""
         sweep_removed(self.root)
         for step in self.steps.survey():
-            if step.condition == "incomplete":
-                remove_if_dead(step.path)
+            if step.condition == "incomplete" or has_staging(step.path):
+                sweep_step(step.path)
 
     def _retain(self, saved: int) -> None:
         """Remove steps that no rule keeps."""

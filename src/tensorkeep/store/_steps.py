@@ -24,7 +24,17 @@ from tensorkeep.errors import (
 from tensorkeep.store._names import step_name, step_of
 from tensorkeep.store._record import StepRecord, read_record
 
-__all__ = ["Condition", "ForeignStepError", "Step", "StepFiles", "StepReader", "measure", "names_in", "open_step"]
+__all__ = [
+    "Condition",
+    "ForeignStepError",
+    "Step",
+    "StepFiles",
+    "StepListing",
+    "StepReader",
+    "measure",
+    "names_in",
+    "open_step",
+]
 
 Condition = Literal["whole", "damaged", "incomplete", "foreign", "unreadable"]
 """`whole`: index and headers are as they were saved, and all files have their size. `incomplete`: a save is under way
@@ -122,14 +132,26 @@ class StepReader:
         """
         path = os.path.join(self.root, step_name(step))
         identity = _identity(path)
-        known = self._known.pop(step, None)
+        known = self._known.get(step)
         if known is not None and known[0] == identity:
-            found: Step | None = known[1]
-        else:
-            found = _examined(step, path) if identity is not None else None
+            return known[1]
+        self._known.pop(step, None)
+        found = _examined(step, path) if identity is not None else None
         if identity and found is not None and found.condition == "whole" and identity == _identity(path):
             self._known[step] = (identity, found)
         return found
+
+    def note_damage(self, found: Step, problem: str) -> None:
+        """Take note that the bytes of a step are not those that were saved, which headers do not tell.
+
+        Args:
+            found: The step, as `look_at` saw it.
+            problem: What is wrong, in words.
+        """
+        known = self._known.get(found.step)
+        if known is not None and known[1] is found:
+            damaged = msgspec.structs.replace(found, condition="damaged", problem=problem)
+            self._known[found.step] = (known[0], damaged)
 
 
 def names_in(root: str) -> list[str]:
@@ -232,6 +254,22 @@ class StepFiles(msgspec.Struct, frozen=True):
     nbytes: int
     own_nbytes: int
     n_shards: int
+
+
+class StepListing(msgspec.Struct, frozen=True):
+    """A step as one of those of a store.
+
+    Attributes:
+        found: The step.
+        files: What its files take.
+        is_latest: Whether it is the newest whole one.
+        is_best: Whether it is the best one.
+    """
+
+    found: Step
+    files: StepFiles
+    is_latest: bool
+    is_best: bool
 
 
 def measure(path: str) -> StepFiles:

@@ -19,7 +19,7 @@ from tensorkeep.store._record import StepRecord, metrics_of, read_record
 from tensorkeep.store._removal import remove_step
 from tensorkeep.store._retention import Mode, Retention, best_steps
 from tensorkeep.store._saving import StepWriter
-from tensorkeep.store._steps import Step, StepReader, open_step
+from tensorkeep.store._steps import StepListing, StepReader, measure, open_step
 from tensorkeep.tensors import Prepared, Selector, Ties, prepare
 
 __all__ = ["CheckpointStore"]
@@ -183,16 +183,19 @@ class CheckpointStore:
     def _place(self, step: int) -> str:
         return os.path.join(self._root, step_name(step))
 
-    def survey(self) -> list[Step]:
-        """Look at every directory of a step, whole or not; no tensor's data is read.
-
-        Returns:
-            What was found, by ascending step.
+    def listing(self) -> list[StepListing]:
+        """Return every step, whole or not, ascending; no tensor's data is read.
 
         Raises:
+            SourceMissingError: If there is no such directory.
             TransportError: If the store cannot be read.
         """
-        return self._steps.survey()
+        if not os.path.isdir(self._root):
+            raise SourceMissingError("no store", path=self._root, found="nothing, or no directory")
+        found = self._steps.survey()
+        whole = {step.step: step.metrics for step in found if step.condition == "whole"}
+        latest, best = max(whole, default=None), self._best_of(whole)
+        return [StepListing(step, measure(step.path), step.step == latest, step.step == best) for step in found]
 
     def steps(self) -> list[int]:
         """Return the steps that are whole, ascending: index and headers are as saved, and no file is cut off.
@@ -228,8 +231,10 @@ class CheckpointStore:
         Raises:
             TransportError: If the store cannot be read.
         """
-        measured = {step: found.metrics for step, found in self._steps.whole().items()}
-        return next(iter(best_steps(measured, self._retention.monitor, self._retention.mode)), None)
+        return self._best_of({step: found.metrics for step, found in self._steps.whole().items()})
+
+    def _best_of(self, steps: Mapping[int, Mapping[str, float]]) -> int | None:
+        return next(iter(best_steps(steps, self._retention.monitor, self._retention.mode)), None)
 
     def path_of(self, step: int) -> str:
         """Return the directory of a step, which need not be there.
@@ -325,11 +330,16 @@ class CheckpointStore:
 
         if step == "latest":
             return load_newest(self._steps, load)
-        number = self.best() if step == "best" else step
-        if number is None:
-            monitor = self._retention.monitor
-            raise SourceMissingError("no step has the metric", path=self._root, expected=f"one with `{monitor}`")
-        return load(self.path_of(number))
+        if step != "best":
+            return load(self.path_of(step))
+        while (best := self.best()) is not None:
+            try:
+                return load(self._place(best))
+            except SourceMissingError:
+                if os.path.isdir(self._place(best)):
+                    raise  # else it was removed, as a better one had come
+        monitor = self._retention.monitor
+        raise SourceMissingError("no step has the metric", path=self._root, expected=f"one with `{monitor}`")
 
     def remove(self, step: int) -> None:
         """Remove a step, whatever the rules say; who has it open goes on reading.

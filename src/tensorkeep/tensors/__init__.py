@@ -35,7 +35,7 @@ from tensorkeep.tensors._saved import SavedTensors
 from tensorkeep.tensors._sharing import overlapping
 from tensorkeep.tensors._strided import Layout, StridedReader
 from tensorkeep.tensors._tied import Ties
-from tensorkeep.tensors._write import save, serialize_tensors, write_tensors
+from tensorkeep.tensors._write import save, serialize_tensors, write_prepared, write_tensors
 
 __all__ = [
     "Layout",
@@ -70,5 +70,6 @@ __all__ = [
     "stored_pieces",
     "ties_as_text",
     "write_file",
+    "write_prepared",
     "write_tensors",
 ]

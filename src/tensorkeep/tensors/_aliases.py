@@ -86,7 +86,8 @@ def alias_tensor(name: str, alias: Alias, owner: LazyTensor, path: str) -> LazyT
     dtype = ALL_BY_NAME.get(alias.dtype or entry.dtype)
     shape = entry.shape if alias.shape is None else alias.shape
     strides = c_strides(shape) if alias.strides is None else alias.strides
-    if dtype is None or not isinstance(reader, TensorReader) or dtype.bits % 8 or len(strides) != len(shape):
+    is_told = dtype is not None and not dtype.bits % 8 and not alias.offset % dtype.itemsize
+    if dtype is None or not is_told or not isinstance(reader, TensorReader) or len(strides) != len(shape):
         raise FormatError(**_misfit(name, alias, path))
     reach = 0 if 0 in shape else 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
     n_elements = prod(shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -89,6 +89,7 @@ class SavedTensors(OpenTensors):
         """
         if not self.has_tree:
             return dict(self.items())
+        self._refuse_stale({name for name, _, _ in tensor_names(self._tree)}, is_whole=True)
         return decode_tree(
             self._tree,
             tensor=lambda name, _: self[name],
@@ -176,6 +177,7 @@ class SavedTensors(OpenTensors):
             name: parts.get(name) or framework or members.get("library") or library
             for name, _, members in tensor_names(tree)
         }
+        self._refuse_stale(frameworks, is_whole=only is None)
         tensors = self._load_named(frameworks, ties, device)
         marked = Marked(tensors, frameworks, self.aliases if ties == "share" else {})
 
@@ -189,6 +191,20 @@ class SavedTensors(OpenTensors):
             find_class=find_class,
             content=tensors.__getitem__,
         )
+
+    def _refuse_stale(self, names: Collection[str], *, is_whole: bool) -> None:
+        """Refuse a tree of other tensors than those that are there."""
+        missing = next((name for name in names if name not in self), None)
+        added = next((name for name in self if name not in names), None) if is_whole else None
+        strange = missing if missing is not None else added
+        if strange is not None:
+            raise FormatError(
+                f"the tree of the state has {'a' if missing is not None else 'no'} tensor `{strange}`, and the file"
+                f" has {'none' if missing is not None else 'one'}",
+                path=self.path,
+                tensor=strange,
+                hint="Another program changed the file: tensorkeep.open(path, check=False).load() reads tensors by name",
+            )
 
     @property
     def _may_have_parts(self) -> bool:

@@ -59,6 +59,10 @@ class _Member(msgspec.Struct, frozen=True):
             and min(extent.strides, default=0) >= 0
         )
 
+    def can_be_told_from(self, start: int) -> bool:
+        """Whether its elements can be told in an array of its dtype that begins at an address."""
+        return self.is_described and (self.extent.start - start) % self.host.dtype.itemsize == 0
+
     @property
     def is_expanded(self) -> bool:
         """Whether it has more elements than memory."""
@@ -133,17 +137,15 @@ def share(hosts: Mapping[str, HostTensor], *, with_expanded: bool = True) -> Sha
         What is stored, and the aliases, both in the order of the tensors.
     """
     extents = {name: host.extent() for name, host in hosts.items()}
-    order = {name: place for place, name in enumerate(hosts)}
+    place = {name: place for place, name in enumerate(hosts)}
+    parts: list[list[_Member]] = []
+    for group in _groups(hosts, extents, with_expanded=with_expanded):
+        names = sorted(group, key=place.__getitem__)
+        parts += _parts([_Member(name, hosts[name], extent) for name in names if (extent := extents[name])])
     aliases: dict[str, Alias] = {}
     storages: dict[str, HostTensor] = {}
-    for group in _groups(hosts, extents, with_expanded=with_expanded):
-        members = [
-            _Member(name, hosts[name], extent)
-            for name in sorted(group, key=order.__getitem__)
-            if (extent := extents[name])
-        ]
-        for part in _parts(members):
-            _share(part, hosts, aliases, storages)
+    for part in sorted(parts, key=lambda part: place[part[0].name]):  # addresses must not decide on any order
+        _share(part, hosts, aliases, storages)
     if not aliases:
         return Sharing(dict(hosts), {}, ())
     kept = {name: host for name, host in hosts.items() if name not in aliases}
@@ -166,18 +168,18 @@ def _groups(
 
 def _parts(members: list[_Member]) -> Iterator[list[_Member]]:
     """Give the members that can share: all whose elements can be told, and each set of equal ones that cannot."""
-    told = [member for member in members if member.is_described]
+    start = min(member.extent.start for member in members)
+    told = [member for member in members if member.can_be_told_from(start)]
     if len(told) == len(members):
         yield members
         return
     by_identity: dict[tuple[object, ...], list[_Member]] = {}
     for member in members:
-        if not member.is_described:
+        if not member.can_be_told_from(start):
             by_identity.setdefault(member.identity, []).append(member)
-    yield from by_identity.values()
-    rest = {member.name: member for member in told}
-    for group in overlapping({name: member.extent for name, member in rest.items()}):
-        yield [member for member in told if member.name in group]
+    yield from (equal for equal in by_identity.values() if len(equal) > 1)
+    for group in overlapping({member.name: member.extent for member in told}):
+        yield from _parts([member for member in told if member.name in group])
 
 
 def _share(

@@ -11,11 +11,11 @@ from typing import Any
 from tensorkeep.arrays import HostTensor
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.tensors._body import Sealing, plain_buffers, plain_head, write_file
-from tensorkeep.tensors._prepare import prepare
+from tensorkeep.tensors._prepare import Prepared, prepare
 from tensorkeep.tensors._tied import Ties
 from tensorkeep.transport import finish_pending, publish
 
-__all__ = ["save", "serialize_tensors", "write_tensors"]
+__all__ = ["save", "serialize_tensors", "write_prepared", "write_tensors"]
 
 _NUMBER = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
@@ -67,13 +67,47 @@ def save(
         TransportError: If the file cannot be written; the target is then as it was before.
     """
     _refuse_beside_index(os.fsdecode(path))
-    prepared = prepare(state, ties=ties, is_flat_bare=not digests)
-    if metadata is None:
-        metadata = prepared.metadata
+    write_prepared(
+        prepare(state, ties=ties, is_flat_bare=not digests),
+        path,
+        metadata=metadata,
+        digests=digests,
+        durable=durable,
+        progress=progress,
+    )
+
+
+def write_prepared(
+    prepared: Prepared,
+    path: str | os.PathLike[str],
+    *,
+    metadata: Mapping[str, str] | None = None,
+    digests: bool = True,
+    durable: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Write what was prepared to a file; see `save`.
+
+    Args:
+        prepared: The state, taken apart.
+        path: Where the file is to appear.
+        metadata: Free text by key; None keeps that of an open file.
+        digests: Whether the header carries a digest of each tensor and of itself.
+        durable: Whether to wait until the disk has everything (fsync).
+        progress: Called with the bytes written so far and the bytes in all.
+
+    Raises:
+        UnsupportedError: If an index beside the file says that a checkpoint of several files stands there.
+        TypeError: If metadata is not text.
+        HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
+        LimitError: If there are more names than a header can hold.
+        TransportError: If the file cannot be written; the target is then as it was before.
+    """
+    _refuse_beside_index(os.fsdecode(path))
     write_tensors(
         prepared.hosts,
         path,
-        metadata=prepared.with_ties(metadata),
+        metadata=prepared.with_ties(prepared.metadata if metadata is None else metadata),
         state=prepared.state,
         sealing=Sealing() if digests else None,
         durable=durable,

@@ -31,7 +31,7 @@ def capture_generator(generator: Any) -> Any:
     """
     if isinstance(generator, torch.Generator):
         return generator.clone_state()
-    return generator.getstate() if isinstance(generator, _Random) else copy.deepcopy(generator)
+    return _python_state(generator.getstate()) if isinstance(generator, _Random) else copy.deepcopy(generator)
 
 
 def prepare_generator(generator: Any, saved: Any, part: str) -> _Action:
@@ -39,7 +39,7 @@ def prepare_generator(generator: Any, saved: Any, part: str) -> _Action:
 
     Args:
         generator: One of `GENERATORS`.
-        saved: What `capture_generator` returned; of torch's also the tensor that `get_state()` returns.
+        saved: What `capture_generator` returned; for torch's also the tensor that `get_state()` returns.
         part: What to call it in messages.
 
     Raises:
@@ -57,7 +57,7 @@ def prepare_generator(generator: Any, saved: Any, part: str) -> _Action:
 
 def capture_rng() -> dict[str, Any]:
     """Return the states of the generators that Python, NumPy and torch have for everybody, on all devices in use."""
-    states = {"python": random.getstate(), "numpy": _numpy_state(), "torch": torch.get_rng_state()}
+    states = {"python": _python_state(random.getstate()), "numpy": _numpy_state(), "torch": torch.get_rng_state()}
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states["cuda"] = torch.cuda.get_rng_state_all()
     if torch.backends.mps.is_available():
@@ -130,9 +130,18 @@ def _torch_action(generator: torch.Generator, saved: Any) -> _Action:
     return lambda: generator.set_state(state)
 
 
+def _python_state(state: tuple[Any, ...]) -> dict[str, Any]:
+    """Return a state with its 625 numbers as an array, which takes less room than digits."""
+    version, words, gauss = state
+    return {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}
+
+
 def _python_action(set_state: Callable[[Any], object], saved: Any) -> _Action:
-    _Random().setstate(saved)
-    return lambda: set_state(saved)
+    if not isinstance(saved, Mapping) or not saved.keys() >= {"version", "words", "gauss"}:
+        raise TypeError("a dict with version, words and gauss is needed")
+    state = saved["version"], tuple(np.asarray(saved["words"]).tolist()), saved["gauss"]
+    _Random().setstate(state)
+    return lambda: set_state(state)
 
 
 def _numpy_action(generator: np.random.Generator, saved: Any) -> _Action:

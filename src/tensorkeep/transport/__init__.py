@@ -7,6 +7,7 @@
 - `_joined`: a source that is put together from parts of others.
 - `_open`: the source that fits what the caller has.
 - `_sink`: the sink over a file that is being written.
+- `_link`: a file that gets one more name.
 - `_publish`: a file that appears complete or not at all.
 - `_journal`, `_lock`, `_staging`, `_transaction`: a set of files that changes at once or not at all.
 - `_pending`: such a change that a dead process left unfinished, finished or read past.

@@ -8,7 +8,7 @@ from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._platform import read_at
 from tensorkeep.transport._staging import STAGING_SUFFIX
 
-__all__ = ["add_name", "begins_with", "is_being_changed"]
+__all__ = ["add_name", "begins_with", "is_as_long_as_ever", "is_being_changed"]
 
 
 def add_name(source: LocalFile, path: str) -> bool:
@@ -32,6 +32,15 @@ def add_name(source: LocalFile, path: str) -> bool:
         return True
     os.unlink(path)
     return False
+
+
+def is_as_long_as_ever(source: LocalFile) -> bool:
+    """Say whether an open file was neither cut off nor added to since it was opened.
+
+    Args:
+        source: The file.
+    """
+    return os.fstat(source.descriptor().number).st_size == source.nbytes
 
 
 def is_being_changed(source: LocalFile, *, but: str) -> bool:

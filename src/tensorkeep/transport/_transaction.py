@@ -25,7 +25,7 @@ from tensorkeep.errors import (
 )
 from tensorkeep.transport._base import ByteRange, ByteSink
 from tensorkeep.transport._journal import Journal, check_name
-from tensorkeep.transport._link import add_name, begins_with, is_being_changed
+from tensorkeep.transport._link import add_name, begins_with, is_as_long_as_ever, is_being_changed
 from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._lock import DirectoryLock, take_lock
 from tensorkeep.transport._platform import sync_directory
@@ -225,7 +225,7 @@ class Transaction:
             on_written: Called as that of `file`.
 
         Returns:
-            Whether it was done: not if the file begins otherwise, is gone, or is about to be edited in place.
+            Whether it was done: not if the file begins otherwise, was cut off, or is about to be edited in place.
 
         Raises:
             UnsupportedError: If the name is not plain, or is one that tensorkeep uses itself.
@@ -235,6 +235,8 @@ class Transaction:
         place, path = self._staging.place_of(name), self._staging.path_of(name)
         with as_transport_error("could not write the file", place):
             _is_file(place)
+            if not is_as_long_as_ever(source):
+                return False
             is_linked = add_name(source, path)
         if not is_linked:
             with self.file(name, on_written=on_written) as sink:

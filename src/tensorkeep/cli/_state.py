@@ -1,0 +1,209 @@
+"""What files say of a whole state that was saved in them: who shares memory, and the tree of all other data. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import TypeVar
+
+import msgspec
+
+from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import FormatError, LimitError, TensorkeepError, UnsupportedError
+from tensorkeep.formats.safetensors import Alias, State, parse_state
+from tensorkeep.state import Node, container_paths, described, parts_of, plain_values, read_tree
+
+__all__ = ["StateReport", "View", "read_state", "value_text"]
+
+_T = TypeVar("_T")
+
+
+class View(msgspec.Struct, frozen=True):
+    """A tensor that is stored with another.
+
+    Attributes:
+        alias: What the file says of it.
+        entry: Its dtype and shape, and the place of its first byte; it has no bytes of its own.
+        note: What it is of the other, for people.
+    """
+
+    alias: Alias
+    entry: TensorEntry
+    note: str
+
+
+class StateReport(msgspec.Struct, frozen=True):
+    """What files say of a state.
+
+    Attributes:
+        version: Version of what is said; None where it cannot be read.
+        library: The array library of its tensors, where it is known.
+        views: Tensors that are stored with others, by name.
+        storages: Names that only hold memory for others, to how many share it.
+        tree: The nodes of the tree, checked; None where there is none that can be read.
+        paths: Names of the containers in it, for what refers to them.
+        n_values: Values in it that are no tensors.
+        problem: Why not all of it could be read; None where it was.
+    """
+
+    version: int | None = None
+    library: str | None = None
+    views: Mapping[str, View] = {}
+    storages: Mapping[str, int] = {}
+    tree: Node = None
+    paths: tuple[str, ...] = ()
+    n_values: int = 0
+    problem: str | None = None
+
+    @property
+    def n_tied(self) -> int:
+        """Tensors that are others under other names."""
+        return sum(view.alias.is_whole for view in self.views.values())
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it says more than the names of tensors."""
+        tree = self.tree
+        is_flat = type(tree) is list and tree[0] == "dict" and all(type(part) is dict for part in tree[2::2])
+        return bool(self.problem or self.views or (tree is not None and not is_flat))
+
+    def note_of(self, name: str) -> str:
+        """Return what is to be said of a tensor's memory, for people; empty where it is all its own.
+
+        Args:
+            name: Of a tensor, or of memory that others share.
+        """
+        if name in self.views:
+            return self.views[name].note
+        n_sharing = self.storages.get(name)
+        return "" if n_sharing is None else f"memory of {n_sharing:,} tensor{'' if n_sharing == 1 else 's'}"
+
+
+def read_state(text: str | None, stored: Mapping[str, TensorEntry]) -> StateReport | None:
+    """Read what files say of a state, as far as it can be read.
+
+    Args:
+        text: What they say; None where they say nothing.
+        stored: Name to entry of all that they hold, tensors that are cut over files as one.
+
+    Returns:
+        What they say; None where that is nothing.
+    """
+    if text is None:
+        return None
+    problems: list[str] = []
+    state = _read(problems, lambda: parse_state(text))
+    if state is None:
+        return StateReport(problem=problems[0])
+    views = _read(problems, lambda: {name: _view(name, alias, stored) for name, alias in state.aliases.items()}) or {}
+    n_sharing = Counter(view.alias.of for view in views.values())
+    tree = None if problems else _read(problems, lambda: _tree(state, lambda name: name in stored or name in views))
+    paths = _read(problems, lambda: tuple(container_paths(tree)))
+    n_values = _read(problems, lambda: 0 if tree is None else sum(1 for _ in plain_values(tree)))
+    return StateReport(
+        version=state.state,
+        library=state.library,
+        views=views,
+        storages={name: n_sharing[name] for name in state.storages if name in n_sharing},
+        tree=None if problems else tree,
+        paths=paths or (),
+        n_values=n_values or 0,
+        problem=problems[0] if problems else None,
+    )
+
+
+def _read(problems: list[str], read: Callable[[], _T]) -> _T | None:
+    try:
+        return read()
+    except (FormatError, LimitError, UnsupportedError) as error:
+        problems.append(_sentence(error))
+        return None
+
+
+def _sentence(error: TensorkeepError) -> str:
+    """Write an error without the path, which the reader knows."""
+    return str(type(error)(error.message, expected=error.expected, found=error.found, hint=error.hint))
+
+
+def _tree(state: State, has_tensor: Callable[[str], bool]) -> Node:
+    text = bytes(state.tree)
+    return read_tree(text, has_tensor) if text else None
+
+
+def _view(name: str, alias: Alias, stored: Mapping[str, TensorEntry]) -> View:
+    """Find out what a tensor is of another.
+
+    Raises:
+        FormatError: If it is stored itself, or the other is not there or does not hold it.
+    """
+    owner = stored.get(alias.of)
+    if owner is None or name in stored:
+        raise FormatError(
+            f"tensor `{name}` is said to be a view of `{alias.of}`",
+            found="the tensor itself in the file" if owner else f"no `{alias.of}`",
+        )
+    dtype = alias.dtype or owner.dtype
+    shape = owner.shape if alias.shape is None else alias.shape
+    if not alias.is_whole and not _holds(owner, alias, dtype, shape):
+        raise FormatError(f"tensor `{name}` is said to be a view of `{alias.of}`, which does not hold it")
+    start = owner.data_offsets[0] + alias.offset
+    return View(alias, TensorEntry(dtype, shape, (start, start)), _note(alias, owner, dtype, shape))
+
+
+def _holds(owner: TensorEntry, alias: Alias, dtype: str, shape: tuple[int, ...]) -> bool:
+    row = ALL_BY_NAME.get(dtype)
+    if row is None or row.bits % 8 or (alias.strides is not None and len(alias.strides) != len(shape)):
+        return False
+    n_reached = prod(shape)
+    if alias.strides is not None and n_reached:
+        n_reached = 1 + sum((n - 1) * stride for n, stride in zip(shape, alias.strides, strict=True))
+    return alias.offset + n_reached * (row.bits // 8) <= owner.nbytes
+
+
+def _note(alias: Alias, owner: TensorEntry, dtype: str, shape: tuple[int, ...]) -> str:
+    if alias.is_whole:
+        return f"= {alias.of}"
+    facts = [f"view of {alias.of}{_rows(alias, owner, dtype, shape)}"]
+    if alias.strides is not None:
+        facts.append(f"strides {list(alias.strides)}")
+    facts += ["conjugate"] * alias.is_conj + ["negative"] * alias.is_neg
+    return ", ".join(facts)
+
+
+def _rows(alias: Alias, owner: TensorEntry, dtype: str, shape: tuple[int, ...]) -> str:
+    """Write which rows of the other it is, or where in its bytes it begins."""
+    n_rows = owner.shape[0] if owner.shape else 0
+    row_nbytes = owner.nbytes // n_rows if n_rows else 0
+    row = ALL_BY_NAME[dtype]
+    if alias.strides is None and dtype == owner.dtype and row_nbytes and alias.offset % row_nbytes == 0:
+        nbytes = prod(shape) * (row.bits // 8)
+        if nbytes % row_nbytes == 0:
+            start = alias.offset // row_nbytes
+            return f"[{start}:{start + nbytes // row_nbytes}]"
+    return f" from byte {alias.offset:,}" if alias.offset else ""
+
+
+def value_text(state: StateReport | None, name: str) -> str | None:
+    """Write a value that is no tensor.
+
+    Args:
+        state: What files say of a state; None where they say nothing.
+        name: Its dotted name, or that of a container.
+
+    Returns:
+        The value as Python would write it; None where there is none of that name.
+    """
+    if state is None:
+        return None
+    waiting = [("", state.tree)]
+    while waiting:
+        path, node = waiting.pop()
+        for label, child in parts_of(node) or ():
+            child_path = f"{path}.{label}" if path else label
+            if child_path == name and type(child) is not dict:
+                return described(child, state.paths)
+            if name.startswith(f"{child_path}."):
+                waiting.append((child_path, child))
+    return None

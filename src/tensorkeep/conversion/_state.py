@@ -1,0 +1,133 @@
+"""What files are to say of the value that a pickle holds: its tree, whose tensors have the names of a state dict."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import msgspec
+
+from tensorkeep.arrays import marks_of, plain_library
+from tensorkeep.collector import PausedCollector
+from tensorkeep.formats.safetensors import State
+from tensorkeep.pickled import Data, TensorLeaf, taken_apart
+from tensorkeep.state import encode_tree, renamed, tensor_names
+
+__all__ = ["Said", "say"]
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What is said of a value, and what it needs beside the tensors of a pickle.
+
+    Attributes:
+        state: The tree.
+        arrays: Name to array of NumPy, of what is no tensor in the pickle, such as texts.
+        again: Name to the name of the same tensor, where it stands in more places than there are names.
+        fixed: Names of tensors that must keep their dtype.
+    """
+
+    state: State
+    arrays: dict[str, Any]
+    again: dict[str, str]
+    fixed: frozenset[str]
+
+
+def say(data: Data, names: Collection[str]) -> Said:
+    """Say what a value is made of.
+
+    Args:
+        data: What a pickle holds.
+        names: Those of all its tensors.
+
+    Raises:
+        LimitError: If it is nested too deep.
+    """
+    with PausedCollector():
+        leaves = _Leaves()
+        encoded = encode_tree(data.value, leaf=leaves.leaf, compose=taken_apart)
+        paths = {token: path for token, path, _ in tensor_names(encoded.tree)}
+        naming = _Naming(names)
+        new_names: dict[str, str] = {}
+        for number, (own, value) in enumerate(encoded.tensors.items()):
+            token = str(number)
+            new_names[token] = naming.name_of(value, own, paths[token])
+        tree = renamed(encoded.tree, new_names)
+        state = State(library=leaves.library, tree=msgspec.Raw(msgspec.json.encode(tree)))
+    return Said(state, naming.arrays, naming.again, frozenset(naming.fixed))
+
+
+class _Leaves:
+    """Numbers the tensors: their nodes bear a number for a name until all names are known."""
+
+    def __init__(self) -> None:
+        self.library: str | None = None
+        self._n = 0
+
+    def leaf(self, value: Any) -> dict[str, Any] | None:
+        """Return what the tree says of a tensor; None for what is none."""
+        if type(value) is TensorLeaf:
+            library, marks = value.library, value.marks
+        else:
+            found = plain_library(value)
+            if found is None:
+                return None
+            library, marks = found, marks_of(value)
+        if self.library is None:
+            self.library = library
+        members = {"name": str(self._n), **marks}
+        self._n += 1
+        return members if library == self.library else {"library": library, **members}
+
+
+class _Naming:
+    """Gives each tensor of a tree one name, and no two the same.
+
+    Args:
+        names: Those of all tensors of the pickle.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        """Begin with no tensors; see the class."""
+        self._taken = set(names)
+        self._used: set[str] = set()
+        self._own: dict[int, frozenset[str]] = {}
+        self._unused: dict[int, Iterator[str]] = {}
+        self.arrays: dict[str, Any] = {}
+        self.again: dict[str, str] = {}
+        self.fixed: set[str] = set()
+
+    def name_of(self, value: Any, own: str, path: str) -> str:
+        """Return the name of a tensor.
+
+        Args:
+            value: A `TensorLeaf`, or an array.
+            own: What it would be called without other names.
+            path: The keys that lead to it.
+        """
+        if type(value) is not TensorLeaf:
+            name = self._free(own)
+            self.arrays[name] = value
+            self.fixed.add(name)
+            return name
+        place = id(value.names)
+        if place not in self._own:
+            self._own[place], self._unused[place] = frozenset(value.names), iter(value.names)
+            if value.keeps_dtype:
+                self.fixed |= self._own[place]
+        if path in self._own[place] and path not in self._used:
+            name = path
+        else:
+            name = next((name for name in self._unused[place] if name not in self._used), "")
+        if not name:
+            name = self._free(own)
+            self.again[name] = value.names[0]
+        self._used.add(name)
+        return name
+
+    def _free(self, own: str) -> str:
+        name, number = own, 1
+        while name in self._taken:
+            number += 1
+            name = f"{own}#{number}"
+        self._taken.add(name)
+        return name

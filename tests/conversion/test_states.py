@@ -1,0 +1,166 @@
+"""What `load` gives of a pickle is what it gives of the safetensors file that the pickle was converted to."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+
+import tensorkeep
+from tensorkeep.conversion import convert
+from tensorkeep.errors import LimitError
+
+TESTS = Path(__file__).parents[1]
+sys.path += [str(TESTS / "pickled"), str(TESTS / "state")]  # what people save, and the exact comparison
+
+from exactly import assert_exactly  # noqa: E402
+from honest_arrays import ARRAYS  # noqa: E402
+from honest_files import saved  # noqa: E402
+from honest_objects import OBJECTS  # noqa: E402
+from honest_tensors import TENSORS  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+ALL: dict[str, Callable[[], Any]] = TENSORS | ARRAYS | OBJECTS
+NESTED = frozenset(what for what in TENSORS if what.startswith(("nested", "jagged")))
+HAS_NO_DATA = frozenset(what for what in TENSORS if what.startswith("meta"))
+KEYS_ARE_NO_DATA = frozenset({"enum as key", "class as key"})
+NOT_COMPARED = frozenset({"schemes", "special numbers"})
+"""Quantization schemes, which the comparison does not know; keys that are dtypes, which `verify` cannot tell yet."""
+
+WHOLE = sorted(ALL.keys() - NESTED - HAS_NO_DATA - KEYS_ARE_NO_DATA - NOT_COMPARED)
+
+
+def converted(value: Any, folder: Path, **options: Any) -> tuple[Any, Any, bool]:
+    """Return what is loaded of both files, and whether anything was left out."""
+    (folder / "a.pt").write_bytes(saved(value))
+    conversion = convert(folder / "a.pt", folder / "a.safetensors", drop_unknown=True, durable=False, **options)
+    with tensorkeep.open(folder / "a.pt") as before, tensorkeep.open(folder / "a.safetensors") as after:
+        assert conversion.has_tree
+        assert set(before) <= set(after) | set(conversion.ties)
+    theirs = tensorkeep.load(folder / "a.pt", framework="torch")
+    return tensorkeep.load(folder / "a.safetensors"), theirs, bool(conversion.left_out)
+
+
+@pytest.mark.parametrize("share_views", [False, True])
+@pytest.mark.parametrize("what", WHOLE)
+def test_all_that_people_save_is_kept(tmp_path: Path, what: str, share_views: bool) -> None:
+    value = {"anchor": torch.ones(3), "here": ALL[what]()}
+
+    ours, theirs, is_less = converted(value, tmp_path, share_views=share_views)
+
+    if is_less:
+        assert torch.equal(ours["anchor"], torch.ones(3))
+        assert ours.keys() <= theirs.keys()
+    else:
+        assert_exactly(ours, theirs, shares_memory=share_views)
+
+
+@pytest.mark.parametrize("what", sorted(NESTED))
+def test_nested_tensors_are_kept(tmp_path: Path, what: str) -> None:
+    ours, theirs, _ = converted({"here": TENSORS[what]()}, tmp_path)
+
+    assert ours["here"].layout == theirs["here"].layout
+    assert ours["here"].requires_grad == theirs["here"].requires_grad
+    for one, other in zip(ours["here"].unbind(), theirs["here"].unbind(), strict=True):
+        assert torch.equal(one, other)
+
+
+LEAVES = [what for what in WHOLE if what not in OBJECTS and "one torch" not in what and "quantized" not in what]
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(LEAVES).map(lambda w: ALL[w]()),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers() | st.none(), inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b", "a.b", "a.a", "b#2"]), inner, max_size=4).map(OrderedDict)
+        | inner.map(lambda shared: [shared, {"a": shared, "a.0": shared}])
+    ),
+    max_leaves=8,
+)
+
+
+@hypothesis.settings(max_examples=150)
+@hypothesis.given(value=values, share_views=st.booleans())
+def test_any_state_is_kept(tmp_path_factory: pytest.TempPathFactory, value: Any, share_views: bool) -> None:
+    folder = tmp_path_factory.mktemp("state", numbered=True)
+
+    ours, theirs, is_less = converted({"anchor": torch.ones(3), "": value}, folder, share_views=share_views)
+
+    if not is_less:
+        assert_exactly(ours, theirs, shares_memory=share_views)
+
+
+def test_memory_that_views_share_is_stored_once_if_wanted(tmp_path: Path) -> None:
+    base = torch.arange(100.0)
+    value = {"left": base[:60], "right": base[40:], "again": base[:60], "alone": torch.ones(2)}
+
+    ours, theirs, _ = converted(value, tmp_path, share_views=True, rename={"left": "first"})
+
+    theirs["first"] = theirs.pop("left")
+    assert ours.keys() == theirs.keys()
+    assert ours["first"].untyped_storage().data_ptr() == ours["right"].untyped_storage().data_ptr()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    with tensorkeep.open(tmp_path / "a.safetensors") as file:
+        assert file.entries.keys() == {"first#storage", "alone"}
+        assert file.entries["first#storage"].nbytes == 400
+
+
+def test_names_and_tree_follow_changes(tmp_path: Path) -> None:
+    tied = torch.ones(3)
+    torch.save({"model.w": tied, "model.tied": tied, "epoch": 3}, tmp_path / "a.pt")
+
+    convert(tmp_path / "a.pt", tmp_path / "safe", rename={"model.w": "model.v"}, strip_prefix="model.", cast="bf16")
+
+    found = tensorkeep.load(tmp_path / "safe")
+    assert list(found) == ["v", "tied", "epoch"]
+    assert found["v"].dtype == torch.bfloat16
+    assert found["v"].data_ptr() == found["tied"].data_ptr()
+
+
+def test_a_safetensors_source_keeps_its_tree_and_ties(tmp_path: Path) -> None:
+    tied = np.ones(3)
+    tensorkeep.save({"a": [tied, {"b": tied}], "n": 3}, tmp_path / "a.safetensors", metadata={"x": "y"})
+
+    conversion = convert(tmp_path / "a.safetensors", tmp_path / "safe")
+
+    found = tensorkeep.load(tmp_path / "safe")
+    assert np.shares_memory(found["a"][0], found["a"][1]["b"])
+    assert found["n"] == 3
+    assert (conversion.n_tensors, conversion.ties) == (1, {"a.1.b": "a.0"})
+    assert tensorkeep.open(tmp_path / "safe").metadata == {"format": "pt", "x": "y"}
+
+
+def test_what_is_nested_too_deep_is_taken_by_choosing(tmp_path: Path) -> None:
+    value: Any = torch.ones(2)
+    for _ in range(198):
+        value = [value]
+    torch.save({"w": torch.ones(1), "deep": value}, tmp_path / "a.pt")
+
+    try:
+        convert(tmp_path / "a.pt", tmp_path / "safe")
+    except LimitError as error:
+        assert "deep" in str(error)  # noqa: PT017 - both are right: bounds of pickles and trees are nearly the same
+    assert convert(tmp_path / "a.pt", tmp_path / "chosen", select="w").n_tensors == 1
+
+
+def test_many_tensors_that_are_one_take_linear_time(tmp_path: Path) -> None:
+    tied = torch.ones(2)
+    torch.save({"tied": [tied] * 30_000}, tmp_path / "a.pt")
+
+    conversion = convert(tmp_path / "a.pt", tmp_path / "safe", durable=False)
+
+    assert (conversion.n_tensors, len(conversion.ties)) == (1, 29_999)
