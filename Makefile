@@ -41,9 +41,10 @@ format: $(READY) ## Put the code into shape
 bench: $(READY) ## Measure tensorkeep beside other libraries; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
-fuzz: $(READY) ## Feed broken headers and pickles to the readers
+fuzz: $(READY) ## Feed broken headers, pickles and states to the readers
 	$(BIN)/python fuzz/fuzz_headers.py
 	$(BIN)/python fuzz/fuzz_pickles.py
+	$(BIN)/python fuzz/fuzz_states.py
 
 clean: ## Remove everything that was built
 	rm -rf .venv site dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import (
         Checkpoint,
+        DataDiff,
         Diff,
         Finding,
         PickleSet,
@@ -86,6 +87,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointStore",
     "Conversion",
+    "DataDiff",
     "Diff",
     "Finding",
     "LazyTensor",
@@ -132,6 +134,7 @@ __all__ = [
 _HOMES = {
     "Checkpoint": ("checkpoint", "Checkpoint"),
     "Conversion": ("conversion", "Conversion"),
+    "DataDiff": ("checkpoint", "DataDiff"),
     "Diff": ("checkpoint", "Diff"),
     "Finding": ("checkpoint", "Finding"),
     "LazyTensor": ("tensors", "LazyTensor"),

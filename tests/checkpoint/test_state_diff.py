@@ -17,6 +17,7 @@ import torch
 import tensorkeep
 from tensorkeep.checkpoint import DataDiff
 from tensorkeep.checkpoint._state_diff import data_diffs, tie_diffs
+from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import Alias
 
 
@@ -54,7 +55,7 @@ def data_of(tmp_path: Path, a: Any, b: Any, **options: Any) -> list[tuple[str, s
         ((1, 2), [1, 2], "(1, 2)", "[1, 2]"),
         ({1, 2}, {1, 3}, "{1, 2}", "{1, 3}"),
         (frozenset(), set(), "frozenset({})", "set()"),
-        (deque([1], 3), deque([1], 4), "deque([1])", "deque([1])"),
+        (deque([1], 3), deque([1], 4), '["deque",3,1]', '["deque",4,1]'),
         (Color.RED, Color.BLUE, f"{__name__}:Color.RED", f"{__name__}:Color.BLUE"),
         (Decimal("1.0"), Decimal("1.00"), "Decimal('1.0')", "Decimal('1.00')"),
         (np.float32(0.1), np.float32(0.2), "np.float32(0.1)", "np.float32(0.2)"),
@@ -73,7 +74,7 @@ def test_values(tmp_path: Path, a: Any, b: Any, text_a: str | None, text_b: str 
     assert found_a is not None
     assert found_b is not None
     assert max(len(found_a), len(found_b)) <= 60
-    assert found_a != found_b or isinstance(a, deque)
+    assert found_a != found_b
     assert text_a in (None, found_a) or (len(str(a)) > 60 and found_a.endswith("'"))
     assert text_b in (None, found_b)
 
@@ -116,7 +117,7 @@ def test_tensors_and_what_is_none(tmp_path: Path) -> None:
         ("x", "tensor", "Parameter that requires grad")
     ]
     assert data_of(tmp_path, {"x": ones}, {"x": ones.numpy()}) == []
-    assert data_of(tmp_path, {"x": bytes(5000)}, {"x": bytes(10)})[0][1:] == ("bytes in a tensor", repr(bytes(10))[:58] + "…"[:0] if len(repr(bytes(10))) <= 60 else None)
+    assert data_of(tmp_path, {"x": bytes(5000)}, {"x": b"abc"}) == [("x", "bytes in a tensor", "b'abc'")]
 
 
 def test_containers_in_two_places_are_compared_by_where_they_stand(tmp_path: Path) -> None:
@@ -125,7 +126,9 @@ def test_containers_in_two_places_are_compared_by_where_they_stand(tmp_path: Pat
     assert data_of(tmp_path, {"a": shared, "b": shared}, {"a": shared, "b": {"k": 1}}) == [
         ("b", "same as a", "{'k': 1}")
     ]
-    assert data_of(tmp_path, {"a": shared, "b": shared}, {"new": {}, "a": shared, "b": shared}) == [("new", None, "{}")]
+    assert data_of(tmp_path, {"a": shared, "b": shared}, {"new": {}, "a": shared, "b": shared}) == [
+        ("new", None, "{}")
+    ]
 
 
 def test_orders_of_dicts_do_not_matter(tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ def test_only_some(tmp_path: Path) -> None:
     found = tensorkeep.diff(tmp_path / "a", tmp_path / "b", only=["*.n", lambda name: name == "model.w"])
     assert ([each.name for each in found.changed], found.data) == (["model.w"], (DataDiff("model.n", "1", "2"),))
     assert tensorkeep.diff(tmp_path / "a", tmp_path / "b", only="optim.m").is_equal
-    with pytest.raises(tensorkeep.TensorNotFoundError, match="no tensor is chosen"):
+    with pytest.raises(TensorNotFoundError, match="no tensor is chosen"):
         tensorkeep.diff(tmp_path / "a", tmp_path / "b", only="nothing")
 
 

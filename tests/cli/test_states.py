@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import json
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def state_of(**changes: object) -> dict[str, Any]:
         "optim": {"param_groups": [{"lr": 0.001, "betas": (0.9, 0.999), "params": [0, 1]}]},
         "epoch": 3,
         "cfg": Config(),
-        "when": datetime.datetime(2026, 1, 2),
+        "when": dt.datetime(2026, 1, 2),
         "losses": [0.5] * 1000,
         "best": float("nan"),
         **changes,
@@ -103,7 +103,9 @@ def test_inspect_shows_thirty_values_or_all(capsys: pytest.CaptureFixture[str], 
 
     assert run(capsys, "inspect", tmp_path / "many")[-2:] == ["v29    29", "… 240 more, --state shows all"]
     assert run(capsys, "inspect", "--state", tmp_path / "many")[-1] == "v269   269"
-    assert run(capsys, "inspect", "--filter", "v2?", tmp_path / "many")[-10:] == [f"v{i}    {i}" for i in range(20, 30)]
+    assert run(capsys, "inspect", "--filter", "v2?", tmp_path / "many")[-10:] == [
+        f"v{i}    {i}" for i in range(20, 30)
+    ]
 
 
 def test_inspect_json(capsys: pytest.CaptureFixture[str], path: Path) -> None:
@@ -162,7 +164,7 @@ BROKEN = {
     "no JSON": ("hello", "JSON is malformed"),
     "no value": ('{"state":1,"tree":["dict","a"]}', "a key without a value"),
     "no tensor": ('{"state":1,"tree":["dict","x",{}]}', "tensor `?x"),
-    "no tag": ('{"state":1,"tree":[]}', "no tag"),
+    "no tag": ('{"state":1,"tree":[]}', "no tag|without a tag"),
     "deep": ('{"state":1,"tree":' + '["list",' * 300 + "1" + "]" * 300 + "}", "lies too deep"),
 }
 
@@ -199,7 +201,17 @@ def test_a_later_version(capsys: pytest.CaptureFixture[str], write_file: Any) ->
 
 def test_hostile_texts_reach_no_terminal(capsys: pytest.CaptureFixture[str], write_file: Any) -> None:
     evil = "\x1b[31m\n\u202e"
-    tree = ["dict", evil, evil, "x", ["dataclass", evil, evil, 1], "y", ["list", ["dict"], evil], "z", ["enum", evil, evil, 1]]
+    tree = [
+        "dict",
+        evil,
+        evil,
+        "x",
+        ["dataclass", evil, evil, 1],
+        "y",
+        ["list", ["dict"], evil],
+        "z",
+        ["enum", evil, evil, 1],
+    ]
     big = ["int", "0x" + "f" * 10_000]
     files = []
     for name, last in (("a", big), ("b", ["bytes", "AAEC"])):
@@ -245,7 +257,9 @@ def test_diff_shows_values_types_and_ties(capsys: pytest.CaptureFixture[str], pa
     assert row(lines, "losses") == "…5, 0.5, 0.5, 0.5] -> …5, 0.5, 0.5, 0.25]"
     assert ", 1 tensor tied otherwise, 5 values differ, 5 equal" in lines[-1]
     assert run(capsys, "diff", path, tmp_path / "other", "--select", "optim.*") == ["equal: 0 tensors"]
-    assert run(capsys, "diff", path, tmp_path / "other", "--select", "epoch", code=1)[-1].endswith("1 value differs, 0 equal")
+    assert run(capsys, "diff", path, tmp_path / "other", "--select", "epoch", code=1)[-1].endswith(
+        "1 value differs, 0 equal"
+    )
 
 
 def test_diff_json(capsys: pytest.CaptureFixture[str], path: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_two_save_the_same_steps(tmp_path: Path) -> None:
     processes = [start(tmp_path, "save", 0, 20, 1) for _ in range(2)]
 
     for process in processes:
-        out, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=120)
         assert process.returncode == 0 or "BusyError" in err, err
 
     kept = store(tmp_path)

@@ -51,8 +51,5 @@ def read(root: Path, seconds: float) -> dict[str, int]:
 if __name__ == "__main__":
     warnings.simplefilter("error")
     place = Path(sys.argv[1])
-    if sys.argv[2] == "save":
-        result = save(place, *map(int, sys.argv[3:6]))
-    else:
-        result = read(place, float(sys.argv[3]))
-    print(json.dumps(result))
+    is_saver = sys.argv[2] == "save"
+    print(json.dumps(save(place, *map(int, sys.argv[3:6])) if is_saver else read(place, float(sys.argv[3]))))

@@ -39,7 +39,7 @@ from tensorkeep.checkpoint._background import SaveHandle
 from tensorkeep.checkpoint._checkpoint import Checkpoint, StrayShardWarning, open_safetensors
 from tensorkeep.checkpoint._diff import Diff, TensorDiff, diff
 from tensorkeep.checkpoint._edit import edit
-from tensorkeep.checkpoint._examine import Access
+from tensorkeep.checkpoint._examine import Access, read_index
 from tensorkeep.checkpoint._findings import Finding, refuse
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
 from tensorkeep.checkpoint._names import index_name, shard_name, stem_of_weights, weights_name
@@ -49,7 +49,7 @@ from tensorkeep.checkpoint._pieces import Piece, TensorSize
 from tensorkeep.checkpoint._plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.checkpoint._reshard import merge, reshard
 from tensorkeep.checkpoint._save import save_checkpoint, write_checkpoint
-from tensorkeep.checkpoint._save_async import save_async
+from tensorkeep.checkpoint._save_async import save_async, save_in_background
 from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._snapshot import release_snapshots
 from tensorkeep.checkpoint._state_diff import DataDiff
@@ -86,11 +86,13 @@ __all__ = [
     "parse_size",
     "plan_from_layout",
     "plan_shards",
+    "read_index",
     "refuse",
     "release_snapshots",
     "reshard",
     "save_async",
     "save_checkpoint",
+    "save_in_background",
     "shard_name",
     "stem_of_weights",
     "verify",

@@ -53,6 +53,10 @@ class OlderFiles:
             if file.seal is not None
         }
 
+    def __bool__(self) -> bool:
+        """Say whether there are any."""
+        return bool(self._files)
+
     def find(
         self, hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None, *, index: str
     ) -> Reusable | None:

@@ -296,12 +296,18 @@ class _Save:
     def write_shards(self, shards: tuple[Shard, ...], *, sha256: bool) -> dict[str, ShardRecord]:
         """Write all shards, some side by side, and return what the index says of each."""
         n_threads = min(len(shards), _MAX_WRITERS, os.cpu_count() or 1)
+        if self._older:  # what changes is mostly small: the disk takes it while the rest is compared
+            shards = tuple(sorted(shards, key=self._nbytes_about))
 
         def write(shard: Shard) -> ShardRecord:
             return self._write_shard(shard, sha256=sha256)
 
         records = side_by_side(write, shards, n_threads=n_threads, meter=self._meter)
         return {shard.file: record for shard, record in zip(shards, records, strict=True)}
+
+    def _nbytes_about(self, shard: Shard) -> int:
+        names = (*shard.tensors, *(piece.tensor for piece in shard.pieces))
+        return sum(self._prepared.hosts[name].nbytes for name in names)
 
     def _write_shard(self, shard: Shard, *, sha256: bool) -> ShardRecord:
         stored, tensors = self._prepared.hosts, self._prepared.tensors

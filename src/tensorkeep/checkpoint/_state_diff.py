@@ -208,17 +208,13 @@ def tie_diffs(a: Mapping[str, Alias], b: Mapping[str, Alias], names: Collection[
         A difference for each that shares memory with others in one of them, or lies in it at another place.
     """
     groups_a, groups_b = _groups(a, names), _groups(b, names)
-    numbers: dict[frozenset[str], int] = {}  # so that a large group is compared once, not for each of its members
-
-    def number(groups: Mapping[str, frozenset[str]], name: str) -> int:
-        group = groups.get(name)
-        return -1 if group is None else numbers.setdefault(group, len(numbers))
+    numbers_a, numbers_b = _numbers([groups_a, groups_b])
 
     def is_different(name: str) -> bool:
         mine, theirs = a.get(name), b.get(name)
         if mine is not None and theirs is not None and mine.of == theirs.of:
             return _is_elsewhere(mine, theirs)
-        return (mine or theirs) is not None and number(groups_a, name) != number(groups_b, name)
+        return (mine or theirs) is not None and numbers_a.get(name) != numbers_b.get(name)
 
     return [
         DataDiff(name, _tie_text(name, a, groups_a), _tie_text(name, b, groups_b))
@@ -235,6 +231,17 @@ def _groups(aliases: Mapping[str, Alias], names: Collection[str]) -> dict[str, f
     compared = frozenset(names)
     groups = (frozenset(group & compared) for group in by_owner.values())
     return {name: group for group in groups if len(group) > 1 for name in group}
+
+
+def _numbers(sides: list[dict[str, frozenset[str]]]) -> list[dict[str, int]]:
+    """Give equal groups equal numbers, so that a large group is compared once and not for each of its members."""
+    by_group: dict[frozenset[str], int] = {}
+    numbers = []
+    for groups in sides:
+        by_id = {id(group): group for group in groups.values()}
+        number_of = {key: by_group.setdefault(group, len(by_group)) for key, group in by_id.items()}
+        numbers.append({name: number_of[id(group)] for name, group in groups.items()})
+    return numbers
 
 
 def _tie_text(name: str, aliases: Mapping[str, Alias], groups: Mapping[str, frozenset[str]]) -> str:

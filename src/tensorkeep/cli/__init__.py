@@ -10,7 +10,7 @@
 - `_arguments`: arguments and options that several commands share.
 - `_contents`: the headers of what a path stands for.
 - `_report`: headers, counted, filtered and sorted. Pure.
-- `_state`, `_state_lines`: what files say of a whole state, and its data that are no tensors, for people and programs.
+- `_state`, `_state_lines`: what files say of a whole state, and its data that are no tensors. Pure.
 - `_modules`: tensors as a tree of modules, with equal layers folded. Pure.
 - `_views`, `_json`: a report as lines for people, and for programs. Pure.
 - `_verdict`, `_comparison`: what `verify` and `diff` found, as lines for people and for programs. Pure.

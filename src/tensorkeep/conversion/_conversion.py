@@ -22,8 +22,9 @@ class Conversion(msgspec.Struct, frozen=True):
         overlapped: Groups of tensors that overlapped without being the same, and share no memory any more.
         composites: Sparse, quantized and nested tensors: name to kind. Their parts are tensors of their own, called
             `name.part`.
-        left_out: Dotted name to the class or function of each object that is not known to be data, and text to
-            `"a key"` of each that was a key of a dict, for which that text stands now.
+        left_out: Dotted name to the class or function of each object that is not known to be data. Also text to
+            `"a key"` of each that was a key of a dict, for which that text stands now, and names of tensors that
+            stand beside another as its attribute, or in a set.
         has_tree: Whether `tensorkeep.load` gives the nested value that was saved. Otherwise it gives tensors by name:
             some of them were chosen, or come from several sources.
         n_values: Numbers, texts and other plain values that stand in it beside the tensors.

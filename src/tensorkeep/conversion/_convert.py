@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tensorkeep.checkpoint._save import write_checkpoint
 from tensorkeep.checkpoint.rewriting import Progress, changed, refuse_replaced
+from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._checks import Checks
 from tensorkeep.conversion._conversion import Conversion
 from tensorkeep.conversion._sources import Sources
@@ -124,16 +125,19 @@ def convert(
     target = target_of(os.fspath(destination), base_name, output_variant, max_shard_size)
     with ExitStack() as files:
         sources = Sources(paths, variant, files, drop_unknown=drop_unknown, limits=limits, is_shared=share_views)
-        wanted = sources.wanted(select, drop)
-        new = changed(wanted, rename, strip_prefix, None)
-        if cast is not None:
-            new = _cast(new, cast, {name for old, name in zip(wanted, new, strict=True) if old in sources.fixed})
-        _refuse_dtypes(new)
-        texts = new.metadata if metadata is None and new.has_metadata else metadata
-        ties = sources.ties(wanted, new, {*_RESERVED, *(texts or {})})
-        if not share_views:
-            sources.refuse_expanded({old for old, name in zip(wanted, new, strict=True) if name not in ties.aliases})
-        prepared = prepared_of(new, ties.aliases, share_views=share_views)
+        with PausedCollector():
+            wanted = sources.wanted(select, drop)
+            new = changed(wanted, rename, strip_prefix, None)
+            if cast is not None:
+                new = _cast(new, cast, {name for old, name in zip(wanted, new, strict=True) if old in sources.fixed})
+            _refuse_dtypes(new)
+            texts = new.metadata if metadata is None and new.has_metadata else metadata
+            ties = sources.ties(wanted, new, {*_RESERVED, *(texts or {})})
+            if not share_views:
+                sources.refuse_expanded({
+                    old for old, name in zip(wanted, new, strict=True) if name not in ties.aliases
+                })
+            prepared = prepared_of(new, ties.aliases, share_views=share_views)
         nbytes = sum(host.nbytes for host in prepared.hosts.values())
         checks = Checks(sources, wanted, new, nbytes, progress, is_wanted=check)
         checks.check_digests(variant)

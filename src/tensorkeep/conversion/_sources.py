@@ -12,6 +12,7 @@ import msgspec
 from tensorkeep.checkpoint import Checkpoint, PickleSet, open_checkpoint, open_pickled
 from tensorkeep.checkpoint.archive_sums import Summed, summed_storages
 from tensorkeep.checkpoint.rewriting import identity_of, taken, together
+from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._state import say
 from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in, views_of_aliases
 from tensorkeep.errors import UnsafeError, UnsupportedError
@@ -82,10 +83,12 @@ class Sources:
         self._empty: list[str] = []
         self._views: dict[str, StoredView] = {}
         self._left_out: list[_LeftOut] = []
-        for _, source in self._opened:
-            self._look_into(source)
+        self._loose: dict[str, str] = {}
         opened = [source for _, source in self._opened]
-        self._tensors = together(opened if is_shared else [_unmapped(source, files) for source in opened])
+        with PausedCollector():
+            for source in opened:
+                self._look_into(source)
+            self._tensors = together(opened if is_shared else [_unmapped(source, files) for source in opened])
 
     def _open(self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits) -> _Opened:
         dangerous: Dangerous = "record" if self._drop_unknown else "refuse"
@@ -129,11 +132,11 @@ class Sources:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Dotted name to the class or function of each object that is not known to be data; a new dict."""
+        """Dotted name to the class or function of each object that is no data, and what else is left out."""
         found: dict[str, str] = {}
         for unknown in self._left_out:
             found[f"{unknown.path}:{unknown.name}" if unknown.name in found else unknown.name] = unknown.what
-        return found
+        return found | self._loose
 
     def wanted(
         self, select: Selector | Iterable[Selector] | None, drop: Selector | Iterable[Selector] | None
@@ -159,7 +162,7 @@ class Sources:
             self._refuse_unknown([unknown for unknown in self._left_out if unknown.name in others_wanted])
         self._refuse_empty([name for name in self._empty if name in others_wanted])
         if tensors.state is None and whole is not self._tensors:  # parts of values are nothing without them
-            self.fixed, self.n_values = frozenset(), 0
+            self.fixed, self.n_values, self._loose = frozenset(), 0, {}
             tensors = _among(tensors, self._tensors)
         return tensors
 
@@ -176,7 +179,8 @@ class Sources:
         data = data_of(values, names)
         said = say(data, self._tensors)
         self.fixed, self.n_values = said.fixed, data.n_values
-        self._left_out += [_LeftOut(key, source.path, "a key") for key in data.odd_keys]
+        loose = [name for same in names.values() if said.names.isdisjoint(same) for name in same]
+        self._loose = dict.fromkeys(data.odd_keys, "a key") | dict.fromkeys(loose, "beside a tensor, or in a set")
         pairs = {
             name: file.pairs_of(own)
             for name, (file, own) in places.items()
@@ -186,7 +190,8 @@ class Sources:
         tensors |= {name: tensors[other] for name, other in said.again.items()}
         tensors |= {name: lazy_array(name, array, source.path) for name, array in said.arrays.items()}
         self._views |= {name: self._views[other] for name, other in said.again.items() if other in self._views}
-        return TensorView(tensors, path=self._tensors.path, state=said.state)
+        in_tree = {name: lazy for name, lazy in tensors.items() if name in said.names}
+        return TensorView(in_tree, path=self._tensors.path, state=said.state)
 
     @property
     def _path(self) -> str:

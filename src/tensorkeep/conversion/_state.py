@@ -21,12 +21,14 @@ class Said(msgspec.Struct, frozen=True):
 
     Attributes:
         state: The tree.
+        names: Those of all tensors in it.
         arrays: Name to array of NumPy, of what is no tensor in the pickle, such as texts.
         again: Name to the name of the same tensor, where it stands in more places than there are names.
         fixed: Names of tensors that must keep their dtype.
     """
 
     state: State
+    names: frozenset[str]
     arrays: dict[str, Any]
     again: dict[str, str]
     fixed: frozenset[str]
@@ -53,7 +55,7 @@ def say(data: Data, names: Collection[str]) -> Said:
             new_names[token] = naming.name_of(value, own, paths[token])
         tree = renamed(encoded.tree, new_names)
         state = State(library=leaves.library, tree=msgspec.Raw(msgspec.json.encode(tree)))
-    return Said(state, naming.arrays, naming.again, frozenset(naming.fixed))
+    return Said(state, frozenset(new_names.values()), naming.arrays, naming.again, frozenset(naming.fixed))
 
 
 class _Leaves:

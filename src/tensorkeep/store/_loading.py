@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
-from tensorkeep.checkpoint import Access, Checkpoint, refuse, verify
-from tensorkeep.checkpoint._examine import read_index
+from tensorkeep.checkpoint import Access, Checkpoint, read_index, refuse, verify
 from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, TensorkeepError
 from tensorkeep.store._steps import Step, StepReader, open_step
 

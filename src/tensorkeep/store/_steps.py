@@ -23,6 +23,7 @@ from tensorkeep.errors import (
 )
 from tensorkeep.store._names import step_name, step_of
 from tensorkeep.store._record import StepRecord, read_record
+from tensorkeep.transport import finish_pending
 
 __all__ = [
     "Condition",
@@ -40,7 +41,8 @@ Condition = Literal["whole", "damaged", "incomplete", "foreign", "unreadable"]
 """`whole`: index and headers are as they were saved, and all files have their size. `incomplete`: a save is under way
 or was interrupted. `foreign`: no store wrote it. `unreadable`: this version, or this user, cannot read it."""
 
-_INDEX: Final = index_name("model")
+_BASE: Final = "model"
+_INDEX: Final = index_name(_BASE)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -213,17 +215,33 @@ def _record_of(opened: Checkpoint, path: str) -> StepRecord | None:
 
 def _examined(step: int, path: str) -> Step | None:
     try:
+        if not _has_index(path):  # which opening it would wait for
+            return _without_index(step, path)
         with open_step(path, Access(backend="pread")) as opened:
             return Step(step, path, "whole", _record_of(opened, path))
     except SourceMissingError as error:
-        has_index = os.path.lexists(os.path.join(path, _INDEX))
-        return _with_problem(step, path, "damaged" if has_index else "incomplete", error)
+        return _with_problem(step, path, "damaged", error)
     except ForeignStepError as error:
         return _with_problem(step, path, "foreign", error)
     except (IntegrityError, FormatError, LimitError) as error:
         return _with_problem(step, path, "damaged", error)
     except (UnsupportedError, AccessDeniedError) as error:
         return _with_problem(step, path, "unreadable", error)
+
+
+def _has_index(path: str) -> bool:
+    """Say whether a step is committed, be it that its files are still on their way to their places."""
+    index = os.path.join(path, _INDEX)
+    return os.path.lexists(index) or finish_pending(path, _BASE) is not None or os.path.lexists(index)
+
+
+def _without_index(step: int, path: str) -> Step | None:
+    """Tell an interrupted save from what others have put there."""
+    names = [name for name in names_in(path) if not name.startswith(".")]
+    if names:
+        return Step(step, path, "foreign", None, f"no step of this store: {', '.join(sorted(names)[:5])}")
+    problem = "a save is under way, or was interrupted"
+    return Step(step, path, "incomplete", None, problem) if os.path.isdir(path) else None
 
 
 def _with_problem(step: int, path: str, condition: Condition, error: TensorkeepError) -> Step | None:

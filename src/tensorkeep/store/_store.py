@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal
 
-from tensorkeep.checkpoint import Access, Checkpoint, parse_size
-from tensorkeep.checkpoint._background import SaveHandle
-from tensorkeep.checkpoint._save_async import save_in_background
+from tensorkeep.checkpoint import Access, Checkpoint, SaveHandle, parse_size, save_in_background
 from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.state import Classes
 from tensorkeep.store._loading import load_newest, load_step

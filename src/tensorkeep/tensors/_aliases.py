@@ -8,7 +8,7 @@ from typing import Final
 
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import FormatError
+from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State, parse_state
 from tensorkeep.limits import MAX_I64
 from tensorkeep.tensors._boxes import c_strides
@@ -19,8 +19,8 @@ from tensorkeep.tensors._strided import Layout, StridedReader
 __all__ = ["alias_tensor", "names_of", "sharing_of"]
 
 
-_WITH_ALIASES: Final = '{"state":1,"aliases":'
-"""What a text begins with that has any; that of a state of 100,000 tensors need not be read to see it."""
+_WITH_ALIASES: Final = '"aliases"'
+"""What is somewhere in a text that has any; most texts need not be read to see that they have none."""
 
 
 def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | None:
@@ -37,12 +37,16 @@ def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | 
     Raises:
         FormatError: If it cannot be read, or contradicts the file.
     """
-    if text is None or not text.startswith(_WITH_ALIASES):
+    if text is None or _WITH_ALIASES not in text:
         return None
     try:
         state = parse_state(text)
+    except UnsupportedError:
+        return None
     except FormatError as error:
         raise error.with_fields(path=path) from None
+    if not state.aliases:
+        return None
     for name, alias in state.aliases.items():
         if name in stored or alias.of not in stored:
             raise FormatError(
