@@ -19,6 +19,7 @@ _HEADINGS = {
     "open": "Opening",
     "slice": "Reading a part",
     "checkpoint": "Checkpoints of several files",
+    "store": "Steps of a run",
     "model": "Into a model",
     "pickles": "Files of torch.save",
     "startup": "Starting up",

@@ -124,6 +124,9 @@ MAPPED_FROM_NBYTES: Final = 2**20
 MAX_EXPANDED_NBYTES: Final = 2**30
 """Bytes of an expanded view, which repeats what it has in its file, up to which it is read or saved as a whole."""
 
+MAX_COPIES: Final = 64
+"""Bytes that copies of tensors may take for each byte that they share; in models two or three tensors are tied."""
+
 COPIED_BY_ONE_NBYTES: Final = 4 * 2**20
 """Bytes up to which one thread copies a part of a mapped file; starting another costs 0.1 ms."""
 

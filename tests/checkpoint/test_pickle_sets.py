@@ -250,7 +250,7 @@ def test_two_tensors_of_one_name_are_both_there(tmp_path: Path) -> None:
         }
     converted = tensorkeep.convert(tmp_path, tmp_path / "safe", drop_unknown=True)
     assert converted.n_tensors == 2
-    assert tensorkeep.load(tmp_path / "safe")["a.b.w#2"].tolist() == [0, 0]
+    assert tensorkeep.open(tmp_path / "safe")["a.b.w#2"].load().tolist() == [0, 0]
 
 
 def test_extensions_of_extensions(tmp_path: Path) -> None:

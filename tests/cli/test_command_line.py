@@ -64,6 +64,7 @@ def test_the_list_of_commands_is_not_cut(run: Any, width: str) -> None:
         "  reshard  Write a checkpoint in other shards.",
         "  merge    Write several checkpoints as one.",
         "  edit     Change metadata and names in place.",
+        "  list     List the steps of a CheckpointStore.",
     ]
 
 

@@ -34,7 +34,7 @@ ALL: dict[str, Callable[[], Any]] = TENSORS | ARRAYS | OBJECTS
 NESTED = frozenset(what for what in TENSORS if what.startswith(("nested", "jagged")))
 HAS_NO_DATA = frozenset(what for what in TENSORS if what.startswith("meta"))
 KEYS_ARE_NO_DATA = frozenset({"enum as key", "class as key"})
-NOT_COMPARED = frozenset({"schemes", "special numbers"})
+NOT_COMPARED = frozenset({"schemes"})
 """Quantization schemes, which the comparison does not know; keys that are dtypes, which `verify` cannot tell yet."""
 
 WHOLE = sorted(ALL.keys() - NESTED - HAS_NO_DATA - KEYS_ARE_NO_DATA - NOT_COMPARED)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tensorkeep.arrays import Composed
-from tensorkeep.state import Encoded, classes_by_name, decode_tree, encode_tree
+from tensorkeep.state import Encoded, classes_by_name, decode_tree, encode_tree, selected
 
 
 def leaf(value: Any) -> dict[str, Any] | None:
@@ -44,13 +44,12 @@ def decode(
     classes: Iterable[type] = (),
     wanted: Callable[[str], bool] | None = None,
 ) -> Any:
-    """Make a tree of nodes and tensors."""
+    """Make a tree of nodes and tensors, or a part of it."""
     return decode_tree(
-        tree,
+        tree if wanted is None else selected(tree, wanted),
         tensor=lambda name, _: ({} if tensors is None else tensors)[name],
         compose=put_together,
         find_class=classes_by_name(classes).get,
-        wanted=wanted,
     )
 
 

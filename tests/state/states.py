@@ -251,12 +251,11 @@ def _space(space: Any, fields: dict[str, Any]) -> Any:
     return space
 
 
-def states(*, with_tensors: bool = True, max_leaves: int = 12) -> st.SearchStrategy[Any]:
-    """Return a strategy of whole states.
+def states(*, max_leaves: int = 12) -> st.SearchStrategy[Any]:
+    """Return a strategy of whole states, with tensors of NumPy and torch in them, some of which share memory.
 
     Args:
-        with_tensors: Whether tensors of NumPy and torch are in them, some of which share memory.
         max_leaves: Values that hold nothing else.
     """
-    leaves = st.one_of(scalars, tensors(), arrays(), _tied(), _tied_arrays()) if with_tensors else scalars
+    leaves = st.one_of(scalars, tensors(), arrays(), _tied(), _tied_arrays())
     return st.recursive(leaves, _containers, max_leaves=max_leaves)

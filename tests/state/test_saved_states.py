@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from states import CLASSES, Config, states
 
 import tensorkeep
 from tensorkeep.errors import (
+    DtypeError,
     FormatError,
     HeaderError,
+    LimitError,
+    RefusedError,
     SharedMemoryError,
     StateError,
     TensorkeepError,
@@ -265,6 +269,13 @@ def test_a_state_of_a_later_version_is_refused_but_its_tensors_are_read(tmp_path
         tensorkeep.load(path)
 
 
+def read_all(path: Path) -> None:
+    with tensorkeep.open(path) as file:
+        file.load_tree(framework="numpy")
+        for lazy in file.values():
+            lazy.load()
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -283,6 +294,8 @@ def test_a_state_of_a_later_version_is_refused_but_its_tensors_are_read(tmp_path
         '{"state":1,"aliases":{"b":{"of":"a","shape":[9223372036854775807,4],"strides":[0,0]}}}',
         '{"state":1,"aliases":{"b":{"of":"a","shape":[1,1,1,4294967296,4294967296],"strides":[0,0,0,0,0]}}}',
         '{"state":1,"aliases":{"b":{"of":"a","offset":2,"shape":[2],"is_neg":1}}}',
+        '{"state":1,"aliases":{"b":{"of":"a","dtype":"BOOL","shape":[16],"is_neg":true}}}',
+        '{"state":1,"aliases":{"b":{"of":"a","is_conj":true}}}',
         '{"state":1,"aliases":["b"]}',
         '{"state":1,"aliases":{"b":{}}}',
         '{"state":1,"tree":["dict","a",{},"a",{}]}',
@@ -304,10 +317,8 @@ def test_what_cannot_be_true_is_one_of_our_errors(text: str, tmp_path: Path) -> 
     with pytest.raises(TensorkeepError):
         tensorkeep.load(path)
     assert tensorkeep.verify(path).is_damaged or '"composed"' in text or '"order"' in text
-    with pytest.raises(TensorkeepError), tensorkeep.open(path) as file:
-        file.load_tree(framework="numpy")
-        for lazy in file.values():
-            lazy.load()
+    with pytest.raises(TensorkeepError):
+        read_all(path)
 
 
 @pytest.mark.parametrize(
@@ -337,6 +348,81 @@ def test_an_alias_is_small_however_large_it_says_it_is(tmp_path: Path) -> None:
         with pytest.raises(TensorkeepError):
             tensorkeep.load(path, ties="copy")
     assert tensorkeep.load(path)["b"].shape == (1_000_000, 1_000_000)
+
+
+def test_tied_tensors_of_an_unknown_dtype_are_refused(tmp_path: Path) -> None:
+    state = '{"state":1,"aliases":{"b":{"of":"a"}}}'
+    header = {"__metadata__": {STATE_KEY: state}, "a": {"dtype": "F99", "shape": [2], "data_offsets": [0, 8]}}
+    text = json.dumps(header).encode()
+    path = tmp_path / "unknown.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
+
+    with pytest.raises(DtypeError, match="F99"):
+        tensorkeep.load(path)
+
+
+def test_columns_of_a_matrix_share_nothing(tmp_path: Path) -> None:
+    path, fused = tmp_path / "state.safetensors", torch.arange(64.0).reshape(4, 16)
+    state = {"gate": fused[:, :8], "up": fused[:, 8:], "even": fused[::2, 0], "odd": fused[1::2, 0]}
+    tensorkeep.save({name: state[name] for name in ("gate", "up")}, path, ties="error")
+    assert set(safetensors.torch.load_file(path)) == {"gate", "up"}
+    tensorkeep.save({name: state[name] for name in ("up", "even", "odd")}, path, ties="error")
+    tensorkeep.save(state, path)
+    assert_exactly(tensorkeep.load(path), state)
+
+
+def test_an_open_tree_is_saved_with_all_that_its_tensors_are(tmp_path: Path) -> None:
+    path, other = tmp_path / "state.safetensors", tmp_path / "other.safetensors"
+    state = {"w": torch.nn.Parameter(torch.ones(2, 3)), "n": 1, "image": tied_state()["image"], "array": np.ones(2)}
+    state |= {"sparse": torch.eye(3).to_sparse(), "wide": np.ones(3, complex)}
+    tensorkeep.save(state, path)
+
+    with tensorkeep.open(path) as file:
+        tree = file.tree
+        tree["n"] = 2
+        tensorkeep.save(tree, other)
+        assert_exactly(tensorkeep.load(other), state | {"n": 2})
+        tensorkeep.save(file.cast("bf16"), other)
+        assert tensorkeep.load(other)["w"].dtype == torch.bfloat16
+        assert_exactly(tensorkeep.load(other)["wide"], state["wide"])
+        tensorkeep.save(file.select("w"), other)
+        assert type(tensorkeep.load(other)["w"]) is torch.Tensor
+
+
+def test_parts_of_values_and_hidden_memory_keep_their_names(tmp_path: Path) -> None:
+    path, m = tmp_path / "state.safetensors", torch.arange(6.0).reshape(2, 3)
+    state = {"x": m[:, :2], "y": m[:, 1:], "sparse": torch.eye(3).to_sparse()}
+    tensorkeep.save(state, path)
+
+    tensorkeep.edit(path, rename={"sparse.values": "sparse.v"})
+    assert_exactly(tensorkeep.load(path), state)
+    for names in ({"y": "x#storage"}, {"sparse.v": "x#storage"}):
+        with pytest.raises(RefusedError, match="storage"):
+            tensorkeep.edit(path, rename=names)
+    assert_exactly(tensorkeep.load(path), state)
+
+
+def test_a_thousand_views_of_a_few_bytes_are_not_copied_each(tmp_path: Path) -> None:
+    view = '{"of":"a","shape":[524288],"strides":[0]}'
+    names = [f'"b{number}":{view}' for number in range(1_000)]
+    path = file_saying('{"state":1,"aliases":{' + ",".join(names) + "}}", tmp_path / "wide.safetensors")
+
+    with tensorkeep.open(path) as file, pytest.raises(LimitError, match="share memory"):
+        file.load()
+    with pytest.raises(LimitError, match="share memory"):
+        tensorkeep.load(path, ties="copy")
+    assert len(tensorkeep.load(path)) == 1_001
+
+
+def test_numbers_without_end_are_refused_wherever_a_tree_is_read(tmp_path: Path) -> None:
+    path = file_saying('{"state":1,"tree":["dict","a",{},"n",' + "9" * 200_000 + "]}", tmp_path / "long.safetensors")
+
+    with pytest.raises(FormatError):
+        tensorkeep.edit(path, rename={"a": "b"})
+    with pytest.raises(FormatError):
+        tensorkeep.open(path).rename({"a": "b"})
+    with pytest.raises(FormatError):
+        tensorkeep.load(path)
 
 
 def test_names_in_a_tree_follow_a_renaming(tmp_path: Path) -> None:

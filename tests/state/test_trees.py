@@ -19,14 +19,8 @@ MANY = settings(max_examples=2000, deadline=None, suppress_health_check=list(Hea
 
 
 @MANY
-@given(states(with_tensors=False))
-def test_trees_come_back_exactly(value) -> None:
-    assert_exactly(round_trip(value, classes=CLASSES), value)
-
-
-@MANY
 @given(states())
-def test_trees_with_tensors_come_back_exactly(value) -> None:
+def test_trees_come_back_exactly(value) -> None:
     assert_exactly(round_trip(value, classes=CLASSES), value)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorkeep.store import Retention, best_steps
+from tensorkeep.store import Retention, StepRecord, best_steps
 
 NAN = math.nan
 
@@ -28,6 +29,14 @@ def rules(**given: Any) -> Retention:
 def steps_of(*losses: float | None) -> dict[int, dict[str, float]]:
     """Return steps 100, 200, … with their losses."""
     return {100 * n: {} if loss is None else {"loss": loss} for n, loss in enumerate(losses, start=1)}
+
+
+def records(steps: Mapping[int, dict[str, float]], order: Iterable[int] | None = None) -> list[StepRecord]:
+    """Return what is said of steps that were saved in an order, which is that of their numbers if none is given."""
+    return [
+        StepRecord(step, steps[step], f"2027-01-31T12:00:00.{n:06d}+00:00")
+        for n, step in enumerate(sorted(steps) if order is None else order)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -54,13 +63,25 @@ def test_a_step_is_kept_if_any_rule_names_it(
 ) -> None:
     steps = steps_of(*losses)
 
-    assert retention.to_remove(steps, saved=max(steps, default=0)) == removed
+    assert retention.to_remove(records(steps), saved=max(steps, default=0)) == removed
 
 
 def test_what_was_just_saved_is_kept_though_newer_steps_are_there() -> None:
     steps = steps_of(None, None, None, None, None)
 
-    assert rules(keep_last=2).to_remove(steps, saved=200) == [100, 300]
+    assert rules(keep_last=2).to_remove(records(steps), saved=200) == [100, 300]
+
+
+def test_the_last_steps_are_those_that_were_saved_last() -> None:
+    steps = steps_of(None, None, None, None, None)
+
+    assert rules(keep_last=2).to_remove(records(steps, [100, 400, 500, 200, 300]), saved=300) == [100, 400, 500]
+
+
+def test_of_steps_of_one_instant_the_higher_ones_are_the_last() -> None:
+    at_once = [StepRecord(step, {}, "2027-01-31T12:00:00.000000+00:00") for step in (3, 20, 100)]
+
+    assert rules(keep_last=2).to_remove(at_once, saved=20) == [3]
 
 
 @given(
@@ -80,20 +101,22 @@ def test_rules_hold_for_any_steps(
     data: st.DataObject,
 ) -> None:
     saved = data.draw(st.sampled_from(sorted(steps))) if steps else 0
+    order = data.draw(st.permutations(sorted(steps)))
     retention = rules(keep_last=keep_last, keep_best=keep_best, keep_every=keep_every, mode=mode)
 
-    removed = retention.to_remove(steps, saved)
+    whole = records(steps, order)
+    removed = retention.to_remove(data.draw(st.permutations(whole)), saved)
     kept = steps.keys() - set(removed)
 
     assert set(removed) <= steps.keys() - {saved}
-    assert kept >= set(sorted(steps)[-(keep_last or 50) :])
+    assert kept >= set(order[-(keep_last or 50) :])
     assert kept >= {step for step in steps if keep_every and step % keep_every == 0}
     best = best_steps(steps, "loss", mode)[:keep_best]
     assert kept >= set(best)
     worse = [steps[step]["loss"] for step in best_steps(steps, "loss", mode)[len(best) :]]
     sign = 1 if mode == "min" else -1
     assert all(sign * steps[step]["loss"] <= sign * loss for step in best for loss in worse)
-    after = {step: steps[step] for step in kept}
+    after = [record for record in whole if record.step in kept]
     assert retention.to_remove(after, saved) == [], "what is kept once is kept again"
 
 

@@ -180,6 +180,76 @@ def test_a_file_that_was_cut_off_is_written_again(tmp_path: Path) -> None:
     assert step_of(kept.load()) == 2
 
 
+def damage(path: Path) -> None:
+    """Change one byte in the middle of a file, in place."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+def largest(root: Path, step: int) -> Path:
+    return max(shards(root, step).values(), key=lambda path: path.stat().st_size)
+
+
+def test_a_file_that_was_damaged_is_written_again(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    kept.save(1, state(1))
+    damage(largest(tmp_path, 1))
+
+    for step in (2, 3, 4, 5):
+        kept.save(step, state(step))
+        assert tensorkeep.verify(kept.path_of(step)).is_whole
+
+    assert kept.steps() == [3, 4, 5]
+    assert step_of(kept.load()) == 5
+    assert os.path.samefile(largest(tmp_path, 4), largest(tmp_path, 5)), "the new one is used again"
+
+
+def test_every_byte_of_a_file_is_looked_at(tmp_path: Path) -> None:
+    values = {"a": np.arange(1001, dtype=np.uint8), "b": np.arange(300_001, dtype=np.uint8), "c": np.arange(7.0)}
+    tensorkeep.save_checkpoint(values, tmp_path / "old", index_metadata={})
+    path = tmp_path / "old" / "model.safetensors"
+    with tensorkeep.open(path) as file:
+        start = file.data_start
+    whole = path.read_bytes()
+
+    for place in [*range(start, len(whole), 9973), *(len(whole) - n for n in range(1, 9))]:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 128]) + whole[place + 1 :])
+        with tensorkeep.open(tmp_path / "old") as older:
+            tensorkeep.save_checkpoint(values, tmp_path / "new", reuse=older, index_metadata={})
+        assert not os.path.samefile(path, tmp_path / "new" / "model.safetensors"), place
+        assert (tmp_path / "new" / "model.safetensors").read_bytes() == whole
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_what_was_loaded_from_a_damaged_file_unchecked_makes_a_whole_step(tmp_path: Path, framework: str) -> None:
+    kept = store(tmp_path)
+    kept.save(1, state(1))
+    damage(largest(tmp_path, 1))
+    loaded = kept.load(1, framework=framework, verify=False)
+
+    kept.save(2, loaded)
+
+    assert tensorkeep.verify(kept.path_of(2)).is_whole
+    assert kept.load()["step"] == 1
+
+
+def test_tensors_of_open_files_are_checked_too(tmp_path: Path) -> None:
+    tensors: dict[str, Any] = {"a": np.arange(1000.0), "b": np.arange(1000)}
+    tensorkeep.save_checkpoint(tensors, tmp_path / "one", index_metadata={})
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    damage(tmp_path / "two" / "model.safetensors")
+
+    with tensorkeep.open(tmp_path / "one") as good, tensorkeep.open(tmp_path / "two") as damaged:
+        tensorkeep.save_checkpoint(good, tmp_path / "three", reuse=damaged, index_metadata={})
+        tensorkeep.save_checkpoint(good, tmp_path / "four", reuse=good, index_metadata={})
+
+    assert tensorkeep.verify(tmp_path / "three").is_whole
+    assert os.path.samefile(tmp_path / "one" / "model.safetensors", tmp_path / "four" / "model.safetensors")
+
+
 def test_a_file_that_is_another_by_now_is_not_linked(tmp_path: Path) -> None:
     old = tmp_path / "old.safetensors"
     tensorkeep.save({"a": np.zeros(3)}, old)

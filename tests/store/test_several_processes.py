@@ -38,7 +38,7 @@ def test_two_save_and_two_read(tmp_path: Path) -> None:
     assert max(count["different"] for count in counts) >= 2
     kept = store(tmp_path)
     assert kept.steps()[0] == 0, "the best"
-    assert kept.steps()[-1] == 59
+    assert kept.latest() in {58, 59}, "the last one of either"
     assert [step_of(kept.load(step)) for step in kept.steps()] == kept.steps()
     assert all(tensorkeep.verify(kept.path_of(step)).is_whole for step in kept.steps())
     kept.save(60, state(60))

@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -17,6 +18,7 @@ import torch
 from run_states import names, shards, state, step_of, store
 
 import tensorkeep
+from tensorkeep.checkpoint import emit_index, read_index
 from tensorkeep.errors import (
     BusyError,
     IntegrityError,
@@ -186,13 +188,77 @@ def test_a_step_is_saved_again(root: Path) -> None:
     assert tensorkeep.verify(kept.path_of(2)).is_whole
 
 
-def test_a_step_before_the_newest_is_not_removed_as_soon_as_it_is_saved(root: Path) -> None:
+def test_a_step_with_a_lower_number_is_the_last_one_when_it_is_saved_last(root: Path) -> None:
     kept = store(root, keep_last=1)
     kept.save(900, state(900))
 
     kept.save(500, state(500))
 
-    assert kept.steps() == [500, 900]
+    assert kept.steps() == [500]
+
+
+def test_a_run_that_goes_back_is_followed(root: Path) -> None:
+    kept = store(root, keep_last=3)
+    for step in (100, 200, 300, 400, 500):
+        kept.save(step, state(step))
+    assert step_of(kept.load(300)) == 300
+
+    kept.save(310, state(310))
+    assert (kept.steps(), kept.latest(), step_of(kept.load())) == ([310, 400, 500], 310, 310)
+    kept.save(320, state(320))
+    kept.save(330, state(330))
+
+    assert kept.steps() == [310, 320, 330]
+    assert (store(root).latest(), step_of(store(root).load())) == (330, 330)
+    assert [each.found.step for each in kept.listing() if each.is_latest] == [330]
+    kept.save(310, state(310))
+    assert kept.latest() == 310, "it was saved again"
+
+
+def say_when(step: Path, saved_at: str) -> None:
+    """Let the record of a step name another time."""
+    index = read_index(str(step / INDEX))
+    record = {**index.metadata["tensorkeep_store"], "saved_at": saved_at}
+    (step / INDEX).write_bytes(
+        emit_index(msgspec.structs.replace(index, metadata={**index.metadata, "tensorkeep_store": record}))
+    )
+
+
+@pytest.mark.parametrize(
+    "saved_at", ["2999-01-01T00:00:00.000+00:00", "2999-01-01T05:30:00+05:30", "9999-12-31T23:59:59.999999Z"]
+)
+def test_a_clock_that_is_set_back_does_not_change_the_order(root: Path, saved_at: str) -> None:
+    kept = store(root, keep_last=2)
+    kept.save(1, state(1))
+    say_when(root / "step-00000001", saved_at)
+    for step in (2, 3):
+        kept.save(step, state(step))
+
+    assert (kept.steps(), kept.latest()) == ([2, 3], 3)
+
+
+@pytest.mark.parametrize(
+    "saved_at", ["", "yesterday", "2027-01-31", "2027-01-31T12:00:00", "0001-01-01T00:00:00+14:00"]
+)
+def test_a_step_of_no_known_time_is_left_alone(root: Path, saved_at: str) -> None:
+    kept = store(root, keep_last=1)
+    kept.save(1, state(1))
+    say_when(root / "step-00000001", saved_at)
+    kept.save(2, state(2))
+
+    assert kept.steps() == [2]
+    assert [each.found.condition for each in kept.listing()] == ["foreign", "whole"]
+
+
+def test_many_steps_of_one_instant_have_an_order(root: Path) -> None:
+    kept = store(root, keep_last=None)
+    steps = [5, 4, 3, 8, 1]
+
+    for step in steps:
+        kept.save(step, {"step": step})
+        assert kept.latest() == step
+
+    assert kept.steps() == sorted(steps)
 
 
 def test_an_interrupted_step_never_wins(root: Path) -> None:
@@ -395,6 +461,11 @@ def test_in_the_background(root: Path) -> None:
 
     assert kept.steps() == [2]
     assert step_of(kept.load()) == 2
+
+
+def test_no_save_waits_for_less_than_none(root: Path) -> None:
+    with pytest.raises(UnsupportedError, match="max_waiting"):
+        store(root).save_async(1, state(1), max_waiting=-1)
 
 
 def test_an_error_in_the_background_comes_with_the_next_save(root: Path) -> None:

@@ -220,6 +220,29 @@ def _drawn(generators: dict[str, Any]) -> list[float]:
     ]
 
 
+def test_data_may_stand_under_any_key(tmp_path: Path) -> None:
+    data = {("fold", 1): 5, None: [3], True: "yes", 7: torch.ones(2), Phase.WARM: 0.5, "a.b": b"\xff", "\ud800": 1}
+    model = nn.Linear(2, 2)
+    tensorkeep.save(capture(model=model, rng=False) | data, tmp_path / "state.safetensors")
+
+    rest = restore(tmp_path / "state.safetensors", model=model, rng=False, classes=[Phase])
+
+    assert torch.equal(rest.pop(7), data.pop(7))
+    assert rest == data
+
+
+def test_containers_that_stand_in_many_places_are_copied_once() -> None:
+    n_seen: list[Any] = []
+    for _ in range(60):
+        n_seen = [n_seen, n_seen]
+    loader = Counter()
+
+    restore({"loader": {"n_seen": n_seen}}, loader=loader, rng=False)
+
+    assert loader.n_seen is not n_seen
+    assert loader.n_seen[0] is loader.n_seen[1]
+
+
 def test_what_is_no_object_of_the_run_is_returned(tmp_path: Path) -> None:
     tensorkeep.save(capture(sampler=np.random.default_rng(5), weights=torch.arange(3)), tmp_path / "s.safetensors")
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = ["SaveHandle", "start_save", "turn", "wait_until_idle"]
+__all__ = ["SaveHandle", "start_save", "turn"]
 
 _Work: TypeAlias = Callable[[], None]
 
@@ -34,7 +34,7 @@ class SaveHandle:
         self.path = path
         self._is_finished = threading.Event()
         self._error: BaseException | None = None
-        self._is_known = False
+        self._is_seen = False
         self._is_started = False
 
     def done(self) -> bool:
@@ -66,7 +66,7 @@ class SaveHandle:
         """
         if not self._is_finished.wait(timeout_s):
             raise TimeoutError(f"the save to {self.path} is not finished after {timeout_s} s")
-        self._is_known = True
+        self._is_seen = True
         return self._error
 
     def result(self, timeout_s: float | None = None) -> None:
@@ -94,17 +94,17 @@ class SaveHandle:
         self._is_finished.set()
 
     @property
-    def _is_news(self) -> bool:
-        """Whether it failed, and nobody knows yet."""
-        return self._error is not None and not self._is_known
+    def _has_unseen_error(self) -> bool:
+        """Whether it failed, and nobody has seen the error yet."""
+        return self._error is not None and not self._is_seen
 
 
-class _Line:
+class _Queue:
     """The saves of one place.
 
     Attributes:
         unfinished: Those that hold a turn, in the order in which they got it.
-        failed: Those that failed; some may be known by now.
+        failed: Those that failed; some errors may be seen by now.
         ready: What is to be done for those whose snapshot is taken.
         thread: Does it; None while there is nothing to do.
     """
@@ -121,7 +121,7 @@ class _Background:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._lines: dict[str, _Line] = {}
+        self._queues: dict[str, _Queue] = {}
         self._is_ending = False
 
     @contextmanager
@@ -131,9 +131,9 @@ class _Background:
         try:
             with self._changed:
                 self._changed.wait_for(lambda: self._n_unfinished(key) <= max_waiting)
-                line = self._lines.setdefault(key, _Line())
-                line.unfinished.append(handle)
-            _raise_news(line)
+                queue = self._queues.setdefault(key, _Queue())
+                queue.unfinished.append(handle)
+            _raise_unseen(queue)
             yield handle
         except BaseException:  # an interrupt may come anywhere
             with self._changed:
@@ -141,69 +141,63 @@ class _Background:
             raise
 
     def _give_up(self, key: str, handle: SaveHandle) -> None:
-        line = self._lines.get(key)
-        if line and handle in line.unfinished and not handle._is_started:
-            self._leave(key, line, handle)
+        queue = self._queues.get(key)
+        if queue and handle in queue.unfinished and not handle._is_started:
+            self._leave(key, queue, handle)
 
     def start(self, key: str, handle: SaveHandle, work: _Work) -> None:
         """See `start_save`."""
         with self._changed:
-            line = self._lines[key]
-            if line.thread is None and not self._is_ending:
-                thread = threading.Thread(
-                    target=self._work_off, args=(key, line), name="tensorkeep-save", daemon=False
-                )
+            queue = self._queues[key]
+            if queue.thread is None and not self._is_ending:
+                thread = threading.Thread(target=self._run, args=(key, queue), name="tensorkeep-save", daemon=False)
                 thread.start()
-                line.thread = thread
-            line.ready.append((handle, work))
+                queue.thread = thread
+            queue.ready.append((handle, work))
             handle._is_started = True
-            is_left_to_us = line.thread is None
+            is_left_to_us = queue.thread is None
         if is_left_to_us:  # the process ends: nobody would wait for a thread
-            self._work_off(key, line)
+            self._run(key, queue)
 
-    def _work_off(self, key: str, line: _Line) -> None:
+    def _run(self, key: str, queue: _Queue) -> None:
         """Do what is ready; the thread ends when nothing is."""
         while True:
             with self._changed:
-                if not line.ready:
-                    line.thread = None
+                if not queue.ready:
+                    queue.thread = None
                     return
-                handle, work = line.ready.popleft()
+                handle, work = queue.ready.popleft()
             error = _outcome(work)
             del work  # it has the snapshot
             with self._changed:
                 handle._finish(error)
-                self._leave(key, line, handle)
+                self._leave(key, queue, handle)
 
-    def _leave(self, key: str, line: _Line, handle: SaveHandle) -> None:
-        line.unfinished.remove(handle)
-        line.failed = [each for each in (*line.failed, handle) if each._is_news]
-        if not line.unfinished and not line.failed:
-            del self._lines[key]
+    def _leave(self, key: str, queue: _Queue, handle: SaveHandle) -> None:
+        queue.unfinished.remove(handle)
+        queue.failed = [each for each in (*queue.failed, handle) if each._has_unseen_error]
+        if not queue.unfinished and not queue.failed:
+            del self._queues[key]
         self._changed.notify_all()
 
-    def wait_until_idle(self, key: str) -> None:
-        """See `wait_until_idle`."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._n_unfinished(key))
-
     def _n_unfinished(self, key: str) -> int:
-        line = self._lines.get(key)
-        return len(line.unfinished) if line else 0
+        queue = self._queues.get(key)
+        return len(queue.unfinished) if queue else 0
 
     def end(self) -> None:
         """Wait for all saves, and report the errors that nobody has seen."""
         with self._changed:
-            self._changed.wait_for(lambda: not any(map(self._n_unfinished, self._lines)))
+            self._changed.wait_for(lambda: not any(map(self._n_unfinished, self._queues)))
             self._is_ending = True
-            failed = [handle for line in self._lines.values() for handle in line.failed if handle._is_news]
+            failed = [handle for queue in self._queues.values() for handle in queue.failed]
         for handle in failed:
-            _report(handle)
+            if handle._has_unseen_error:
+                _report(handle)
 
     def disown(self) -> None:
         """Tell those who hold handles in a forked child that the saves are not its own."""
-        for line in self._lines.values():
-            for handle in line.unfinished:
+        for queue in self._queues.values():
+            for handle in queue.unfinished:
                 handle._is_finished = threading.Event()
                 handle._finish(
                     UnsupportedError(
@@ -214,10 +208,10 @@ class _Background:
                 )
 
 
-def _raise_news(line: _Line) -> None:
+def _raise_unseen(queue: _Queue) -> None:
     """Raise the error of a save of which nobody has seen that it failed."""
-    for failed in line.failed:
-        if failed._is_news and (error := failed.exception()):
+    for failed in queue.failed:
+        if failed._has_unseen_error and (error := failed.exception()):
             error.add_note(
                 f"This is the error of an earlier save, to {failed.path}. The one that raises it was not begun."
             )
@@ -307,12 +301,3 @@ def start_save(key: str, handle: SaveHandle, work: Callable[[], None]) -> None:
         work: Writes, and lets go of the snapshot.
     """
     _background.start(key, handle, work)
-
-
-def wait_until_idle(key: str) -> None:
-    """Wait until all saves to a place are finished, with or without an error.
-
-    Args:
-        key: The place.
-    """
-    _background.wait_until_idle(key)

@@ -197,9 +197,16 @@ def merge(
             metadata=metadata,
             sha256=sha256,
             durable=durable,
+            index_metadata=_kept_of_index([source for _, source in opened]),
             progress=shifted(report, n_checked, n_checked + new.nbytes),
             before_commit=lambda _: refuse_replaced(identities),
         )
+
+
+def _kept_of_index(sources: list[Checkpoint | TensorFile]) -> dict[str, Any] | None:
+    """Return what the index of a single source says beside the sizes; None where that is nothing."""
+    said = sources[0].index.metadata if len(sources) == 1 and isinstance(sources[0], Checkpoint) else {}
+    return {key: value for key, value in said.items() if not key.startswith("total_")} or None
 
 
 def _opened(path: str, variant: str | None, files: ExitStack) -> Checkpoint | TensorFile:

@@ -1,26 +1,35 @@
-"""Files of an older checkpoint that would be written again byte for byte, so that they need not be."""
+"""Files of an older checkpoint that would be written again byte for byte, so that they need not be.
+
+A file that another checkpoint gets too must be whole, so its header is not believed: its bytes are read, once, and
+each piece is looked at twice while it is in the processor's caches. It is compared with the tensor in memory: a byte
+that was damaged on the disk differs from it, and the file is written anew. That alone does not do, for a tensor may
+have been loaded from this very file when it was damaged already, or be mapped from it to this day: then both are
+equal, and wrong. So what is read must have the digest that the header promises, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from tensorkeep.arrays import HostTensor
+from tensorkeep.buffers import Buffer
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SourceChangedError
-from tensorkeep.formats.safetensors import emit_sealed_header, metadata_to_write
-from tensorkeep.tensors import StoredTensor, TensorFile
+from tensorkeep.formats.safetensors import emit_sealed_header
+from tensorkeep.tensors import StoredTensor, TensorFile, metadata_with_format
 from tensorkeep.transport import ByteRange, LocalFile
 
 __all__ = ["OlderFiles", "Reusable"]
 
-_FORMAT: Final = {"format": "pt"}
-"""What every sealed file says beside other text."""
+_LOOKED_AT_ONCE: Final = 2**18
+"""Bytes that are compared and digested one after the other: they and their twins in memory fit into the caches."""
 
-_PARALLEL_FROM_NBYTES: Final = 2**22
-"""Bytes of a tensor from which all cores make its digest."""
+_WORD: Final = np.dtype(np.uint64)
+"""What bytes are compared as, many at a time."""
 
 _Layout = frozenset[tuple[str, str, tuple[int, ...]]]
 """Name, dtype and shape of each tensor; their order in a file follows from that."""
@@ -60,7 +69,7 @@ class OlderFiles:
     def find(
         self, hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None, *, index: str
     ) -> Reusable | None:
-        """Return the file that is, byte for byte, what would be written; looks at no more tensors than it has to.
+        """Return the file that is, byte for byte, what would be written; looks at no more of it than it has to.
 
         Args:
             hosts: Name to description, of all tensors of the new file.
@@ -76,16 +85,17 @@ class OlderFiles:
         file = self._files.get(_layout((name, host.dtype.name, host.shape) for name, host in hosts.items()))
         if file is None or file.seal is None or not isinstance(file.source, LocalFile):
             return None
-        digests = file.seal.tensor_digests()
-        said = {**_FORMAT, **(metadata_to_write(metadata) or {})}
+        digests = dict(zip(file.entries, file.seal.tensor_digests(), strict=True))
+        said = metadata_with_format(metadata)
         try:
             head = bytes(file.source.read(ByteRange(0, file.data_start)))
+            if emit_sealed_header(file.entries, said, list(digests.values()), index=index) != head:
+                return None
+            is_same = _may_be_same(hosts, digests) and all(
+                _is_same(hosts[name], file.source, file.span_of(name), digest) for name, digest in digests.items()
+            )
         except SourceChangedError:  # cut off by somebody
             return None
-        if emit_sealed_header(file.entries, said, digests, index=index) != head:
-            return None
-        tensors = sorted(zip(file.entries, digests, strict=True), key=lambda tensor: _cost(hosts[tensor[0]]))
-        is_same = all(_has_digest(hosts[name], digest) for name, digest in tensors)
         return Reusable(file.source, head) if is_same else None
 
 
@@ -97,16 +107,57 @@ def _known_digest(host: HostTensor) -> bytes | None:
     return host.digest if isinstance(host, StoredTensor) else None
 
 
-def _cost(host: HostTensor) -> int:
-    """Return the bytes to look at, so that what is cheap to look at comes first."""
-    return host.nbytes if _known_digest(host) is None else 0
+def _may_be_same(hosts: Mapping[str, HostTensor], digests: Mapping[str, bytes]) -> bool:
+    """Look at what takes no time: the digests that tensors of other files carry along."""
+    return all(_known_digest(hosts[name]) in {None, digest} for name, digest in digests.items())
 
 
-def _has_digest(host: HostTensor, digest: bytes) -> bool:
-    known = _known_digest(host)
-    if known is not None:
-        return known == digest
-    hasher = new_hasher(parallel=host.nbytes >= _PARALLEL_FROM_NBYTES)
-    for buffer in host.buffers():
-        hasher.update(buffer)
+def _is_same(host: HostTensor, source: LocalFile, span: ByteRange, digest: bytes) -> bool:
+    """Say whether a tensor's bytes stand in a file, and have the digest that is said of them.
+
+    One that carries its digest along, which is the same by now, need not be compared as well.
+    """
+    tensor = None if _known_digest(host) else _Passing(host.buffers())
+    hasher = new_hasher()
+    for piece in source.pieces(span):
+        with memoryview(piece) as whole:
+            for begin in range(0, len(whole), _LOOKED_AT_ONCE):
+                with whole[begin : begin + _LOOKED_AT_ONCE] as part:
+                    if tensor is not None and not tensor.goes_on_with(part):
+                        return False
+                    hasher.update(part)
     return hasher.digest() == digest
+
+
+class _Passing:
+    """Bytes that are compared with others as they pass.
+
+    Args:
+        buffers: The bytes, in pieces of any length.
+    """
+
+    def __init__(self, buffers: Iterator[Buffer]) -> None:
+        self._buffers = buffers
+        self._rest = memoryview(b"")
+
+    def goes_on_with(self, part: memoryview) -> bool:
+        """Take as many bytes as there are in `part`, and say whether they are the same."""
+        done = 0
+        while done < len(part):
+            if not self._rest:
+                following = next(self._buffers, None)
+                if following is None:
+                    return False
+                self._rest = memoryview(following).cast("B")
+            size = min(len(self._rest), len(part) - done)
+            if not _are_equal(self._rest[:size], part[done : done + size]):
+                return False
+            self._rest = self._rest[size:]
+            done += size
+        return True
+
+
+def _are_equal(one: memoryview, other: memoryview) -> bool:
+    """Compare as many bytes; other threads go on meanwhile."""
+    kind = np.uint8 if len(one) % _WORD.itemsize else _WORD
+    return bool(np.array_equal(np.frombuffer(one, kind), np.frombuffer(other, kind)))

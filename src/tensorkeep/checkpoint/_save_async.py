@@ -81,8 +81,6 @@ def save_async(
         BaseException: What an earlier save to that directory raised. What this one raises while it writes comes from
             the handle.
     """
-    if max_waiting < 0:
-        raise UnsupportedError("max_waiting is invalid", expected="0 or more", found=str(max_waiting))
     target = os.path.join(os.getcwd(), os.fsdecode(path))
     is_file = target.endswith(".safetensors") and not os.path.isdir(target)
     take_apart, write = (_to_file if is_file else _to_directory)(state, target, dict(options))
@@ -106,10 +104,13 @@ def save_in_background(
         Tells when it is done, and whether it failed.
 
     Raises:
+        UnsupportedError: If `max_waiting` is invalid.
         IntegrityError: If a tensor gives more or fewer bytes than its shape says.
         BaseException: What `take_apart` raises; or the error of an earlier save of the place, if it failed and nobody
             has seen that yet.
     """
+    if max_waiting < 0:
+        raise UnsupportedError("max_waiting is invalid", expected="0 or more", found=str(max_waiting))
     with turn(place, path, max_waiting=max_waiting) as handle:
         with PausedCollector():  # not while it waits; and what was prepared is gone again when it ends
             snapshot = take_snapshot(take_apart())
@@ -137,12 +138,12 @@ def _to_directory(state: Any, path: str, given: dict[str, Any]) -> tuple[_TakeAp
     return take_apart, partial(write_checkpoint, directory=path, max_shard_nbytes=max_shard_nbytes, **options)
 
 
-def _complete(given: dict[str, Any], save: Callable[..., None]) -> dict[str, Any]:
+def _complete(given: dict[str, Any], function: Callable[..., None]) -> dict[str, Any]:
     """Return all options of a function, those that are not given by their defaults; changes to them come too late."""
-    defaults: dict[str, Any] = save.__kwdefaults__ or {}
+    defaults: dict[str, Any] = function.__kwdefaults__ or {}
     unknown = given.keys() - defaults.keys()
     if unknown:
-        target = "directory" if save is save_checkpoint else "file"
-        raise TypeError(f"{save.__name__}, which saves to a {target}, takes no {', '.join(sorted(unknown))}")
+        target = "directory" if function is save_checkpoint else "file"
+        raise TypeError(f"{function.__name__}, which saves to a {target}, takes no {', '.join(sorted(unknown))}")
     texts = {name: copy.deepcopy(given[name]) for name in ("metadata", "index_metadata") if name in given}
     return defaults | given | texts

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from tensorkeep.formats.safetensors import Alias
-from tensorkeep.state import Node, container_paths, described, parts_of
+from tensorkeep.state import FIRST_ITEM, FIRST_KEY, NAMED, Node, container_paths, described, joined, parts_of
 
 __all__ = ["DataDiff", "data_diffs", "tie_diffs"]
 
@@ -58,10 +58,6 @@ def data_diffs(a: Node, b: Node) -> list[DataDiff]:
 
 _ABSENT: Final = object()
 _WITHOUT_DATA: Final = (None, ["dict"])
-_KEYED: Final = frozenset({
-    *("dict", "OrderedDict", "defaultdict", "Counter", "Namespace", "SimpleNamespace", "dataclass", "namedtuple")
-})
-_ORDERED: Final = frozenset({"list", "tuple", "deque"})
 _encode: Final = msgspec.json.encode  # which tells 1, 1.0 and True apart
 
 
@@ -84,15 +80,15 @@ class _Comparison:
             self._note(path, _tensor_text(a), _tensor_text(b))
         elif type(a) is not list or type(b) is not list:
             self._compare_values(a, b, path)
-        elif a[0] in _KEYED and b[0] in _KEYED:
+        elif a[0] in FIRST_KEY and b[0] in FIRST_KEY:
             self._note(path, _kind(a), _kind(b))
             self._compare_attributes(a, b, path)
             self._compare_keyed(a, b, path)
-        elif a[0] in _ORDERED and b[0] in _ORDERED and not (parts_of(a) is None and parts_of(b) is None):
+        elif a[0] in FIRST_ITEM and b[0] in FIRST_ITEM and not (parts_of(a) is None and parts_of(b) is None):
             self._note(path, _kind(a), _kind(b))
             items = zip_longest(_items(a), _items(b), fillvalue=_ABSENT)
             for place, (mine, theirs) in enumerate(items):
-                self.compare(mine, theirs, _joined(path, str(place)))
+                self.compare(mine, theirs, joined(path, str(place)))
         elif a[:3] == b[:3] and a[0] == "composed" and (_has_parts(a) or _has_parts(b)):
             self.compare(a[3], b[3], path)
             self.compare(a[4], b[4], path)
@@ -108,10 +104,10 @@ class _Comparison:
     def _compare_keyed(self, a: list[Any], b: list[Any], path: str) -> None:
         mine, theirs = _entries(a), _entries(b)
         for key, (label, child) in mine.items():
-            self.compare(child, theirs[key][1] if key in theirs else _ABSENT, _joined(path, label))
+            self.compare(child, theirs[key][1] if key in theirs else _ABSENT, joined(path, label))
         for key, (label, child) in theirs.items():
             if key not in mine:
-                self.compare(_ABSENT, child, _joined(path, label))
+                self.compare(_ABSENT, child, joined(path, label))
 
     def _compare_attributes(self, a: list[Any], b: list[Any], path: str) -> None:
         """Compare what an OrderedDict has beside its entries, as those of torch's modules have."""
@@ -129,7 +125,7 @@ class _Comparison:
         found: list[DataDiff] = []
         has_any_tensor = False
         for label, child in parts:
-            inner, has_tensor = self._only(child, _joined(path, label), is_in_a=is_in_a)
+            inner, has_tensor = self._only(child, joined(path, label), is_in_a=is_in_a)
             found += inner
             has_any_tensor |= has_tensor
         if has_any_tensor or not path:
@@ -145,27 +141,23 @@ class _Comparison:
             self.found.append(DataDiff(path, a, b))
 
 
-def _joined(path: str, label: str) -> str:
-    return f"{path}.{label}" if path else label
-
-
 def _has_parts(composed: list[list[Any]]) -> bool:
     return len(composed[4]) > 1
 
 
 def _items(node: list[Any]) -> list[Any]:
-    return node[2:] if node[0] == "deque" else node[1:]
+    return node[FIRST_ITEM[node[0]] :]
 
 
 def _entries(node: list[Any]) -> dict[bytes, tuple[str, Node]]:
     """Return the text of each key to its name and what stands under it."""
-    first = 1 if node[0] not in {"OrderedDict", "dataclass", "namedtuple"} else 2
+    keys = node[FIRST_KEY[node[0]] :: 2]
     parts = parts_of(node) or []
-    return {_encode(key): part for key, part in zip(node[first::2], parts, strict=True)}
+    return {_encode(key): part for key, part in zip(keys, parts, strict=True)}
 
 
 def _kind(node: list[Any]) -> str:
-    if node[0] in {"dataclass", "namedtuple"}:
+    if node[0] in NAMED:
         return f"{node[0]} {described(node[1])}"
     if node[0] == "deque":
         return "deque" if node[1] is None else f"deque of up to {described(node[1])}"

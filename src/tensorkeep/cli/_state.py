@@ -12,8 +12,8 @@ import msgspec
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, LimitError, TensorkeepError, UnsupportedError
-from tensorkeep.formats.safetensors import Alias, State, parse_state
-from tensorkeep.state import Node, container_paths, described, parts_of, plain_values, read_tree
+from tensorkeep.formats.safetensors import Alias, State, check_owner, check_view, parse_state
+from tensorkeep.state import Node, container_paths, described, joined, parts_of, plain_values, read_tree
 
 __all__ = ["StateReport", "View", "read_state", "value_text"]
 
@@ -138,28 +138,13 @@ def _view(name: str, alias: Alias, stored: Mapping[str, TensorEntry]) -> View:
     Raises:
         FormatError: If it is stored itself, or the other is not there or does not hold it.
     """
-    owner = stored.get(alias.of)
-    if owner is None or name in stored:
-        raise FormatError(
-            f"tensor `{name}` is said to be a view of `{alias.of}`",
-            found="the tensor itself in the file" if owner else f"no `{alias.of}`",
-        )
+    check_owner(name, alias, stored)
+    owner = stored[alias.of]
+    check_view(name, alias, owner)
     dtype = alias.dtype or owner.dtype
     shape = owner.shape if alias.shape is None else alias.shape
-    if not alias.is_whole and not _holds(owner, alias, dtype, shape):
-        raise FormatError(f"tensor `{name}` is said to be a view of `{alias.of}`, which does not hold it")
     start = owner.data_offsets[0] + alias.offset
     return View(alias, TensorEntry(dtype, shape, (start, start)), _note(alias, owner, dtype, shape))
-
-
-def _holds(owner: TensorEntry, alias: Alias, dtype: str, shape: tuple[int, ...]) -> bool:
-    row = ALL_BY_NAME.get(dtype)
-    if row is None or row.bits % 8 or (alias.strides is not None and len(alias.strides) != len(shape)):
-        return False
-    n_reached = prod(shape)
-    if alias.strides is not None and n_reached:
-        n_reached = 1 + sum((n - 1) * stride for n, stride in zip(shape, alias.strides, strict=True))
-    return alias.offset + n_reached * (row.bits // 8) <= owner.nbytes
 
 
 def _note(alias: Alias, owner: TensorEntry, dtype: str, shape: tuple[int, ...]) -> str:
@@ -201,7 +186,7 @@ def value_text(state: StateReport | None, name: str) -> str | None:
     while waiting:
         path, node = waiting.pop()
         for label, child in parts_of(node) or ():
-            child_path = f"{path}.{label}" if path else label
+            child_path = joined(path, label)
             if child_path == name and type(child) is not dict:
                 return described(child, state.paths)
             if name.startswith(f"{child_path}."):

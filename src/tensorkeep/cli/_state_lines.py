@@ -14,7 +14,7 @@ from tensorkeep.cli._lines import Column, Line, columns
 from tensorkeep.cli._state import StateReport
 from tensorkeep.cli._text import printable
 from tensorkeep.cli._views import Guides
-from tensorkeep.state import Node, described, parts_of, plain_values
+from tensorkeep.state import FIRST_ITEM, NAMED, Node, described, joined, parts_of, plain_values
 
 __all__ = ["state_lines", "state_members"]
 
@@ -24,8 +24,9 @@ _MAX_LINES: Final = 30
 _MAX_CHARS: Final = 72
 """Characters of a value."""
 
-_NAMED: Final = frozenset({"dataclass", "namedtuple"})
-_SEQUENCES: Final = {"list": 1, "tuple": 1, "set": 1, "frozenset": 1, "deque": 2}
+_FIRST_MEMBER: Final = {**FIRST_ITEM, "set": 1, "frozenset": 1}
+"""Tag to the place of the first item or member, which are the rest of the array."""
+
 _IsShown = Callable[[str], object]
 
 
@@ -57,8 +58,7 @@ def state_lines(
     Yields:
         Headings, a line per value, and how many are not shown; nothing where there are none.
     """
-    is_shown: _IsShown = re.compile(translate(pattern)).match if pattern is not None else lambda _: True
-    rows = list(_rows(_top(state.tree, is_shown), guides))
+    rows = list(_rows(_top(state.tree, _chooser(pattern)), guides))
     if not rows:
         return
     shown = rows if shows_all else rows[:_MAX_LINES]
@@ -66,6 +66,10 @@ def state_lines(
     yield from columns((Column("state"), Column("value")), cells, width=width)
     if len(shown) < len(rows):
         yield [(f"… {len(rows) - len(shown):,} more, --state shows all", "dim")]
+
+
+def _chooser(pattern: str | None) -> _IsShown:
+    return re.compile(translate(pattern)).match if pattern is not None else lambda _: True
 
 
 def _top(tree: Node, is_shown: _IsShown) -> tuple[_Branch, ...]:
@@ -77,9 +81,7 @@ def _top(tree: Node, is_shown: _IsShown) -> tuple[_Branch, ...]:
 
 def _branches(node: Node, path: str, is_shown: _IsShown) -> tuple[_Branch, ...]:
     """Return what a container holds besides tensors."""
-    found = (
-        _branch(label, child, f"{path}.{label}" if path else label, is_shown) for label, child in parts_of(node) or ()
-    )
+    found = (_branch(label, child, joined(path, label), is_shown) for label, child in parts_of(node) or ())
     return tuple(branch for branch in found if branch is not None)
 
 
@@ -103,7 +105,7 @@ def _branch(label: str, node: Node, path: str, is_shown: _IsShown) -> _Branch | 
 
 def _class_of(node: Any) -> str:
     """Return the name of the class of a dataclass or namedtuple; empty for all else."""
-    return described(node[1]).strip("'") if node[0] in _NAMED else ""
+    return described(node[1]).strip("'") if node[0] in NAMED else ""
 
 
 def _rows(branches: tuple[_Branch, ...], guides: Guides, indent: str | None = None) -> Iterator[tuple[str, _Branch]]:
@@ -152,7 +154,7 @@ def state_members(state: StateReport | None, *, pattern: str | None = None) -> d
 
 
 def _named_values(state: StateReport, pattern: str | None) -> Iterator[tuple[str, object]]:
-    is_shown: _IsShown = re.compile(translate(pattern)).match if pattern is not None else lambda _: True
+    is_shown = _chooser(pattern)
     counts: Counter[str] = Counter()
     for path, node in plain_values(state.tree) if state.tree is not None else ():
         counts[path] += 1
@@ -162,6 +164,6 @@ def _named_values(state: StateReport, pattern: str | None) -> Iterator[tuple[str
 
 def _json_value(node: Node, paths: tuple[str, ...]) -> object:
     """Return a value as JSON has it, sequences and sets as arrays; as a text of one line where JSON has none."""
-    if type(node) is list and node[0] in _SEQUENCES:
-        return [_json_value(item, paths) for item in node[_SEQUENCES[node[0]] :]]
+    if type(node) is list and node[0] in _FIRST_MEMBER:
+        return [_json_value(item, paths) for item in node[_FIRST_MEMBER[node[0]] :]]
     return described(node, paths) if isinstance(node, list | dict) else node

@@ -7,11 +7,11 @@ that are not known to be data are left out and said.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
-from tensorkeep.checkpoint._save import write_checkpoint
+from tensorkeep.checkpoint import write_checkpoint
 from tensorkeep.checkpoint.rewriting import Progress, changed, refuse_replaced
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._checks import Checks
@@ -23,7 +23,7 @@ from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.safetensors import SEAL_KEY
-from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorView
+from tensorkeep.tensors import LazyTensors, Renaming, Selector
 
 __all__ = ["convert"]
 
@@ -127,9 +127,7 @@ def convert(
         sources = Sources(paths, variant, files, drop_unknown=drop_unknown, limits=limits, is_shared=share_views)
         with PausedCollector():
             wanted = sources.wanted(select, drop)
-            new = changed(wanted, rename, strip_prefix, None)
-            if cast is not None:
-                new = _cast(new, cast, {name for old, name in zip(wanted, new, strict=True) if old in sources.fixed})
+            new = changed(wanted, rename, strip_prefix, cast)
             _refuse_dtypes(new)
             texts = new.metadata if metadata is None and new.has_metadata else metadata
             ties = sources.ties(wanted, new, {*_RESERVED, *(texts or {})})
@@ -178,19 +176,6 @@ def convert(
         n_values=sources.n_values,
         is_checked=check,
         n_summed=checks.n_summed,
-    )
-
-
-def _cast(tensors: LazyTensors, dtype: Any, fixed: Collection[str]) -> LazyTensors:
-    """Convert tensors, but for those that must keep their dtype."""
-    cast = tensors.cast(dtype)
-    if not fixed:
-        return cast
-    return TensorView(
-        {name: tensors[name] if name in fixed else lazy for name, lazy in cast.items()},
-        path=tensors.path,
-        metadata=tensors.metadata if tensors.has_metadata else None,
-        state=tensors.state,
     )
 
 

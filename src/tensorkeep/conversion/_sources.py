@@ -54,7 +54,6 @@ class Sources:
 
     Attributes:
         composites: Name to the kind of each tensor that is made of several.
-        fixed: Names of tensors that must keep their dtype, where what they are parts of is said.
         n_values: Plain values of the tree of a pickle.
         identities: Path of each file that says what the sources are, to what changes when it is replaced.
 
@@ -78,7 +77,6 @@ class Sources:
         self._opened = [(path, self._open(path, variant, files, limits)) for path in paths]
         self.identities = {path: identity_of(path) for path in self._files()}
         self.composites: dict[str, str] = {}
-        self.fixed: frozenset[str] = frozenset()
         self.n_values = 0
         self._empty: list[str] = []
         self._views: dict[str, StoredView] = {}
@@ -162,7 +160,7 @@ class Sources:
             self._refuse_unknown([unknown for unknown in self._left_out if unknown.name in others_wanted])
         self._refuse_empty([name for name in self._empty if name in others_wanted])
         if tensors.state is None and whole is not self._tensors:  # parts of values are nothing without them
-            self.fixed, self.n_values, self._loose = frozenset(), 0, {}
+            self.n_values, self._loose = 0, {}
             tensors = _among(tensors, self._tensors)
         return tensors
 
@@ -178,7 +176,7 @@ class Sources:
             names.setdefault(id(file.records[own]), []).append(name)
         data = data_of(values, names)
         said = say(data, self._tensors)
-        self.fixed, self.n_values = said.fixed, data.n_values
+        self.n_values = data.n_values
         loose = [name for same in names.values() if said.names.isdisjoint(same) for name in same]
         self._loose = dict.fromkeys(data.odd_keys, "a key") | dict.fromkeys(loose, "beside a tensor, or in a set")
         pairs = {

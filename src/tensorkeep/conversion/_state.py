@@ -24,14 +24,12 @@ class Said(msgspec.Struct, frozen=True):
         names: Those of all tensors in it.
         arrays: Name to array of NumPy, of what is no tensor in the pickle, such as texts.
         again: Name to the name of the same tensor, where it stands in more places than there are names.
-        fixed: Names of tensors that must keep their dtype.
     """
 
     state: State
     names: frozenset[str]
     arrays: dict[str, Any]
     again: dict[str, str]
-    fixed: frozenset[str]
 
 
 def say(data: Data, names: Collection[str]) -> Said:
@@ -55,7 +53,7 @@ def say(data: Data, names: Collection[str]) -> Said:
             new_names[token] = naming.name_of(value, own, paths[token])
         tree = renamed(encoded.tree, new_names)
         state = State(library=leaves.library, tree=msgspec.Raw(msgspec.json.encode(tree)))
-    return Said(state, frozenset(new_names.values()), naming.arrays, naming.again, frozenset(naming.fixed))
+    return Said(state, frozenset(new_names.values()), naming.arrays, naming.again)
 
 
 class _Leaves:
@@ -96,7 +94,6 @@ class _Naming:
         self._unused: dict[int, Iterator[str]] = {}
         self.arrays: dict[str, Any] = {}
         self.again: dict[str, str] = {}
-        self.fixed: set[str] = set()
 
     def name_of(self, value: Any, own: str, path: str) -> str:
         """Return the name of a tensor.
@@ -109,13 +106,10 @@ class _Naming:
         if type(value) is not TensorLeaf:
             name = self._free(own)
             self.arrays[name] = value
-            self.fixed.add(name)
             return name
         place = id(value.names)
         if place not in self._own:
             self._own[place], self._unused[place] = frozenset(value.names), iter(value.names)
-            if value.keeps_dtype:
-                self.fixed |= self._own[place]
         if path in self._own[place] and path not in self._used:
             name = path
         else:

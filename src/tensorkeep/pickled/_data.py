@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.arrays import Composed, plain_library, take_apart
-from tensorkeep.arrays._marks import dense_order
+from tensorkeep.arrays import Composed, dense_order, plain_library, take_apart
 from tensorkeep.errors import LimitError, StateError
 from tensorkeep.formats.pickles import (
     DICTS,
@@ -38,8 +37,6 @@ __all__ = ["Data", "TensorLeaf", "data_of", "is_of_pairs", "taken_apart"]
 
 _SETTINGS: Final = ("shape", "is_coalesced", "dtype", "scale", "zero_point", "axis", "_ragged_idx")
 _PAIRS: Final = frozenset({"C32", "C128"})
-_RESIZABLE: Final = ("sparse", "nested", "jagged")
-"""How kinds of composites begin whose numbers can be of any dtype."""
 
 
 class TensorLeaf(msgspec.Struct, frozen=True, eq=False):
@@ -49,13 +46,11 @@ class TensorLeaf(msgspec.Struct, frozen=True, eq=False):
         names: Those of a state dict, one for each place where it stands.
         library: The array library that it is of.
         marks: What else is to be said of it; see `tensorkeep.arrays`.
-        keeps_dtype: Whether what it is a part of needs the very dtype that it has.
     """
 
     names: Sequence[str]
     library: str
     marks: dict[str, Any]
-    keeps_dtype: bool = False
 
 
 class Data(msgspec.Struct, frozen=True):
@@ -230,7 +225,7 @@ class _Builder:
         if is_of_pairs(tensor):
             marks = {} if order is None else {"order": [*order, len(order)]}
             settings = {"requires_grad": True} if tensor.requires_grad else {}
-            part = TensorLeaf(names, "torch", marks, keeps_dtype=True)
+            part = TensorLeaf(names, "torch", marks)
             return Composed("torch", "complex", {"data": part}, settings)
         if tensor.requires_grad:
             marks["grad"] = True
@@ -240,8 +235,6 @@ class _Builder:
         parts = {name: self.value(part) for name, part in node.parts.items()}
         if any(part is _LEFT_OUT for part in parts.values()):
             return _LEFT_OUT
-        if not node.kind.startswith(_RESIZABLE):
-            parts = {name: _fixed(part) for name, part in parts.items()}
         n_values = self.n_values
         found = {name: self.value(setting) for name, setting in node.settings.items() if name in _SETTINGS}
         self.n_values = n_values
@@ -264,16 +257,12 @@ class _Builder:
         leaf = TensorLeaf(names, "numpy", {} if order is None else {"order": order})
         if dtype_of(node).isnative:
             return leaf
-        return Composed("numpy", "array", {"data": _fixed(leaf)}, {"dtype": node.dtype.text})
+        return Composed("numpy", "array", {"data": leaf}, {"dtype": node.dtype.text})
 
     def _dtype(self, node: DtypeRecord) -> Any:
         self.n_values += 1
         dtype = dtype_of(node)
         return dtype if _is_data(dtype) else _LEFT_OUT
-
-
-def _fixed(part: Any) -> Any:
-    return msgspec.structs.replace(part, keeps_dtype=True) if type(part) is TensorLeaf else part
 
 
 def _text_of(setting: Any) -> Any:

@@ -6,7 +6,8 @@
 - `_classes`: dataclasses, members of enums and namedtuples.
 - `_refusals`: what to say of a value that is no data.
 - `_encode`: a tree to nodes.
-- `_names`: the tensors in nodes, and their names.
+- `_nodes`: how nodes are built.
+- `_names`: the tensors of a tree by their names, and the same tree with other names.
 - `_select`: the nodes of a part of a tree.
 - `_decode`: nodes to a tree.
 - `_plain`: what a tree holds besides tensors, under dotted names.
@@ -17,12 +18,17 @@ from tensorkeep.state._classes import Classes, classes_by_name
 from tensorkeep.state._decode import decode_tree
 from tensorkeep.state._described import described
 from tensorkeep.state._encode import encode_tree
+from tensorkeep.state._keys import joined, key_text
 from tensorkeep.state._names import part_libraries, renamed, tensor_names
+from tensorkeep.state._nodes import FIRST_ITEM, FIRST_KEY, NAMED
 from tensorkeep.state._plain import container_paths, parts_of, plain_values, read_tree
 from tensorkeep.state._select import selected
 from tensorkeep.state._values import Encoded, NamedData, Node, NodeMembers
 
 __all__ = [
+    "FIRST_ITEM",
+    "FIRST_KEY",
+    "NAMED",
     "Classes",
     "Encoded",
     "NamedData",
@@ -33,6 +39,8 @@ __all__ = [
     "decode_tree",
     "described",
     "encode_tree",
+    "joined",
+    "key_text",
     "part_libraries",
     "parts_of",
     "plain_values",

@@ -11,17 +11,15 @@ from typing import Any, Final
 from tensorkeep.arrays import Composed
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, LimitError
-from tensorkeep.limits import MAX_STATE_DEPTH
 from tensorkeep.state._classes import rebuilt
 from tensorkeep.state._keys import KeyGuard, is_safe_key, joined, key_text, words_for
-from tensorkeep.state._names import FIRST_ITEM, FIRST_KEY, members_of
+from tensorkeep.state._nodes import FIRST_ITEM, FIRST_KEY, check_depth, members_of
 from tensorkeep.state._scalars import PLAIN, SCALAR_TAGS, bytes_of, integer_of, text_of
-from tensorkeep.state._select import selected
 from tensorkeep.state._values import NamedData, Node, NodeMembers
 
 __all__ = ["decode_tree"]
 
-Tensor = Callable[[str, NodeMembers], Any]
+_GetTensor = Callable[[str, NodeMembers], Any]
 
 _UNFINISHED: Final = object()
 
@@ -29,10 +27,9 @@ _UNFINISHED: Final = object()
 def decode_tree(
     tree: Node,
     *,
-    tensor: Tensor,
+    tensor: _GetTensor,
     compose: Callable[[Composed], Any],
     find_class: Callable[[str], type | None],
-    wanted: Callable[[str], bool] | None = None,
     content: Callable[[str], Any] | None = None,
 ) -> Any:
     """Make the tree of data that nodes stand for.
@@ -43,8 +40,6 @@ def decode_tree(
         compose: Puts together what `encode_tree` had taken apart.
         find_class: Gives the class of a name such as `"train.config:Optimizer"` where the caller allowed it;
             None elsewhere, and what the object holds comes as `NamedData` then.
-        wanted: Says of a path whether what stands there, and all within it, is to be loaded; None for all. Entries of
-            dicts with nothing in them that is wanted go, items of lists become None.
         content: Gives the bytes of a tensor that stands for a long bytes object, from its name: anything with the
             buffer protocol. None: `tensor` gives a uint8 array.
 
@@ -58,8 +53,7 @@ def decode_tree(
     content = content or (lambda name: tensor(name, {}))
     try:
         with PausedCollector():
-            chosen = tree if wanted is None else selected(tree, wanted)
-            return _Decoder(tensor, compose, find_class, content).value(chosen, "")
+            return _Decoder(tensor, compose, find_class, content).value(tree, "")
     except RecursionError:
         raise LimitError(
             "the tree is too deep for the stack", hint="Load from a function that is called less deep"
@@ -71,7 +65,7 @@ class _Decoder:
 
     def __init__(
         self,
-        tensor: Tensor,
+        tensor: _GetTensor,
         compose: Callable[[Composed], Any],
         find_class: Callable[[str], type | None],
         content: Callable[[str], Any],
@@ -81,14 +75,14 @@ class _Decoder:
         self._find_class = find_class
         self._content = content
         self.guard = KeyGuard()
-        self.apart = self._for_what_is_apart()
+        self.inline = self._inline_decoder()
         self._depth = 0
         self._made: list[Any] = []
         self._tensors: dict[str, tuple[NodeMembers, Any]] = {}
         self._contents: dict[str, bytes] = {}
 
-    def _for_what_is_apart(self) -> _Decoder:
-        return _KeyDecoder(self._tensor, self._compose, self._find_class, self._content)
+    def _inline_decoder(self) -> _Decoder:
+        return _InlineDecoder(self._tensor, self._compose, self._find_class, self._content)
 
     def value(self, node: Node, path: str) -> Any:
         """Return the value of a node."""
@@ -126,11 +120,8 @@ class _Decoder:
 
     def deepen(self, path: str) -> None:
         """Count a container within those that are not complete."""
-        if self._depth == MAX_STATE_DEPTH:
-            raise LimitError(
-                f"{words_for(path)} lies too deep", expected=f"at most {MAX_STATE_DEPTH} containers in each other"
-            )
         self._depth += 1
+        check_depth(self._depth, path)
 
     def same(self, node: list[Any], path: str) -> Any:
         """Return the container that a node refers to."""
@@ -191,7 +182,7 @@ class _Decoder:
         """Return keys of a dict or items of a set, which can be put there in linear time."""
         keys = []
         for node in nodes:
-            keys.append(node if type(node) in PLAIN else self.apart.value(node, path))  # noqa: PERF401 - no deeper stack
+            keys.append(node if type(node) in PLAIN else self.inline.value(node, path))  # noqa: PERF401 - no deeper stack
         try:
             self.guard.check([key for key in keys if not is_safe_key(key)], path)
         except TypeError as cause:
@@ -214,10 +205,10 @@ class _Decoder:
         return data if cls is None else rebuilt(data, cls)
 
 
-class _KeyDecoder(_Decoder):
-    """Walks through what is written out whole: without tensors and references."""
+class _InlineDecoder(_Decoder):
+    """Walks through keys and the like, written out whole: without tensors or references."""
 
-    def _for_what_is_apart(self) -> _Decoder:
+    def _inline_decoder(self) -> _Decoder:
         return self
 
     def begin(self, path: str) -> int:
@@ -335,7 +326,7 @@ def _enum(decoder: _Decoder, node: list[Any], path: str) -> Any:
         name = None if node[2] is None else text_of(node[2])
     except ValueError as cause:
         raise _broken(path, "a member of an enum has a name or null", node, cause) from cause
-    return decoder.named(NamedData("enum", class_name, {"name": name, "value": decoder.apart.value(node[3], path)}))
+    return decoder.named(NamedData("enum", class_name, {"name": name, "value": decoder.inline.value(node[3], path)}))
 
 
 def _class_name(node: list[Any], path: str) -> str:
@@ -349,7 +340,8 @@ def _slice(decoder: _Decoder, node: list[Any], path: str) -> slice:
     if len(node) != 4:
         raise _broken(path, "a slice has three parts", node)
     _, start, stop, step = node
-    return slice(decoder.apart.value(start, path), decoder.apart.value(stop, path), decoder.apart.value(step, path))
+    value = decoder.inline.value
+    return slice(value(start, path), value(stop, path), value(step, path))
 
 
 _CONTAINERS: Final[dict[str, _Decode]] = {

@@ -8,7 +8,7 @@ from datetime import date, time, timedelta, timezone
 from fractions import Fraction
 from typing import Any, Final
 
-from tensorkeep.state._names import FIRST_ITEM, FIRST_KEY
+from tensorkeep.state._nodes import FIRST_ITEM, FIRST_KEY
 from tensorkeep.state._scalars import PLAIN, SCALAR_TAGS, bytes_of, text_of
 from tensorkeep.state._values import Node
 
@@ -96,7 +96,7 @@ class _Writer:
         first = FIRST_KEY[node[0]]
         yield f"{begin}("
         for place in range(first, len(node), 2):
-            yield f"{', ' if place > first else ''}{_name(node[place])}="
+            yield f"{', ' if place > first else ''}{text_of(node[place])}="
             yield from self.pieces(node[place + 1])
         yield ")"
 
@@ -125,9 +125,9 @@ class _Writer:
         """Give a member of an enum, by its name where it has one."""
         _, cls, name, value = node
         if name is not None:
-            yield f"{_name(cls)}.{_name(name)}"
+            yield f"{text_of(cls)}.{text_of(name)}"
         else:
-            yield from self.items([value], f"{_name(cls)}(", ")")
+            yield from self.items([value], f"{text_of(cls)}(", ")")
 
     def binary(self, node: list[Any]) -> Iterator[str]:
         """Give bytes, unless they are many."""
@@ -153,8 +153,8 @@ _KINDS: Final[dict[str, _Write]] = {
     "Counter": lambda writer, node: writer.keys(node, "Counter({", "})"),
     "Namespace": lambda writer, node: writer.fields(node, "Namespace"),
     "SimpleNamespace": lambda writer, node: writer.fields(node, "SimpleNamespace"),
-    "dataclass": lambda writer, node: writer.fields(node, _name(node[1])),
-    "namedtuple": lambda writer, node: writer.fields(node, _name(node[1])),
+    "dataclass": lambda writer, node: writer.fields(node, text_of(node[1])),
+    "namedtuple": lambda writer, node: writer.fields(node, text_of(node[1])),
     "enum": _Writer.enum,
     "same": _Writer.same,
     "composed": _Writer.composed,
@@ -186,10 +186,6 @@ def _literal(value: Any) -> str:
     if isinstance(value, timezone):
         return f"timezone({str(value)!r})"
     return str(value) if isinstance(value, date | time | timedelta) else repr(value)
-
-
-def _name(node: Node) -> str:
-    return text_of(node)
 
 
 _NUMPY_NUMBERS: Final = {

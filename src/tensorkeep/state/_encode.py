@@ -72,7 +72,7 @@ class _Encoder:
         self._leaf = leaf
         self._compose = compose
         self.guard = KeyGuard()
-        self.apart = self._for_what_is_apart()
+        self.inline = self._inline_encoder()
         self._depth = 0
         self._numbers: dict[int, int] = {}
         self._met: list[Any] = []  # keeps what is numbered alive, so that nothing else gets its id
@@ -80,8 +80,8 @@ class _Encoder:
         self._n_with_name: dict[str, int] = {}
         self._names_length = 0
 
-    def _for_what_is_apart(self) -> _Encoder:
-        return _KeyEncoder(self._leaf, self._compose)
+    def _inline_encoder(self) -> _Encoder:
+        return _InlineEncoder(self._leaf, self._compose)
 
     def value(self, value: Any, path: str) -> Node:
         """Return the node of a value."""
@@ -146,7 +146,7 @@ class _Encoder:
         start: list[Any] = [data.kind, text_node(data.class_name)]
         if data.kind == "enum":
             name = data.fields["name"]
-            return [*start, None if name is None else text_node(name), self.apart.value(data.fields["value"], path)]
+            return [*start, None if name is None else text_node(name), self.inline.value(data.fields["value"], path)]
         return [*start, *self.pairs(data.fields.items(), path)]
 
     def pairs(self, items: Iterable[tuple[Any, Any]], path: str) -> list[Any]:
@@ -157,7 +157,7 @@ class _Encoder:
             if type(key) is str:
                 node = text_node(key)
             else:
-                node = self.apart.value(key, path)
+                node = self.inline.value(key, path)
                 if not is_safe_key(key):
                     unsafe.append(key)
             nodes.append(node)
@@ -170,16 +170,16 @@ class _Encoder:
     def items(self, items: Iterable[Any], path: str) -> list[Any]:
         """Return the nodes of items."""
         nodes: list[Any] = []
-        for place_, item in enumerate(items):
+        for place, item in enumerate(items):
             scalar = SCALARS.get(type(item))
-            nodes.append(self.value(item, joined(path, str(place_))) if scalar is None else scalar(item))
+            nodes.append(self.value(item, joined(path, str(place))) if scalar is None else scalar(item))
         return nodes
 
     def members(self, items: Iterable[Any], path: str) -> list[Any]:
         """Return the nodes of what a set holds, sorted, so that equal sets give equal bytes."""
         nodes = []
         for item in items:
-            nodes.append(self.apart.value(item, path))  # noqa: PERF401 - no deeper stack
+            nodes.append(self.inline.value(item, path))  # noqa: PERF401 - no deeper stack
         self.guard.check([item for item in items if not is_safe_key(item)], path)
         return sorted(nodes, key=msgspec.json.encode)
 
@@ -222,12 +222,12 @@ class _Encoder:
         return name
 
 
-class _KeyEncoder(_Encoder):
-    """Walks through what is written out whole: without tensors, numbers and references, and of bounded size."""
+class _InlineEncoder(_Encoder):
+    """Walks through keys and the like, written out whole: without tensors or references, and of bounded size."""
 
     _n_nodes = 0
 
-    def _for_what_is_apart(self) -> _Encoder:
+    def _inline_encoder(self) -> _Encoder:
         return self
 
     def begin(self, value: Any, path: str) -> int:  # noqa: ARG002
@@ -324,7 +324,7 @@ def _binary(encoder: _Encoder, value: bytes | bytearray, path: str) -> Node:
 def _slice(encoder: _Encoder, value: slice, path: str) -> Node:
     node: list[Any] = ["slice"]
     for part in (value.start, value.stop, value.step):
-        node.append(encoder.apart.value(part, path))  # noqa: PERF401 - no deeper stack
+        node.append(encoder.inline.value(part, path))  # noqa: PERF401 - no deeper stack
     return node
 
 

@@ -1,58 +1,23 @@
-"""Walks through nodes: which tensors a tree has, under which names, and the same tree with other names.
-
-A path is all keys and places on the way to a node, joined by dots: the name of a tensor whose node has no other.
-"""
+"""The tensors of a tree by their names, and the same tree with other names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tensorkeep.errors import FormatError, LimitError
-from tensorkeep.limits import MAX_NAMES_LENGTH, MAX_STATE_DEPTH
-from tensorkeep.state._keys import joined, key_text, words_for
+from tensorkeep.errors import LimitError
+from tensorkeep.limits import MAX_NAMES_LENGTH
+from tensorkeep.state._keys import joined
+from tensorkeep.state._nodes import FIRST_KEY, check_depth, children, members_of
 from tensorkeep.state._values import Node, NodeMembers
 
-__all__ = [
-    "FIRST_ITEM",
-    "FIRST_KEY",
-    "NAMED",
-    "NUMBERED",
-    "children",
-    "members_of",
-    "part_libraries",
-    "renamed",
-    "tensor_names",
-]
+__all__ = ["part_libraries", "renamed", "tensor_names"]
 
-FIRST_ITEM: Final = {"list": 1, "tuple": 1, "deque": 2}
-"""Tag to the place of the first item, which are the rest of the array."""
+_WITH_FREE_KEYS: Final = ("dict", "OrderedDict", "defaultdict")
+"""Tags of arrays whose keys may be any text."""
 
-FIRST_KEY: Final = {
-    "dict": 1,
-    "Counter": 1,
-    "defaultdict": 1,
-    "Namespace": 1,
-    "SimpleNamespace": 1,
-    "OrderedDict": 2,
-    "dataclass": 2,
-    "namedtuple": 2,
-}
-"""Tag to the place of the first key; keys and values are the rest of the array, in turn."""
-
-NAMED: Final = frozenset({"dataclass", "namedtuple"})
-"""Tags of objects that have all their fields, or are none."""
-
-NUMBERED: Final = frozenset({*FIRST_ITEM, *FIRST_KEY, "set", "frozenset", "enum", "bytearray", "composed"})
-"""Tags of arrays that have a number, by which others refer to them: from 0 in the order in which they begin.
-
-Arrays in keys, sets, slices and values of enums have none.
-"""
-
-_SAME_PATH: Final = {"OrderedDict": (1,), "composed": (3, 4), "bytes": (1,), "bytearray": (1,)}
-"""Tag to the places of nodes that have the path of the array itself."""
-
-_MEMBER_TYPES: Final = {"name": str, "library": str, "order": list, "class": str, "grad": bool}
+_PARTS: Final = 4
+"""The place of the parts in a composed value."""
 
 
 def tensor_names(tree: Node) -> Iterator[tuple[str, str, NodeMembers]]:
@@ -97,7 +62,7 @@ def part_libraries(tree: Node) -> dict[str, str]:
         if type(node) is dict and library is not None:
             libraries[members_of(node, path)[0]] = library
         elif type(node) is list:
-            _check_depth(depth, path)
+            check_depth(depth, path)
             for place, child, child_path in children(node, path):
                 of_child = library if type(child) is dict else None
                 waiting.append((child, child_path, depth + 1, _maker(node, place) or of_child))
@@ -132,21 +97,21 @@ def renamed(tree: Node, names: Mapping[str, str]) -> Node:
     return _renamed(tree, names, "", 0)
 
 
-def _renamed(node: Node, names: Mapping[str, str], path: str, depth: int) -> Node:
+def _renamed(node: Node, names: Mapping[str, str], path: str, depth: int, *, has_free_keys: bool = True) -> Node:
     if type(node) is dict:
         name, members = members_of(node, path)
         name = names.get(name, name)
         return members if name == path else {"name": name, **members}
     if type(node) is not list:
         return node
-    _check_depth(depth, path)
+    check_depth(depth, path)
     copy = list(node)
-    keys = _new_keys(node, names, path)
+    keys = _new_keys(node, names, path) if has_free_keys else {}
     for place, child, child_path in children(node, path):
         if place - 1 in keys:
             copy[place - 1] = keys[place - 1]
         else:
-            copy[place] = _renamed(child, names, child_path, depth + 1)
+            copy[place] = _renamed(child, names, child_path, depth + 1, has_free_keys=node[0] != "composed")
     return copy
 
 
@@ -165,76 +130,6 @@ def _new_keys(node: list[Any], names: Mapping[str, str], path: str) -> dict[int,
     return keys if len(set(texts)) == len(texts) else {}
 
 
-_WITH_FREE_KEYS: Final = ("dict", "OrderedDict", "defaultdict")
-_PARTS: Final = 4
-
-
-def children(node: list[Any], path: str) -> Iterator[tuple[int, Node, str]]:
-    """Give the nodes in an array that may hold tensors, in their order.
-
-    Args:
-        node: Of a tag and its parts.
-        path: Of the array.
-
-    Yields:
-        Place in the array, node and its path; only arrays and objects.
-
-    Raises:
-        FormatError: If the array has no tag, or a key without a value.
-    """
-    tag = node[0] if node else None
-    if type(tag) is not str:
-        raise FormatError(f"{words_for(path)} has an array without a tag", found=repr(tag))
-    for place in _SAME_PATH.get(tag, ()):
-        if place < len(node) and type(node[place]) in _HOLDERS:
-            yield place, node[place], path
-    if tag in FIRST_ITEM:
-        first = FIRST_ITEM[tag]
-        for place in range(first, len(node)):
-            if type(node[place]) in _HOLDERS:
-                yield place, node[place], joined(path, str(place - first))
-    elif tag in FIRST_KEY:
-        yield from _entries(node, FIRST_KEY[tag], path)
-
-
-def _entries(node: list[Any], first: int, path: str) -> Iterator[tuple[int, Node, str]]:
-    if len(node) < first or (len(node) - first) % 2:
-        raise FormatError(
-            f"a {node[0]} has a key without a value at {words_for(path)} of the tree", found=f"{len(node)} parts"
-        )
-    for place in range(first + 1, len(node), 2):
-        if type(node[place]) in _HOLDERS:
-            yield place, node[place], joined(path, key_text(node[place - 1]))
-
-
-def members_of(node: NodeMembers, path: str) -> tuple[str, NodeMembers]:
-    """Return the name of a tensor and what its node says besides.
-
-    Args:
-        node: The object.
-        path: Where it stands.
-
-    Returns:
-        Name and the other members.
-
-    Raises:
-        FormatError: If it has a member that no tensor has.
-    """
-    if not node:
-        return path, node
-    for member, value in node.items():
-        if type(value) is not _MEMBER_TYPES.get(member):
-            raise FormatError(
-                f"the tensor at {words_for(path)} has a member that means nothing", found=f"{member!r}: {value!r}"
-            )
-    if "name" not in node:
-        return path, node
-    return node["name"], {member: value for member, value in node.items() if member != "name"}
-
-
-_HOLDERS: Final = frozenset({list, dict})
-
-
 def _tensors(tree: Node) -> Iterator[tuple[NodeMembers, str]]:
     waiting: list[Iterator[tuple[int, Node, str]]] = [iter([(0, tree, "")])]
     while waiting:
@@ -242,15 +137,8 @@ def _tensors(tree: Node) -> Iterator[tuple[NodeMembers, str]]:
             if type(child) is dict:
                 yield child, child_path
             elif type(child) is list:
-                _check_depth(len(waiting) - 1, child_path)
+                check_depth(len(waiting) - 1, child_path)
                 waiting.append(children(child, child_path))
                 break
         else:
             waiting.pop()
-
-
-def _check_depth(depth: int, path: str) -> None:
-    if depth > MAX_STATE_DEPTH:
-        raise LimitError(
-            f"{words_for(path)} lies too deep", expected=f"at most {MAX_STATE_DEPTH} containers in each other"
-        )

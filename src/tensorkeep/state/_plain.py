@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.errors import FormatError, LimitError
-from tensorkeep.limits import MAX_NAMES_LENGTH
+from tensorkeep.errors import FormatError
 from tensorkeep.state._decode import decode_tree
 from tensorkeep.state._keys import joined, key_text
-from tensorkeep.state._names import FIRST_ITEM, FIRST_KEY, NUMBERED, children
+from tensorkeep.state._nodes import FIRST_ITEM, FIRST_KEY, NUMBERED, check_paths, children
 from tensorkeep.state._values import Node
 
 __all__ = ["container_paths", "parts_of", "plain_values", "read_tree"]
@@ -105,8 +104,7 @@ def plain_values(tree: Node, path: str = "") -> Iterator[tuple[str, Node]]:
     while waiting:
         path, node = waiting.pop()
         length += len(path)
-        if length > MAX_NAMES_LENGTH:
-            raise LimitError("paths in the tree are too long together", expected=f"{MAX_NAMES_LENGTH:,} characters")
+        check_paths(length)
         parts = parts_of(node)
         if parts is not None:
             waiting.extend((joined(path, label), child) for label, child in reversed(parts))
@@ -133,9 +131,6 @@ def container_paths(tree: Node) -> list[str]:
         if node[0] in NUMBERED:
             paths.append(path)
             length += len(path)
-            if length > MAX_NAMES_LENGTH:
-                raise LimitError(
-                    "paths in the tree are too long together", expected=f"{MAX_NAMES_LENGTH:,} characters"
-                )
+            check_paths(length)
         waiting.extend((child, child_path) for _, child, child_path in reversed(list(children(node, path))))
     return paths

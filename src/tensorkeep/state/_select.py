@@ -10,9 +10,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tensorkeep.errors import FormatError, LimitError
-from tensorkeep.limits import MAX_NAMES_LENGTH, MAX_STATE_DEPTH, MIN_GRAPH_NODES
-from tensorkeep.state._keys import joined, key_text, words_for
-from tensorkeep.state._names import FIRST_ITEM, FIRST_KEY, NAMED, NUMBERED, children, members_of
+from tensorkeep.limits import MIN_GRAPH_NODES
+from tensorkeep.state._keys import joined, key_text
+from tensorkeep.state._nodes import (
+    FIRST_ITEM,
+    FIRST_KEY,
+    NAMED,
+    NUMBERED,
+    check_depth,
+    check_paths,
+    children,
+    members_of,
+)
 from tensorkeep.state._values import Node
 
 __all__ = ["selected"]
@@ -134,18 +143,14 @@ class _Selection:
         """Number the containers of the old tree as their reader does, and check the references between them."""
         if type(node) is not list:
             return
-        if depth > MAX_STATE_DEPTH:
-            raise LimitError(
-                f"{words_for(path)} lies too deep", expected=f"at most {MAX_STATE_DEPTH} containers in each other"
-            )
+        check_depth(depth, path)
         number = len(self._origins)
         is_numbered = node[:1] != [] and type(node[0]) is str and node[0] in NUMBERED
         if is_numbered:
             self._numbers[id(node)] = number
             self._origins.append(None)
             self._paths_length += len(path)
-        if self._paths_length > MAX_NAMES_LENGTH:
-            raise LimitError("paths in the tree are too long together", expected=f"{MAX_NAMES_LENGTH:,} characters")
+        check_paths(self._paths_length)
         if node[:1] == ["same"]:
             self._target(node)
         for _, child, child_path in children(node, path):

@@ -3,6 +3,7 @@
 - `_names`: the names that stand in a store.
 - `_record`: what is said of a step: metrics, and when it was saved.
 - `_steps`: which steps there are, and whether they are whole.
+- `_listing`: steps as they are listed.
 - `_retention`: which of them are kept.
 - `_removal`: how the others go.
 - `_layout`: which tensor goes into which file, so that what rests need not be written again.
@@ -12,11 +13,12 @@
 """
 
 from tensorkeep.store._layout import group_tensors
+from tensorkeep.store._listing import StepFiles, StepListing
 from tensorkeep.store._loading import DamagedStepWarning
 from tensorkeep.store._record import StepRecord
 from tensorkeep.store._retention import Retention, best_steps
 from tensorkeep.store._saving import RetentionWarning
-from tensorkeep.store._steps import Condition, Step, StepFiles, StepListing
+from tensorkeep.store._steps import Condition, Step
 from tensorkeep.store._store import CheckpointStore
 
 __all__ = [

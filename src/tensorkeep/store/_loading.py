@@ -72,7 +72,7 @@ def _is_as_saved(opened: Checkpoint, path: str) -> bool:
 
 
 def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
-    """Load the newest step that is as it was saved.
+    """Load the step that was saved last of those that are as they were saved.
 
     Args:
         steps: What stands in the store.

@@ -8,7 +8,10 @@ from typing import Final
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = ["MAX_STEP", "check_step", "is_removed", "removed_name", "step_name", "step_of"]
+__all__ = ["BASE_NAME", "MAX_STEP", "check_step", "is_removed", "removed_name", "step_name", "step_of"]
+
+BASE_NAME: Final = "model"
+"""What the names of the files of a step begin with."""
 
 MAX_STEP: Final = 10**15
 """Steps are less than this, so that names stay short."""

@@ -1,7 +1,7 @@
 """What the index of a step says of it: its number, its metrics and when it was saved. Pure.
 
-    "tensorkeep_store": {"metrics": {"valid_loss": 0.25, "lr": "nan"}, "saved_at": "2027-01-31T12:00:00.000+00:00",
-                         "step": 500}
+    "tensorkeep_store": {"metrics": {"valid_loss": 0.25, "lr": "nan"},
+                         "saved_at": "2027-01-31T12:00:00.000000+00:00", "step": 500}
 
 Numbers that JSON does not have stand there as text: `"nan"`, `"inf"` and `"-inf"`.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from tensorkeep.errors import StateError
 from tensorkeep.store._names import MAX_STEP
 
-__all__ = ["StepRecord", "metrics_of", "read_record", "record_members"]
+__all__ = ["StepRecord", "later_than", "metrics_of", "read_record", "record_members", "time_text"]
 
 _KEY: Final = "tensorkeep_store"
 
@@ -28,7 +29,7 @@ class StepRecord(msgspec.Struct, frozen=True):
     Attributes:
         step: Its number.
         metrics: Name to number, as the caller measured them.
-        saved_at: When the save began, ISO 8601 in UTC.
+        saved_at: When the save began, ISO 8601 in UTC to the microsecond: as text it sorts as time does.
     """
 
     step: int
@@ -41,7 +42,7 @@ class _Text(msgspec.Struct, frozen=True):
 
     step: Annotated[int, msgspec.Meta(ge=0, lt=MAX_STEP)]
     metrics: dict[str, float | Literal["nan", "inf", "-inf"]]
-    saved_at: Annotated[str, msgspec.Meta(max_length=64)]
+    saved_at: Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 def metrics_of(given: Mapping[str, Any] | None) -> dict[str, float]:
@@ -74,6 +75,33 @@ def _number(name: str, value: Any) -> float:
         raise refusal from None
 
 
+def time_text(time: datetime) -> str:
+    """Return what a record says of a time.
+
+    Args:
+        time: Any, with its time zone.
+
+    Raises:
+        OverflowError: If the year is 0 or 10000 in UTC.
+    """
+    return time.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def later_than(newest: str | None, time: str) -> str:
+    """Return the time of a new step, which comes after all others though a clock may have been set back.
+
+    Args:
+        newest: That of the step that was saved last; None where there is none.
+        time: What the clock says.
+    """
+    if newest is None or newest < time:
+        return time
+    try:
+        return time_text(datetime.fromisoformat(newest) + timedelta(microseconds=1))
+    except OverflowError:  # the last instant of the year 9999, which somebody else has written there
+        return newest
+
+
 def record_members(record: StepRecord) -> dict[str, Any]:
     """Return what the index is to say beside the sizes.
 
@@ -95,6 +123,7 @@ def read_record(metadata: Mapping[str, Any]) -> StepRecord | None:
     """
     try:
         text = msgspec.convert(metadata.get(_KEY), _Text)
-    except msgspec.ValidationError:
+        saved_at = time_text(text.saved_at)
+    except (msgspec.ValidationError, OverflowError):
         return None
-    return StepRecord(text.step, {name: float(value) for name, value in text.metrics.items()}, text.saved_at)
+    return StepRecord(text.step, {name: float(value) for name, value in text.metrics.items()}, saved_at)

@@ -11,14 +11,11 @@ import shutil
 from contextlib import suppress
 
 from tensorkeep.errors import TensorkeepError, as_transport_error
-from tensorkeep.store._names import is_removed, removed_name, step_name
+from tensorkeep.store._names import BASE_NAME, is_removed, removed_name, step_name
 from tensorkeep.store._steps import names_in
 from tensorkeep.transport import sync_directory, transaction
 
 __all__ = ["remove_step", "sweep_removed", "sweep_step"]
-
-_BASE = "model"
-"""What the files of a step are called."""
 
 
 def remove_step(root: str, step: int) -> None:
@@ -36,7 +33,10 @@ def remove_step(root: str, step: int) -> None:
         TransportError: If the system fails.
     """
     path, aside = os.path.join(root, step_name(step)), os.path.join(root, removed_name(step))
-    with transaction(path, _BASE, durable=False, patience_s=0), as_transport_error("could not remove the step", path):
+    with (
+        transaction(path, BASE_NAME, durable=False, patience_s=0),
+        as_transport_error("could not remove the step", path),
+    ):
         os.rename(path, aside)
     with as_transport_error("could not remove the step", path):
         sync_directory(root)
@@ -65,7 +65,7 @@ def sweep_step(path: str) -> None:
         path: The directory; one that is being saved to is left alone.
     """
     with suppress(TensorkeepError, OSError):
-        with transaction(path, _BASE, durable=False, patience_s=0):
+        with transaction(path, BASE_NAME, durable=False, patience_s=0):
             pass  # that is what happens on the way in
         os.rmdir(path)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 import msgspec
 
-__all__ = ["Mode", "Retention", "best_steps"]
+from tensorkeep.store._record import StepRecord
+
+__all__ = ["Mode", "Retention", "best_steps", "saving_order"]
 
 Mode = Literal["min", "max"]
 
@@ -17,7 +19,7 @@ class Retention(msgspec.Struct, frozen=True):
     """The rules; a step that any of them names is kept.
 
     Attributes:
-        keep_last: How many of the highest steps; None for all.
+        keep_last: How many of those that were saved last, whatever their numbers; None for all.
         keep_best: How many of those with the best metric; None for all that have it.
         keep_every: Those that are multiples of this; None for no such rule.
         monitor: The metric that says what is best.
@@ -30,28 +32,34 @@ class Retention(msgspec.Struct, frozen=True):
     monitor: str
     mode: Mode
 
-    def to_remove(self, steps: Mapping[int, Mapping[str, float]], saved: int) -> list[int]:
+    def to_remove(self, whole: Collection[StepRecord], saved: int) -> list[int]:
         """Return the steps that no rule keeps.
 
+        A run that went back to an earlier step saves lower numbers than it did before. So what comes last is told by
+        the time: the steps that it has left behind go, and not those that it saves now.
+
         Args:
-            steps: Whole step to its metrics.
-            saved: The step that was just saved, which is kept whatever the rules say; so is the highest.
+            whole: What is said of the steps that are whole.
+            saved: The step that was just saved, which is kept whatever the rules say; so is that which was saved last
+                among those that are whole.
 
         Returns:
             Steps, ascending.
         """
         if self.keep_last is None:
             return []
-        ascending = sorted(steps)
-        kept = {saved, *ascending[-max(self.keep_last, 1) :]}
-        ranked = best_steps(steps, self.monitor, self.mode)
+        by_time = [record.step for record in sorted(whole, key=saving_order)]
+        kept = {saved, *by_time[-max(self.keep_last, 1) :]}
+        ranked = best_steps({record.step: record.metrics for record in whole}, self.monitor, self.mode)
         kept.update(ranked if self.keep_best is None else ranked[: self.keep_best])
         if self.keep_every is not None:
-            kept.update(step for step in ascending if step % self.keep_every == 0)
-        return [step for step in ascending if step not in kept]
+            kept.update(step for step in by_time if step % self.keep_every == 0)
+        return sorted(step for step in by_time if step not in kept)
 
     def damaged_to_remove(self, damaged: Iterable[int], whole: Iterable[int]) -> list[int]:
-        """Return damaged steps that nobody needs: as many whole ones as are kept at least came after them.
+        """Return damaged steps that nobody needs: as many whole ones as are kept at least have higher numbers.
+
+        When they were saved is not known, as nothing that is damaged can be relied on.
 
         Args:
             damaged: Steps that cannot be read.
@@ -65,6 +73,15 @@ class Retention(msgspec.Struct, frozen=True):
         newest = sorted(whole)[-max(self.keep_last, 1) :]
         is_enough = len(newest) == max(self.keep_last, 1)
         return [step for step in sorted(damaged) if is_enough and step < newest[0]]
+
+
+def saving_order(record: StepRecord) -> tuple[str, int]:
+    """Return what steps are sorted by, from the one that was saved first to the one that was saved last.
+
+    Args:
+        record: What is said of the step.
+    """
+    return record.saved_at, record.step
 
 
 def best_steps(steps: Mapping[int, Mapping[str, float]], monitor: str, mode: Mode) -> list[int]:

@@ -14,8 +14,8 @@ from tensorkeep.arrays import HostTensor
 from tensorkeep.checkpoint import Access, Checkpoint, Index, shard_name, write_checkpoint
 from tensorkeep.errors import BusyError, SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.store._layout import group_tensors
-from tensorkeep.store._names import step_name
-from tensorkeep.store._record import StepRecord, record_members
+from tensorkeep.store._names import BASE_NAME, step_name
+from tensorkeep.store._record import StepRecord, later_than, record_members
 from tensorkeep.store._removal import remove_step, sweep_removed, sweep_step
 from tensorkeep.store._retention import Retention
 from tensorkeep.store._steps import StepReader, open_step
@@ -54,7 +54,7 @@ class StepWriter(msgspec.Struct, frozen=True):
 
         Args:
             prepared: The state, taken apart.
-            record: What is said of the step.
+            record: What is said of the step; its time becomes later than that of all others.
             options: What `write_checkpoint` takes, of what concerns neither place nor layout.
 
         Raises:
@@ -64,6 +64,7 @@ class StepWriter(msgspec.Struct, frozen=True):
         """
         _make_root(self.root, durable=self.durable)
         self._sweep()
+        record = self._last(record)
         path = os.path.join(self.root, step_name(record.step))
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -91,8 +92,13 @@ class StepWriter(msgspec.Struct, frozen=True):
             for opened in older:
                 opened.close()
 
+    def _last(self, record: StepRecord) -> StepRecord:
+        """Let a step come after all that are there, also where a clock was set back since."""
+        newest = max((step.record.saved_at for step in self.steps.survey() if step.record), default=None)
+        return msgspec.structs.replace(record, saved_at=later_than(newest, record.saved_at))
+
     def _newest_two(self) -> list[Checkpoint]:
-        """Open the newest whole steps, the newest first."""
+        """Open the two whole steps that were saved last, the last one first."""
         opened: list[Checkpoint] = []
         for step in self.steps.newest_first():
             if step.condition == "whole":
@@ -113,10 +119,10 @@ class StepWriter(msgspec.Struct, frozen=True):
         """Remove steps that no rule keeps."""
         try:
             found = self.steps.survey()
-            whole = {step.step: step.metrics for step in found if step.condition == "whole"}
+            whole = [step.record for step in found if step.condition == "whole" and step.record]
             damaged = [step.step for step in found if step.condition == "damaged"]
             self._remove(self.retention.to_remove(whole, saved))
-            self._remove(self.retention.damaged_to_remove(damaged, whole))
+            self._remove(self.retention.damaged_to_remove(damaged, (record.step for record in whole)))
         except (TensorkeepError, OSError) as error:
             warnings.warn(f"{self.root}: could not remove old steps: {error}", RetentionWarning, stacklevel=4)
 
@@ -148,7 +154,7 @@ def _layout(hosts: Mapping[str, HostTensor], older: list[Checkpoint], max_shard_
         before=[list(shard.entries) for shard in older[0].shards.values()] if older else (),
         resting=resting,
     )
-    files = (shard_name("model", number, len(groups)) for number in range(1, len(groups) + 1))
+    files = (shard_name(BASE_NAME, number, len(groups)) for number in range(1, len(groups) + 1))
     return Index({name: file for file, group in zip(files, groups, strict=True) for name in group})
 
 

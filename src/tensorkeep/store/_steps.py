@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -21,7 +19,7 @@ from tensorkeep.errors import (
     UnsupportedError,
     as_transport_error,
 )
-from tensorkeep.store._names import step_name, step_of
+from tensorkeep.store._names import BASE_NAME, step_name, step_of
 from tensorkeep.store._record import StepRecord, read_record
 from tensorkeep.transport import finish_pending
 
@@ -29,20 +27,18 @@ __all__ = [
     "Condition",
     "ForeignStepError",
     "Step",
-    "StepFiles",
-    "StepListing",
     "StepReader",
-    "measure",
+    "latest_of",
     "names_in",
     "open_step",
+    "whole_metrics",
 ]
 
 Condition = Literal["whole", "damaged", "incomplete", "foreign", "unreadable"]
 """`whole`: index and headers are as they were saved, and all files have their size. `incomplete`: a save is under way
 or was interrupted. `foreign`: no store wrote it. `unreadable`: this version, or this user, cannot read it."""
 
-_BASE: Final = "model"
-_INDEX: Final = index_name(_BASE)
+_INDEX: Final = index_name(BASE_NAME)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -83,22 +79,21 @@ class StepReader:
         self.root = root
         self._known: dict[int, tuple[_Identity, Step]] = {}
 
-    def newest_first(self) -> Iterator[Step]:
-        """Look at the steps one after the other, whole or not; none that nobody asks for is looked at.
+    def newest_first(self) -> list[Step]:
+        """Look at all steps, whole or not; that which was saved last comes first, whatever its number.
+
+        A step of which nobody knows when it was saved stands where the known one with the next lower number does.
 
         Raises:
             TransportError: If something cannot be read, which says nothing of a step.
         """
-        seen: set[int] = set()
-        waiting = self._numbers()
-        while waiting:
-            step = waiting.pop()
-            seen.add(step)
-            found = self.look_at(step)
-            if found is None:  # removed in this instant, perhaps because newer ones have come
-                waiting = [step for step in self._numbers() if step not in seen]
-            else:
-                yield found
+        order: dict[int, tuple[str, int]] = {}
+        saved_at = ""
+        steps = self.survey()
+        for found in steps:
+            saved_at = found.record.saved_at if found.record else saved_at
+            order[found.step] = (saved_at, found.step)
+        return sorted(steps, key=lambda found: order[found.step], reverse=True)
 
     def survey(self) -> list[Step]:
         """Look at all steps, ascending, whole or not; no tensor's data is read.
@@ -106,15 +101,12 @@ class StepReader:
         Raises:
             TransportError: If something cannot be read.
         """
-        return sorted(self.newest_first(), key=lambda found: found.step)
-
-    def whole(self) -> dict[int, Step]:
-        """Return the steps that are whole, by number, ascending.
-
-        Raises:
-            TransportError: If something cannot be read.
-        """
-        return {found.step: found for found in self.survey() if found.condition == "whole"}
+        while True:
+            numbers = self._numbers()
+            found = [self.look_at(step) for step in numbers]
+            if None not in found or numbers == self._numbers():
+                return [step for step in found if step is not None]
+            # one was removed in this instant, perhaps because newer ones have come
 
     def _numbers(self) -> list[int]:
         steps = (step_of(name) for name in names_in(self.root))
@@ -154,6 +146,24 @@ class StepReader:
         if known is not None and known[1] is found:
             damaged = msgspec.structs.replace(found, condition="damaged", problem=problem)
             self._known[found.step] = (known[0], damaged)
+
+
+def latest_of(newest_first: Iterable[Step]) -> int | None:
+    """Return the whole step that was saved last; None if none is whole.
+
+    Args:
+        newest_first: Steps in any condition, as `StepReader.newest_first` gives them.
+    """
+    return next((found.step for found in newest_first if found.condition == "whole"), None)
+
+
+def whole_metrics(steps: Iterable[Step]) -> dict[int, dict[str, float]]:
+    """Return the metrics of the steps that are whole, by number.
+
+    Args:
+        steps: Some steps, in any condition.
+    """
+    return {step.step: step.metrics for step in steps if step.condition == "whole"}
 
 
 def names_in(root: str) -> list[str]:
@@ -232,7 +242,7 @@ def _examined(step: int, path: str) -> Step | None:
 def _has_index(path: str) -> bool:
     """Say whether a step is committed, be it that its files are still on their way to their places."""
     index = os.path.join(path, _INDEX)
-    return os.path.lexists(index) or finish_pending(path, _BASE) is not None or os.path.lexists(index)
+    return os.path.lexists(index) or finish_pending(path, BASE_NAME) is not None or os.path.lexists(index)
 
 
 def _without_index(step: int, path: str) -> Step | None:
@@ -258,52 +268,3 @@ def _identity(path: str) -> _Identity | None:
     except OSError:  # which opening it will tell
         return ()
     return tuple(sorted((name, status.st_ino, status.st_size, status.st_mtime_ns) for name, status in found))
-
-
-class StepFiles(msgspec.Struct, frozen=True):
-    """What the files of a step take.
-
-    Attributes:
-        nbytes: Bytes of all of them.
-        own_nbytes: Bytes of those that are no other step's too, and would be free if this one were removed.
-        n_shards: Files of tensors.
-    """
-
-    nbytes: int
-    own_nbytes: int
-    n_shards: int
-
-
-class StepListing(msgspec.Struct, frozen=True):
-    """A step as one of those of a store.
-
-    Attributes:
-        found: The step.
-        files: What its files take.
-        is_latest: Whether it is the newest whole one.
-        is_best: Whether it is the best one.
-    """
-
-    found: Step
-    files: StepFiles
-    is_latest: bool
-    is_best: bool
-
-
-def measure(path: str) -> StepFiles:
-    """Return what the files of a step take.
-
-    Args:
-        path: Its directory; all zero where that is gone.
-    """
-    files: list[tuple[str, os.stat_result]] = []
-    with suppress(OSError), os.scandir(path) as entries:
-        for entry in entries:
-            with suppress(OSError):
-                files.append((entry.name, entry.stat()))
-    regular = [(name, status) for name, status in files if stat.S_ISREG(status.st_mode)]
-    return StepFiles(
-        nbytes=sum(status.st_size for _, status in regular),
-        own_nbytes=sum(status.st_size for _, status in regular if status.st_nlink == 1),
-        n_shards=sum(name.endswith(".safetensors") for name, _ in regular),
-    )

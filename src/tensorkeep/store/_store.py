@@ -11,13 +11,14 @@ from typing import Any, Final, Literal
 from tensorkeep.checkpoint import Access, Checkpoint, SaveHandle, parse_size, save_in_background
 from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.state import Classes
+from tensorkeep.store._listing import StepListing, measure
 from tensorkeep.store._loading import load_newest, load_step
 from tensorkeep.store._names import check_step, step_name
-from tensorkeep.store._record import StepRecord, metrics_of, read_record
+from tensorkeep.store._record import StepRecord, metrics_of, read_record, time_text
 from tensorkeep.store._removal import remove_step
 from tensorkeep.store._retention import Mode, Retention, best_steps
 from tensorkeep.store._saving import StepWriter
-from tensorkeep.store._steps import StepListing, StepReader, measure, open_step
+from tensorkeep.store._steps import StepReader, latest_of, open_step, whole_metrics
 from tensorkeep.tensors import Prepared, Selector, Ties, prepare
 
 __all__ = ["CheckpointStore"]
@@ -31,16 +32,19 @@ class CheckpointStore:
 
     Each is a checkpoint in the Hugging Face layout that any reader opens. It appears complete or not at all, so a
     step that was interrupted never counts. Files of tensors that did not change since the step before are not written
-    again: the steps share them (hard links), and either can be removed. Several processes may use one store.
+    again: the steps share them (hard links), and either can be removed. Each byte of such a file is read first; one
+    that was damaged is written anew. Several processes may use one store.
 
     Older steps go when a new one is complete, and only then. A step is kept if any rule names it: it is among the
-    last ones, the best ones, or the multiples of a number. The step that was just saved, the newest whole one, and
-    what no store has written are never removed. Steps that were damaged stay, for somebody to look at, until
-    `keep_last` whole ones came after them. What dead processes left is removed by the next save.
+    last ones, the best ones, or the multiples of a number. The last ones are those that were saved last, whatever
+    their numbers: a run that went back from step 500 to 300 and saves 310 goes on from there, and the steps that it
+    left behind go first. The step that was just saved, and what no store has written, are never removed. Steps that
+    were damaged stay, for somebody to look at, until there are `keep_last` whole ones with higher numbers. What dead
+    processes left is removed by the next save.
 
     Args:
         root: The directory, made by the first save.
-        keep_last: How many of the newest steps are kept; None for all.
+        keep_last: How many of the steps that were saved last are kept; None for all.
         keep_best: How many of the best; None for all that have the metric.
         monitor: Name of the metric that says what is best; NaN never is.
         mode: Whether the least (`"min"`) or the greatest (`"max"`) is best; of equal ones, the first.
@@ -123,7 +127,7 @@ class CheckpointStore:
         record = _record(step, metrics)
         options = {"metadata": metadata, "sha256": sha256, "progress": progress}
         self._writer.write(prepare(state, ties=ties), record, options)
-        return self._place(record.step)
+        return self._directory_of(record.step)
 
     def save_async(
         self,
@@ -173,12 +177,12 @@ class CheckpointStore:
         return save_in_background(
             partial(prepare, state, ties=ties),
             write,
-            path=self._place(record.step),
+            path=self._directory_of(record.step),
             place=os.path.realpath(self._root),
             max_waiting=max_waiting,
         )
 
-    def _place(self, step: int) -> str:
+    def _directory_of(self, step: int) -> str:
         return os.path.join(self._root, step_name(step))
 
     def listing(self) -> list[StepListing]:
@@ -190,10 +194,12 @@ class CheckpointStore:
         """
         if not os.path.isdir(self._root):
             raise SourceMissingError("no store", path=self._root, found="nothing, or no directory")
-        found = self._steps.survey()
-        whole = {step.step: step.metrics for step in found if step.condition == "whole"}
-        latest, best = max(whole, default=None), self._best_of(whole)
-        return [StepListing(step, measure(step.path), step.step == latest, step.step == best) for step in found]
+        found = self._steps.newest_first()
+        latest, best = latest_of(found), self._best_of(whole_metrics(found))
+        return [
+            StepListing(step, measure(step.path), step.step == latest, step.step == best)
+            for step in sorted(found, key=lambda each: each.step)
+        ]
 
     def steps(self) -> list[int]:
         """Return the steps that are whole, ascending: index and headers are as saved, and no file is cut off.
@@ -201,7 +207,7 @@ class CheckpointStore:
         Raises:
             TransportError: If the store cannot be read.
         """
-        return list(self._steps.whole())
+        return list(whole_metrics(self._steps.survey()))
 
     def __iter__(self) -> Iterator[int]:
         """Give the steps that are whole, ascending."""
@@ -216,12 +222,12 @@ class CheckpointStore:
         return step in self.steps()
 
     def latest(self) -> int | None:
-        """Return the newest step that is whole; None if there is none.
+        """Return the whole step that was saved last, whatever its number; None if there is none.
 
         Raises:
             TransportError: If the store cannot be read.
         """
-        return next((found.step for found in self._steps.newest_first() if found.condition == "whole"), None)
+        return latest_of(self._steps.newest_first())
 
     def best(self) -> int | None:
         """Return the whole step with the best metric, of equal ones the first; None if none has the metric.
@@ -229,7 +235,7 @@ class CheckpointStore:
         Raises:
             TransportError: If the store cannot be read.
         """
-        return self._best_of({step: found.metrics for step, found in self._steps.whole().items()})
+        return self._best_of(whole_metrics(self._steps.survey()))
 
     def _best_of(self, steps: Mapping[int, Mapping[str, float]]) -> int | None:
         return next(iter(best_steps(steps, self._retention.monitor, self._retention.mode)), None)
@@ -243,7 +249,7 @@ class CheckpointStore:
         Raises:
             UnsupportedError: If a step has no such number.
         """
-        return self._place(check_step(step))
+        return self._directory_of(check_step(step))
 
     def metrics_of(self, step: int) -> dict[str, float]:
         """Return what was measured at a step.
@@ -257,6 +263,8 @@ class CheckpointStore:
         Raises:
             SourceMissingError: If there is no such step.
             IntegrityError: If it is not whole.
+            FormatError: If a file of it is malformed.
+            UnsupportedError: If a step has no such number, no store wrote it, or it is of a later version.
             TransportError: If it cannot be read.
         """
         with self.open(step) as opened:
@@ -277,7 +285,7 @@ class CheckpointStore:
             SourceMissingError: If there is no such step, perhaps no longer.
             IntegrityError: If it is not whole.
             FormatError: If a file of it is malformed.
-            UnsupportedError: If no store wrote it, or it is of a later version.
+            UnsupportedError: If a step has no such number, no store wrote it, or it is of a later version.
             TransportError: If it cannot be read.
         """
         return open_step(self.path_of(step), Access(framework, device))
@@ -296,14 +304,14 @@ class CheckpointStore:
         """Read the state of a step.
 
         Args:
-            step: Its number, `"latest"` or `"best"`.
+            step: Its number, `"latest"` (the one that was saved last) or `"best"`.
             only: Which parts; see `tensorkeep.load`.
             classes: Dataclasses, enums and named tuples that may be made again; see `tensorkeep.load`.
             ties: What to do with tensors that shared memory; see `tensorkeep.load`.
             framework: The array library that all tensors come out in; None for that which they were saved from.
             device: Where torch's tensors go.
             verify: Whether every byte of the step is held against its digest before anything is returned. If that
-                of the latest fails, a `DamagedStepWarning` says so and the one before it is taken.
+                of the latest fails, a `DamagedStepWarning` says so and the one saved before it is taken.
 
         Returns:
             What was saved.
@@ -311,8 +319,10 @@ class CheckpointStore:
         Raises:
             SourceMissingError: If there is no such step.
             IntegrityError: If it is not as it was saved.
-            UnsupportedError: If `step` is invalid.
+            UnsupportedError: If an argument is invalid, no store wrote the step, or it is of a later version.
             FormatError: If what is said of the state is malformed.
+            LimitError: If it is nested too deep, or a tensor has more dimensions than the framework allows.
+            StateError: If one of `classes` is no class.
             TensorNotFoundError: If nothing is chosen.
             SharedMemoryError: If tensors share memory and `ties` is `"error"`.
             DtypeError: If a dtype is unknown here or to the framework.
@@ -332,9 +342,9 @@ class CheckpointStore:
             return load(self.path_of(step))
         while (best := self.best()) is not None:
             try:
-                return load(self._place(best))
+                return load(self._directory_of(best))
             except SourceMissingError:
-                if os.path.isdir(self._place(best)):
+                if os.path.isdir(self._directory_of(best)):
                     raise  # else it was removed, as a better one had come
         monitor = self._retention.monitor
         raise SourceMissingError("no step has the metric", path=self._root, expected=f"one with `{monitor}`")
@@ -359,4 +369,4 @@ class CheckpointStore:
 
 
 def _record(step: int, metrics: Mapping[str, Any] | None) -> StepRecord:
-    return StepRecord(check_step(step), metrics_of(metrics), datetime.now(UTC).isoformat(timespec="milliseconds"))
+    return StepRecord(check_step(step), metrics_of(metrics), time_text(datetime.now(UTC)))

@@ -15,7 +15,8 @@
 - `_marked`: what an array library keeps beside elements, given back to tensors that were loaded.
 - `_saved`: `SavedTensors`, open safetensors files and the state that they hold.
 - `_file`: `TensorFile`, a read-only mapping of name to lazy tensor, and `open_file`.
-- `_sharing`: which tensors share memory, and what is stored of it. Pure.
+- `_overlap`: which tensors share memory. Pure.
+- `_sharing`: what is stored of those that do. Pure.
 - `_prepare`: a state on its way to files: its tensors by name, and all else as one text.
 - `_digesting`: digests made by another thread while the bytes are written.
 - `_body`: all bytes of one file, with digests of what passes.
@@ -24,15 +25,15 @@
 
 from tensorkeep.tensors._aliases import names_of, sharing_of
 from tensorkeep.tensors._base import StoredTensor, stored_pieces
-from tensorkeep.tensors._body import Sealing, write_file
+from tensorkeep.tensors._body import Sealing, metadata_with_format, write_file
 from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.tensors._lazy import LazyTensor, load_together
 from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted, renamed_state
 from tensorkeep.tensors._names import Renaming, Selector, chooser, chosen_names
+from tensorkeep.tensors._overlap import overlapping
 from tensorkeep.tensors._prepare import Prepared, prepare, ties_as_text
 from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.tensors._saved import SavedTensors
-from tensorkeep.tensors._sharing import overlapping
 from tensorkeep.tensors._strided import Layout, StridedReader
 from tensorkeep.tensors._tied import Ties
 from tensorkeep.tensors._write import save, serialize_tensors, write_prepared, write_tensors
@@ -59,6 +60,7 @@ __all__ = [
     "file_over",
     "load",
     "load_together",
+    "metadata_with_format",
     "names_of",
     "open_file",
     "overlapping",

@@ -9,8 +9,7 @@ from typing import Final
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, UnsupportedError
-from tensorkeep.formats.safetensors import Alias, State, parse_state
-from tensorkeep.limits import MAX_I64
+from tensorkeep.formats.safetensors import Alias, State, check_owner, check_view, parse_state
 from tensorkeep.tensors._boxes import c_strides
 from tensorkeep.tensors._lazy import LazyTensor
 from tensorkeep.tensors._reader import TensorReader
@@ -48,14 +47,7 @@ def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | 
     if not state.aliases:
         return None
     for name, alias in state.aliases.items():
-        if name in stored or alias.of not in stored:
-            raise FormatError(
-                f"tensor `{name}` is said to be a view of `{alias.of}`",
-                path=path,
-                tensor=name,
-                expected="a view of a tensor in the file",
-                found="the tensor itself in the file" if name in stored else f"no `{alias.of}`",
-            )
+        check_owner(name, alias, stored, path)
     return state
 
 
@@ -87,28 +79,17 @@ def alias_tensor(name: str, alias: Alias, owner: LazyTensor, path: str) -> LazyT
     if alias.is_whole:
         return owner.renamed(name)
     entry, reader = owner.entry, owner.reader
-    dtype = ALL_BY_NAME.get(alias.dtype or entry.dtype)
+    check_view(name, alias, entry, path)
+    if not isinstance(reader, TensorReader):
+        raise FormatError(
+            f"tensor `{name}` is said to be a view of `{alias.of}`, which several files hold", path=path, tensor=name
+        )
+    dtype = ALL_BY_NAME[alias.dtype or entry.dtype]
     shape = entry.shape if alias.shape is None else alias.shape
     strides = c_strides(shape) if alias.strides is None else alias.strides
-    is_told = dtype is not None and not dtype.bits % 8 and not alias.offset % dtype.itemsize
-    if dtype is None or not is_told or not isinstance(reader, TensorReader) or len(strides) != len(shape):
-        raise FormatError(**_misfit(name, alias, path))
-    reach = 0 if 0 in shape else 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    n_elements = prod(shape)
-    if alias.offset + reach * dtype.itemsize > entry.nbytes or n_elements * dtype.itemsize > MAX_I64:
-        raise FormatError(**_misfit(name, alias, path))
     start = entry.data_offsets[0] + alias.offset
-    nbytes = n_elements * dtype.itemsize
+    nbytes = prod(shape) * dtype.itemsize
     layout = Layout(reader.data_start + start, strides, is_conj=alias.is_conj, is_neg=alias.is_neg)
     if dtype.name in BY_NAME and layout.is_plain(dtype, shape):
         return LazyTensor(name, TensorEntry(dtype.name, shape, (start, start + nbytes)), reader)
     return LazyTensor(name, TensorEntry(dtype.name, shape, (0, nbytes)), StridedReader(reader, layout))
-
-
-def _misfit(name: str, alias: Alias, path: str) -> dict[str, str | None]:
-    return {
-        "message": f"tensor `{name}` is said to be a view of `{alias.of}`, which does not hold it",
-        "path": path,
-        "tensor": name,
-        "found": f"{alias.dtype or 'its dtype'}, shape {list(alias.shape or ())}, at byte {alias.offset:,}",
-    }

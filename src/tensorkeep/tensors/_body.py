@@ -30,7 +30,7 @@ from tensorkeep.transport import ByteRange, ByteSink, ByteSource, LocalFile
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Sealing", "plain_buffers", "plain_head", "write_file"]
+__all__ = ["Sealing", "metadata_with_format", "plain_buffers", "plain_head", "write_file"]
 
 _FORMAT_KEY = "format"
 _FORMAT = "pt"
@@ -47,6 +47,19 @@ class Sealing(msgspec.Struct, frozen=True):
     """
 
     index: str | None = None
+
+
+def metadata_with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return the metadata of a file that has digests, or a state, before these are added.
+
+    Args:
+        metadata: Free text by key, as the caller gave it; what another file says of itself is left out.
+
+    Raises:
+        TypeError: If it is no text by key.
+        UnsupportedError: If other text stands where digests or a state belong, or the other way round.
+    """
+    return {_FORMAT_KEY: _FORMAT, **(metadata_to_write(metadata) or {})}
 
 
 def plain_head(
@@ -116,9 +129,8 @@ def write_file(
         TransportError: If the bytes cannot be written, or those of another file not read.
     """
     with PausedCollector():
-        metadata = metadata_to_write(metadata)
-        if state is not None or sealing is not None:
-            metadata = {_FORMAT_KEY: _FORMAT, **(metadata or {})}
+        is_plain = state is None and sealing is None
+        metadata = metadata_to_write(metadata) if is_plain else metadata_with_format(metadata)
         if state is not None:
             metadata = {**(metadata or {}), STATE_KEY: state}
         entries = _entries(hosts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from tensorkeep.arrays import HostTensor
 from tensorkeep.entries import TensorEntry
@@ -15,6 +15,9 @@ from tensorkeep.tensors._selection import parse_index
 from tensorkeep.transport import ByteRange, ByteSource
 
 __all__ = ["LazyTensor", "load_together"]
+
+
+_NO_MARKS: Final[Mapping[str, Any]] = {}
 
 
 class LazyTensor:
@@ -28,15 +31,28 @@ class LazyTensor:
         entry: What its file says of it.
         reader: Reads that file.
         digest: BLAKE3 of its bytes, where the file promises one.
+        library: The array library that it was saved from, where that is known.
+        marks: What that library keeps beside elements, as the tree of a state says it.
 
     Attributes:
         name: Its name in the file, or in the view that it was taken from.
     """
 
-    __slots__ = ("_digest", "_entry", "_reader", "name")
+    __slots__ = ("_digest", "_entry", "_reader", "library", "marks", "name")
 
-    def __init__(self, name: str, entry: TensorEntry, reader: Reader, digest: bytes | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        entry: TensorEntry,
+        reader: Reader,
+        digest: bytes | None = None,
+        *,
+        library: str | None = None,
+        marks: Mapping[str, Any] = _NO_MARKS,
+    ) -> None:
         """Remember where to read; see the class."""
+        self.library = library
+        self.marks = marks
         self.name = name
         self._entry = entry
         self._reader = reader
@@ -114,7 +130,19 @@ class LazyTensor:
         Args:
             name: What to call it.
         """
-        return LazyTensor(name, self._entry, self._reader, self._digest)
+        return self._as(name, self.library, self.marks)
+
+    def marked(self, library: str | None, marks: Mapping[str, Any]) -> LazyTensor:
+        """Return the same tensor with what an array library keeps beside its elements.
+
+        Args:
+            library: The array library that it was saved from; None if that is not known.
+            marks: What it keeps, as the tree of a state says it.
+        """
+        return self._as(self.name, library, marks)
+
+    def _as(self, name: str, library: str | None, marks: Mapping[str, Any]) -> LazyTensor:
+        return LazyTensor(name, self._entry, self._reader, self._digest, library=library, marks=marks)
 
     def cast(self, dtype: Any) -> LazyTensor:
         """Return this tensor with its numbers converted when they are read, rounded to nearest, ties to even.
@@ -144,7 +172,8 @@ class LazyTensor:
                 expected="a floating-point tensor",
                 found=self.dtype,
             )
-        return LazyTensor(self.name, self._entry, CastReader(self._reader, target))
+        reader = CastReader(self._reader, target)
+        return LazyTensor(self.name, self._entry, reader, library=self.library, marks=self.marks)
 
     def __getitem__(self, index: Any) -> Any:
         """Read a part.

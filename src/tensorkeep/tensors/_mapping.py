@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Self
 
 import msgspec
 
 from tensorkeep.collector import PausedCollector
-from tensorkeep.errors import HeaderError, TensorNotFoundError
+from tensorkeep.errors import HeaderError, RefusedError, TensorNotFoundError
 from tensorkeep.formats.safetensors import State
-from tensorkeep.state import renamed
+from tensorkeep.state import part_libraries, renamed
 from tensorkeep.tensors._cast import cast_target
 from tensorkeep.tensors._lazy import LazyTensor, load_together
 from tensorkeep.tensors._names import Renaming, Selector, changed_names, chosen_names, did_you_mean
@@ -150,7 +150,7 @@ class LazyTensors(Mapping[str, LazyTensor]):
                 expected="a name that matches " + (" or ".join(map(repr, selectors)) or "a pattern"),
                 hint=did_you_mean(texts[0], self) if texts else None,
             )
-        return self._view({name: self[name] for name in chosen})
+        return self._view({name: self[name] for name in chosen}, self._flat_state())
 
     def drop(self, *selectors: Selector) -> TensorView:
         """Return a view without some tensors; it is no error if there are none of them.
@@ -219,7 +219,8 @@ class LazyTensors(Mapping[str, LazyTensor]):
     def cast(self, dtype: Any) -> TensorView:
         """Return a view in which floating-point tensors are converted when they are read.
 
-        Integers, booleans, complex numbers and dtypes that this version does not know stay as they are.
+        Integers, booleans, complex numbers and dtypes that this version does not know stay as they are, and so do
+        the parts of values that are made of several tensors.
 
         Args:
             dtype: What to convert to; see `LazyTensor.cast`.
@@ -231,11 +232,20 @@ class LazyTensors(Mapping[str, LazyTensor]):
             DtypeError: If there is no such dtype, or it is no floating-point dtype.
         """
         target = cast_target(dtype)
+        parts = {} if self.state is None else parts_in(self.state)
         with PausedCollector():
             return self._view(
-                {name: lazy.cast(target) if lazy.is_floating_point else lazy for name, lazy in self.items()},
+                {
+                    name: lazy.cast(target) if lazy.is_floating_point and name not in parts else lazy
+                    for name, lazy in self.items()
+                },
                 self.state,
             )
+
+    def _flat_state(self) -> State | None:
+        """Return what is said of tensors that are no longer parts of anything: the library that they came from."""
+        library = self.state.library if self.state else None
+        return None if library is None else State(library=library)
 
     def _all(self) -> dict[str, LazyTensor]:
         with PausedCollector():
@@ -334,6 +344,15 @@ def counted(n: int, what: str) -> str:
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
+def parts_in(state: State) -> Collection[str]:
+    """Return the names of tensors that other values are made of.
+
+    Args:
+        state: What is said of the nested value.
+    """
+    return part_libraries(state.nodes()) if len(state.tree) else {}
+
+
 def renamed_state(state: State | None, names: Mapping[str, str]) -> State | None:
     """Return what is said of a state, with its tensors under other names.
 
@@ -342,10 +361,18 @@ def renamed_state(state: State | None, names: Mapping[str, str]) -> State | None
         names: Old name to new, of tensors whose name changes; others may be in it too.
 
     Raises:
+        FormatError: If what is said of it is malformed.
         HeaderError: If a new name has no UTF-8 form.
+        LimitError: If it is nested too deep.
+        RefusedError: If a tensor would bear the name of memory that others share.
     """
     if state is None or not names:
         return state
+    taken = next((new for new in names.values() if new in state.storages), None)
+    if taken is not None:
+        raise RefusedError(
+            f"a tensor would be called `{taken}`, which is what the memory of others is called", tensor=taken
+        )
     aliases = {
         names.get(name, name): msgspec.structs.replace(alias, of=names.get(alias.of, alias.of))
         for name, alias in state.aliases.items()
@@ -353,7 +380,7 @@ def renamed_state(state: State | None, names: Mapping[str, str]) -> State | None
     tree = state.tree
     if len(tree):
         try:
-            tree = msgspec.Raw(msgspec.json.encode(renamed(msgspec.json.decode(tree), names)))
+            tree = msgspec.Raw(msgspec.json.encode(renamed(state.nodes(), names)))
         except UnicodeEncodeError as error:
             raise HeaderError("a name has no UTF-8 form", found=ascii(error.object)) from None
     return msgspec.structs.replace(state, aliases=aliases, tree=tree)

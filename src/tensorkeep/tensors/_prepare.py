@@ -14,7 +14,7 @@ from tensorkeep.formats.safetensors import Alias, State, emit_state
 from tensorkeep.state import encode_tree
 from tensorkeep.tensors._lazy import LazyTensor
 from tensorkeep.tensors._mapping import LazyTensors
-from tensorkeep.tensors._sharing import Sharing, overlapping, share
+from tensorkeep.tensors._sharing import Sharing, share, shared
 from tensorkeep.tensors._tied import Ties, check_ties
 
 __all__ = ["Prepared", "prepare", "ties_as_text"]
@@ -99,7 +99,7 @@ def prepare(state: Any, *, ties: Ties = "share", is_flat_bare: bool = False) -> 
 
 def _said_of(tensors: LazyTensors) -> State | None:
     state = tensors.state
-    return State(library=state.library, tree=state.tree) if state and len(state.tree) else None
+    return State(library=state.library, tree=state.tree) if state and (len(state.tree) or state.library) else None
 
 
 def _is_flat(state: Any) -> bool:
@@ -134,13 +134,16 @@ class _Leaves:
     def leaf(self, value: Any) -> dict[str, Any] | None:
         """Return what the tree says of a tensor; None for what is none."""
         if isinstance(value, LazyTensor):
-            return {}
-        library = plain_library(value)
-        if library is None:
-            return None
+            library, marks = value.library, dict(value.marks)
+            if library is None:
+                return marks
+        else:
+            library = plain_library(value)
+            if library is None:
+                return None
+            marks = marks_of(value)
         if self.library is None:
             self.library = library
-        marks = marks_of(value)
         return marks if library == self.library else {"library": library, **marks}
 
 
@@ -149,7 +152,7 @@ def _describe(name: str, tensor: Any) -> HostTensor:
 
 
 def _refuse_shared(hosts: Mapping[str, HostTensor]) -> None:
-    groups = overlapping({name: host.extent() for name, host in hosts.items()})
+    groups = shared(hosts)
     if groups:
         raise SharedMemoryError(
             "tensors share memory",

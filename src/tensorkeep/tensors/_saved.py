@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any, TypeAlias
 
-import msgspec
-
 from tensorkeep.arrays import FRAMEWORKS, adapter_for, known_class, put_together
 from tensorkeep.errors import FormatError, TensorNotFoundError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State
@@ -18,7 +16,7 @@ from tensorkeep.tensors._lazy import LazyTensor
 from tensorkeep.tensors._mapping import OpenTensors
 from tensorkeep.tensors._marked import Marked
 from tensorkeep.tensors._names import Selector, chooser, chosen_names, did_you_mean
-from tensorkeep.tensors._tied import Ties, check_ties, load_tied
+from tensorkeep.tensors._tied import Ties, check_ties, load_tied, refuse_copies
 
 __all__ = ["SavedTensors"]
 
@@ -69,14 +67,18 @@ class SavedTensors(OpenTensors):
         """
         return self.state is not None and len(self.state.tree) > 0
 
+    @property
+    def _library(self) -> str | None:
+        """The array library that tensors came from, unless the tree says otherwise; None if it is not known."""
+        return self.state.library if self.state else None
+
     @cached_property
     def _tree(self) -> Any:
         """The nodes of the tree, where there is one."""
-        state = self.state
         try:
-            return msgspec.json.decode(state.tree if state else b"")
-        except (msgspec.DecodeError, RecursionError, ValueError) as error:
-            raise FormatError("cannot read the tree of the state", path=self.path, found=str(error)) from None
+            return self.state.nodes() if self.state else None
+        except FormatError as error:
+            raise error.with_fields(path=self.path) from None
 
     @property
     def tree(self) -> Any:
@@ -90,9 +92,15 @@ class SavedTensors(OpenTensors):
         if not self.has_tree:
             return dict(self.items())
         self._refuse_stale({name for name, _, _ in tensor_names(self._tree)}, is_whole=True)
+        library, parts = self._library, part_libraries(self._tree)
+
+        def lazy(name: str, members: Mapping[str, Any]) -> LazyTensor:
+            marks = {key: member for key, member in members.items() if key != "library"}
+            return self[name].marked(parts.get(name) or members.get("library") or library, marks)
+
         return decode_tree(
             self._tree,
-            tensor=lambda name, _: self[name],
+            tensor=lazy,
             compose=lambda composed: composed,
             find_class=lambda _: None,
             content=lambda name: self[name].__array__(),
@@ -134,13 +142,24 @@ class SavedTensors(OpenTensors):
         """
         check_ties(ties)
         if framework is not None or not self.has_tree:
-            adapter_for(framework or _FRAMEWORK, device)
+            adapter_for(framework or self._library or _FRAMEWORK, device)
         try:
             if not self.has_tree:
                 return self._load_flat(only, ties, framework, device)
             return self._load_nested(only, classes_by_name(classes), ties, framework, device)
         except FormatError as error:
             raise error.with_fields(path=self.path) from None
+
+    def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Read whole tensors, each with memory of its own; see `LazyTensors.load`.
+
+        Raises:
+            LimitError: If tensors that share memory would take far more than what they share.
+        """
+        if self.aliases:
+            names = list(self) if names is None else [names] if isinstance(names, str) else list(names)
+            refuse_copies({name: self[name] for name in names}, self.aliases, self.stored)
+        return super().load(names)
 
     def load_shared(self, *, framework: str = _FRAMEWORK, device: Any = "cpu") -> dict[str, Any]:
         """Load all tensors by name, whatever they were parts of; those that shared memory share it again.
@@ -165,13 +184,13 @@ class SavedTensors(OpenTensors):
         else:
             names = list(self) if only is None else chosen_names(self, _selectors(only))
             self._refuse_nothing(bool(names), only)
-        return self._load_named(dict.fromkeys(names, framework or _FRAMEWORK), ties, device)
+        return self._load_named(dict.fromkeys(names, framework or self._library or _FRAMEWORK), ties, device)
 
     def _load_nested(
         self, only: _Only, classes: Mapping[str, type], ties: Ties, framework: str | None, device: Any
     ) -> Any:
         tree = self._tree if only is None else self._part(only)
-        library = framework or (self.state.library if self.state else None) or _FRAMEWORK
+        library = framework or self._library or _FRAMEWORK
         parts = part_libraries(tree) if self._may_have_parts else {}
         frameworks = {
             name: parts.get(name) or framework or members.get("library") or library
@@ -203,7 +222,7 @@ class SavedTensors(OpenTensors):
                 f" has {'none' if missing is not None else 'one'}",
                 path=self.path,
                 tensor=strange,
-                hint="Another program changed the file: tensorkeep.open(path, check=False).load() reads tensors by name",
+                hint="Another program changed the file: tensorkeep.open(path, check=False).load() reads all by name",
             )
 
     @property

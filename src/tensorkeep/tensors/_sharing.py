@@ -1,8 +1,8 @@
-"""Which tensors share memory, and what is stored of it: each byte once. Pure.
+"""What is stored of tensors that share memory: each byte once. Pure.
 
-Tensors whose memory overlaps are one group. If all members are the same tensor under several names, it is stored
-under the first of them. Otherwise the member that fills the memory of all in C order is stored, or, where none does,
-that memory itself as a tensor of its own; the others are noted as views of it.
+Tensors that have elements in common are one group. If all members are the same tensor under several names, it is
+stored under the first of them. Otherwise the member that fills the memory of all in C order is stored, or, where none
+does, that memory itself as a tensor of its own; the others are noted as views of it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.tensors._base import StoredTensor, stored_pieces
 from tensorkeep.tensors._boxes import c_strides
+from tensorkeep.tensors._overlap import Elements, overlapping, with_common_elements
 from tensorkeep.transport import ByteRange
 
-__all__ = ["Sharing", "overlapping", "share"]
+__all__ = ["Sharing", "share", "shared"]
 
 _SUFFIX = "#storage"
 
@@ -48,6 +49,14 @@ class _Member(msgspec.Struct, frozen=True):
         """What is equal for one tensor under two names."""
         extent, host = self.extent, self.host
         return extent.start, extent.stop, extent.strides, host.dtype.name, host.shape, extent.is_conj, extent.is_neg
+
+    @property
+    def elements(self) -> Elements:
+        """Where its elements are, for finding out whether others have one of them."""
+        extent, host = self.extent, self.host
+        return Elements(
+            extent.start, extent.stop, host.dtype.itemsize, host.shape, extent.strides if self.is_described else None
+        )
 
     @property
     def is_described(self) -> bool:
@@ -93,36 +102,6 @@ class _Member(msgspec.Struct, frozen=True):
         )
 
 
-def overlapping(extents: Mapping[str, Extent | None]) -> list[list[str]]:
-    """Group names whose memory overlaps, directly or through others.
-
-    A group reaches as far as its longest member, so a small view never hides that a later tensor overlaps a large
-    one (the reference compares with the last member only).
-
-    Args:
-        extents: Name to place in memory; None for tensors that have none.
-
-    Returns:
-        Groups of two or more names, each sorted by address and then name.
-    """
-    placed = sorted(
-        ((extent.device, extent.start, extent.stop, name) for name, extent in extents.items() if extent),
-    )
-    groups: list[list[str]] = []
-    group: list[str] = []
-    device, end = "", -1
-    for place, start, stop, name in placed:
-        if place == device and start < end:
-            group.append(name)
-            end = max(end, stop)
-        else:
-            groups.append(group)
-            group = [name]
-            device, end = place, stop
-    groups.append(group)
-    return [group for group in groups if len(group) > 1]
-
-
 def share(hosts: Mapping[str, HostTensor], *, with_expanded: bool = True) -> Sharing:
     """Choose what is stored of tensors that share memory.
 
@@ -152,15 +131,27 @@ def share(hosts: Mapping[str, HostTensor], *, with_expanded: bool = True) -> Sha
     return Sharing(kept | storages, {name: aliases[name] for name in hosts if name in aliases}, tuple(storages))
 
 
+def shared(hosts: Mapping[str, HostTensor]) -> list[list[str]]:
+    """Group names whose tensors have elements in common.
+
+    Args:
+        hosts: Name to description.
+
+    Returns:
+        Groups of two or more names, each in the order of the tensors.
+    """
+    return list(_groups(hosts, {name: host.extent() for name, host in hosts.items()}, with_expanded=False))
+
+
 def _groups(
     hosts: Mapping[str, HostTensor], extents: Mapping[str, Extent | None], *, with_expanded: bool
 ) -> Iterator[list[str]]:
-    groups = overlapping(extents)
-    yield from groups
-    if not with_expanded:
-        return
-    grouped = frozenset().union(*groups)
-    for name, extent in extents.items():
+    grouped: set[str] = set()
+    for names in overlapping(extents):
+        grouped.update(names)
+        members = {name: _Member(name, hosts[name], extent) for name in names if (extent := extents[name])}
+        yield from with_common_elements({name: member.elements for name, member in members.items()})
+    for name, extent in extents.items() if with_expanded else ():
         may_be_expanded = extent and hosts[name].nbytes > extent.stop - extent.start and name not in grouped
         if may_be_expanded and extent and _Member(name, hosts[name], extent).is_expanded:
             yield [name]

@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from tensorkeep.arrays import adapter_for
+from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import SharedMemoryError, UnsupportedError
+from tensorkeep.errors import LimitError, SharedMemoryError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias
+from tensorkeep.limits import MAX_COPIES, MAX_EXPANDED_NBYTES
 from tensorkeep.tensors._base import Reader
 from tensorkeep.tensors._boxes import c_strides
 from tensorkeep.tensors._lazy import LazyTensor, load_together
 
-__all__ = ["Ties", "check_ties", "load_tied"]
+__all__ = ["Ties", "check_ties", "load_tied", "refuse_copies"]
 
 Ties: TypeAlias = Literal["share", "copy", "error"]
 """What to do with tensors that share memory: let them share it, give each its own, or refuse."""
@@ -59,9 +61,12 @@ def load_tied(
     Raises:
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
         DtypeError: If a dtype is unknown here or to the framework.
-        LimitError: If a tensor has more dimensions than the framework allows, or expands far beyond its bytes.
+        LimitError: If a tensor has more dimensions than the framework allows, or copies would take far more than what
+            they are copies of.
         TransportError: If the bytes cannot be read.
     """
+    if ties == "copy":
+        refuse_copies(wanted, aliases, stored)
     groups = _groups(wanted, aliases) if ties != "copy" else {}
     if groups and ties == "error":
         owner, names = next(iter(groups.items()))
@@ -86,6 +91,33 @@ def load_tied(
     loaded = load_together(alone)
     loaded |= _load_groups(groups, frameworks, aliases, stored, device)
     return {name: loaded[name] for name in wanted}
+
+
+def refuse_copies(
+    wanted: Mapping[str, LazyTensor], aliases: Mapping[str, Alias], stored: Callable[[str], LazyTensor]
+) -> None:
+    """Refuse to give each of very many views memory of its own: a small file can say that it has a thousand.
+
+    Args:
+        wanted: Name to lazy tensor.
+        aliases: Name to what it is a view of.
+        stored: Gives the tensor that others are views of, by its name.
+
+    Raises:
+        LimitError: If they would take far more than what they are views of.
+    """
+    views = [name for name in wanted if name in aliases]
+    nbytes = sum(wanted[name].nbytes for name in views)
+    if nbytes > MAX_EXPANDED_NBYTES:
+        limit = MAX_COPIES * sum(stored(owner).nbytes for owner in {aliases[name].of for name in views})
+        if nbytes > max(limit, MAX_EXPANDED_NBYTES):
+            raise LimitError(
+                "tensors that share memory are too large to be copied each",
+                tensor=views[0],
+                expected=f"at most {max(limit, MAX_EXPANDED_NBYTES):,} bytes",
+                found=f"{nbytes:,} bytes in {len(views):,} tensors",
+                hint="Load them with the memory that they share, or one by one",
+            )
 
 
 def _device_for(framework: str, device: Any) -> Any:
@@ -127,7 +159,8 @@ def _load_groups(
 
 def _view(adapter: Any, storage: Any, alias: Alias, entry: TensorEntry) -> Any:
     """Make a tensor over memory that it shares; that it lies inside was checked when the alias was found."""
-    dtype = ALL_BY_NAME[alias.dtype or entry.dtype]
+    dtype_name = alias.dtype or entry.dtype
+    dtype = ALL_BY_NAME.get(dtype_name) or known_dtype(alias.of, entry)
     shape = entry.shape if alias.shape is None else alias.shape
     strides = c_strides(shape) if alias.strides is None else alias.strides
     tensor = adapter.shared(storage, dtype, alias.offset * 8 // dtype.bits, shape, strides)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -41,7 +42,7 @@ def _inert(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         place, item = pending.pop()
         if isinstance(item, NamedData | Unknown | Composed):
             yield place, item
-        elif isinstance(item, Mapping | list | tuple | set | frozenset) and id(item) not in seen:
+        elif isinstance(item, Mapping | list | tuple | deque | set | frozenset) and id(item) not in seen:
             seen.add(id(item))
             items = item.items() if isinstance(item, Mapping) else enumerate(item)
             pending += [(f"{place}.{key}", child) for key, child in items]

@@ -17,17 +17,22 @@ def own_memory(value: Any) -> Any:
     that no file can take away; and memory as torch aligns it, since sums depend on the alignment in their last bits.
 
     Args:
-        value: Dicts, lists and tuples of tensors and anything else.
+        value: Dicts, lists and tuples of tensors and anything else; what stands in two places is one object still.
     """
     return _copied(value, {})
 
 
-def _copied(value: Any, copies: dict[int, torch.Tensor]) -> Any:
+def _copied(value: Any, copies: dict[int, Any]) -> Any:
+    """Copy what is not copied yet: a container in many places would take as many steps otherwise."""
+    if id(value) not in copies:
+        copies[id(value)] = _copy(value, copies)
+    return copies[id(value)]
+
+
+def _copy(value: Any, copies: dict[int, Any]) -> Any:
     kind = type(value)
     if isinstance(value, torch.Tensor):
-        if id(value) not in copies:
-            copies[id(value)] = value.detach().clone() if value.device.type == "cpu" else value
-        return copies[id(value)]
+        return value.detach().clone() if value.device.type == "cpu" else value
     if kind is dict or kind is OrderedDict:
         copy = kind((key, _copied(item, copies)) for key, item in value.items())
         if kind is OrderedDict:

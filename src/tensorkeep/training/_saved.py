@@ -8,7 +8,7 @@ from typing import Any, Final
 from tensorkeep.checkpoint import PickleSet, open_checkpoint
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.pickled import PickleFile
-from tensorkeep.state import Classes
+from tensorkeep.state import Classes, encode_tree, key_text
 from tensorkeep.tensors import SavedTensors
 from tensorkeep.transport import Openable
 
@@ -87,11 +87,13 @@ def _name_in(state: Mapping[Any, Any], part: str) -> str | None:
 
 
 def _load(opened: SavedTensors, names: Iterable[Any], classes: Classes, device: Any) -> dict[Any, Any]:
-    keys = list(names)
-    if not keys:
-        return {}
-    state = opened.load_tree(only=set(map(str, keys)).__contains__, classes=classes, device=device)
-    return {key: state[key] for key in keys}
+    paths = frozenset(map(_path_of, names))
+    return dict(opened.load_tree(only=paths.__contains__, classes=classes, device=device)) if paths else {}
+
+
+def _path_of(key: Any) -> str:
+    """Return the dotted name of what stands in a state under a key, which need not be a text."""
+    return key_text(encode_tree(key, leaf=lambda _: None, compose=lambda _: None).tree)
 
 
 def _advice(missing: list[str]) -> str:

@@ -5,10 +5,12 @@
 - `_emit`: entries to header bytes, the same ones that the reference writes. No I/O.
 - `_seal`: what a header says so that every byte of its file can be checked. No I/O.
 - `_state`: what a header says of a whole training state, and of tensors that share memory. No I/O.
+- `_aliases`: what it says of tensors that share memory, held against those that are there. No I/O.
 - `_metadata`: free text, apart from these two. No I/O.
 - `_read`: the header of a `ByteSource`, with errors that say which file it is and what it really is.
 """
 
+from tensorkeep.formats.safetensors._aliases import check_owner, check_view
 from tensorkeep.formats.safetensors._emit import emit_header, lay_out
 from tensorkeep.formats.safetensors._metadata import free_text, metadata_to_write
 from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
@@ -39,6 +41,8 @@ __all__ = [
     "Header",
     "Seal",
     "State",
+    "check_owner",
+    "check_view",
     "emit_header",
     "emit_sealed_header",
     "emit_state",

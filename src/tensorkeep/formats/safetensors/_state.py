@@ -11,7 +11,7 @@ all of it.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -76,6 +76,17 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     storages: tuple[str, ...] = ()
     library: str | None = None
     tree: msgspec.Raw = NO_TREE
+
+    def nodes(self) -> Any:
+        """Return the tree as JSON values.
+
+        Raises:
+            FormatError: If it is no JSON.
+        """
+        try:
+            return msgspec.json.decode(self.tree)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise FormatError("cannot read the tree of the state", found=str(error)) from None
 
 
 class _Version(msgspec.Struct, frozen=True):

@@ -1,0 +1,73 @@
+"""What a header says of tensors that are views of others, held against what the file holds. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import prod
+
+from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import FormatError
+from tensorkeep.formats.safetensors._state import Alias
+from tensorkeep.limits import MAX_I64
+
+__all__ = ["check_owner", "check_view"]
+
+
+def check_owner(name: str, alias: Alias, stored: Collection[str], path: str | None = None) -> None:
+    """Make sure that a view is not stored itself, and that what it is a view of is.
+
+    Args:
+        name: What it is called.
+        alias: What the file says of it.
+        stored: Names of all tensors that the file holds.
+        path: Of the file, for messages.
+
+    Raises:
+        FormatError: If it is otherwise.
+    """
+    if name in stored or alias.of not in stored:
+        raise FormatError(
+            f"tensor `{name}` is said to be a view of `{alias.of}`",
+            path=path,
+            tensor=name,
+            expected="a view of a tensor in the file",
+            found="the tensor itself in the file" if name in stored else f"no `{alias.of}`",
+        )
+
+
+def check_view(name: str, alias: Alias, owner: TensorEntry, path: str | None = None) -> None:
+    """Make sure that another tensor holds all elements of a view.
+
+    Args:
+        name: What it is called.
+        alias: Where its elements are in the other.
+        owner: The other.
+        path: Of the file, for messages.
+
+    Raises:
+        FormatError: If it does not.
+    """
+    if not alias.is_whole and not _is_held(alias, owner):
+        raise FormatError(
+            f"tensor `{name}` is said to be a view of `{alias.of}`, which does not hold it",
+            path=path,
+            tensor=name,
+            found=f"{alias.dtype or 'its dtype'}, shape {list(alias.shape or ())}, at byte {alias.offset:,}",
+        )
+
+
+def _is_held(alias: Alias, owner: TensorEntry) -> bool:
+    dtype = ALL_BY_NAME.get(alias.dtype or owner.dtype)
+    shape = owner.shape if alias.shape is None else alias.shape
+    if dtype is None or dtype.bits % 8 or alias.offset % dtype.itemsize:
+        return False
+    if (alias.is_conj and not dtype.is_complex) or (alias.is_neg and not (dtype.is_complex or dtype.is_float)):
+        return False
+    n_elements = reach = prod(shape)
+    if alias.strides is not None:
+        if len(alias.strides) != len(shape):
+            return False
+        steps = zip(shape, alias.strides, strict=True)
+        reach = 1 + sum((n - 1) * stride for n, stride in steps) if n_elements else 0
+    return alias.offset + reach * dtype.itemsize <= owner.nbytes and n_elements * dtype.itemsize <= MAX_I64
