@@ -96,9 +96,9 @@ CASES = (
         "`CheckpointStore.save`, 1 GB of which nine tenths did not change since the step before",
         durable=False,
         remark="What did not change is a hard link to the file of the step before, and takes no bytes. That it did"
-        " not change, and that the older file is as it was written, is found by comparing and hashing every byte of it,"
-        " which takes most of the time. The peers write all of it. The time of"
-        " tensorkeep has the removal of an older step in it.",
+        " not change, and that the older file is as it was written, is found by comparing and hashing every byte of"
+        " it, which takes most of the time. The peers write all of it. The time of tensorkeep has the removal of an"
+        " older step in it.",
     ),
     _case("store/next-step-durable", "the same, waiting until the disk has it (fsync)", durable=True),
 )

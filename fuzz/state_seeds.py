@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import enum
 from collections import Counter, OrderedDict, deque
 from decimal import Decimal
@@ -35,7 +35,7 @@ def _plain() -> dict[str, Any]:
         "bytes": bytes(5_000),
         "containers": (inner, inner, {1, "a"}, frozenset({2}), deque([1, 2], 3), Counter("aab")),
         "ordered": OrderedDict([("a", 1), (3, 2), (("t", 1), 3), (None, 4), (2.5, 5), (b"k", 6)]),
-        "times": [datetime.datetime(2026, 11, 21, 10, tzinfo=datetime.UTC), datetime.timedelta(3), datetime.date.min],
+        "times": [dt.datetime(2026, 11, 21, 10, tzinfo=dt.UTC), dt.timedelta(3), dt.date.min],
         "numbers": [Decimal("1.50"), Fraction(1, 3), range(1, 9, 2), slice(None, 3), UUID(int=5)],
         "named": [Phase.TRAIN, Path("a/b")],
     }

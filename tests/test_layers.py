@@ -18,7 +18,7 @@ LAYERS = (
     *("limits", "errors", "dtypes", "buffers", "digests", "entries", "collector"),
     *("transport", "formats", "arrays", "state", "tensors", "pickled", "scanner"),
     *("checkpoint", "store", "conversion", "models", "training", "compat"),
-    *("torch", "numpy", "install", "", "cli", "__main__"),
+    *("torch", "numpy", "install", "integrations", "", "cli", "__main__"),
 )
 """Parts of the package, each of which imports only what stands before it; the empty name is its `__init__`."""
 

@@ -15,6 +15,7 @@
       SelectionError [IndexError]          an index that does not fit the tensor
       DtypeError [TypeError]               this library cannot hold this dtype
       StateDictMismatchError [RuntimeError]          a checkpoint that does not fit the model
+      StateError [TypeError]               a value that is no data, in what is to be saved
       SharedMemoryError [RuntimeError, ValueError]   tensors that share memory, where each must stand alone
       TransportError [OSError]             bytes could not be read or written
         SourceMissingError [FileNotFoundError]       nothing at that path
@@ -54,8 +55,8 @@ __all__ = [
     "SharedMemoryError",
     "SourceChangedError",
     "SourceMissingError",
-    "StateError",
     "StateDictMismatchError",
+    "StateError",
     "TensorNotFoundError",
     "TensorkeepError",
     "TransportError",
@@ -253,6 +254,15 @@ class TransportError(TensorkeepError, OSError):
         restore, arguments = super().__reduce__()
         return restore, arguments, {"errno": self.errno}
 
+    def numbered(self, errno: int | None) -> Self:
+        """Return the error itself, with the system's number.
+
+        Args:
+            errno: As in the module of that name; None where there is none.
+        """
+        self.errno = errno
+        return self
+
 
 class SourceMissingError(TransportError, FileNotFoundError):
     """Nothing stands at that path."""
@@ -300,11 +310,13 @@ def as_transport_error(message: str, path: str) -> Iterator[None]:
             PermissionError: AccessDeniedError,
         }
         number = getattr(cause, "errno", None)
-        error = kinds.get(type(cause), TransportError)(
-            message,
-            path=path,
-            found=getattr(cause, "strerror", None) or str(cause),
-            hint="A file that these tensors are mapped from became shorter" if number == EFAULT else None,
-        )
-        error.errno = number
-        raise error from cause
+        raise (
+            kinds
+            .get(type(cause), TransportError)(
+                message,
+                path=path,
+                found=getattr(cause, "strerror", None) or str(cause),
+                hint="A file that these tensors are mapped from became shorter" if number == EFAULT else None,
+            )
+            .numbered(number)
+        ) from cause

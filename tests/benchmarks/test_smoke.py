@@ -18,7 +18,7 @@ from benchmarks.report import page
 from benchmarks.results import CaseResult, Memory
 
 ROOT = Path(__file__).parents[2]
-GROUPS = {"load", "save", "background", "open", "slice", "checkpoint", "model", "startup", "pickles"}
+GROUPS = {"load", "save", "background", "open", "slice", "checkpoint", "model", "startup", "pickles", "store"}
 
 MACHINE = Machine(hardware="one core", system="Linux", software="Python", load="nothing else ran")
 
@@ -45,6 +45,7 @@ def test_a_quick_run_measures_every_case_and_leaves_no_file(tmp_path: Path) -> N
         "Loading",
         "Saving",
         "Saving in the background",
+        "Steps of a run",
         "Opening",
         "Reading a part",
         "Checkpoints of several files",

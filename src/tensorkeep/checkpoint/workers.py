@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensorkeep.limits import ARENA_NBYTES
 
@@ -97,10 +97,20 @@ def side_by_side(
             if not all(future.done() and future.exception() is None for future in futures) or not futures:
                 meter.stop()
                 threads.shutdown(wait=True, cancel_futures=True)
-    failures = [error for future in futures if not future.cancelled() and (error := future.exception())]
-    for error in sorted(failures, key=lambda error: isinstance(error, _StoppedError)):
-        raise error
-    return [future.result() for future in futures]
+    try:
+        for future in sorted(futures, key=_rank):
+            future.result()
+        return [future.result() for future in futures]
+    finally:  # an error holds this frame: if that held the error too, neither would be freed for long
+        futures.clear()
+        del future
+
+
+def _rank(future: Future[Any]) -> int:
+    """Return what the future is sorted by whose error is to be raised: the cause before what it stopped."""
+    if future.cancelled():
+        return 2
+    return 1 if future.exception() is None or isinstance(future.exception(), _StoppedError) else 0
 
 
 def batches_of(items: Iterable[_Item], nbytes_of: Callable[[_Item], int]) -> list[list[_Item]]:

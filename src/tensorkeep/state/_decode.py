@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -75,13 +76,14 @@ class _Decoder:
         self._find_class = find_class
         self._content = content
         self.guard = KeyGuard()
-        self.inline = self._inline_decoder()
         self._depth = 0
         self._made: list[Any] = []
         self._tensors: dict[str, tuple[NodeMembers, Any]] = {}
         self._contents: dict[str, bytes] = {}
 
-    def _inline_decoder(self) -> _Decoder:
+    @cached_property
+    def inline(self) -> _Decoder:
+        """What walks through keys and the like."""
         return _InlineDecoder(self._tensor, self._compose, self._find_class, self._content)
 
     def value(self, node: Node, path: str) -> Any:
@@ -208,7 +210,9 @@ class _Decoder:
 class _InlineDecoder(_Decoder):
     """Walks through keys and the like, written out whole: without tensors or references."""
 
-    def _inline_decoder(self) -> _Decoder:
+    @property
+    def inline(self) -> _Decoder:
+        """The walk itself."""
         return self
 
     def begin(self, path: str) -> int:

@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from datetime import datetime, time, timezone
 from fractions import Fraction
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -72,7 +73,6 @@ class _Encoder:
         self._leaf = leaf
         self._compose = compose
         self.guard = KeyGuard()
-        self.inline = self._inline_encoder()
         self._depth = 0
         self._numbers: dict[int, int] = {}
         self._met: list[Any] = []  # keeps what is numbered alive, so that nothing else gets its id
@@ -80,7 +80,9 @@ class _Encoder:
         self._n_with_name: dict[str, int] = {}
         self._names_length = 0
 
-    def _inline_encoder(self) -> _Encoder:
+    @cached_property
+    def inline(self) -> _Encoder:
+        """What walks through keys and the like."""
         return _InlineEncoder(self._leaf, self._compose)
 
     def value(self, value: Any, path: str) -> Node:
@@ -227,7 +229,9 @@ class _InlineEncoder(_Encoder):
 
     _n_nodes = 0
 
-    def _inline_encoder(self) -> _Encoder:
+    @property
+    def inline(self) -> _Encoder:
+        """The walk itself."""
         return self
 
     def begin(self, value: Any, path: str) -> int:  # noqa: ARG002

@@ -77,14 +77,12 @@ def _target_of(path: str) -> str:
     target = os.path.realpath(path)
     directory = os.path.dirname(target)
     if not os.path.isdir(directory):
-        missing = SourceMissingError(
+        raise SourceMissingError(
             "could not write the file",
             path=directory,
             found=os.strerror(errno.ENOENT),
             hint="Create the directory first",
-        )
-        missing.errno = errno.ENOENT
-        raise missing
+        ).numbered(errno.ENOENT)
     return target
 
 

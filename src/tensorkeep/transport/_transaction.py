@@ -89,14 +89,12 @@ def _existing(directory: str) -> str:
     try:
         status = os.stat(real)
     except FileNotFoundError as cause:
-        error = SourceMissingError(
+        raise SourceMissingError(
             "could not save to the directory",
             path=directory,
             found=os.strerror(errno.ENOENT),
             hint="Create the directory first",
-        )
-        error.errno = errno.ENOENT
-        raise error from cause
+        ).numbered(errno.ENOENT) from cause
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     return real
