@@ -164,6 +164,7 @@ def test_the_whole_json(capsys: pytest.CaptureFixture[str], checkpoint: Path) ->
         "n_unprotected": 0,
         "nbytes_checked": 6 * 64 * 32 * 8,
         "n_sha256": 3,
+        "n_others": 0,
         "findings": [
             {
                 "kind": "stray",

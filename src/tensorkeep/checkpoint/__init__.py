@@ -28,7 +28,11 @@
 - `_add_sha256`: the SHA-256 of its shards, written into its index.
 - `archive_sums`: the CRC-32 that torch's archives have of storages.
 - `_state_check`: what files say of a state, held against the tensors that they have.
-- `_verify`: whether every byte is the one that was saved.
+- `_verify_tensors`, `_verify_pickled`: whether every byte of files of one kind is the one that was saved.
+- `_manifest`: the files of a directory that were saved together, and by what to know each.
+- `_verify_folder`: a directory held against its manifest.
+- `_folder`: a directory with any files in it, saved as one.
+- `_verify`: whatever stands at a path, verified.
 - `_compare`: two tensors of one shape, number by number.
 - `_state_diff`: what is different in two states besides the elements of tensors.
 - `_diff`: what is different in two checkpoints.
@@ -40,7 +44,8 @@ from tensorkeep.checkpoint._checkpoint import Checkpoint, StrayShardWarning, ope
 from tensorkeep.checkpoint._diff import Diff, TensorDiff, diff
 from tensorkeep.checkpoint._edit import edit
 from tensorkeep.checkpoint._examine import Access, read_index
-from tensorkeep.checkpoint._findings import Finding, refuse
+from tensorkeep.checkpoint._findings import Finding, Verification, refuse
+from tensorkeep.checkpoint._folder import save_folder
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
 from tensorkeep.checkpoint._names import index_name, shard_name, stem_of_weights, weights_name
 from tensorkeep.checkpoint._open import load, open_checkpoint
@@ -53,7 +58,8 @@ from tensorkeep.checkpoint._save_async import save_async, save_in_background
 from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._snapshot import release_snapshots
 from tensorkeep.checkpoint._state_diff import DataDiff
-from tensorkeep.checkpoint._verify import Verification, verify
+from tensorkeep.checkpoint._verify import verify
+from tensorkeep.checkpoint._verify_folder import verify_folder
 
 __all__ = [
     "Access",
@@ -92,10 +98,12 @@ __all__ = [
     "reshard",
     "save_async",
     "save_checkpoint",
+    "save_folder",
     "save_in_background",
     "shard_name",
     "stem_of_weights",
     "verify",
+    "verify_folder",
     "weights_name",
     "write_checkpoint",
 ]

@@ -9,7 +9,7 @@ import msgspec
 
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError
 
-__all__ = ["Finding", "Kind", "refuse"]
+__all__ = ["Finding", "Kind", "Verification", "refuse"]
 
 Kind = Literal[
     "missing",
@@ -22,6 +22,7 @@ Kind = Literal[
     "unreadable",
     "sha256",
     "state",
+    "file",
     "stray",
 ]
 
@@ -36,6 +37,8 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
             header is damaged; `"foreign"`: a whole file, but of another save; `"absent"`: a tensor that the index
             promises is not in its shard; `"duplicate"`: a tensor is in two shards; `"data"`: a tensor's bytes are
             not those that were saved; `"unreadable"`: they cannot be read; `"sha256"`: nor is the whole shard;
+            `"state"`: what is said of the nested data does not fit the tensors; `"file"`: another file that was
+            saved with them is not the one that was saved;
             `"stray"`: a shard lies there that the index does not know, which harms nobody but readers that take it.
         message: What is wrong, in one sentence.
         shard: Name of the file.
@@ -63,6 +66,42 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         text = f"{self.shard}: {self.message}"
         facts = [f"{label} {fact}" for label, fact in (("expected", self.expected), ("found", self.found)) if fact]
         return f"{text}: {', '.join(facts)}" if facts else text
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """What was checked, and what was found.
+
+    Attributes:
+        path: The checkpoint.
+        findings: All that is wrong, shard by shard in the order of the bytes.
+        n_shards: Files of the checkpoint.
+        n_tensors: Tensors in them.
+        n_checked: Tensors whose bytes were held against their digest.
+        n_unprotected: Tensors that carry no digest.
+        nbytes_checked: Bytes of the tensors that were checked.
+        n_sha256: Shards that were held against their SHA-256.
+        n_others: Other files that were held against the manifest of their directory.
+    """
+
+    path: str
+    findings: tuple[Finding, ...]
+    n_shards: int
+    n_tensors: int
+    n_checked: int
+    n_unprotected: int
+    nbytes_checked: int
+    n_sha256: int
+    n_others: int = 0
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether anything is not as it was saved."""
+        return any(finding.is_damage for finding in self.findings)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was asked for was checked, and nothing is wrong; never true where a digest is missing."""
+        return not self.is_damaged and not self.n_unprotected
 
 
 def refuse(findings: Sequence[Finding], path: str) -> None:

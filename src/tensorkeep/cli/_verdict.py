@@ -30,6 +30,7 @@ _ADVICE: Final = {
     "unreadable": "Look at the disk and the permissions of this file, then verify again",
     "state": "Get this file again from where it came from; each tensor in it can still be read by its own name",
     "sha256": "Get this file again from where it came from",
+    "file": "Get this file again from where it came from, or take an older checkpoint",
     "stray": "Move it away if nobody needs it: programs that take files by their names may load it",
 }
 
@@ -106,13 +107,14 @@ def _unverifiable_lines(verdict: Verdict) -> Iterator[Line]:
 def _extent(verdict: Verdict) -> str:
     """Say how much was checked, and how fast."""
     done = verdict.verification
-    if not done.n_shards:
+    if not done.n_shards and not done.n_others:
         return "nothing else could be checked"
     files = "1 file" if done.n_shards == 1 else f"{done.n_shards:,} shards"
     is_part = done.n_checked < done.n_tensors
     tensors = f"{done.n_checked:,} of {done.n_tensors:,} tensors" if is_part else tensors_text(done.n_tensors)
     speed = size_text(int(done.nbytes_checked / max(verdict.seconds, 1e-9)))
     sums = f", SHA-256 of {done.n_sha256:,} files" if done.n_sha256 else ""
+    sums += f", {done.n_others:,} other files" if done.n_others else ""
     checked = f"{size_text(done.nbytes_checked)} checked in {verdict.seconds:.2f} s ({speed}/s)"
     return f"{files}, {tensors}{sums}, {checked}"
 
@@ -136,6 +138,7 @@ def verdict_members(verdict: Verdict) -> dict[str, object]:
         "n_unprotected": done.n_unprotected,
         "nbytes_checked": done.nbytes_checked,
         "n_sha256": done.n_sha256,
+        "n_others": done.n_others,
         "seconds": round(verdict.seconds, 3),
         "findings": map(_finding_members, done.findings),
     }

@@ -10,11 +10,13 @@
 - `_link`: a file that gets one more name.
 - `_publish`: a file that appears complete or not at all.
 - `_journal`, `_lock`, `_staging`, `_transaction`: a set of files that changes at once or not at all.
+- `_folder`: a whole directory that appears complete or not at all.
 - `_pending`: such a change that a dead process left unfinished, finished or read past.
 """
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.transport._base import BACKENDS, Backend, ByteRange, ByteSink, ByteSource
+from tensorkeep.transport._folder import publish_folder, settle_folders
 from tensorkeep.transport._joined import JoinedSource
 from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._memory import MemorySource
@@ -44,6 +46,8 @@ __all__ = [
     "has_staging",
     "open_source",
     "publish",
+    "publish_folder",
+    "settle_folders",
     "sweep_leftovers",
     "sync_directory",
     "transaction",

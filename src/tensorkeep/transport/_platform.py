@@ -27,6 +27,7 @@ except ImportError:  # Windows
 __all__ = [
     "GATHER_MAX",
     "copy_range",
+    "exchange",
     "gather_write",
     "host_tag",
     "map_private",
@@ -34,6 +35,7 @@ __all__ = [
     "preallocate",
     "read_at",
     "sync_directory",
+    "sync_file",
     "try_lock",
     "write_at",
 ]
@@ -210,6 +212,55 @@ def sync_directory(path: str) -> None:
             raise
     finally:
         os.close(fd)
+
+
+def sync_file(path: str) -> None:
+    """Wait until the disk has a file, which somebody else may have written.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: As the system says.
+    """
+    how = os.O_RDONLY if os.name != "nt" else os.O_RDWR  # Windows flushes only what may be written to
+    fd = os.open(path, how | getattr(os, "O_BINARY", 0))
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def exchange(one: str, other: str) -> bool:
+    """Swap the names of two files or directories in one instant (renameat2(2), RENAME_EXCHANGE).
+
+    Args:
+        one: A path.
+        other: Another one on the same file system.
+
+    Returns:
+        Whether it was done: other systems than Linux, and some file systems, cannot.
+
+    Raises:
+        OSError: As the system says.
+    """
+    if not HAS_EXCHANGE:
+        return False
+    libc, ctypes = _libc()
+    if not hasattr(libc, "renameat2"):  # glibc before 2.28
+        return False
+    paths = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other))
+    if libc.renameat2(*paths, _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}:
+        return False
+    raise OSError(number, os.strerror(number), one, None, other)
+
+
+HAS_EXCHANGE = sys.platform == "linux"
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
 
 
 def try_lock(fd: int) -> bool:

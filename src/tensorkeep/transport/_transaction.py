@@ -28,7 +28,7 @@ from tensorkeep.transport._journal import Journal, check_name
 from tensorkeep.transport._link import add_name, begins_with, is_as_long_as_ever, is_being_changed
 from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._lock import DirectoryLock, take_lock
-from tensorkeep.transport._platform import sync_directory
+from tensorkeep.transport._platform import sync_directory, sync_file
 from tensorkeep.transport._publish import sweep_leftovers
 from tensorkeep.transport._sink import FileSink, take_over_mode
 from tensorkeep.transport._staging import HEAD_SUFFIX, RESERVED, STAGING_SUFFIX, Staging
@@ -241,7 +241,7 @@ class Transaction:
                 sink.copy_from(source, ByteRange(0, source.nbytes))
         with as_transport_error("could not write the file", place):
             if is_linked and self._durable:
-                _sync_file(path)
+                sync_file(path)
             # In this order: somebody who edits the file in place leaves one trace or the other.
             is_at_rest = not (is_linked and is_being_changed(source, but=self._staging.path))
             if not (is_at_rest and begins_with(path, head)):
@@ -343,15 +343,6 @@ def _create(path: str, *, private: bool) -> int:
     """Create a staged file; one that will replace a file is private until it has that file's mode."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     return os.open(path, flags, 0o600 if private else 0o666)
-
-
-def _sync_file(path: str) -> None:
-    """Wait until the disk has a file, which a save that was not durable may have left to the system."""
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _status_of_replaced(place: str) -> os.stat_result | None:
