@@ -311,12 +311,10 @@ def as_transport_error(message: str, path: str) -> Iterator[None]:
         }
         number = getattr(cause, "errno", None)
         raise (
-            kinds
-            .get(type(cause), TransportError)(
+            kinds.get(type(cause), TransportError)(
                 message,
                 path=path,
                 found=getattr(cause, "strerror", None) or str(cause),
                 hint="A file that these tensors are mapped from became shorter" if number == EFAULT else None,
-            )
-            .numbered(number)
+            ).numbered(number)
         ) from cause

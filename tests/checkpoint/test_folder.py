@@ -67,6 +67,7 @@ def test_what_is_whole(directory: Path) -> None:
 
 def test_a_block_that_raises_changes_nothing(directory: Path) -> None:
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
     def fail() -> None:
         with save_folder(directory) as staging:
             Path(staging, "new").touch()
