@@ -21,6 +21,7 @@
         SourceMissingError [FileNotFoundError]       nothing at that path
         AccessDeniedError [PermissionError]          the system does not let this user
         SourceChangedError                 the file is not the one that was opened
+        RangeNotServedError                a server gives whole files only
         BusyError                          another save into the directory is under way
       MissingDependencyError [ImportError] an optional library is needed
 
@@ -49,6 +50,7 @@ __all__ = [
     "LimitError",
     "MissingDependencyError",
     "PickleError",
+    "RangeNotServedError",
     "RefusedError",
     "SafetensorError",
     "SelectionError",
@@ -274,6 +276,10 @@ class AccessDeniedError(TransportError, PermissionError):
 
 class SourceChangedError(TransportError):
     """The file is no longer the one that was opened."""
+
+
+class RangeNotServedError(TransportError):
+    """A server gives whole files only, and this one is large."""
 
 
 class BusyError(TransportError):

@@ -17,6 +17,7 @@ import msgspec
 from tensorkeep.checkpoint._findings import Finding
 from tensorkeep.checkpoint._index import Index, ShardRecord, parse_index
 from tensorkeep.checkpoint._location import Location
+from tensorkeep.checkpoint.workers import Meter, side_by_side
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import (
     HeaderError,
@@ -30,13 +31,25 @@ from tensorkeep.errors import (
 from tensorkeep.formats import SNIFF_NBYTES, sniff
 from tensorkeep.limits import MAX_HEADER_NBYTES, MAX_INDEX_NBYTES
 from tensorkeep.tensors import TensorFile, file_over
-from tensorkeep.transport import Backend, ByteRange, JoinedSource, MemorySource, open_source
+from tensorkeep.transport import (
+    Backend,
+    ByteRange,
+    ByteSource,
+    JoinedSource,
+    MemorySource,
+    is_remote,
+    open_source,
+)
 
 __all__ = ["Access", "Examination", "examine", "header_digest", "open_shard", "read_index"]
 
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """What says nothing of the checkpoint: no descriptors or memory left."""
+
+
+_MAX_REQUESTS = 16
+"""Headers of a remote checkpoint that are asked for at a time."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -115,9 +128,16 @@ def examine(location: Location, access: Access) -> Examination:
     _refuse_ambiguity(location, names)
     files: dict[str, TensorFile] = {}
     findings: list[Finding] = []
-    for name in names:
-        record = (index.shards or {}).get(name) if access.check else None
-        shard = _open_shard(location, name, access, record)
+    records = {name: (index.shards or {}).get(name) if access.check else None for name in names}
+    n_threads = _MAX_REQUESTS if is_remote(location.directory) else 1
+    opened = side_by_side(
+        lambda name: _open_shard(location, name, access, records[name]),
+        names,
+        n_threads=min(n_threads, len(names)),
+        meter=Meter(None, 0),
+    )
+    for name, shard in zip(names, opened, strict=True):
+        record = records[name]
         if isinstance(shard, Finding):
             findings.append(shard)
             continue
@@ -141,11 +161,11 @@ def _refuse_ambiguity(location: Location, names: list[str]) -> None:
 
 
 def _open_shard(location: Location, name: str, access: Access, record: ShardRecord | None) -> TensorFile | Finding:
-    path = location.path_of(name)
     try:
-        if record is not None and os.path.getsize(path) != record.nbytes:
-            return _of_another_size(path, name, record)
-        return open_shard(location, name, access)
+        source = open_source(location.path_of(name), backend=access.backend)
+        if record is not None and source.nbytes != record.nbytes:
+            return _of_another_size(source, name, record)
+        return _shard_over(source, location, name, access)
     except (SourceMissingError, FileNotFoundError):
         return Finding("missing", "the shard is missing", name)
     except HeaderError as error:
@@ -175,12 +195,14 @@ def open_shard(location: Location, name: str, access: Access) -> TensorFile:
         UnsupportedError: If its digests are of a later version.
         TransportError: If it cannot be read.
     """
-    path = location.path_of(name)
+    return _shard_over(open_source(location.path_of(name), backend=access.backend), location, name, access)
+
+
+def _shard_over(source: ByteSource, location: Location, name: str, access: Access) -> TensorFile:
     head = location.pending.head_of(name) if location.pending else None
-    source = open_source(path, backend=access.backend)
     if head is not None:
         rest = ByteRange(len(head), source.nbytes)
-        source = JoinedSource([(MemorySource(head), ByteRange(0, len(head))), (source, rest)], path)
+        source = JoinedSource([(MemorySource(head), ByteRange(0, len(head))), (source, rest)], source.name)
     return file_over(
         source,
         framework=access.framework,
@@ -190,27 +212,25 @@ def open_shard(location: Location, name: str, access: Access) -> TensorFile:
     )
 
 
-def _of_another_size(path: str, name: str, record: ShardRecord) -> Finding:
+def _of_another_size(source: ByteSource, name: str, record: ShardRecord) -> Finding:
     expected = f"{record.nbytes:,} bytes"
-    nbytes = os.path.getsize(path)
-    if _is_whole(path):
+    if _is_whole(source):
         message = "a whole file, but another save or another program wrote it"
-        return Finding("foreign", message, name, expected=expected, found=f"{nbytes:,}")
-    found = _difference(nbytes, record) + _what_it_is(path)
+        return Finding("foreign", message, name, expected=expected, found=f"{source.nbytes:,}")
+    found = _difference(source.nbytes, record) + _what_it_is(source)
     return Finding("truncated", "another size", name, expected=expected, found=found)
 
 
-def _is_whole(path: str) -> bool:
+def _is_whole(source: ByteSource) -> bool:
     try:
-        file_over(open_source(path, backend="pread"), check=False)
+        file_over(source, check=False)
     except HeaderError:
         return False
     return True
 
 
-def _what_it_is(path: str) -> str:
+def _what_it_is(source: ByteSource) -> str:
     """Recognise what somebody got in the place of a shard, such as a Git LFS pointer."""
-    source = open_source(path, backend="pread")
     sniffed = sniff(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
     return "" if sniffed is None else f"; it is {sniffed.what}"
 
@@ -292,7 +312,7 @@ def _differences(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Find
 
 def _strays(location: Location, names: list[str]) -> Iterator[Finding]:
     """Find shards that look like this checkpoint's and are none."""
-    if location.pending is not None:
+    if location.pending is not None or is_remote(location.directory):
         return
     is_shard = re.compile(re.escape(location.stem) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors").fullmatch
     try:

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from tensorkeep.checkpoint._names import index_names, is_plain, stem_of_index, stem_of_weights, weights_name
-from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
-from tensorkeep.transport import Pending, finish_pending
+from tensorkeep.errors import SourceMissingError, UnsupportedError
+from tensorkeep.transport import Pending, exists, finish_pending, is_directory, is_remote, join, names_in, split
 
 __all__ = ["Location", "locate"]
 
@@ -49,7 +49,7 @@ class Location(msgspec.Struct, frozen=True):
         Args:
             name: Its name, relative to the directory.
         """
-        return self.pending.resolve(name) if self.pending else os.path.join(self.directory, name)
+        return self.pending.resolve(name) if self.pending else join(self.directory, name)
 
 
 def locate(path: str, variant: str | None = None) -> Location | None:
@@ -69,13 +69,13 @@ def locate(path: str, variant: str | None = None) -> Location | None:
             journal of a save is damaged.
         TransportError: If the directory cannot be read.
     """
-    if os.path.isdir(path):
+    if is_directory(path):
         return _in_directory(path, variant)
-    directory, name = os.path.split(path)
+    directory, name = split(path)
     stem = stem_of_index(name) or stem_of_weights(name)
     if stem is None or not is_plain(name):
         return None
-    pending = finish_pending(directory or os.curdir, stem)
+    pending = _pending(directory, stem)
     if stem_of_index(name):
         return Location(directory, stem, name, None, pending)
     return Location(directory, stem, None, name, pending)
@@ -100,34 +100,39 @@ def _in_directory(directory: str, variant: str | None) -> Location:
     raise UnsupportedError(
         "several checkpoints in the directory",
         path=directory,
-        found=", ".join(os.path.basename(location.entry) for location in locations[:10]),
+        found=", ".join(location.name for location in locations[:10]),
         hint="Open one of them by its own path, or by variant=",
     )
 
 
 def _at(directory: str, stem: str) -> Location | None:
-    pending = finish_pending(directory, stem)
-    names = {name for name in (weights_name(stem), *index_names(stem)) if _exists(directory, name, pending)}
-    index = next((name for name in index_names(stem) if name in names), None)
-    single = weights_name(stem) if weights_name(stem) in names else None
-    return Location(directory, stem, index, single, pending) if names else None
+    pending = _pending(directory, stem)
+    index = next((name for name in index_names(stem) if _exists(directory, name, pending)), None)
+    asks = index is None or not is_remote(directory)  # each question is a request
+    single = weights_name(stem) if asks and _exists(directory, weights_name(stem), pending) else None
+    return Location(directory, stem, index, single, pending) if index or single else None
+
+
+def _pending(directory: str, stem: str) -> Pending | None:
+    return None if is_remote(directory) else finish_pending(directory or os.curdir, stem)
 
 
 def _exists(directory: str, name: str, pending: Pending | None) -> bool:
     if pending is None:
-        return os.path.exists(os.path.join(directory, name))
-    return not pending.is_removed(name) and os.path.exists(pending.resolve(name))
+        return exists(join(directory, name))
+    return not pending.is_removed(name) and exists(pending.resolve(name))
 
 
 def _stems(directory: str) -> list[str]:
     """List the checkpoints of a directory by what their names begin with."""
-    with as_transport_error("could not read the directory", directory):
-        names = sorted(os.listdir(directory))
+    names = names_in(directory) or ()
     stems = (stem_of_index(name) or stem_of_weights(name) for name in names if is_plain(name))
     return list(dict.fromkeys(stem for stem in stems if stem))
 
 
 def _listing(directory: str) -> str:
-    with as_transport_error("could not read the directory", directory):
-        names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
+    found = names_in(directory)
+    if found is None:
+        return "neither; the server does not list what it has"
+    names = [name for name in found if not name.startswith(".")]
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if names else "nothing"

@@ -16,7 +16,7 @@ from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.pickled import PickleFile, pickle_over
 from tensorkeep.state import Classes
 from tensorkeep.tensors import Selector, TensorFile, Ties, file_over
-from tensorkeep.transport import BACKENDS, Backend, Openable, open_source
+from tensorkeep.transport import BACKENDS, Backend, Openable, is_directory, open_source
 
 __all__ = ["load", "open_checkpoint"]
 
@@ -87,8 +87,8 @@ def open_checkpoint(
         raise UnsupportedError(f"dangerous {dangerous!r} is invalid", expected='"refuse" or "record"')
     if isinstance(target, str | os.PathLike):
         path = os.fspath(target)
-        is_directory = os.path.isdir(path)
-        if is_directory or not path.endswith(_SAFETENSORS):
+        is_folder = is_directory(path)
+        if is_folder or not path.endswith(_SAFETENSORS):
             pickled = open_pickled(
                 path,
                 framework=framework,
@@ -101,7 +101,7 @@ def open_checkpoint(
             )
             if pickled is not None:
                 return pickled
-        if is_directory or path.endswith((_SAFETENSORS, ".json")):
+        if is_folder or path.endswith((_SAFETENSORS, ".json")):
             access = Access(framework, device, backend, check, max_header_nbytes)
             return open_safetensors(path, access, variant=variant)
     source = open_source(target, backend=backend)

@@ -15,10 +15,9 @@ from tensorkeep.errors import (
     SourceMissingError,
     TensorkeepError,
     UnsupportedError,
-    as_transport_error,
 )
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
-from tensorkeep.transport import open_source
+from tensorkeep.transport import exists, is_directory, is_remote, join, names_in, open_source, split, walk
 
 __all__ = ["PickleLocation", "find_pickled"]
 
@@ -74,23 +73,36 @@ def find_pickled(path: str, variant: str | None = None) -> PickleLocation | None
         UnsupportedError: If there are several indexes.
         TransportError: If the directory or a file cannot be read.
     """
-    if os.path.isdir(path):
+    if is_directory(path):
         return _in_directory(path, variant)
-    directory, name = os.path.split(path)
-    if _match_index(name) and os.path.exists(path):
+    directory, name = split(path)
+    if _match_index(name) and exists(path):
         return PickleLocation(path, directory, name, (), is_one=False)
-    if os.path.isfile(path) and _is_pickled(path):
+    if (is_remote(path) or os.path.isfile(path)) and _is_pickled(path):
         return PickleLocation(path, directory, None, (name,), is_one=True)
     return None
 
 
 def _in_directory(directory: str, variant: str | None) -> PickleLocation | None:
-    with as_transport_error("could not read the directory", directory):
-        names = sorted(name for name in os.listdir(directory) if is_plain(name))
+    listed = names_in(directory)
+    names = _usual_names(directory, variant) if listed is None else [name for name in listed if is_plain(name)]
     if any(name.endswith(".safetensors") or stem_of_index(name) for name in names):
         return None
     found = _at(directory, names, _USUAL + (f".{variant}" if variant else ""))
     return found or _by_an_index(directory, names, variant) or _by_content(directory, names, variant)
+
+
+def _usual_names(directory: str, variant: str | None) -> list[str]:
+    """Return the first of the usual names that is there, where a server does not list what it has."""
+    dot = f".{variant}" if variant else ""
+    usual = (
+        f"model.safetensors.index{dot}.json",
+        f"model{dot}.safetensors",
+        f"{_USUAL}.bin.index{dot}.json",
+        f"{_USUAL}{dot}.bin",
+    )
+    first = next((name for name in usual if exists(join(directory, name))), None)
+    return [] if first is None else [first]
 
 
 def _at(directory: str, names: list[str], stem: str) -> PickleLocation | None:
@@ -105,12 +117,12 @@ def _at(directory: str, names: list[str], stem: str) -> PickleLocation | None:
             hint="Open the one that you mean by its own path, and move the other away",
         )
     if index is not None:
-        return PickleLocation(os.path.join(directory, index), directory, index, (), is_one=False)
-    return _one(directory, single) if single in names and _is_pickled(os.path.join(directory, single)) else None
+        return PickleLocation(join(directory, index), directory, index, (), is_one=False)
+    return _one(directory, single) if single in names and _is_pickled(join(directory, single)) else None
 
 
 def _one(directory: str, name: str) -> PickleLocation:
-    return PickleLocation(os.path.join(directory, name), directory, None, (name,), is_one=True)
+    return PickleLocation(join(directory, name), directory, None, (name,), is_one=True)
 
 
 def _by_an_index(directory: str, names: list[str], variant: str | None) -> PickleLocation | None:
@@ -126,7 +138,7 @@ def _by_an_index(directory: str, names: list[str], variant: str | None) -> Pickl
 
 
 def _by_content(directory: str, names: list[str], variant: str | None) -> PickleLocation | None:
-    here = [name for name in names if _could_be_pickled(name) and _is_pickled(os.path.join(directory, name))]
+    here = [name for name in names if _could_be_pickled(name) and _is_pickled(join(directory, name))]
     if variant is not None:
         here = [name for name in here if (found := _match_single(name)) and _is_variant(found["stem"], variant)]
     here = [name for name in here if not _is_companion(name)] or here
@@ -147,7 +159,7 @@ def _by_content(directory: str, names: list[str], variant: str | None) -> Pickle
 
 def _below(directory: str) -> Iterator[str]:
     """Give the files of pickles in the folders of a directory, but those that trainers save beside weights."""
-    for folder, folders, names in os.walk(directory):
+    for folder, folders, names in walk(directory):
         relative = os.path.relpath(folder, directory)
         depth = 0 if relative == os.curdir else relative.count(os.sep) + 1
         folders[:] = sorted(name for name in folders if not name.startswith(".")) if depth < _DEEPEST else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +17,7 @@ from tensorkeep.errors import IntegrityError, SourceMissingError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, Unknown
 from tensorkeep.pickled import PickledTensors, PickleFile, key_text, open_pickle
 from tensorkeep.tensors import LazyTensor, counted
-from tensorkeep.transport import Backend
+from tensorkeep.transport import Backend, exists, join
 
 __all__ = ["PickleSet", "open_pickled"]
 
@@ -197,7 +196,7 @@ def open_pickled(
 
         def open_one(name: str) -> PickleFile:
             file = open_pickle(
-                os.path.join(location.directory, name),
+                join(location.directory, name),
                 framework=framework,
                 device=device,
                 backend=backend,
@@ -264,7 +263,7 @@ def _is_same(value: Any, other: Any) -> bool:
 
 
 def _refuse_missing(location: PickleLocation, names: tuple[str, ...]) -> None:
-    missing = [name for name in names if not os.path.exists(os.path.join(location.directory, name))]
+    missing = [name for name in names if not exists(join(location.directory, name))]
     if missing:
         raise SourceMissingError(
             "a shard is missing" if len(missing) == 1 else f"{len(missing):,} shards are missing",

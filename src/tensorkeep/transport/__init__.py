@@ -5,6 +5,8 @@
 - `_mounts`: which file system a path is on, and whether mapping pays there.
 - `_memory`, `_local`, `_stream`: sources over bytes in memory, local files (mapped or read), seekable file objects.
 - `_joined`: a source that is put together from parts of others.
+- `remote`: objects of web servers and stores.
+- `_paths`: paths and URLs alike.
 - `_open`: the source that fits what the caller has.
 - `_sink`: the sink over a file that is being written.
 - `_link`: a file that gets one more name.
@@ -21,12 +23,14 @@ from tensorkeep.transport._joined import JoinedSource
 from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._memory import MemorySource
 from tensorkeep.transport._open import Openable, open_source
+from tensorkeep.transport._paths import exists, is_directory, is_file, is_remote, join, names_in, split, walk
 from tensorkeep.transport._pending import Pending, finish_pending
 from tensorkeep.transport._platform import sync_directory
 from tensorkeep.transport._publish import publish, sweep_leftovers
 from tensorkeep.transport._staging import has_staging
 from tensorkeep.transport._stream import StreamSource
 from tensorkeep.transport._transaction import Transaction, transaction
+from tensorkeep.transport.remote import RemotePath, remote
 
 __all__ = [
     "BACKENDS",
@@ -40,15 +44,25 @@ __all__ = [
     "MemorySource",
     "Openable",
     "Pending",
+    "RemotePath",
     "StreamSource",
     "Transaction",
+    "exists",
     "finish_pending",
     "has_staging",
+    "is_directory",
+    "is_file",
+    "is_remote",
+    "join",
+    "names_in",
     "open_source",
     "publish",
     "publish_folder",
+    "remote",
     "settle_folders",
+    "split",
     "sweep_leftovers",
     "sync_directory",
     "transaction",
+    "walk",
 ]

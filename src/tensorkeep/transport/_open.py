@@ -11,18 +11,19 @@ from tensorkeep.transport._base import BACKENDS, Backend, ByteSource
 from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._memory import MemorySource
 from tensorkeep.transport._stream import StreamSource
+from tensorkeep.transport.remote import RemotePath, is_url
 
 __all__ = ["Openable", "open_source"]
 
 Openable: TypeAlias = "str | os.PathLike[str] | Buffer | BinaryIO"
-"""What can be opened: a path, the bytes themselves, or a seekable binary file object."""
+"""What can be opened: a path or URL, the bytes themselves, or a seekable binary file object."""
 
 
 def open_source(target: Openable, *, backend: Backend = "auto") -> ByteSource:
     """Open something for reading.
 
     Args:
-        target: A path, the bytes themselves, or a seekable binary file object.
+        target: A path or URL, the bytes themselves, or a seekable binary file object.
         backend: How a local file is read; of no effect elsewhere.
 
     Returns:
@@ -30,13 +31,15 @@ def open_source(target: Openable, *, backend: Backend = "auto") -> ByteSource:
 
     Raises:
         UnsupportedError: If the target is none of these, or the backend has no such name.
+        MissingDependencyError: If the library that reads such URLs is not installed.
         SourceMissingError: If there is nothing at the path.
         TransportError: If the file cannot be opened.
     """
     if backend not in BACKENDS:
         raise UnsupportedError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
     if isinstance(target, (str, os.PathLike)):
-        return LocalFile(os.fspath(target), backend=backend)
+        path = os.fspath(target)
+        return RemotePath.of(path).open() if is_url(path) else LocalFile(path, backend=backend)
     if hasattr(target, "read") and hasattr(target, "seek") and not hasattr(target, "find"):
         return StreamSource(cast("BinaryIO", target))
     try:

@@ -1,0 +1,112 @@
+"""Paths and URLs alike: joined, split, listed, looked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from tensorkeep.errors import AccessDeniedError, SourceMissingError, as_transport_error
+from tensorkeep.transport.remote import RemotePath, is_url
+
+__all__ = ["exists", "is_directory", "is_file", "is_remote", "join", "names_in", "split", "walk"]
+
+
+def is_remote(path: str) -> bool:
+    """Say whether a path is a URL.
+
+    Args:
+        path: A path or a URL.
+    """
+    return is_url(path)
+
+
+def join(directory: str, name: str) -> str:
+    """Return the path of something in a directory.
+
+    Args:
+        directory: A path or a URL.
+        name: A relative name.
+    """
+    return RemotePath.of(directory).joined(name) if is_url(directory) else os.path.join(directory, name)
+
+
+def split(path: str) -> tuple[str, str]:
+    """Return the directory that something is in, and its name.
+
+    Args:
+        path: A path or a URL.
+    """
+    return RemotePath.of(path).split() if is_url(path) else os.path.split(path)
+
+
+def is_directory(path: str) -> bool:
+    """Say whether a path stands for a directory; of a URL its end says so: a slash, or a name without a dot.
+
+    Args:
+        path: A path or a URL.
+    """
+    if not is_url(path):
+        return os.path.isdir(path)
+    return path.endswith("/") or "." not in RemotePath.of(path).split()[1]
+
+
+def is_file(path: str) -> bool:
+    """Say whether a file stands at a path.
+
+    Args:
+        path: A path or a URL.
+
+    Raises:
+        TransportError: If a server does not say.
+    """
+    return exists(path) if is_url(path) else os.path.isfile(path)
+
+
+def exists(path: str) -> bool:
+    """Say whether anything stands at a path; of a URL, a file.
+
+    Args:
+        path: A path or a URL.
+
+    Raises:
+        TransportError: If a server does not say.
+    """
+    if not is_url(path):
+        return os.path.exists(path)
+    try:
+        RemotePath.of(path).open().close()
+    except (SourceMissingError, AccessDeniedError):  # buckets that may not be listed answer so for what is missing
+        return False
+    return True
+
+
+def names_in(directory: str) -> list[str] | None:
+    """Return the names of what a directory holds, in their order.
+
+    Args:
+        directory: A path, empty for the current one; or a URL.
+
+    Returns:
+        Plain names; None where a server does not list them.
+
+    Raises:
+        SourceMissingError: If there is no such directory.
+        TransportError: If it cannot be read.
+    """
+    if is_url(directory):
+        return RemotePath.of(directory).names()
+    with as_transport_error("could not read the directory", directory):
+        return sorted(os.listdir(directory or os.curdir))
+
+
+def walk(directory: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Go through a directory and those below; of a URL, only the directory itself.
+
+    Args:
+        directory: A path or a URL.
+
+    Yields:
+        What `os.walk` does.
+    """
+    if not is_url(directory):
+        yield from os.walk(directory)

@@ -1,0 +1,17 @@
+"""Where are the bytes, if not here? Objects of web servers, S3, Google Cloud Storage, Azure, the Hub and others.
+
+- `_urls`: URLs, told from paths and shown without secrets.
+- `_base`: an object in a store, asked for with single requests.
+- `_requests`: which ranges to ask for.
+- `_retries`: requests that are made again.
+- `_source`: an object as a source of bytes, always the same version.
+- `_obstore`, `_fsspec`: the libraries that make the requests.
+- `_stores`: the store that a URL leads to.
+- `_path`: a URL that knows its store.
+"""
+
+from tensorkeep.transport.remote._path import RemotePath, remote
+from tensorkeep.transport.remote._source import RemoteSource
+from tensorkeep.transport.remote._urls import is_url, redacted, shown_url
+
+__all__ = ["RemotePath", "RemoteSource", "is_url", "redacted", "remote", "shown_url"]

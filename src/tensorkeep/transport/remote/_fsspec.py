@@ -1,0 +1,132 @@
+"""Objects of any file system that fsspec knows: the Hub (`hf://`), SSH, memory and many others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.errors import (
+    AccessDeniedError,
+    MissingDependencyError,
+    SourceMissingError,
+    TensorkeepError,
+    TransportError,
+)
+from tensorkeep.transport._base import ByteRange
+from tensorkeep.transport.remote._base import Opening, TransientError, Version, changed
+from tensorkeep.transport.remote._urls import redacted, shown_url
+
+__all__ = ["FsspecObject", "FsspecStore", "import_fsspec"]
+
+_TAGS = ("ETag", "etag", "blob_id", "oid", "md5", "sha256", "ino")
+"""What file systems call that which tells one version of a file from another."""
+
+_TIMES = ("last_commit", "LastModified", "mtime", "last_modified", "updated", "created")
+
+
+def import_fsspec() -> Any:
+    """Return the package.
+
+    Raises:
+        MissingDependencyError: If it is not installed.
+    """
+    try:
+        import fsspec  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingDependencyError(
+            "fsspec is needed for this scheme", found=str(error), hint="pip install 'tensorkeep[remote]'"
+        ) from error
+    return fsspec
+
+
+class FsspecStore:
+    """Files of a file system of fsspec.
+
+    Args:
+        files: The file system.
+        scheme: That of its URLs, for messages.
+    """
+
+    def __init__(self, files: Any, scheme: str) -> None:
+        self._files = files
+        self._scheme = scheme
+
+    def at(self, path: str) -> FsspecObject:
+        """Return a file; see `RemoteStore.at`."""
+        return FsspecObject(self._files, path, self._name_of(path))
+
+    def names(self, path: str) -> list[str] | None:
+        """Return the names of what stands right below a path; see `RemoteStore.names`."""
+        try:
+            found = self._files.ls(path, detail=False, refresh=True)
+        except NotImplementedError:
+            return None
+        except Exception as error:  # noqa: BLE001 - file systems raise whatever their libraries do
+            raise _translated(error, self._name_of(path)) from None
+        return sorted(str(each).rstrip("/").rpartition("/")[2] for each in found)
+
+    def _name_of(self, path: str) -> str:
+        return shown_url(f"{self._scheme}://{path.lstrip('/')}")
+
+
+class FsspecObject:
+    """A file in a file system of fsspec; see `RemoteObject`.
+
+    Args:
+        files: The file system.
+        path: The file's path in it.
+        name: Its URL, without secrets.
+    """
+
+    def __init__(self, files: Any, path: str, name: str) -> None:
+        self._files = files
+        self._path = path
+        self.name = name
+
+    def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:  # noqa: ARG002 - the protocol's
+        """Ask for the first bytes; see `RemoteObject.open`."""
+        version = self._version()
+        return Opening(version, self._read(0, min(nbytes, version.nbytes)))
+
+    def chunks(self, span: ByteRange, version: Version) -> Iterator[Buffer]:
+        """Ask for a range; see `RemoteObject.chunks`. Nothing pins the file, so it is looked at again afterwards."""
+        data = self._read(span.start, span.stop)
+        found = self._version()
+        if found != version:
+            raise changed(self.name, version, found)
+        yield data
+
+    def _read(self, start: int, stop: int) -> bytes:
+        try:
+            data = self._files.cat_file(self._path, start=start, end=stop) if stop > start else b""
+        except Exception as error:  # noqa: BLE001
+            raise _translated(error, self.name) from None
+        if len(data) != stop - start:
+            raise TransientError(
+                "the answer ended early", path=self.name, expected=f"{stop - start:,} bytes", found=f"{len(data):,}"
+            )
+        return bytes(data)
+
+    def _version(self) -> Version:
+        try:
+            self._files.invalidate_cache()
+            info = self._files.info(self._path)
+        except Exception as error:  # noqa: BLE001
+            raise _translated(error, self.name) from None
+        if info.get("type") == "directory" or info.get("size") is None:
+            raise SourceMissingError("there is no such file", path=self.name, found=str(info.get("type", "nothing")))
+        tag = next((str(info[key]) for key in _TAGS if info.get(key)), None)
+        time = next((str(info[key]) for key in _TIMES if info.get(key)), None)
+        return Version(int(info["size"]), tag, time)
+
+
+def _translated(error: Exception, name: str) -> TransportError:
+    if isinstance(error, TensorkeepError):
+        return error if isinstance(error, TransportError) else TransportError(str(error), path=name)
+    found = redacted(str(error) or type(error).__name__)
+    if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
+        return SourceMissingError("there is no such file", path=name, found=found)
+    if isinstance(error, PermissionError):
+        return AccessDeniedError("the store does not let this user read the file", path=name, found=found)
+    return TransientError("the store could not be read", path=name, found=found)

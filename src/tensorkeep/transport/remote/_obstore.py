@@ -1,0 +1,181 @@
+"""Objects of HTTP servers, S3, Google Cloud Storage and Azure, through obstore (the Rust crate `object_store`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.errors import (
+    AccessDeniedError,
+    MissingDependencyError,
+    RangeNotServedError,
+    SourceChangedError,
+    SourceMissingError,
+    TransportError,
+)
+from tensorkeep.transport._base import ByteRange
+from tensorkeep.transport.remote._base import Opening, TransientError, Version, changed
+from tensorkeep.transport.remote._urls import join_url, redacted, shown_url
+
+__all__ = ["ObstoreObject", "ObstoreStore", "import_obstore"]
+
+
+def import_obstore() -> Any:
+    """Return the package.
+
+    Raises:
+        MissingDependencyError: If it is not installed.
+    """
+    try:
+        import obstore
+    except ImportError as error:
+        raise MissingDependencyError(
+            "obstore is needed for http, s3, gs and az",
+            found=str(error),
+            hint="pip install 'tensorkeep[remote]'",
+        ) from error
+    return obstore
+
+
+class ObstoreStore:
+    """Objects of one server, bucket or container.
+
+    Args:
+        store: One of the stores of obstore.
+        url: Where it is, for messages.
+        lists: Whether it can list names.
+    """
+
+    def __init__(self, store: Any, url: str, *, lists: bool = True) -> None:
+        self._store = store
+        self._url = url
+        self._lists = lists
+
+    def at(self, path: str) -> ObstoreObject:
+        """Return an object; see `RemoteStore.at`."""
+        return ObstoreObject(self._store, path, shown_url(join_url(self._url, path) if path else self._url))
+
+    def names(self, path: str) -> list[str] | None:
+        """Return the names of what stands right below a path; see `RemoteStore.names`."""
+        if not self._lists:
+            return None
+        name = shown_url(join_url(self._url, path))
+        with _translating(name):
+            found = import_obstore().list_with_delimiter(self._store, path or None)
+        paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
+        return sorted(each.rstrip("/").rpartition("/")[2] for each in paths)
+
+
+class ObstoreObject:
+    """An object in a store of obstore; see `RemoteObject`.
+
+    Args:
+        store: The store.
+        path: The object's path in it.
+        name: Its URL, without secrets.
+    """
+
+    def __init__(self, store: Any, path: str, name: str) -> None:
+        self._store = store
+        self._path = path
+        self.name = name
+
+    def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
+        """Ask for the first bytes; see `RemoteObject.open`."""
+        try:
+            result = import_obstore().get(self._store, self._path, options={"range": (0, nbytes)})
+            return Opening(_version(result.meta), result.bytes())
+        except Exception as error:  # noqa: BLE001
+            if not _is_about_ranges(error):
+                raise _translated(error, self.name) from None
+        return self._open_whole(max_whole_nbytes)
+
+    def _open_whole(self, max_nbytes: int) -> Opening:
+        with _translating(self.name):
+            result = import_obstore().get(self._store, self._path)
+            version = _version(result.meta)
+            data = result.bytes() if version.nbytes <= max_nbytes else b""
+        if version.nbytes > max_nbytes:
+            raise RangeNotServedError(
+                "the server gives whole files only, so nothing can be read here and there",
+                path=self.name,
+                expected=f"ranges, or at most {max_nbytes:,} bytes",
+                found=f"{version.nbytes:,} bytes",
+                hint="Download it first: tensorkeep fetch URL DIRECTORY",
+            )
+        if len(data) != version.nbytes:
+            raise TransientError("the answer ended early", path=self.name)
+        return Opening(version, data)
+
+    def chunks(self, span: ByteRange, version: Version) -> Iterator[Buffer]:
+        """Ask for a range, and give its bytes as they come; see `RemoteObject.chunks`."""
+        options: dict[str, Any] = {"range": (span.start, span.stop)}
+        if version.is_pinned:
+            options |= {"version": version.number} if version.number is not None else {"if_match": version.etag}
+        with _translating(self.name):
+            result = import_obstore().get(self._store, self._path, options=options)
+            found, given = _version(result.meta), tuple(result.range)
+            stream = iter(result.stream(min_chunk_size=_CHUNK_NBYTES))
+        if found != version:
+            raise changed(self.name, version, found)
+        if given != (span.start, span.stop):
+            raise TransportError(
+                "the server gave another range than was asked for",
+                path=self.name,
+                expected=f"[{span.start:,}, {span.stop:,})",
+                found=f"[{given[0]:,}, {given[1]:,})",
+            )
+        while True:
+            with _translating(self.name):
+                chunk = next(stream, None)
+            if chunk is None:
+                return
+            yield chunk
+
+
+_AGAIN: Final = "Open it again"
+_CHUNK_NBYTES: Final = 2**18
+"""Bytes that are handed over at a time: enough that Python has little to do for each."""
+
+
+def _version(meta: Any) -> Version:
+    return Version(meta["size"], meta.get("e_tag"), meta.get("last_modified"), meta.get("version"))
+
+
+def _is_about_ranges(error: Exception) -> bool:
+    text = str(error)
+    return (type(error).__name__ == "NotSupportedError" and "ange" in text) or "416 " in text  # or it is empty
+
+
+@contextmanager
+def _translating(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - of obstore's own tree, or the system's
+        raise _translated(error, name) from None
+
+
+def _translated(error: Exception, name: str) -> TransportError:
+    """Return the error of ours for one of obstore's, without secrets and in one line."""
+    kind = type(error).__name__
+    found = redacted(str(error)).strip().splitlines()[0] if str(error) else kind
+    if isinstance(error, FileNotFoundError):
+        return SourceMissingError("there is no such file", path=name, found=found)
+    if kind == "UnauthenticatedError":
+        return AccessDeniedError(
+            "the server wants to know who asks (401)",
+            path=name,
+            found=found,
+            hint="Give credentials by the environment or tensorkeep.remote(url, …)",
+        )
+    if kind == "PermissionDeniedError":
+        return AccessDeniedError("the server does not let this user read the file (403)", path=name, found=found)
+    if kind == "PreconditionError":
+        return SourceChangedError(
+            "the file was replaced by another while it was open", path=name, hint="Open it again"
+        )
+    if kind == "GenericError":
+        return TransientError("the server could not be read", path=name, found=found)
+    return TransportError("the server could not be read", path=name, found=found)

@@ -1,0 +1,82 @@
+"""URLs: told from paths, taken apart, and shown without what must stay secret. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+__all__ = ["is_url", "join_url", "redacted", "scheme_of", "shown_url", "split_url"]
+
+_URL: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+_SECRETS: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/\s\"'@<>]*@)?([^\s\"'?#<>]*)(?:\?[^\s\"'<>]*)?")
+"""A URL anywhere in a text: what comes before its host and after its path may be secret."""
+
+
+def is_url(target: object) -> bool:
+    """Say whether something is a URL, and not a path, such as one that begins with a drive.
+
+    Args:
+        target: Anything.
+    """
+    return isinstance(target, str) and _URL.match(target) is not None
+
+
+def scheme_of(url: str) -> str:
+    """Return what stands before `://`, in lower case.
+
+    Args:
+        url: A URL.
+    """
+    return url.partition("://")[0].lower()
+
+
+def shown_url(url: str) -> str:
+    """Return a URL as it may be shown to anybody: without user, password and query, which may be a signature.
+
+    Args:
+        url: A URL.
+    """
+    return redacted(url)
+
+
+def redacted(text: str) -> str:
+    """Take users, passwords and queries out of all URLs of a text.
+
+    Args:
+        text: Such as the message of an error.
+    """
+    return _SECRETS.sub(r"\1\2", text)
+
+
+def join_url(url: str, name: str) -> str:
+    """Return the URL of something that stands below another; a query, such as a token, stays at the end.
+
+    Args:
+        url: That of a directory, with or without a slash at the end.
+        name: A relative name, with `/` between its parts.
+    """
+    before, mark, query = url.partition("?")
+    return f"{before.rstrip('/')}/{name}{mark}{query}"
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Return the URL of what a thing stands in, and its name.
+
+    Args:
+        url: That of the thing.
+    """
+    before, mark, query = url.partition("?")
+    root = len(scheme_of(url)) + len("://")
+    directory, _, name = before[root:].rstrip("/").rpartition("/")
+    return f"{before[:root]}{directory}{mark}{query}", name
+
+
+def base_and_path(url: str) -> tuple[str, str]:
+    """Return the URL of the server or bucket, with its user, and the path on it, without escapes.
+
+    Args:
+        url: A URL without a query.
+    """
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc, "", "", "")), unquote(parts.path).strip("/")
