@@ -29,6 +29,7 @@ types: $(READY) ## Check types
 	$(BIN)/mypy
 
 unit: $(READY) ## Run the tests
+	@$(BIN)/python tests/remote/get_nginx.py
 	$(BIN)/pytest --numprocesses logical
 
 docs: $(READY) ## Build the documentation into site/

@@ -9,7 +9,19 @@ from benchmarks.case import Case
 
 __all__ = ["GROUPS", "find_case", "find_cases"]
 
-GROUPS = ("load", "save", "background", "open", "slice", "checkpoint", "store", "pickles", "model", "startup")
+GROUPS = (
+    "load",
+    "save",
+    "background",
+    "open",
+    "slice",
+    "checkpoint",
+    "store",
+    "pickles",
+    "model",
+    "trainers",
+    "startup",
+)
 
 
 def find_case(name: str) -> Case:

@@ -22,6 +22,7 @@ _HEADINGS = {
     "store": "Steps of a run",
     "model": "Into a model",
     "pickles": "Files of torch.save",
+    "trainers": "Training libraries",
     "startup": "Starting up",
 }
 _INTRODUCTION = """\

@@ -15,6 +15,7 @@
     tensorkeep.add_sha256(path)                         the SHA-256 of each shard, written into the index
     tensorkeep.verify(path)     whether every byte is the one that was saved
     tensorkeep.diff(a, b)       what is different in two open checkpoints
+    tensorkeep.remote(url)      a URL with what it takes to read it, wherever a path goes
 
     tensorkeep.torch, tensorkeep.numpy                  the functions of safetensors.torch and safetensors.numpy
     tensorkeep.safe_open, serialize, deserialize, …     those of safetensors
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from tensorkeep.state import NamedData
     from tensorkeep.store import CheckpointStore
     from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorView, save
+    from tensorkeep.transport.remote import remote
 
 __version__ = "0.1.0"
 
@@ -120,6 +122,7 @@ __all__ = [
     "merge",
     "open",
     "release_snapshots",
+    "remote",
     "reshard",
     "safe_open",
     "save",
@@ -167,6 +170,7 @@ _HOMES = {
     "SaveHandle": ("checkpoint", "SaveHandle"),
     "StateError": ("errors", "StateError"),
     "release_snapshots": ("checkpoint", "release_snapshots"),
+    "remote": ("transport.remote", "remote"),
     "save_async": ("checkpoint", "save_async"),
     "ScanFinding": ("scanner", "ScanFinding"),
     "ScanReport": ("scanner", "ScanReport"),

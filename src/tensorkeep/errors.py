@@ -93,7 +93,7 @@ class TensorkeepError(Exception):
         """Keep what is known; see the class for the fields."""
         super().__init__(_bounded(message) or "")
         self.message = _bounded(message) or ""
-        self.path = path
+        self.path = None if path is None else str(path)  # of a remote path, what may be shown
         self.tensor = tensor
         self.expected = _bounded(expected)
         self.found = _bounded(found)

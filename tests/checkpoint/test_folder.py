@@ -19,6 +19,7 @@ from tensorkeep.errors import (
     BusyError,
     FormatError,
     IntegrityError,
+    RefusedError,
     SourceMissingError,
     TransportError,
     UnsupportedError,
@@ -109,6 +110,13 @@ def test_a_link_is_followed_and_modes_are_kept(directory: Path) -> None:
 def test_one_writer_at_a_time(directory: Path) -> None:
     with save_folder(directory), pytest.raises(BusyError), save_folder(directory):
         pass
+
+
+def test_the_working_directory_is_not_replaced(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(directory / "config")
+    for path in (".", "..", directory):
+        with pytest.raises(RefusedError, match="working directory"), save_folder(path):
+            pass
 
 
 def flipped(path: Path, place: int = -1) -> None:

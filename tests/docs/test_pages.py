@@ -1,4 +1,4 @@
-"""Every code block of README.md and the documentation runs, in a folder such as a reader has."""
+"""Every code block of README.md, the documentation and the examples runs, in a folder such as a reader has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 import transformers
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
 EXECUTED = re.compile(r"^ *```(?:python|console)\b", re.MULTILINE)
 
 

@@ -406,6 +406,29 @@ def test_ties_of_save_model_are_found(original, tmp_path):
     assert apart.head.weight.data_ptr() != apart.embed.weight.data_ptr()
 
 
+@pytest.mark.parametrize("digests", [True, False])
+def test_tied_weights_that_were_saved_apart_are_refused_where_they_differ(digests, original, tmp_path):
+    path = tmp_path / "x.safetensors"
+    tensors = {**untied(original), "head.weight": torch.ones(11, 6)}
+    tensorkeep.save(tensors, path, digests=digests)
+    model = randomised(Net(), seed=1)
+    before = bits(model)
+
+    with pytest.raises(StateDictMismatchError, match=r"ties `embed\.weight` to `head\.weight`") as caught:
+        load_into(model, path)
+    assert caught.value.unexpected == ("embed.weight",)
+    assert bits(model) == before
+
+    report = load_into(model, path, strict=False)
+    assert report.unexpected == ("embed.weight",)
+    assert model.embed.weight.sum() == 66
+
+    tensors["head.weight"] = original.embed.weight.detach().clone()
+    tensorkeep.save(tensors, path, digests=digests)
+    assert load_into(model, path).unexpected == ()
+    assert torch.equal(model.head.weight, original.embed.weight)
+
+
 @pytest.mark.parametrize("options", [{}, {"assign": True}, {"dtype": "f64"}, {"dtype": "bf16", "assign": True}])
 def test_views_of_a_parameter_stay_views(options, tmp_path):
     class Views(nn.Module):

@@ -199,6 +199,11 @@ def test_a_class_must_fit_what_was_saved(name: str) -> None:
         decode(node, classes=[cls])
 
 
+def test_a_member_that_is_gone_is_answered_with_those_that_are_there() -> None:
+    with pytest.raises(FormatError, match=r"no member COOL_DOWN; it has WARM_UP"):
+        decode(["enum", "states:Phase", "COOL_DOWN", 1], classes=[Phase])
+
+
 def nested(depth: int, tag: str = "list") -> list:
     node: list = [tag]
     for _ in range(depth - 1):

@@ -73,12 +73,17 @@ REFUSED = {
     "result": (torch.zeros(2).max(0), "return_types.max", "Convert it with tuple(...)"),
     "dict with fields": (OrderedOutput(), "OrderedOutput", "Convert it with dict(...)"),
     "masked array": (np.ma.zeros(2), "MaskedArray", "numpy.asarray(...)"),
+    "keys": ({}.keys(), "dict_keys", "Save list(...) of it"),
+    "values": (collections.OrderedDict().values(), "odict_values", "Save list(...) of it"),
+    "tensor without elements": (Wide(1).to("meta"), "Wide", "Save a plain tensor"),
+    "tensor on meta": (torch.zeros(2, device="meta"), "torch.Tensor", "Device meta has no elements"),
     "tensor of a class": (torch.zeros(1).as_subclass(Wide), "Wide", "Save a plain tensor"),
 }
 
 
 def leaf(value):
-    return {} if type(value) in {np.ndarray, torch.Tensor, torch.nn.Parameter} else None
+    is_plain = type(value) in {np.ndarray, torch.Tensor, torch.nn.Parameter}
+    return {} if is_plain and not getattr(value, "is_meta", False) else None
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -114,6 +119,32 @@ def test_keys_that_are_no_data_are_refused(name: str) -> None:
         encode_tree({"there": value}, leaf=leaf, compose=lambda _: None)
 
     assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({Thing(): 0}, "a key of 'there' is no data"),
+        ({(1, Thing()): 0}, "a key of 'there' is no data"),
+        ({Thing()}, "an item of 'there' is no data"),
+        ({torch.zeros(1)}, "an item of 'there' holds a tensor"),
+        ({ByIdentity()}, "an item of 'there' is equal only to itself"),
+        (slice(Thing()), "a bound of 'there' is no data"),
+        (enum.Enum("Odd", {"A": Thing()}).A, "the value of 'there' is no data"),
+        (Thing(), "'there' is no data"),
+    ],
+)
+def test_what_is_no_data_is_told_from_what_holds_it(value, place: str) -> None:
+    with pytest.raises(StateError) as caught:
+        encode_tree({"there": value}, leaf=leaf, compose=lambda _: None)
+
+    assert str(caught.value).startswith(place)
+
+
+@pytest.mark.parametrize("classes", [Config, 3, enum.Enum("Phase", "A B")])
+def test_classes_are_a_list(classes) -> None:
+    with pytest.raises(StateError, match=r"classes to load are a list.*Pass classes=\["):
+        classes_by_name(classes)
 
 
 def test_cycles_are_refused_with_the_path() -> None:

@@ -305,6 +305,16 @@ def read_all(path: Path) -> None:
         '{"state":1,"tree":["composed","torch","sparse_coo",["dict"],["dict"]]}',
         '{"state":1,"tree":["list",["same",0]]}',
         '{"state":1,"tree":' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"state":1,"tree":["dict","a",{}],"tree":["dict","b",{"name":"a"}]}',
+        '{"state":1,"state":1,"tree":["dict","a",{}]}',
+        '{"state":1,"library":"numpy","library":"torch","tree":["dict","a",{}]}',
+        '{"state":1,"aliases":{"b":{"of":"a"},"b":{"of":"a","shape":[6]}}}',
+        '{"state":1,"aliases":{"b":{"of":"a","shape":[6],"shape":[3]}}}',
+        '{"state":1,"aliases":{"b\\u003a":{"of":"a"},"b\\u003A":{"of":"a"}}}',
+        '{"state":1,"tree":["dict","x",{"name":"a","name":"a"}]}',
+        '{"state":1,"tree":["dict","b\\u003a",1,"x",{"name":"a","name":"a"}]}',
+        '{"state":1,"storages":["c"]}',
+        '{"state":1,"aliases":{"b":{"of":"a"}},"storages":["a","c"]}',
         '{"state":1,"tree":[}',
         '{"state":1',
         '{"state":"1"}',
@@ -319,6 +329,21 @@ def test_what_cannot_be_true_is_one_of_our_errors(text: str, tmp_path: Path) -> 
     assert tensorkeep.verify(path).is_damaged or '"composed"' in text or '"order"' in text
     with pytest.raises(TensorkeepError):
         read_all(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"state":1,"aliases":{"b":{"of":"a","offset":0,"later":{"c":1}}},"later":[{"of":1}],"tree":["dict","a",{},"b",{}]}',
+        '{"state" : 1, "tree" : ["dict", "a:\\u003a{", { "name" : "a" }]}',
+    ],
+)
+def test_members_that_stand_once_are_read_however_they_are_written(text: str, tmp_path: Path) -> None:
+    path = file_saying(text, tmp_path / "unusual.safetensors")
+
+    loaded = tensorkeep.load(path)
+
+    assert [tensor.shape for tensor in loaded.values()] == [(2, 3)] * len(loaded)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import collections
+import errno
 import json
 import math
 import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -105,6 +108,14 @@ def test_a_state_without_tensors(root: Path) -> None:
     assert (kept.steps(), kept.load()) == ([1, 2], {"epoch": 2})
 
 
+def test_a_step_without_tensors_is_whole(root: Path) -> None:
+    path = store(root).save(1, {"step": 1})
+
+    done = subprocess.run([sys.executable, "-m", "tensorkeep", "verify", path], capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (0, "whole: index, no tensors\n")
+
+
 def test_others_read_the_files(root: Path) -> None:
     store(root).save(3, state(3))
 
@@ -129,7 +140,7 @@ def test_metrics_are_any_numbers(root: Path) -> None:
         "numpy": np.float32(0.5),
     }
 
-    store(root).save(1, {"a": 1}, given)
+    store(root, monitor="less").save(1, {"a": 1}, given)
     found = store(root).metrics_of(1)
 
     assert math.isnan(found.pop("nan"))
@@ -444,8 +455,68 @@ def test_old_steps_that_cannot_be_removed_do_not_undo_the_save(root: Path, monke
 def test_a_store_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
 
-    with pytest.raises(TransportError):
-        store(tmp_path / "run").save(1, {"a": 1})
+    with pytest.raises(TransportError, match=r"the store is no directory.*found a file") as caught:
+        store(tmp_path / "run")
+
+    assert caught.value.errno == errno.ENOTDIR
+
+
+@pytest.mark.parametrize("step", ["last", "20", ""])
+def test_only_two_words_stand_for_a_step(root: Path, step: Any) -> None:
+    kept = store(root)
+    for number in (10, 20):
+        kept.save(number, {"a": 1})
+
+    with pytest.raises(UnsupportedError, match=r'expected a number, "latest" or "best".*Whole steps.*: 20, 10'):
+        kept.load(step)
+
+
+def test_a_step_that_is_not_there_is_answered_with_those_that_are(root: Path) -> None:
+    kept = store(root, keep_last=None)
+    with pytest.raises(SourceMissingError, match="There are no whole steps"):
+        kept.load(1)
+    for number in range(12):
+        kept.save(number, {"a": 1})
+
+    for use in (kept.load, kept.open, kept.metrics_of):
+        with pytest.raises(SourceMissingError, match=r"Whole steps, the highest first: 11, 10, 9, .*, 2, …"):
+            use(21)
+
+
+def test_metrics_that_do_not_tell_the_best_are_told(root: Path) -> None:
+    kept = store(root, keep_last=1)
+
+    with pytest.warns(RetentionWarning, match="metrics have no `valid_loss`, only loss, acc.*monitor=") as caught:
+        kept.save(1, {"a": 1}, {"loss": 0.5, "acc": 0.1})
+    assert caught[0].filename == __file__
+    with pytest.warns(RetentionWarning):
+        kept.save_async(2, {"a": 1}, {"loss": 0.5}).result()
+
+    with pytest.raises(SourceMissingError, match=r"expected one with `valid_loss`, found `loss`.*monitor="):
+        kept.load("best")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kept.save(3, {"a": 1})
+        kept.save(4, {"a": 1}, {"valid_loss": 1.0, "loss": 2.0})
+        store(root, keep_best=0).save(5, {"a": 1}, {"loss": 1.0})
+        store(root, keep_last=None).save(6, {"a": 1}, {"loss": 1.0})
+
+
+def test_a_loss_that_has_a_graph_is_a_number(root: Path) -> None:
+    loss = torch.ones((), requires_grad=True) * 2
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store(root).save(1, {"a": 1}, {"valid_loss": loss})
+
+    assert store(root).metrics_of(1) == {"valid_loss": 2.0}
+
+
+@pytest.mark.parametrize("metrics", [0.5, [0.5], "valid_loss", torch.ones(())])
+def test_metrics_are_a_dict(root: Path, metrics: Any) -> None:
+    with pytest.raises(StateError, match="metrics are a dict: expected a dict such as"):
+        store(root).save(1, {"a": 1}, metrics)
+    assert not root.exists()
 
 
 def test_in_the_background(root: Path) -> None:

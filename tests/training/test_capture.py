@@ -140,3 +140,12 @@ def test_saving_says_where_something_is_no_data(tmp_path: Path) -> None:
         tensorkeep.save(capture(scheduler=Warmup()), tmp_path / "state.safetensors")
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_loader_the_generator_is_captured() -> None:
+    loader = torch.utils.data.DataLoader([1, 2, 3], shuffle=True, generator=torch.Generator())
+
+    with pytest.raises(StateError, match=r"a DataLoader has no state to capture.*DataLoader\.generator"):
+        capture(loader=loader)
+
+    assert list(capture(shuffling=loader.generator, rng=False)) == ["shuffling"]

@@ -528,3 +528,82 @@ def test_unreadable_checkpoints_are_refused(saved: Path, tmp_path: Path) -> None
         restore(saved, **run.parts)
 
     assert run.bits() == before
+
+
+def test_tied_weights_that_were_saved_apart_are_refused_where_they_differ(tmp_path: Path) -> None:
+    def model(tied: bool) -> nn.Module:
+        made = nn.ModuleDict({"embed": nn.Embedding(5, 3), "head": nn.Linear(3, 5, bias=False)})
+        if tied:
+            made["head"].weight = made["embed"].weight
+        return made
+
+    path = tmp_path / "s.safetensors"
+    apart, target = model(tied=False), model(tied=True)
+    tensorkeep.save(capture(model=apart), path)
+    before = target["head"].weight.detach().clone()
+
+    with pytest.raises(StateDictMismatchError, match=r"ties `embed\.weight` to `head\.weight`") as caught:
+        restore(path, model=target)
+    assert torch.equal(target["head"].weight, before)
+    assert caught.value.unexpected == ("embed.weight",)
+
+    restore(path, model=target, strict=False)
+    assert torch.equal(target["embed"].weight, apart["head"].weight)
+
+    with torch.no_grad():
+        apart["head"].weight.copy_(apart["embed"].weight.fill_(float("nan")))
+    tensorkeep.save(capture(model=apart), path)
+    restore(path, model=target)
+    assert target["embed"].weight.isnan().all()
+
+
+def test_data_under_names_that_others_have_for_parts_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "s.safetensors"
+    model = nn.Linear(2, 1)
+    data = {"lr_scheduler": "cosine", "state_dict": {"a": 1}, "model_state_dict": torch.ones(2)}
+    tensorkeep.save(capture(model=model, **data), path)
+
+    rest = restore(path, model=model)
+
+    assert rest.keys() == data.keys()
+    assert rest["lr_scheduler"] == "cosine"
+    assert restore(path).keys() == data.keys(), "parts that capture names are left out as ever"
+    assert restore(path, rng=False, optimizer=None).keys() == data.keys()
+
+
+def test_an_exception_of_an_object_says_what_was_changed_before(saved: Path) -> None:
+    class Refusing(Counter):
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            raise KeyError("epoch")
+
+    run = Objects(2)
+    state = tensorkeep.load(saved) | {"loader": {"n_seen": 1}, "average": nn.Linear(1, 1).state_dict()}
+
+    with pytest.raises(KeyError) as caught:
+        restore(state, **run.parts, loader=Refusing(), average=nn.Linear(1, 1))
+
+    assert caught.value.__notes__ == [
+        "restore changed model, optimizer, scheduler, scaler before this error, and loader itself perhaps in part"
+    ]
+
+
+def test_a_store_is_not_one_state(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"restore\(store\.load\(\)"):
+        restore(tensorkeep.CheckpointStore(tmp_path / "run"), rng=False)
+
+
+def test_generators_of_other_libraries_are_told_apart() -> None:
+    with pytest.raises(StateDictMismatchError, match=r"a Generator of NumPy is needed, not torch\.\S*Generator"):
+        restore({"noise": torch.Generator()}, noise=np.random.default_rng(), rng=False)
+
+
+def test_of_generators_in_a_pickle_nothing_is_made(tmp_path: Path) -> None:
+    model = nn.Linear(1, 1)
+    torch.save(capture(model=model, step=1), tmp_path / "s.pt")
+
+    with pytest.raises(
+        StateDictMismatchError, match=r"numpy\.random\S* of a pickle, of which nothing is made\..*rng=False"
+    ):
+        restore(tmp_path / "s.pt", model=model)
+
+    assert restore(tmp_path / "s.pt", model=model, rng=False) == {"step": 1}

@@ -6,12 +6,14 @@
 - `elements`: a tensor's bytes as unsigned numbers, one per element; fp4 and fp6 unpacked (imports NumPy).
 - `_memory`: the bytes at an address.
 - `_marks`: what is said of a dense tensor beside its elements. Pure.
+- `torch_devices`: devices of torch that there are here (imports torch).
 - `_torch_composed`: sparse, quantized, nested and wide complex tensors of torch, checked and made.
 - `_torchao`: the closed registry of tensors that wrap others, and what must be true of their parts.
 - `_torch_subclasses`: tensors that wrap others, taken apart and put together.
 - `_torch_apart`: all that is data of torch, taken apart and put together.
 - `_torch_marks`: parameters, gradients and memory formats of torch.
-- `_numpy_dtypes`, `_numpy_random`, `_numpy_apart`: the same for NumPy: its dtypes, its random generators, all of it.
+- `_numpy_dtypes`, `_numpy_padding`, `_numpy_random`, `_numpy_apart`: the same for NumPy: its dtypes, bytes that
+  hold nothing, its random generators, all of it.
 - `_numpy`, `_torch`: the adapters.
 - `_registry`: the adapter for a framework's name or for a tensor.
 - `_apart`: what is data but no dense tensor, taken apart and put together by the library that it is of.

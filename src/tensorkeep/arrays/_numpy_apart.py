@@ -8,7 +8,7 @@ array          data, as follows                   dtype: that of the array
                  of big-endian numbers: the same numbers, little endian
                  of dates and times: I64 of the same shape
                  of anything else (text, structured, longdouble, int4): U8, the bytes of an element in one
-                 dimension more
+                 dimension more; those that hold nothing, such as 6 of a longdouble's 16, are zero
 objects        items: a list of them, in C order  shape
 bit_generator  the arrays of its state            bit_generator: its name; numbers of its state; seed, if known
 random_generator, random_state
@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from tensorkeep.arrays._base import Composed
 from tensorkeep.arrays._numpy_dtypes import described, dtype_of
+from tensorkeep.arrays._numpy_padding import has_padding, without_padding
 from tensorkeep.arrays._numpy_random import RANDOM_KINDS, put_random_together, take_random_apart
 from tensorkeep.dtypes import BY_NUMPY
 from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
@@ -83,9 +84,11 @@ def _take_scalar_apart(value: np.generic) -> Composed | None:
     if isinstance(value, np.bytes_):
         return Composed("numpy", "scalar", {}, {"dtype": "|S", "data": bytes(value)})
     if dtype.fields is None:
-        data = np.asarray(value, dtype.newbyteorder("<")).tobytes()
-        return Composed("numpy", "scalar", {}, {"dtype": described(dtype.newbyteorder("<")), "data": data})
-    return Composed("numpy", "scalar", {}, {"dtype": description, "data": value.tobytes()})
+        dtype = dtype.newbyteorder("<")
+    data = np.frombuffer(np.asarray(value, dtype).tobytes(), np.uint8)
+    return Composed(
+        "numpy", "scalar", {}, {"dtype": described(dtype), "data": without_padding(data, dtype).tobytes()}
+    )
 
 
 def _take_array_apart(array: Array) -> Composed | None:
@@ -108,14 +111,17 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _data_of(array: Array, dtype: np.dtype[Any]) -> Array:
-    """View an array as one that a file holds as it is: it shares its memory."""
+    """View an array as one that a file holds as it is: it shares its memory, unless some of that holds nothing."""
     if dtype.kind in "mM":
         return array.view(np.int64)
     if _is_plain(array):
         return array
     if not dtype.itemsize:
         return np.empty((*array.shape, 0), np.uint8)
-    return array[..., np.newaxis].view(np.float64 if dtype == np.complex128 else np.uint8)
+    if dtype == np.complex128:
+        return array[..., np.newaxis].view(np.float64)
+    data = array[..., np.newaxis].view(np.uint8)
+    return without_padding(data, dtype) if has_padding(dtype) else data
 
 
 def put_numpy_together(kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:

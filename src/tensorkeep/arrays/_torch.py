@@ -17,6 +17,7 @@ from tensorkeep.arrays._torch_composed import TORCH_CONSTANTS, compose, torch_de
 from tensorkeep.arrays._torch_marks import put_torch_marks, torch_marks
 from tensorkeep.arrays._torchao import known_class
 from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
+from tensorkeep.arrays.torch_devices import check_device
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
 from tensorkeep.entries import TensorEntry
@@ -106,7 +107,11 @@ class TorchAdapter:
         """Move tensors to the device; see `ArrayAdapter.place`."""
         if self._device is None:
             return tensors
-        return {name: tensor.to(self._device) for name, tensor in tensors.items()}
+        try:
+            return {name: tensor.to(self._device) for name, tensor in tensors.items()}
+        except (RuntimeError, AssertionError, TypeError) as error:
+            check_device(self._device)
+            raise error from None
 
     def _copied(self, name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> torch.Tensor:
         if entry.dtype == "F4" and "F4" in _CARRIERS:

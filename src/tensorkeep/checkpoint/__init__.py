@@ -41,6 +41,7 @@
 from tensorkeep.checkpoint._add_sha256 import add_sha256
 from tensorkeep.checkpoint._background import SaveHandle
 from tensorkeep.checkpoint._checkpoint import Checkpoint, StrayShardWarning, open_safetensors
+from tensorkeep.checkpoint._compare import have_equal_bytes
 from tensorkeep.checkpoint._diff import Diff, TensorDiff, diff
 from tensorkeep.checkpoint._edit import edit
 from tensorkeep.checkpoint._examine import Access, read_index
@@ -59,7 +60,7 @@ from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._snapshot import release_snapshots
 from tensorkeep.checkpoint._state_diff import DataDiff
 from tensorkeep.checkpoint._verify import verify
-from tensorkeep.checkpoint._verify_folder import verify_folder
+from tensorkeep.checkpoint._verify_folder import has_manifest, verify_folder
 
 __all__ = [
     "Access",
@@ -82,6 +83,8 @@ __all__ = [
     "diff",
     "edit",
     "emit_index",
+    "has_manifest",
+    "have_equal_bytes",
     "index_name",
     "load",
     "merge",

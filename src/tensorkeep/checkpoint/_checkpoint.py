@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
+from operator import attrgetter
 
 from tensorkeep.checkpoint._examine import Access, Examination
 from tensorkeep.checkpoint._findings import Finding, refuse
@@ -73,9 +74,12 @@ class Checkpoint(SavedTensors):
             )
         shape = (sum(piece.shape[0] for piece in pieces), *first.shape[1:])
         nbytes = sum(piece.nbytes for piece in pieces)
-        parts = [(shard.source, shard.span_of(piece)) for shard, piece in places]
-        source = JoinedSource(parts, self.path)
-        reader = TensorReader(source, 0, access.framework, access.device)
+        sources = (
+            JoinedSource([(source_of(shard), shard.span_of(piece)) for shard, piece in places], self.path)
+            for source_of in (attrgetter("source"), attrgetter("whole_source"))
+        )
+        source, checked = sources
+        reader = TensorReader(source, 0, access.framework, access.device, checked)
         return LazyTensor(name, TensorEntry(first.dtype, shape, (0, nbytes)), reader)
 
     @property

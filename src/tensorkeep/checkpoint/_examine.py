@@ -61,6 +61,7 @@ class Access(msgspec.Struct, frozen=True):
         backend: How local files are read.
         check: Whether headers are held against the digests that were saved.
         max_header_nbytes: Longest header that is accepted, in bytes.
+        verify: Whether each tensor is held against its digest when it is read whole.
     """
 
     framework: str = "numpy"
@@ -68,6 +69,7 @@ class Access(msgspec.Struct, frozen=True):
     backend: Backend = "auto"
     check: bool = True
     max_header_nbytes: int = MAX_HEADER_NBYTES
+    verify: bool = False
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -208,6 +210,7 @@ def _shard_over(source: ByteSource, location: Location, name: str, access: Acces
         framework=access.framework,
         device=access.device,
         check=access.check,
+        verify=access.verify,
         max_header_nbytes=access.max_header_nbytes,
     )
 

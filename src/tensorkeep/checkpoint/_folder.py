@@ -42,6 +42,7 @@ def save_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Iterat
 
     Raises:
         BusyError: If another process is saving there.
+        RefusedError: If the working directory would be replaced.
         SourceMissingError: If the directory around it is missing.
         TransportError: If it cannot be written. What stood there is as it was before, as whenever the block raises.
     """

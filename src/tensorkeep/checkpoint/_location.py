@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from tensorkeep.checkpoint._names import index_names, is_plain, stem_of_index, stem_of_weights, weights_name
 from tensorkeep.errors import SourceMissingError, UnsupportedError
-from tensorkeep.transport import Pending, exists, finish_pending, is_directory, is_remote, join, names_in, split
+from tensorkeep.transport import (
+    Pending,
+    discreet,
+    exists,
+    finish_pending,
+    is_directory,
+    is_remote,
+    join,
+    names_in,
+    open_source,
+    split,
+)
 
 __all__ = ["Location", "locate"]
 
@@ -69,6 +81,7 @@ def locate(path: str, variant: str | None = None) -> Location | None:
             journal of a save is damaged.
         TransportError: If the directory cannot be read.
     """
+    path = discreet(path)
     if is_directory(path):
         return _in_directory(path, variant)
     directory, name = split(path)
@@ -91,6 +104,7 @@ def _in_directory(directory: str, variant: str | None) -> Location:
     if len(locations) == 1:
         return locations[0]
     if not locations:
+        _ask_for(directory, weights_name(usual))
         raise SourceMissingError(
             "no checkpoint in the directory",
             path=directory,
@@ -103,6 +117,13 @@ def _in_directory(directory: str, variant: str | None) -> Location:
         found=", ".join(location.name for location in locations[:10]),
         hint="Open one of them by its own path, or by variant=",
     )
+
+
+def _ask_for(directory: str, name: str) -> None:
+    """Let a server say why it does not give a file, if that is not that there is none."""
+    if is_remote(directory):
+        with suppress(SourceMissingError):
+            open_source(join(directory, name)).close()
 
 
 def _at(directory: str, stem: str) -> Location | None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tensorkeep.arrays import check_framework
 from tensorkeep.checkpoint._checkpoint import Checkpoint, open_safetensors
 from tensorkeep.checkpoint._examine import Access
+from tensorkeep.checkpoint._findings import refuse
 from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
+from tensorkeep.checkpoint._verify_pickled import verify_pickled
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, is_pickled
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.pickled import PickleFile, pickle_over
 from tensorkeep.state import Classes
 from tensorkeep.tensors import Selector, TensorFile, Ties, file_over
-from tensorkeep.transport import BACKENDS, Backend, Openable, is_directory, open_source
+from tensorkeep.transport import BACKENDS, Backend, ByteSource, Openable, is_directory, open_source, remembering
 
 __all__ = ["load", "open_checkpoint"]
 
@@ -35,6 +37,7 @@ def open_checkpoint(
     backend: Backend = "auto",
     variant: str | None = None,
     check: bool = True,
+    verify: bool = False,
     strict: bool = False,
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
@@ -56,6 +59,8 @@ def open_checkpoint(
         variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
         check: Whether to hold headers against the digests that were saved. False reads a checkpoint that another
             program changed on purpose, without its digests.
+        verify: Whether each tensor is held against its digest when it is read whole; what is read in parts is not.
+            Files of pickles are held against the sums of their archives at once, where they have any.
         strict: Whether a pickle may hold nothing but tensors and plain data. Otherwise what is not known to be data
             becomes an inert `Unknown`.
         dangerous: What to do with names in a pickle that could only do harm, such as `os.system`: `"refuse"` the
@@ -77,7 +82,7 @@ def open_checkpoint(
         UnsafeError: If a pickle names what could only do harm, or what `strict` refuses. Nothing was run.
         LimitError: If a header, the index or a pickle is too long, or a pickle is over another bound.
         UnsupportedError: If the target or an argument is none of the above, a directory has several checkpoints, or
-            the digests are of a later version.
+            the digests are of a later version, or there are none to verify by.
         TransportError: If it cannot be read.
     """
     check_framework(framework)
@@ -85,31 +90,59 @@ def open_checkpoint(
         raise UnsupportedError(f"backend {backend!r} is invalid", expected="one of " + ", ".join(BACKENDS))
     if dangerous not in {"refuse", "record"}:
         raise UnsupportedError(f"dangerous {dangerous!r} is invalid", expected='"refuse" or "record"')
+    access = Access(framework, device, backend, check, max_header_nbytes, verify)
+    reading = _Reading(strict, dangerous, limits)
     if isinstance(target, str | os.PathLike):
-        path = os.fspath(target)
-        is_folder = is_directory(path)
-        if is_folder or not path.endswith(_SAFETENSORS):
-            pickled = open_pickled(
-                path,
-                framework=framework,
-                device=device,
-                backend=backend,
-                variant=variant,
-                strict=strict,
-                dangerous=dangerous,
-                limits=limits,
-            )
-            if pickled is not None:
-                return pickled
-        if is_folder or path.endswith((_SAFETENSORS, ".json")):
-            access = Access(framework, device, backend, check, max_header_nbytes)
-            return open_safetensors(path, access, variant=variant)
-    source = open_source(target, backend=backend)
-    if not isinstance(target, str | os.PathLike) and is_pickled(source):
-        return pickle_over(
-            source, framework=framework, device=device, strict=strict, dangerous=dangerous, limits=limits
+        with remembering(os.fspath(target)) as path:
+            return _open_path(path, access, reading, variant)
+    return _open_source(open_source(target, backend=backend), access, reading)
+
+
+class _Reading(NamedTuple):
+    """How pickles are read."""
+
+    strict: bool
+    dangerous: Dangerous
+    limits: PickleLimits
+
+
+def _open_path(
+    path: str, access: Access, reading: _Reading, variant: str | None
+) -> Checkpoint | TensorFile | PickleFile | PickleSet:
+    is_folder = is_directory(path)
+    if is_folder or not path.endswith(_SAFETENSORS):
+        pickled = open_pickled(
+            path,
+            framework=access.framework,
+            device=access.device,
+            backend=access.backend,
+            variant=variant,
+            **reading._asdict(),
         )
-    return file_over(source, framework=framework, device=device, check=check, max_header_nbytes=max_header_nbytes)
+        if pickled is not None:
+            if access.verify:
+                refuse(verify_pickled(pickled, path, None, None).findings, path)
+            return pickled
+    if is_folder or path.endswith((_SAFETENSORS, ".json")):
+        return open_safetensors(path, access, variant=variant)
+    return _file_over(open_source(path, backend=access.backend), access)
+
+
+def _open_source(source: ByteSource, access: Access, reading: _Reading) -> TensorFile | PickleFile:
+    if is_pickled(source):
+        return pickle_over(source, framework=access.framework, device=access.device, **reading._asdict())
+    return _file_over(source, access)
+
+
+def _file_over(source: ByteSource, access: Access) -> TensorFile:
+    return file_over(
+        source,
+        framework=access.framework,
+        device=access.device,
+        check=access.check,
+        verify=access.verify,
+        max_header_nbytes=access.max_header_nbytes,
+    )
 
 
 def load(
@@ -123,6 +156,7 @@ def load(
     backend: Backend = "auto",
     variant: str | None = None,
     check: bool = True,
+    verify: bool = False,
     strict: bool = False,
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
@@ -143,6 +177,7 @@ def load(
         backend: How local files are read; see `open_checkpoint`.
         variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
         check: Whether to hold headers against the digests that were saved.
+        verify: Whether every byte is held against its digest while it is read; see `open_checkpoint`.
         strict: Whether a pickle may hold nothing but tensors and plain data.
         dangerous: What to do with names in a pickle that could only do harm; see `open_checkpoint`.
         limits: What the pickle of a file may cost.
@@ -176,6 +211,7 @@ def load(
         backend=backend,
         variant=variant,
         check=check,
+        verify=verify,
         strict=strict,
         dangerous=dangerous,
         limits=limits,

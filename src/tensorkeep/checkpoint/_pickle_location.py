@@ -17,7 +17,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
-from tensorkeep.transport import exists, is_directory, is_remote, join, names_in, open_source, split, walk
+from tensorkeep.transport import discreet, exists, is_directory, is_remote, join, names_in, open_source, split, walk
 
 __all__ = ["PickleLocation", "find_pickled"]
 
@@ -73,6 +73,7 @@ def find_pickled(path: str, variant: str | None = None) -> PickleLocation | None
         UnsupportedError: If there are several indexes.
         TransportError: If the directory or a file cannot be read.
     """
+    path = discreet(path)
     if is_directory(path):
         return _in_directory(path, variant)
     directory, name = split(path)

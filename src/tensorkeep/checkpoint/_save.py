@@ -30,7 +30,7 @@ from tensorkeep.errors import (
     UnsupportedError,
     as_transport_error,
 )
-from tensorkeep.tensors import Prepared, Sealing, TensorFile, Ties, prepare, write_file
+from tensorkeep.tensors import Prepared, Sealing, TensorFile, Ties, check_target, prepare, write_file
 from tensorkeep.transport import Transaction, open_source, sync_directory, transaction
 
 __all__ = ["refuse_file_name", "save_checkpoint", "write_checkpoint"]
@@ -98,7 +98,7 @@ def save_checkpoint(
         StateError: If a value is no data: a function, a model, an object of some class. The message has its path.
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
         DtypeError: If the format has no such dtype.
-        TypeError: If metadata is not text.
+        TypeError: If the directory is no path, or metadata is not text.
         UnsupportedError: If a size, name or layout is invalid, or a tensor has no data.
         HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
         IndexFileError: If the metadata of the index has no JSON form.
@@ -108,7 +108,7 @@ def save_checkpoint(
             system fails otherwise. The directory then holds what it held before.
     """
     max_shard_nbytes = parse_size(max_shard_size)
-    refuse_file_name(os.fspath(directory))
+    refuse_file_name(check_target(directory))
     write_checkpoint(
         prepare(state, ties=ties),
         directory,

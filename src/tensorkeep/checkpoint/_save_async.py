@@ -16,7 +16,7 @@ from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._snapshot import Snapshot, take_snapshot
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.tensors import Prepared, TensorFile, Ties, prepare, save, write_prepared
+from tensorkeep.tensors import Prepared, TensorFile, Ties, check_target, prepare, save, write_prepared
 
 __all__ = ["SaveOptions", "save_async", "save_in_background"]
 
@@ -75,13 +75,13 @@ def save_async(
         StateError: If a value is no data: a function, a model, an object of some class. The message has its path.
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
         DtypeError: If the format has no such dtype.
-        TypeError: If there is no such option for a file, or for a directory.
+        TypeError: If the path is none, or there is no such option for a file, or for a directory.
         UnsupportedError: If an argument is invalid, or a tensor has no data.
         LimitError: If data is nested too deep.
         BaseException: What an earlier save to that directory raised. What this one raises while it writes comes from
             the handle.
     """
-    target = os.path.join(os.getcwd(), os.fsdecode(path))
+    target = os.path.join(os.getcwd(), check_target(path))
     is_file = target.endswith(".safetensors") and not os.path.isdir(target)
     take_apart, write = (_to_file if is_file else _to_directory)(state, target, dict(options))
     place = os.path.dirname(os.path.realpath(target))

@@ -16,8 +16,8 @@ from tensorkeep.checkpoint._examine import Access, Examination, examine, open_sh
 from tensorkeep.checkpoint._findings import Finding
 from tensorkeep.checkpoint._location import Location, locate
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.tensors import TensorFile, open_file
-from tensorkeep.transport import has_staging
+from tensorkeep.tensors import TensorFile, file_over
+from tensorkeep.transport import has_staging, open_source
 
 __all__ = ["Reading", "read_settled"]
 
@@ -87,12 +87,12 @@ def read_settled(path: str, variant: str | None, access: Access) -> Reading:
 
 def _read(path: str, location: Location | None, access: Access) -> Reading:
     if location is None:
-        file = open_file(
-            path,
+        file = file_over(
+            open_source(path, backend=access.backend),
             framework=access.framework,
             device=access.device,
-            backend=access.backend,
             check=access.check,
+            verify=access.verify,
             max_header_nbytes=access.max_header_nbytes,
         )
         return Reading(None, {os.path.basename(path): file})

@@ -11,6 +11,7 @@ from tensorkeep.checkpoint._verify_folder import examine_folder, has_manifest
 from tensorkeep.checkpoint._verify_pickled import verify_pickled
 from tensorkeep.checkpoint._verify_tensors import verify_tensors
 from tensorkeep.errors import SelectionError
+from tensorkeep.transport import remembering
 
 __all__ = ["verify"]
 
@@ -62,11 +63,11 @@ def verify(
     """
     if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
         raise SelectionError("no share of the bytes", expected="more than 0, at most 1", found=repr(sample))
-    given = os.fspath(path)
-    if names is None and sample is None and variant is None and has_manifest(given):
-        return examine_folder(given, progress=progress)
-    pickled = open_pickled(given, variant=variant, dangerous="record")
-    if pickled is not None:
-        with pickled:
-            return verify_pickled(pickled, given, names, progress)
-    return verify_tensors(given, names=names, sample=sample, variant=variant, seed=seed, progress=progress)
+    with remembering(os.fspath(path)) as given:
+        if names is None and sample is None and variant is None and has_manifest(given):
+            return examine_folder(given, progress=progress)
+        pickled = open_pickled(given, variant=variant, dangerous="record")
+        if pickled is not None:
+            with pickled:
+                return verify_pickled(pickled, str(given), names, progress)
+        return verify_tensors(given, names=names, sample=sample, variant=variant, seed=seed, progress=progress)

@@ -89,7 +89,7 @@ def verify_tensors(
     findings += _check_data(tasks, meter)
     findings += _check_sums(files, sums, meter)
     return Verification(
-        path=path,
+        path=str(path),
         findings=tuple(findings),
         n_shards=len(reading.examination.index.files) if reading.examination else 1,
         n_tensors=sum(len(file.entries) for file in files.values()),

@@ -108,7 +108,7 @@ def _extent(verdict: Verdict) -> str:
     """Say how much was checked, and how fast."""
     done = verdict.verification
     if not done.n_shards and not done.n_others:
-        return "nothing else could be checked"
+        return "nothing else could be checked" if done.findings else "index, no tensors"
     files = "1 file" if done.n_shards == 1 else f"{done.n_shards:,} shards"
     is_part = done.n_checked < done.n_tensors
     tensors = f"{done.n_checked:,} of {done.n_tensors:,} tensors" if is_part else tensors_text(done.n_tensors)

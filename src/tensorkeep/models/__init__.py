@@ -5,6 +5,7 @@
 - `_hooks`: names that modules change when they are loaded.
 - `_fill`: bytes of a checkpoint into tensors that exist, in bounded memory.
 - `_plan`: which tensor of the checkpoint goes into which memory, checked before anything is written.
+- `_tied`: weights that the model ties, and that differ in the checkpoint.
 - `_replace`: new memory under the parameters and buffers of a model.
 - `_carry_out`: a plan, carried out: this is where the model is written to.
 - `_load`: `load_into`.

@@ -16,6 +16,7 @@ from tensorkeep.models._hooks import names_after_hooks
 from tensorkeep.models._match import Match, ShapeMismatch, mismatch_error
 from tensorkeep.models._plan import make_plan, target_of
 from tensorkeep.models._slots import state_of
+from tensorkeep.models._tied import Outdone, find_outdone, outdone_error
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import Openable
 
@@ -32,7 +33,8 @@ class LoadReport(msgspec.Struct, frozen=True):
 
     Attributes:
         missing: Names that only the model has; they kept their values.
-        unexpected: Names that only the checkpoint has.
+        unexpected: Names that only the checkpoint has; and those of tied weights that were saved with other numbers
+            than the one that was loaded.
         mismatched: Tensors of different shapes, which kept their values: name, shape in the model, shape in the
             checkpoint.
         left_on_meta: Names of parameters and buffers, saved ones or not, that still have no data (device meta).
@@ -79,15 +81,17 @@ def load_into(
     was. Bytes of the right dtype are read straight into the parameters; whatever must be converted passes in small
     pieces. So hardly more memory is needed than the model has, however large it is.
 
-    Tied weights stay tied, are written once, and need only one of their names in the checkpoint. Parameters stay the
-    same objects, so an optimizer goes on with them. Modules' hooks that rename entries before loading take part;
-    their own `_load_from_state_dict` and hooks after loading do not.
+    Tied weights stay tied, are written once, and need only one of their names in the checkpoint; where it has several
+    with different numbers, they do not fit. Parameters stay the same objects, so an optimizer goes on with them.
+    Modules' hooks that rename entries before loading take part; their own `_load_from_state_dict` and hooks after
+    loading do not.
 
     Args:
         model: The model. Parameters may be frozen, on any device, and of any memory layout.
         target: A directory, an index, a file, its bytes or a seekable file object; or an open checkpoint, file or
             view.
-        strict: Whether names that only one side has are an error.
+        strict: Whether names that only one side has are an error, and tied weights that were saved with different
+            numbers; of these the last one is loaded else.
         ignore_mismatched: Whether a tensor of another shape is left as it is, instead of being an error.
         key_map: New name by name in the checkpoint, for those that change; or a function that gives the new name of
             each. It sees names without the stripped prefix, and before the added one.
@@ -105,7 +109,7 @@ def load_into(
         What was loaded, and what did not fit.
 
     Raises:
-        StateDictMismatchError: If names or shapes do not fit (also a RuntimeError); it lists them.
+        StateDictMismatchError: If names, shapes or tied weights do not fit (also a RuntimeError); it lists them.
         DtypeError: If a tensor cannot become what the model has, such as a complex one a real one.
         UnsupportedError: If a parameter is on device meta and `assign` is off, `device` is meta, or a parameter
             cannot be written to at all (sparse, a wrapper of others, a lazy one, or a copy that the model's own state
@@ -127,10 +131,13 @@ def load_into(
         noted = _noted(tensors, key_map, strip_prefix, add_prefix)
         plan = make_plan(state, available, noted, goal)
         _check(plan.match, model, tensors.path, strict=strict, ignore_mismatched=ignore_mismatched)
+        tied = ((slot.names, source) for slot, source in zip(state.slots, plan.match.sources, strict=False))
+        outdone = list(find_outdone(tied, available))
+        _check_tied(outdone if strict else [], model, tensors.path)
         carry_out(plan, goal, progress)
     return LoadReport(
         plan.match.missing,
-        plan.match.unexpected,
+        (*plan.match.unexpected, *(name for name, _ in outdone)),
         plan.match.mismatched,
         tuple(name for name, tensor in chain(model.named_parameters(), model.named_buffers()) if tensor.is_meta),
         len(plan.steps) + len(plan.extras),
@@ -179,6 +186,11 @@ def _noted(
         for dropped, kept in tensors.metadata.items()
         if kept in tensors and dropped not in tensors
     }
+
+
+def _check_tied(outdone: list[Outdone], model: nn.Module, path: str) -> None:
+    if outdone:
+        raise outdone_error(outdone, type(model).__name__, path)
 
 
 def _check(match: Match, model: nn.Module, path: str, *, strict: bool, ignore_mismatched: bool) -> None:

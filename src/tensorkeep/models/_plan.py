@@ -9,6 +9,7 @@ import msgspec
 import torch
 from torch import nn
 
+from tensorkeep.arrays.torch_devices import check_device
 from tensorkeep.dtypes import DType, find_dtype
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.models._fill import dtype_row
@@ -67,7 +68,7 @@ def target_of(dtype: Any, device: Any, *, assign: bool) -> Target:
 
     Raises:
         DtypeError: If the dtype is no floating-point dtype of torch.
-        UnsupportedError: If the device is meta.
+        UnsupportedError: If the device is meta, or does not exist.
     """
     row = None if dtype is None else find_dtype(dtype)
     found = None if row is None else _torch_dtype(row)
@@ -75,7 +76,7 @@ def target_of(dtype: Any, device: Any, *, assign: bool) -> Target:
         raise DtypeError(
             "parameters cannot have this dtype", expected="a floating-point dtype of torch", found=row.name
         )
-    place = None if device is None else torch.empty(0, device=device).device  # "cuda" is "cuda:0" now
+    place = None if device is None else check_device(device)
     if place is not None and place.type == "meta":
         raise UnsupportedError("a model cannot be loaded on device meta, which has no data")
     return Target(found, place, assign)

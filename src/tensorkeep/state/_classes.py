@@ -33,8 +33,11 @@ def classes_by_name(classes: Classes) -> dict[str, type]:
         Name to class.
 
     Raises:
-        StateError: If one is no class.
+        StateError: If one is no class, or they are no list of them.
     """
+    if isinstance(classes, type) or not isinstance(classes, Iterable):
+        name = classes.__name__ if isinstance(classes, type) else repr(classes)
+        raise StateError("classes to load are a list", found=f"{name:.100}", hint=f"Pass classes=[{name:.100}]")
     pairs = dict(classes.items()) if isinstance(classes, Mapping) else {_checked_name(cls): cls for cls in classes}
     for name, cls in pairs.items():
         if not isinstance(cls, type) or type(name) is not str:
@@ -147,6 +150,8 @@ def _make_namedtuple(data: NamedData, cls: Any) -> Any:
 
 def _make_enum(data: NamedData, cls: Any) -> Any:
     name, value = data.fields["name"], data.fields["value"]
+    if name is not None and name not in cls.__members__:
+        _refuse(data, f"no member {name}; it has {', '.join(cls.__members__)}")
     member = cls(value) if name is None else cls.__members__[name]
     if not _is_same(member._value_, value):
         _refuse(data, f"{name} is {member._value_!r}")

@@ -80,9 +80,13 @@ class _Encoder:
         self._n_with_name: dict[str, int] = {}
         self._names_length = 0
 
+    def inline(self, value: Any, path: str, role: str) -> Node:
+        """Return the node of a key or the like, which is written out whole; `role` says what it is of its place."""
+        self._inline.role, self._inline.place = role, path
+        return self._inline.value(value, path)
+
     @cached_property
-    def inline(self) -> _Encoder:
-        """What walks through keys and the like."""
+    def _inline(self) -> _InlineEncoder:
         return _InlineEncoder(self._leaf, self._compose)
 
     def value(self, value: Any, path: str) -> Node:
@@ -148,7 +152,11 @@ class _Encoder:
         start: list[Any] = [data.kind, text_node(data.class_name)]
         if data.kind == "enum":
             name = data.fields["name"]
-            return [*start, None if name is None else text_node(name), self.inline.value(data.fields["value"], path)]
+            return [
+                *start,
+                None if name is None else text_node(name),
+                self.inline(data.fields["value"], path, "the value of "),
+            ]
         return [*start, *self.pairs(data.fields.items(), path)]
 
     def pairs(self, items: Iterable[tuple[Any, Any]], path: str) -> list[Any]:
@@ -159,7 +167,7 @@ class _Encoder:
             if type(key) is str:
                 node = text_node(key)
             else:
-                node = self.inline.value(key, path)
+                node = self.inline(key, path, "a key of ")
                 if not is_safe_key(key):
                     unsafe.append(key)
             nodes.append(node)
@@ -181,7 +189,7 @@ class _Encoder:
         """Return the nodes of what a set holds, sorted, so that equal sets give equal bytes."""
         nodes = []
         for item in items:
-            nodes.append(self.inline.value(item, path))  # noqa: PERF401 - no deeper stack
+            nodes.append(self.inline(item, path, "an item of "))  # noqa: PERF401 - no deeper stack
         self.guard.check([item for item in items if not is_safe_key(item)], path)
         return sorted(nodes, key=msgspec.json.encode)
 
@@ -201,13 +209,17 @@ class _Encoder:
         settings, parts = self.value(composed.settings, path), self.value(composed.parts, path)
         return ["composed", composed.library, composed.kind, settings, parts]
 
+    def refusal(self, value: Any, path: str) -> StateError:
+        """Return what to raise for a value that is no data."""
+        return not_data(value, path)
+
     def _taken_apart(self, value: Any, path: str) -> tuple[_Encode, Any]:
         composed = self._compose(value)
         if composed is not None:
             return _Encoder.composed, composed
         kind = named_kind(type(value))
         if kind is None:
-            raise not_data(value, path)
+            raise self.refusal(value, path)
         return _Encoder.named_data, self.named(value, kind, path)
 
     def _free_name(self, path: str) -> str:
@@ -228,18 +240,18 @@ class _InlineEncoder(_Encoder):
     """Walks through keys and the like, written out whole: without tensors or references, and of bounded size."""
 
     _n_nodes = 0
+    role, place = "", ""
 
-    @property
-    def inline(self) -> _Encoder:
-        """The walk itself."""
-        return self
+    def inline(self, value: Any, path: str, role: str) -> Node:  # noqa: ARG002
+        """Return the node of a part of a key."""
+        return self.value(value, path)
 
     def begin(self, value: Any, path: str) -> int:  # noqa: ARG002
         """Begin a container, which has no number."""
         self._n_nodes = self._n_nodes + 1 if self._depth else 1
         if self._n_nodes > MAX_KEY_NODES:
             raise LimitError(
-                f"a key of {words_for(path)} holds too much", expected=f"at most {MAX_KEY_NODES:,} containers"
+                f"{self.role}{words_for(self.place)} holds too much", expected=f"at most {MAX_KEY_NODES:,} containers"
             )
         self.deepen(path)
         return _OPEN
@@ -255,10 +267,14 @@ class _InlineEncoder(_Encoder):
             StateError: Always.
         """
         raise StateError(
-            f"a key of {words_for(path)} holds a tensor",
+            f"{self.role}{words_for(self.place)} holds a tensor",
             found=class_name(type(value)),
             hint="Make it a number or a tuple: tensor.item(), tuple(tensor.tolist())",
         )
+
+    def refusal(self, value: Any, path: str) -> StateError:  # noqa: ARG002
+        """Return what to raise for a key, or a part of one, that is no data."""
+        return not_data(value, self.place, self.role)
 
     def binary(self, value: bytes | bytearray, path: str) -> Node:  # noqa: ARG002
         """Return the text of bytes, however many."""
@@ -268,7 +284,7 @@ class _InlineEncoder(_Encoder):
         """Return what an object holds that is equal to others by it."""
         if getattr(type(value), "__hash__", None) is object.__hash__:
             raise StateError(
-                f"a key of {words_for(path)} is equal only to itself",
+                f"{self.role}{words_for(self.place)} is equal only to itself",
                 found=class_name(type(value)),
                 hint="Give its class an equality: @dataclass(frozen=True)",
             )
@@ -328,7 +344,7 @@ def _binary(encoder: _Encoder, value: bytes | bytearray, path: str) -> Node:
 def _slice(encoder: _Encoder, value: slice, path: str) -> Node:
     node: list[Any] = ["slice"]
     for part in (value.start, value.stop, value.step):
-        node.append(encoder.inline.value(part, path))  # noqa: PERF401 - no deeper stack
+        node.append(encoder.inline(part, path, "a bound of "))  # noqa: PERF401 - no deeper stack
     return node
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from functools import partial
 from typing import Any, Final
 
@@ -26,27 +26,34 @@ _HINTS: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
         lambda value: isinstance(value, io.IOBase | types.ModuleType | types.CoroutineType | memoryview),
         "It belongs to this process: save the path or name that leads to it, or its bytes",
     ),
+    (lambda value: isinstance(value, KeysView | ValuesView | ItemsView), "Save list(...) of it"),
     (lambda value: isinstance(value, Iterator), "An iterator is used up by reading it: save list(...) of it"),
     (lambda value: hasattr(type(value), "acquire"), "A lock belongs to this process: leave it out"),
     (lambda value: _is_a(value, "numpy.ndarray"), "Save numpy.asarray(...) of it, and what else it holds beside it"),
+    (
+        lambda value: _is_a(value, "torch.Tensor") and _is_on_meta(value),
+        "Device meta has no elements: give it memory with to_empty(device=...), and numbers",
+    ),
     (lambda value: _is_a(value, "torch.Tensor"), "Save a plain tensor with the same elements"),
     (lambda value: hasattr(type(value), "__array__"), "Save numpy.asarray(...) of it"),
     (lambda value: hasattr(type(value), "model_dump"), "Save what its model_dump() returns"),
 )
-"""Whether it is of a kind, and what to do then; the first that fits. Only the class is asked, never the object."""
+"""Whether it is of a kind, and what to do then; the first that fits. Only the class is asked, never the
+object, but for tensors of torch itself."""
 
 
-def not_data(value: Any, path: str) -> StateError:
+def not_data(value: Any, path: str, role: str = "") -> StateError:
     """Return the error for a value that cannot be saved.
 
     Args:
         value: The value.
         path: Where it stands: keys and places joined by dots.
+        role: What it is of what stands there, such as `"a key of "`; empty if it is that itself.
     """
     found = value if isinstance(value, type) else type(value)
     kind = "the class " if isinstance(value, type) else ""
     return StateError(
-        f"{words_for(path)} is no data that can be saved",
+        f"{role}{words_for(path)} is no data that can be saved",
         found=f"{kind}{found.__module__}.{found.__qualname__}",
         hint=_hint(value),
     )
@@ -86,6 +93,10 @@ def _hint(value: Any) -> str:
         name = builtin.__name__
         return f"Convert it with {name}(...), since only {name} itself comes back exactly"
     return "Save what it holds as a dict, or make its class a dataclass"
+
+
+def _is_on_meta(value: Any) -> bool:
+    return type(value).__module__.startswith("torch") and bool(value.is_meta)
 
 
 def _is_a(value: Any, name: str) -> bool:

@@ -8,6 +8,7 @@
 - `_removal`: how the others go.
 - `_layout`: which tensor goes into which file, so that what rests need not be written again.
 - `_saving`: a step on its way in, and what is done before and after.
+- `_missing`: what is said of a step that is not there.
 - `_loading`: the state of a step, checked.
 - `_store`: all of it as one object.
 """

@@ -52,8 +52,12 @@ def metrics_of(given: Mapping[str, Any] | None) -> dict[str, float]:
         given: Name to anything that is one number, such as a tensor of one element.
 
     Raises:
-        StateError: If a name is no text, or a value no number.
+        StateError: If these are not metrics by name, a name is no text, or a value no number.
     """
+    if given is not None and not isinstance(given, Mapping):
+        raise StateError(
+            "metrics are a dict", expected='a dict such as {"valid_loss": 0.25}', found=f"{given!r:.100}"
+        )
     return {_checked_name(name): _number(name, value) for name, value in (given or {}).items()}
 
 
@@ -70,7 +74,7 @@ def _number(name: str, value: Any) -> float:
     if isinstance(value, str | bytes | bytearray):
         raise refusal
     try:
-        return float(value)
+        return float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise refusal from None
 

@@ -56,6 +56,15 @@ class Retention(msgspec.Struct, frozen=True):
             kept.update(step for step in by_time if step % self.keep_every == 0)
         return sorted(step for step in by_time if step not in kept)
 
+    def is_blind_to(self, metrics: Mapping[str, float]) -> bool:
+        """Say whether a step with metrics can go as if it had none, since none of them is the monitored one.
+
+        Args:
+            metrics: Name to number.
+        """
+        is_used = self.keep_best != 0 and self.keep_last is not None
+        return bool(metrics) and is_used and self.monitor not in metrics
+
     def damaged_to_remove(self, damaged: Iterable[int], whole: Iterable[int]) -> list[int]:
         """Return damaged steps that nobody needs: as many whole ones as are kept at least have higher numbers.
 

@@ -29,7 +29,7 @@ _ATTEMPTS: Final = 10
 
 
 class RetentionWarning(UserWarning):
-    """A step was saved, but older ones could not be removed."""
+    """Steps are not kept as the rules say: none can be the best, or older ones could not be removed."""
 
 
 class StepWriter(msgspec.Struct, frozen=True):

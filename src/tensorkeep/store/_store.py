@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from errno import ENOTDIR
 from functools import partial
 from typing import Any, Final, Literal
 
 from tensorkeep.checkpoint import Access, Checkpoint, SaveHandle, parse_size, save_in_background
-from tensorkeep.errors import SourceMissingError, UnsupportedError
+from tensorkeep.errors import SourceMissingError, TransportError, UnsupportedError
 from tensorkeep.state import Classes
 from tensorkeep.store._listing import StepListing, measure
 from tensorkeep.store._loading import load_newest, load_step
+from tensorkeep.store._missing import check_name, naming_steps, refuse_metric
 from tensorkeep.store._names import check_step, step_name
 from tensorkeep.store._record import StepRecord, metrics_of, read_record, time_text
 from tensorkeep.store._removal import remove_step
 from tensorkeep.store._retention import Mode, Retention, best_steps
-from tensorkeep.store._saving import StepWriter
+from tensorkeep.store._saving import RetentionWarning, StepWriter
 from tensorkeep.store._steps import StepReader, latest_of, open_step, whole_metrics
 from tensorkeep.tensors import Prepared, Selector, Ties, prepare
 
@@ -40,13 +43,14 @@ class CheckpointStore:
     their numbers: a run that went back from step 500 to 300 and saves 310 goes on from there, and the steps that it
     left behind go first. The step that was just saved, and what no store has written, are never removed. Steps that
     were damaged stay, for somebody to look at, until there are `keep_last` whole ones with higher numbers. What dead
-    processes left is removed by the next save.
+    processes left is removed by the next save. The rules are not stored: they hold for saves of this object.
 
     Args:
         root: The directory, made by the first save.
         keep_last: How many of the steps that were saved last are kept; None for all.
         keep_best: How many of the best; None for all that have the metric.
-        monitor: Name of the metric that says what is best; NaN never is.
+        monitor: Name of the metric that says what is best; NaN never is. Of a save with other metrics only, a
+            `RetentionWarning` says so.
         mode: Whether the least (`"min"`) or the greatest (`"max"`) is best; of equal ones, the first.
         keep_every: Multiples of this are kept; None for no such rule.
         max_shard_size: Bytes of tensors in one file: a number, or text such as `"512MB"`.
@@ -54,6 +58,7 @@ class CheckpointStore:
 
     Raises:
         UnsupportedError: If an argument is invalid.
+        TransportError: If a file stands where the directory is to be.
     """
 
     def __init__(
@@ -68,7 +73,7 @@ class CheckpointStore:
         max_shard_size: int | str = "512MB",
         durable: bool = True,
     ) -> None:
-        """Take note of the rules; nothing is read or written. See the class."""
+        """Take note of the rules; no file is read or written. See the class."""
         if mode not in {"min", "max"}:
             raise UnsupportedError(f"mode {mode!r} is invalid", expected='"min" or "max"')
         for name, number, least in (
@@ -79,6 +84,10 @@ class CheckpointStore:
             if number is not None and not (isinstance(number, int) and number >= least):
                 raise UnsupportedError(f"{name} is invalid", expected=f"{least} or more, or None", found=repr(number))
         self._root = os.fsdecode(root)
+        if os.path.exists(self._root) and not os.path.isdir(self._root):
+            raise TransportError(
+                "the store is no directory", path=self._root, found="a file", hint="Give it another name"
+            ).numbered(ENOTDIR)
         self._retention = Retention(keep_last, keep_best, keep_every, monitor, mode)
         self._steps = StepReader(self._root)
         self._writer = StepWriter(self._root, self._steps, self._retention, parse_size(max_shard_size), durable)
@@ -124,7 +133,7 @@ class CheckpointStore:
             BusyError: If another process is saving the same step.
             TransportError: If the store cannot be written. All steps are then as they were.
         """
-        record = _record(step, metrics)
+        record = self._record(step, metrics)
         options = {"metadata": metadata, "sha256": sha256, "progress": progress}
         self._writer.write(prepare(state, ties=ties), record, options)
         return self._directory_of(record.step)
@@ -167,7 +176,7 @@ class CheckpointStore:
             BaseException: What an earlier save to the store raised. What this one raises while it writes comes from
                 the handle.
         """
-        record = _record(step, metrics)
+        record = self._record(step, metrics)
         said = None if metadata is None else dict(metadata)
         options = {"metadata": said, "sha256": sha256, "progress": progress}
 
@@ -181,6 +190,17 @@ class CheckpointStore:
             place=os.path.realpath(self._root),
             max_waiting=max_waiting,
         )
+
+    def _record(self, step: int, metrics: Mapping[str, Any] | None) -> StepRecord:
+        record = StepRecord(check_step(step), metrics_of(metrics), time_text(datetime.now(UTC)))
+        if self._retention.is_blind_to(record.metrics):
+            warnings.warn(
+                f"no step is kept as the best one: metrics have no `{self._retention.monitor}`, only"
+                f" {', '.join(record.metrics):.200}. Open the store with monitor= one of these, or with keep_best=0",
+                RetentionWarning,
+                stacklevel=3,
+            )
+        return record
 
     def _directory_of(self, step: int) -> str:
         return os.path.join(self._root, step_name(step))
@@ -288,7 +308,8 @@ class CheckpointStore:
             UnsupportedError: If a step has no such number, no store wrote it, or it is of a later version.
             TransportError: If it cannot be read.
         """
-        return open_step(self.path_of(step), Access(framework, device))
+        with naming_steps(self._steps):
+            return open_step(self.path_of(step), Access(framework, device))
 
     def load(
         self,
@@ -339,15 +360,16 @@ class CheckpointStore:
         if step == "latest":
             return load_newest(self._steps, load)
         if step != "best":
-            return load(self.path_of(step))
+            check_name(step, self._steps)
+            with naming_steps(self._steps):
+                return load(self.path_of(step))
         while (best := self.best()) is not None:
             try:
                 return load(self._directory_of(best))
             except SourceMissingError:
                 if os.path.isdir(self._directory_of(best)):
                     raise  # else it was removed, as a better one had come
-        monitor = self._retention.monitor
-        raise SourceMissingError("no step has the metric", path=self._root, expected=f"one with `{monitor}`")
+        return refuse_metric(self._steps, self._retention.monitor)
 
     def remove(self, step: int) -> None:
         """Remove a step, whatever the rules say; who has it open goes on reading.
@@ -366,7 +388,3 @@ class CheckpointStore:
     def __repr__(self) -> str:
         """Return the directory."""
         return f"CheckpointStore({self._root!r})"
-
-
-def _record(step: int, metrics: Mapping[str, Any] | None) -> StepRecord:
-    return StepRecord(check_step(step), metrics_of(metrics), time_text(datetime.now(UTC)))

@@ -36,7 +36,7 @@ from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.tensors._saved import SavedTensors
 from tensorkeep.tensors._strided import Layout, StridedReader
 from tensorkeep.tensors._tied import Ties
-from tensorkeep.tensors._write import save, serialize_tensors, write_prepared, write_tensors
+from tensorkeep.tensors._write import check_target, save, serialize_tensors, write_prepared, write_tensors
 
 __all__ = [
     "Layout",
@@ -54,6 +54,7 @@ __all__ = [
     "TensorReader",
     "TensorView",
     "Ties",
+    "check_target",
     "chooser",
     "chosen_names",
     "counted",

@@ -9,7 +9,7 @@ from typing import Final
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, UnsupportedError
-from tensorkeep.formats.safetensors import Alias, State, check_owner, check_view, parse_state
+from tensorkeep.formats.safetensors import Alias, State, check_owner, check_storages, check_view, parse_state
 from tensorkeep.tensors._boxes import c_strides
 from tensorkeep.tensors._lazy import LazyTensor
 from tensorkeep.tensors._reader import TensorReader
@@ -18,8 +18,8 @@ from tensorkeep.tensors._strided import Layout, StridedReader
 __all__ = ["alias_tensor", "names_of", "sharing_of"]
 
 
-_WITH_ALIASES: Final = '"aliases"'
-"""What is somewhere in a text that has any; most texts need not be read to see that they have none."""
+_OF_SHARING: Final = ('"aliases"', '"storages"')
+"""What is somewhere in a text that says anything of it; most texts need not be read to see that they do not."""
 
 
 def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | None:
@@ -36,7 +36,7 @@ def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | 
     Raises:
         FormatError: If it cannot be read, or contradicts the file.
     """
-    if text is None or _WITH_ALIASES not in text:
+    if text is None or not any(member in text for member in _OF_SHARING):
         return None
     try:
         state = parse_state(text)
@@ -44,6 +44,7 @@ def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | 
         return None
     except FormatError as error:
         raise error.with_fields(path=path) from None
+    check_storages(state.storages, stored, path)
     if not state.aliases:
         return None
     for name, alias in state.aliases.items():

@@ -27,7 +27,7 @@ from tensorkeep.tensors._lazy import LazyTensor
 from tensorkeep.tensors._mapping import counted
 from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.tensors._saved import SavedTensors
-from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, open_source
+from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, VerifyingSource, open_source
 
 __all__ = ["TensorFile", "file_over", "load", "open_file"]
 
@@ -61,6 +61,11 @@ class TensorFile(SavedTensors):
     def source(self) -> ByteSource:
         """Where the bytes are."""
         return self._reader.source
+
+    @property
+    def whole_source(self) -> ByteSource:
+        """Where whole tensors are read from: the same bytes, held against digests if the file is `verifying`."""
+        return self._reader.whole_source
 
     @property
     def path(self) -> str:
@@ -149,6 +154,23 @@ class TensorFile(SavedTensors):
             name: One of `entries`.
         """
         return self._reader.span_of(self._header.entries[name])
+
+    def verifying(self) -> TensorFile:
+        """Return the same file, each tensor of which is held against its digest whenever it is read whole.
+
+        Raises:
+            UnsupportedError: If it has no digests.
+            TransportError: If the file is closed.
+        """
+        if self._seal is None:
+            raise UnsupportedError(
+                "the file has no digests to be held against",
+                path=self.path,
+                hint=f"`tensorkeep reshard {self.path} DIRECTORY` writes a copy that has",
+            )
+        spans = {name: self.span_of(name) for name in self.entries}
+        source = VerifyingSource(self.source, spans, self._digests)
+        return TensorFile(self._header, self._open_reader().checking(source), self._seal)
 
     def _find(self, name: str) -> LazyTensor | None:
         entry = self._header.entries.get(name)
@@ -248,6 +270,7 @@ def file_over(
     framework: str = "numpy",
     device: Any = "cpu",
     check: bool = True,
+    verify: bool = False,
     max_header_nbytes: int = MAX_HEADER_NBYTES,
 ) -> TensorFile:
     """Open a safetensors file that stands anywhere.
@@ -257,6 +280,7 @@ def file_over(
         framework: The array library that tensors come out in.
         device: Where tensors go.
         check: Whether to read the digests, and hold the header against its own.
+        verify: Whether each tensor is held against its digest when it is read whole; see `TensorFile.verifying`.
         max_header_nbytes: Longest header that is accepted, in bytes.
 
     Returns:
@@ -266,12 +290,14 @@ def file_over(
         HeaderError: If it is not a whole safetensors file.
         IntegrityError: If the header is not the one that was written.
         TransportError: If it cannot be read.
-        UnsupportedError: If the framework is unknown, or the digests are of a later version.
+        UnsupportedError: If the framework is unknown, the digests are of a later version, or there are none to
+            verify by.
     """
     with PausedCollector():
         header = read_header(source, max_header_nbytes=max_header_nbytes)
         seal = read_seal(source, header) if check else None
-    return TensorFile(header, TensorReader(source, header.data_start, framework, device), seal)
+    file = TensorFile(header, TensorReader(source, header.data_start, framework, device), seal)
+    return file.verifying() if verify else file
 
 
 def load(

@@ -43,15 +43,24 @@ class TensorReader:
         data_start: Byte of the source at which offset 0 of the entries lies.
         framework: The array library, one of `tensorkeep.arrays.FRAMEWORKS`.
         device: Where tensors go.
+        checked: Where whole tensors are read from, if not from the source itself: the same bytes, checked.
     """
 
     cast_to: DType | None = None
     """None: tensors have the dtype that they are stored in."""
 
-    def __init__(self, source: ByteSource, data_start: int, framework: str, device: Any = "cpu") -> None:
+    def __init__(
+        self,
+        source: ByteSource,
+        data_start: int,
+        framework: str,
+        device: Any = "cpu",
+        checked: ByteSource | None = None,
+    ) -> None:
         """Remember what tensors are to be made of; see the class."""
         check_framework(framework)
         self.source = source
+        self.whole_source = source if checked is None else checked
         self.data_start = data_start
         self._framework = framework
         self._device = device
@@ -61,7 +70,8 @@ class TensorReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it was made of."""
-        return TensorReader, (self.source, self.data_start, self._framework, self._device)
+        checked = None if self.whole_source is self.source else self.whole_source
+        return TensorReader, (self.source, self.data_start, self._framework, self._device, checked)
 
     def with_framework(self, framework: str, device: Any = "cpu") -> TensorReader:
         """Return a reader of the same source that gives the tensors of another array library.
@@ -70,7 +80,15 @@ class TensorReader:
             framework: One of `tensorkeep.arrays.FRAMEWORKS`.
             device: Where tensors go.
         """
-        return TensorReader(self.source, self.data_start, framework, device)
+        return TensorReader(self.source, self.data_start, framework, device, self.whole_source)
+
+    def checking(self, checked: ByteSource) -> TensorReader:
+        """Return a reader that takes whole tensors from elsewhere.
+
+        Args:
+            checked: The same bytes, held against digests when they are read.
+        """
+        return TensorReader(self.source, self.data_start, self._framework, self._device, checked)
 
     @property
     def adapter(self) -> ArrayAdapter:
@@ -247,7 +265,7 @@ class TensorReader:
         start, stop = _cover(entries)
         mapping = None
         if stop - start >= MAPPED_FROM_NBYTES:
-            mapping = self.source.map(ByteRange(self.data_start + start, self.data_start + stop))
+            mapping = self.whole_source.map(ByteRange(self.data_start + start, self.data_start + stop))
         if mapping is None:
             return self._load_into_arenas(entries)
         buffer, first = mapping
@@ -277,7 +295,7 @@ class TensorReader:
         """Read each group into memory of its own; return it, and the byte of the data at which it begins."""
         spans = [_cover(group) for group in groups]
         arenas = [np.empty(stop - start, np.uint8) for start, stop in spans]
-        self.source.read_into(
+        self.whole_source.read_into(
             (self.data_start + start, arena.data)
             for (start, _), arena in zip(spans, arenas, strict=True)
             if len(arena)

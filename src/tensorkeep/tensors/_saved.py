@@ -138,6 +138,7 @@ class SavedTensors(OpenTensors):
             MissingDependencyError: If the library that tensors were saved from is not installed.
             DtypeError: If a dtype is unknown here or to the framework.
             UnsupportedError: If it is of a later version, or an argument is invalid.
+            TypeError: If `only` is none of these.
             TransportError: If the bytes cannot be read.
         """
         check_ties(ties)
@@ -282,4 +283,6 @@ _Only: TypeAlias = Selector | Iterable[Selector] | None
 def _selectors(only: _Only) -> list[Selector]:
     if only is None:
         return []
+    if not isinstance(only, str | Iterable) and not callable(only):
+        raise TypeError(f"only is a pattern, a function of a name, or a list of these, not {type(only).__name__}")
     return [only] if isinstance(only, str) or callable(only) else list(only)

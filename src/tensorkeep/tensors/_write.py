@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from errno import EISDIR
 from functools import partial
 from typing import Any
 
 from tensorkeep.arrays import HostTensor
-from tensorkeep.errors import UnsupportedError
+from tensorkeep.errors import TransportError, UnsupportedError
 from tensorkeep.tensors._body import Sealing, plain_buffers, plain_head, write_file
 from tensorkeep.tensors._prepare import Prepared, prepare
 from tensorkeep.tensors._tied import Ties
 from tensorkeep.transport import finish_pending, publish
 
-__all__ = ["save", "serialize_tensors", "write_prepared", "write_tensors"]
+__all__ = ["check_target", "save", "serialize_tensors", "write_prepared", "write_tensors"]
 
 _NUMBER = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
@@ -59,13 +60,14 @@ def save(
         StateError: If a value is no data: a function, a model, an object of some class. The message has its path.
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
         DtypeError: If the format has no such dtype.
-        TypeError: If metadata is not text.
+        TypeError: If the path is none, or metadata is not text.
         UnsupportedError: If a tensor has no data, or an argument is invalid; or an index beside the file says that a
             checkpoint of several files stands there.
         HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
         LimitError: If there are more names than a header can hold, or data is nested too deep.
         TransportError: If the file cannot be written; the target is then as it was before.
     """
+    _refuse_directory(check_target(path))
     _refuse_beside_index(os.fsdecode(path))
     write_prepared(
         prepare(state, ties=ties, is_flat_bare=not digests),
@@ -75,6 +77,30 @@ def save(
         durable=durable,
         progress=progress,
     )
+
+
+def check_target(path: object) -> str:
+    """Return the path of what is to be saved as text.
+
+    Args:
+        path: What was given as such.
+
+    Raises:
+        TypeError: If it is no path, such as the state.
+    """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"a path is needed, not {type(path).__name__}; the state comes first: save(state, path)")
+    return os.fsdecode(path)
+
+
+def _refuse_directory(path: str) -> None:
+    if os.path.isdir(path):
+        raise TransportError(
+            "only regular files are replaced",
+            path=path,
+            found="directory",
+            hint="tensorkeep.save_checkpoint(state, directory) saves into it",
+        ).numbered(EISDIR)
 
 
 def write_prepared(

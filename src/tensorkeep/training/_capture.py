@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
+from torch.utils.data import DataLoader
 
 from tensorkeep.errors import StateError
 from tensorkeep.training._generators import GENERATORS, capture_generator, capture_rng
@@ -47,7 +48,8 @@ def capture(
         Part name to state, for all that was given. Saving it raises `StateError` for what is no data.
 
     Raises:
-        StateError: If a model, optimizer, scheduler or scaler has no `state_dict()`.
+        StateError: If a model, optimizer, scheduler or scaler has no `state_dict()`, or a `DataLoader` is passed that
+            has none.
     """
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
     state = {part: _state_of(value, part) for part, value in objects.items() if value is not None}
@@ -73,6 +75,11 @@ def _state_of(value: Any, path: str) -> Any:
 def _state_of_extra(value: Any) -> Any:
     if isinstance(value, GENERATORS):
         return capture_generator(value)
+    if isinstance(value, DataLoader) and not _has_state(value):
+        raise StateError(
+            "a DataLoader has no state to capture",
+            hint="Pass the generator that it was made with: DataLoader.generator",
+        )
     return _state_dict(value) if _has_state(value) else value
 
 

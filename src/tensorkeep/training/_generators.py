@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from tensorkeep.errors import StateDictMismatchError
+from tensorkeep.formats.pickles import Unknown
 
 __all__ = ["GENERATORS", "capture_generator", "capture_rng", "prepare_generator", "prepare_rng"]
 
@@ -146,7 +147,7 @@ def _python_action(set_state: Callable[[Any], object], saved: Any) -> _Action:
 
 def _numpy_action(generator: np.random.Generator, saved: Any) -> _Action:
     if not isinstance(saved, np.random.Generator):
-        raise TypeError(f"a Generator of NumPy is needed, not {type(saved).__name__}")
+        raise TypeError(f"a Generator of NumPy is needed, not {_name(saved)}")
     own, other = generator.bit_generator, saved.bit_generator
     if type(own) is not type(other):
         raise TypeError(f"{type(own).__name__} is needed, not {type(other).__name__}")
@@ -156,7 +157,7 @@ def _numpy_action(generator: np.random.Generator, saved: Any) -> _Action:
 
 def _random_state_action(own: Mapping[str, Any], set_state: Callable[[Any], object], saved: Any) -> _Action:
     if not isinstance(saved, np.random.RandomState):
-        raise TypeError(f"a RandomState of NumPy is needed, not {type(saved).__name__}")
+        raise TypeError(f"a RandomState of NumPy is needed, not {_name(saved)}")
     state: Any = saved.get_state(legacy=False)
     if own["bit_generator"] != state["bit_generator"]:
         raise TypeError(f"{own['bit_generator']} is needed, not {state['bit_generator']}")
@@ -180,5 +181,12 @@ def _mps_action(saved: Any) -> _Action:
 
 def _checked_bytes(saved: Any) -> torch.Tensor:
     if not isinstance(saved, torch.Tensor) or saved.dtype != torch.uint8:
-        raise TypeError(f"a tensor of bytes is needed, not {type(saved).__name__}")
+        raise TypeError(f"a tensor of bytes is needed, not {_name(saved)}")
     return saved.cpu()
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, Unknown):
+        return f"{value.qualified_name} of a pickle, of which nothing is made"
+    cls = type(value)
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

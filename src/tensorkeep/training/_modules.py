@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from tensorkeep.errors import StateDictMismatchError, UnsupportedError
+from tensorkeep.training._ties import check_ties
 
 __all__ = ["check_module", "load_module", "module_state"]
 
@@ -43,7 +44,8 @@ def check_module(module: nn.Module, saved: Any, part: str, *, strict: bool) -> N
         module: The module.
         saved: Its state dict, under any names that it has with or without wrappers.
         part: What to call it in messages.
-        strict: Whether names that only one side has are an error.
+        strict: Whether names that only one side has are an error, and tied weights that were saved with different
+            numbers.
 
     Raises:
         StateDictMismatchError: If it does not fit.
@@ -60,8 +62,11 @@ def check_module(module: nn.Module, saved: Any, part: str, *, strict: bool) -> N
             )
     if not isinstance(saved, Mapping) or not all(isinstance(name, str) for name in saved):
         raise StateDictMismatchError(f"{part} is no state dict in the checkpoint", found=type(saved).__name__)
+    fitted = _for_module(inner, saved)
     if all(map(_loads_as_usual, inner.modules())):
-        _check_names(inner, own, _for_module(inner, saved), part, strict=strict)
+        _check_names(inner, own, fitted, part, strict=strict)
+    if strict:
+        check_ties(inner, own, fitted, part)
 
 
 def load_module(module: nn.Module, saved: Mapping[str, Any], *, strict: bool) -> None:

@@ -13,6 +13,8 @@ from tensorkeep.errors import StateDictMismatchError, StateError
 from tensorkeep.training._generators import GENERATORS, prepare_generator
 from tensorkeep.training._memory import own_memory
 from tensorkeep.training._modules import check_module, load_module
+from tensorkeep.training._optimizers import check_optimizer, load_optimizer
+from tensorkeep.training._schedulers import check_scheduler
 
 __all__ = ["prepare"]
 
@@ -26,7 +28,8 @@ def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Ac
         target: The object, or a dict, list or tuple of several.
         saved: Its state, in the same containers.
         part: What to call it in messages.
-        strict: Whether names that only a module or only its state dict has are an error.
+        strict: Whether names that only a module or only its state dict has are an error, and states of optimizers and
+            schedulers of another kind.
 
     Yields:
         For each object what is to be called.
@@ -40,12 +43,14 @@ def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Ac
         check_module(target, saved, part, strict=strict)
         yield partial(load_module, target, saved, strict=strict)
     elif isinstance(target, torch.optim.Optimizer):
-        _check_optimizer(target, saved, part)
-        yield partial(_load_optimizer, target, saved)
+        check_optimizer(target, saved, part, strict=strict)
+        yield partial(load_optimizer, target, saved)
     elif isinstance(target, GENERATORS):
         yield prepare_generator(target, saved, part)
     elif hasattr(target, "load_state_dict"):
         _check_scaler(target, saved, part)
+        if strict:
+            check_scheduler(target, saved, part)
         yield lambda: target.load_state_dict(own_memory(saved))
     elif isinstance(target, Mapping | list | tuple):
         yield from _prepare_several(target, saved, part, strict=strict)
@@ -78,31 +83,6 @@ def _prepare_several(
 
 def _by_key(several: Mapping[Any, Any] | list[Any] | tuple[Any, ...]) -> dict[Any, Any]:
     return dict(several) if isinstance(several, Mapping) else dict(enumerate(several))
-
-
-def _check_optimizer(optimizer: torch.optim.Optimizer, saved: Any, part: str) -> None:
-    if not isinstance(saved, Mapping) or not saved.keys() >= {"state", "param_groups"}:
-        raise StateDictMismatchError(
-            f"{part} is not the state of an optimizer of torch",
-            expected="a dict with state and param_groups",
-            found=", ".join(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__,
-            hint="Nothing was changed",
-        )
-    own = [len(group["params"]) for group in optimizer.param_groups]
-    theirs = [len(group["params"]) for group in saved["param_groups"]]
-    if own != theirs:
-        raise StateDictMismatchError(
-            f"{part} does not fit {type(optimizer).__name__}: its groups have other numbers of parameters",
-            expected=str(own),
-            found=str(theirs),
-            hint="Nothing was changed",
-        )
-
-
-def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    optimizer.load_state_dict(saved)
-    for parameter, state in optimizer.state.items():
-        optimizer.state[parameter] = own_memory(state)
 
 
 def _check_scaler(target: Any, saved: Any, part: str) -> None:

@@ -14,6 +14,8 @@ from tensorkeep.transport import Openable
 
 __all__ = ["restore"]
 
+_Action = Callable[[], object]
+
 
 def restore(
     source: Openable | Mapping[str, Any],
@@ -30,9 +32,10 @@ def restore(
 ) -> dict[str, Any]:
     """Bring what `capture` gathered back into the objects of a run, so that it goes on as if it had never stopped.
 
-    Everything is read and checked before anything is changed: parts, names and shapes, sizes of an optimizer's
-    groups, states of random generators. Where something does not fit, all objects are as they were. Then models are
-    loaded in the memory that they have, and the states of random generators are set last.
+    Everything is read and checked before anything is changed: parts, names and shapes, groups and moments of torch's
+    optimizers, settings of its schedulers, states of random generators. Where something does not fit, all objects are
+    as they were. Then models are loaded in the memory that they have, and the states of random generators are set
+    last. Where an object's own `load_state_dict()` fails then, a note of its exception says what was changed already.
 
         rest = restore("step-500.safetensors", model=model, optimizer=optimizer)
         step = rest["step"]
@@ -49,14 +52,17 @@ def restore(
         scheduler: Likewise.
         scaler: Likewise.
         rng: Whether to set the random generators that Python, NumPy and torch have for everybody.
-        strict: Whether names that only a model or only the checkpoint has are an error.
+        strict: Whether these are errors: names that only a model or only the checkpoint has, tied weights that were
+            saved with different numbers, and the state of another kind of optimizer or scheduler, or of other
+            parameters.
         device: Where torch's tensors of the result go.
         classes: Dataclasses, enums and named tuples that may be made again, or name to class.
         **extra: Objects by the name that they were captured under: random generators, and what has a
             `load_state_dict()`.
 
     Returns:
-        Everything else that was captured, such as `{"step": 500}`. Parts that were not asked for are not read.
+        Everything else that was captured, such as `{"step": 500}`. What stands under `model`, `optimizer`,
+        `scheduler`, `scaler` or `rng` and was not asked for is neither read nor returned.
 
     Raises:
         StateDictMismatchError: If a part is not there, or does not fit its object. Nothing was changed.
@@ -72,12 +78,24 @@ def restore(
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
     targets = {part: target for part, target in objects.items() if target is not None} | extra
     parts, rest = load_parts(source, [*targets, "rng"] if rng else [*targets], classes, device)
-    actions: list[Callable[[], object]] = []
+    actions: list[tuple[str, _Action]] = []
     for part, target in targets.items():
         refuse_inert(parts[part], part)
-        actions += prepare(target, parts[part], part, strict=strict)
+        actions += [(part, action) for action in prepare(target, parts[part], part, strict=strict)]
     if rng:
-        actions += prepare_rng(parts["rng"], "rng")
-    for action in actions:
-        action()
+        actions += [("rng", action) for action in prepare_rng(parts["rng"], "rng")]
+    _carry_out(actions)
     return rest
+
+
+def _carry_out(actions: list[tuple[str, _Action]]) -> None:
+    """Change the objects; where one fails in its own way of loading, say which were changed."""
+    changed: list[str] = []
+    for part, action in actions:
+        try:
+            action()
+        except Exception as error:
+            done = ", ".join(dict.fromkeys(changed)) or "nothing"
+            error.add_note(f"restore changed {done} before this error, and {part} itself perhaps in part")
+            raise
+        changed.append(part)

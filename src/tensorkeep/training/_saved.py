@@ -9,6 +9,7 @@ from tensorkeep.checkpoint import PickleSet, open_checkpoint
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.pickled import PickleFile
 from tensorkeep.state import Classes, encode_tree, key_text
+from tensorkeep.store import CheckpointStore
 from tensorkeep.tensors import SavedTensors
 from tensorkeep.transport import Openable
 
@@ -21,7 +22,7 @@ _PARTS: Final[dict[str, tuple[str, ...]]] = {
     "scaler": ("scaler_state_dict",),
     "rng": (),
 }
-"""The parts of a training state, and what others call them."""
+"""The parts of a training state, and what others call them; where a part is not wanted, such a name is any other."""
 
 _N_LISTED: Final = 20
 """Names of parts that a message lists."""
@@ -30,7 +31,7 @@ _N_LISTED: Final = 20
 def load_parts(
     source: Openable | Mapping[Any, Any], wanted: Collection[str], classes: Classes, device: Any
 ) -> tuple[dict[str, Any], dict[Any, Any]]:
-    """Read the wanted parts of a checkpoint, and all that is no part of a training state; the rest is not read.
+    """Read the wanted parts of a checkpoint, and all but the other parts of a training state, which are not read.
 
     Args:
         source: A path, bytes or file object; or what was loaded from one.
@@ -43,8 +44,11 @@ def load_parts(
 
     Raises:
         StateDictMismatchError: If a part is not there.
+        TypeError: If the source is a store of checkpoints.
         TensorkeepError: If the checkpoint cannot be read.
     """
+    if isinstance(source, CheckpointStore):
+        raise TypeError("restore takes one state, not a store: restore(store.load(), ...), or store.path_of(step)")
     if isinstance(source, Mapping):
         return _split(source, wanted, "<state>")
     with open_checkpoint(source, framework="torch") as opened:
@@ -76,8 +80,7 @@ def _split(state: Any, wanted: Collection[str], path: str) -> tuple[dict[str, An
             hint=_advice(missing),
             missing=missing,
         )
-    known = {*names.values(), *_PARTS, *(name for others in _PARTS.values() for name in others)}
-    others = {name: value for name, value in state.items() if name not in known}
+    others = {name: value for name, value in state.items() if name not in {*names.values(), *_PARTS}}
     return {part: state[name] for part, name in names.items()}, others
 
 

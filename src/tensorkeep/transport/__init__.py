@@ -4,6 +4,8 @@
 - `_platform`: positioned reads, gathered writes, preallocation: the system calls, each with a portable fallback.
 - `_mounts`: which file system a path is on, and whether mapping pays there.
 - `_memory`, `_local`, `_stream`: sources over bytes in memory, local files (mapped or read), seekable file objects.
+- `_threads`: reads that are done side by side.
+- `_verifying`: a source whose bytes are held against digests on their way into memory.
 - `_joined`: a source that is put together from parts of others.
 - `remote`: objects of web servers and stores.
 - `_paths`: paths and URLs alike.
@@ -23,14 +25,26 @@ from tensorkeep.transport._joined import JoinedSource
 from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._memory import MemorySource
 from tensorkeep.transport._open import Openable, open_source
-from tensorkeep.transport._paths import exists, is_directory, is_file, is_remote, join, names_in, split, walk
+from tensorkeep.transport._paths import (
+    discreet,
+    exists,
+    is_directory,
+    is_file,
+    is_remote,
+    join,
+    names_in,
+    remembering,
+    split,
+    walk,
+)
 from tensorkeep.transport._pending import Pending, finish_pending
 from tensorkeep.transport._platform import sync_directory
 from tensorkeep.transport._publish import publish, sweep_leftovers
 from tensorkeep.transport._staging import has_staging
 from tensorkeep.transport._stream import StreamSource
 from tensorkeep.transport._transaction import Transaction, transaction
-from tensorkeep.transport.remote import RemotePath, remote
+from tensorkeep.transport._verifying import VerifyingSource
+from tensorkeep.transport.remote import RemotePath
 
 __all__ = [
     "BACKENDS",
@@ -47,6 +61,8 @@ __all__ = [
     "RemotePath",
     "StreamSource",
     "Transaction",
+    "VerifyingSource",
+    "discreet",
     "exists",
     "finish_pending",
     "has_staging",
@@ -58,7 +74,7 @@ __all__ = [
     "open_source",
     "publish",
     "publish_folder",
-    "remote",
+    "remembering",
     "settle_folders",
     "split",
     "sweep_leftovers",

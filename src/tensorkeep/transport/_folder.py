@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from tensorkeep.errors import BusyError, SourceMissingError, TransportError, as_transport_error
+from tensorkeep.errors import BusyError, RefusedError, SourceMissingError, TransportError, as_transport_error
 from tensorkeep.transport._lock import DirectoryLock, take_lock
 from tensorkeep.transport._platform import exchange, sync_directory, sync_file
 
@@ -45,6 +45,7 @@ def publish_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Ite
 
     Raises:
         BusyError: If another process is writing there.
+        RefusedError: If the working directory would be replaced.
         SourceMissingError: If the directory around it is missing.
         TransportError: If something else than a directory stands there, the directory around it cannot be written to,
             or the system fails otherwise. What stood there is then untouched, unless it was the last step, making the
@@ -97,12 +98,21 @@ class _Place:
         """Make sure that a directory can stand there.
 
         Raises:
+            RefusedError: If it is the working directory, or around that.
             SourceMissingError: If nothing is around it.
             TransportError: If something else stands there.
         """
         if not os.path.isdir(self.parent):
             raise SourceMissingError(
                 "could not write the directory", path=self.parent, found="nothing", hint="Create it first"
+            )
+        inside = os.path.realpath(os.curdir)
+        if os.path.commonpath([inside, self.path]) == self.path:
+            raise RefusedError(
+                "the working directory would be replaced",
+                path=self.path,
+                found=inside,
+                hint="Work in another directory, or save to one below",
             )
         if os.path.lexists(self.path) and not os.path.isdir(self.path):
             raise TransportError("only directories are replaced", path=self.path, found="something else")
@@ -117,9 +127,15 @@ class _Place:
         while True:
             with suppress(FileExistsError):
                 os.mkdir(self._around)
-            with suppress(FileNotFoundError):  # removed in this instant by somebody who was tidying up
+            try:
                 lock = self.lock()
                 break
+            except FileNotFoundError:  # removed in this instant by somebody who was tidying up
+                continue
+            except BaseException:
+                with suppress(OSError):
+                    os.rmdir(self._around)
+                raise
         try:
             self._settle()
             os.mkdir(self.new)

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
-from tensorkeep.errors import AccessDeniedError, SourceMissingError, as_transport_error
+from tensorkeep.errors import AccessDeniedError, SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.transport.remote import RemotePath, is_url
 
-__all__ = ["exists", "is_directory", "is_file", "is_remote", "join", "names_in", "split", "walk"]
+_has_suffix = re.compile(r".*\.[A-Za-z][A-Za-z0-9]{0,14}").fullmatch
+
+__all__ = [
+    "discreet",
+    "exists",
+    "is_directory",
+    "is_file",
+    "is_remote",
+    "join",
+    "names_in",
+    "remembering",
+    "split",
+    "walk",
+]
 
 
 def is_remote(path: str) -> bool:
@@ -39,15 +54,50 @@ def split(path: str) -> tuple[str, str]:
     return RemotePath.of(path).split() if is_url(path) else os.path.split(path)
 
 
+def discreet(path: str) -> str:
+    """Return a path that shows nothing that must stay secret: the same, or of a URL one that keeps it to itself.
+
+    Args:
+        path: A path or a URL.
+    """
+    return RemotePath.of(path) if is_url(path) else path
+
+
+@contextmanager
+def remembering(path: str) -> Iterator[str]:
+    """Give the same path, of which nothing is asked twice in the block, where each question is a request.
+
+    Args:
+        path: A path or a URL.
+
+    Yields:
+        The path; what is joined to it is remembered too.
+
+    Raises:
+        TensorkeepError: As the block itself raises it, without what must stay secret.
+    """
+    if not is_url(path):
+        yield path
+        return
+    with RemotePath.of(path).remembering() as remembered:
+        try:
+            yield remembered
+        except TensorkeepError as error:
+            error.path = error.path and str(error.path)  # the text alone, without what the path knows
+            raise
+
+
 def is_directory(path: str) -> bool:
-    """Say whether a path stands for a directory; of a URL its end says so: a slash, or a name without a dot.
+    """Say whether a path stands for a directory; of a URL its end says so: a slash, or a name without a suffix.
+
+    A suffix begins with a letter: `Llama-3.1-8B` has none.
 
     Args:
         path: A path or a URL.
     """
     if not is_url(path):
         return os.path.isdir(path)
-    return path.endswith("/") or "." not in RemotePath.of(path).split()[1]
+    return path.endswith("/") or not _has_suffix(RemotePath.of(path).split()[1])
 
 
 def is_file(path: str) -> bool:

@@ -10,7 +10,7 @@
 - `_read`: the header of a `ByteSource`, with errors that say which file it is and what it really is.
 """
 
-from tensorkeep.formats.safetensors._aliases import check_owner, check_view
+from tensorkeep.formats.safetensors._aliases import check_owner, check_storages, check_view
 from tensorkeep.formats.safetensors._emit import emit_header, lay_out
 from tensorkeep.formats.safetensors._metadata import free_text, metadata_to_write
 from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
@@ -42,6 +42,7 @@ __all__ = [
     "Seal",
     "State",
     "check_owner",
+    "check_storages",
     "check_view",
     "emit_header",
     "emit_sealed_header",

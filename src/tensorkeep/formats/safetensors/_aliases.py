@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from math import prod
 
 from tensorkeep.dtypes import ALL_BY_NAME
@@ -11,7 +11,7 @@ from tensorkeep.errors import FormatError
 from tensorkeep.formats.safetensors._state import Alias
 from tensorkeep.limits import MAX_I64
 
-__all__ = ["check_owner", "check_view"]
+__all__ = ["check_owner", "check_storages", "check_view"]
 
 
 def check_owner(name: str, alias: Alias, stored: Collection[str], path: str | None = None) -> None:
@@ -33,6 +33,26 @@ def check_owner(name: str, alias: Alias, stored: Collection[str], path: str | No
             tensor=name,
             expected="a view of a tensor in the file",
             found="the tensor itself in the file" if name in stored else f"no `{alias.of}`",
+        )
+
+
+def check_storages(storages: Iterable[str], stored: Collection[str], path: str | None = None) -> None:
+    """Make sure that tensors which only hold memory for others are there.
+
+    Args:
+        storages: Their names.
+        stored: Names of all tensors that the file holds.
+        path: Of the file, for messages.
+
+    Raises:
+        FormatError: If one is not.
+    """
+    missing = next((name for name in storages if name not in stored), None)
+    if missing is not None:
+        raise FormatError(
+            f"`{missing}` is said to hold the memory of other tensors, and is not in the file",
+            path=path,
+            tensor=missing,
         )
 
 

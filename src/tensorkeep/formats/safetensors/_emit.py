@@ -102,7 +102,10 @@ def check_is_text(metadata: Mapping[str, str]) -> None:
         raise TypeError(f"metadata is a mapping of text by key, not {type(metadata).__name__}")
     for key, text in metadata.items():
         if not (isinstance(key, str) and isinstance(text, str)):
-            raise TypeError(f"metadata is text by key, not {type(key).__name__} to {type(text).__name__}")
+            raise TypeError(
+                f"metadata is text by key, not {type(key).__name__} to {type(text).__name__}: {key!r:.100};"
+                " write it as text with str(...)"
+            )
 
 
 def _refuse_reserved(names: Container[str]) -> None:

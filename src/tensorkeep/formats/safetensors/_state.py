@@ -11,6 +11,7 @@ all of it.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -81,10 +82,10 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the tree as JSON values.
 
         Raises:
-            FormatError: If it is no JSON.
+            FormatError: If it is no JSON, or an object has a member twice.
         """
         try:
-            return msgspec.json.decode(self.tree)
+            return _decoded(bytes(self.tree))
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise FormatError("cannot read the tree of the state", found=str(error)) from None
 
@@ -112,6 +113,38 @@ def emit_state(state: State) -> str:
     }).decode()
 
 
+def _decoded(tree: bytes) -> Any:
+    nodes = msgspec.json.decode(tree)
+    if tree.count(b"{") != tree.count(b"{}"):  # else no object has any members
+        _check_members(tree, msgspec.json.encode(nodes))
+    return nodes
+
+
+def _check_members(text: bytes, emitted: bytes) -> None:
+    """Make sure that no object has a member twice, of which readers may take one or the other.
+
+    That shows in the number of colons, unless some are escaped: the text needs a second, slow look only where it has
+    another number of them than what was made of it.
+
+    Args:
+        text: JSON.
+        emitted: The same, decoded and encoded again.
+
+    Raises:
+        ValueError: If one has.
+        RecursionError: If the text is very deep.
+    """
+    if text.count(b":") != emitted.count(b":") or b"\\u003" in text:
+        json.loads(text, object_pairs_hook=_checked_members, parse_int=len, parse_float=len)
+
+
+def _checked_members(pairs: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise ValueError(f"the member {twice!r:.100} twice in one object")
+
+
 def parse_state(text: str) -> State:
     """Read what a file says of a state.
 
@@ -122,13 +155,15 @@ def parse_state(text: str) -> State:
         What it says; whether aliases fit their tensors is not known yet.
 
     Raises:
-        FormatError: If it is no such text.
+        FormatError: If it is no such text, or an object has a member twice.
         UnsupportedError: If it is of a later version.
     """
     try:
         version = _decode_version(text).state
         if version == _VERSION:
-            return _decode_state(text)
+            state = _decode_state(text)
+            _check_members(text.encode(), emit_state(state).encode())
+            return state
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise FormatError("cannot read what the file says of the state", found=f"{error}") from None
     raise UnsupportedError(

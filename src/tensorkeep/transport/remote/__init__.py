@@ -5,7 +5,8 @@
 - `_requests`: which ranges to ask for.
 - `_retries`: requests that are made again.
 - `_source`: an object as a source of bytes, always the same version.
-- `_obstore`, `_fsspec`: the libraries that make the requests.
+- `_connections`, `_http`: web servers, asked by ourselves.
+- `_obstore`, `_fsspec`: all other stores, asked by libraries.
 - `_stores`: the store that a URL leads to.
 - `_path`: a URL that knows its store.
 """

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import SourceChangedError, TransportError
+from tensorkeep.errors import RangeNotServedError, SourceChangedError, TransportError
 from tensorkeep.transport._base import ByteRange
 
-__all__ = ["Opening", "RemoteObject", "RemoteStore", "TransientError", "Version", "changed"]
+__all__ = [
+    "Chunks",
+    "Opening",
+    "RemoteObject",
+    "RemoteStore",
+    "Stream",
+    "TransientError",
+    "Version",
+    "changed",
+    "whole_file_too_large",
+]
 
 
 class TransientError(TransportError):
-    """A request failed in a way that may not happen again: a cut connection, a busy server, a time that ran out."""
+    """A request failed in a way that may not happen again: a cut connection, a busy server, a time that ran out.
+
+    Attributes:
+        retry_after_s: Seconds after which the server wants to be asked again; None where it does not say.
+    """
+
+    retry_after_s: float | None = None
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -38,6 +54,16 @@ class Version(msgspec.Struct, frozen=True):
         """Whether the server can be asked for this version alone: weak tags do not count (RFC 9110, 13.1.1)."""
         return self.number is not None or (self.etag is not None and not self.etag.startswith("W/"))
 
+    def is_same(self, other: Version) -> bool:
+        """Say whether both are the same bytes, as far as the server says.
+
+        Args:
+            other: Another version of the object, or this one.
+        """
+        if (self.nbytes, self.number, self.etag) != (other.nbytes, other.number, other.etag):
+            return False
+        return self.is_pinned or self.modified == other.modified  # servers of one site may disagree on times
+
 
 class Opening(msgspec.Struct, frozen=True):
     """What the first request brings.
@@ -49,6 +75,56 @@ class Opening(msgspec.Struct, frozen=True):
 
     version: Version
     head: Buffer
+
+
+class Stream(Protocol):
+    """The bytes of a range, as they come."""
+
+    def read_into(self, into: memoryview) -> int:
+        """Take the next bytes.
+
+        Args:
+            into: Writable bytes, to be filled from the first.
+
+        Returns:
+            How many came; none at the end.
+
+        Raises:
+            SourceChangedError: If the object is another by now.
+            TransientError: If trying again, from the last byte that came, may help.
+            TransportError: If it may not.
+        """
+
+    def close(self) -> None:
+        """Let go of it, at the end or before."""
+
+
+class Chunks:
+    """A stream over bytes that a library hands out in chunks.
+
+    Args:
+        chunks: In their order.
+    """
+
+    def __init__(self, chunks: Iterable[Buffer]) -> None:
+        self._chunks = iter(chunks)
+        self._rest = memoryview(b"")
+
+    def read_into(self, into: memoryview) -> int:
+        """Take the next bytes; see `Stream.read_into`."""
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._rest = memoryview(chunk).cast("B")
+        nbytes = min(len(into), len(self._rest))
+        into[:nbytes] = self._rest[:nbytes]
+        self._rest = self._rest[nbytes:]
+        return nbytes
+
+    def close(self) -> None:
+        """Let go of it; see `Stream.close`."""
+        self._chunks, self._rest = iter(()), memoryview(b"")
 
 
 class RemoteObject(Protocol):
@@ -75,16 +151,19 @@ class RemoteObject(Protocol):
             TransportError: If it may not.
         """
 
-    def chunks(self, span: ByteRange, version: Version) -> Iterator[Buffer]:
-        """Ask for a range, and give its bytes as they come.
+    def stream(self, span: ByteRange, version: Version) -> Stream:
+        """Ask for a range.
 
         Args:
             span: Half-open, not empty.
             version: The one that is meant.
 
+        Returns:
+            Its bytes, which may end early.
+
         Raises:
             SourceChangedError: If the object is another by now.
-            TransientError: If trying again, from the last byte that came, may help.
+            TransientError: If trying again may help.
             TransportError: If it may not.
         """
 
@@ -127,4 +206,21 @@ def changed(name: str, expected: Version, found: Version | None = None) -> Sourc
         expected=f"{expected.nbytes:,} bytes, version {expected.etag or expected.modified}",
         found=f"{found.nbytes:,} bytes, version {found.etag or found.modified}" if found else None,
         hint="Open it again",
+    )
+
+
+def whole_file_too_large(name: str, nbytes: int | None, max_nbytes: int) -> RangeNotServedError:
+    """Return the error for a large object on a server that serves no ranges.
+
+    Args:
+        name: Its URL, without secrets.
+        nbytes: Its size in bytes, where that is known.
+        max_nbytes: Size up to which it would have been read whole.
+    """
+    return RangeNotServedError(
+        "the server gives whole files only, so nothing can be read here and there",
+        path=name,
+        expected=f"ranges, or at most {max_nbytes:,} bytes",
+        found=f"{nbytes:,} bytes" if nbytes is not None else "more",
+        hint="Download the file and open it from the disk",
     )

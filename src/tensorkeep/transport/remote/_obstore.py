@@ -1,7 +1,8 @@
-"""Objects of HTTP servers, S3, Google Cloud Storage and Azure, through obstore (the Rust crate `object_store`)."""
+"""Objects of S3, Google Cloud Storage and Azure, through obstore (the Rust crate `object_store`)."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -10,16 +11,31 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.errors import (
     AccessDeniedError,
     MissingDependencyError,
-    RangeNotServedError,
     SourceChangedError,
     SourceMissingError,
     TransportError,
 )
 from tensorkeep.transport._base import ByteRange
-from tensorkeep.transport.remote._base import Opening, TransientError, Version, changed
+from tensorkeep.transport.remote._base import Chunks, Opening, TransientError, Version, changed, whole_file_too_large
 from tensorkeep.transport.remote._urls import join_url, redacted, shown_url
 
 __all__ = ["ObstoreObject", "ObstoreStore", "import_obstore"]
+
+
+class _Runtime:
+    """Whether the threads that obstore works with are there: a process that is forked from one with them has none."""
+
+    is_started = False
+    is_lost = False
+
+    @classmethod
+    def lose(cls) -> None:
+        """Note that this process was forked."""
+        cls.is_lost = cls.is_started
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Runtime.lose)
 
 
 def import_obstore() -> Any:
@@ -27,15 +43,22 @@ def import_obstore() -> Any:
 
     Raises:
         MissingDependencyError: If it is not installed.
+        TransportError: If this process was forked from one that used it: any request would wait forever.
     """
     try:
         import obstore
     except ImportError as error:
         raise MissingDependencyError(
-            "obstore is needed for http, s3, gs and az",
+            "obstore is needed for s3, gs and az",
             found=str(error),
             hint="pip install 'tensorkeep[remote]'",
         ) from error
+    if _Runtime.is_lost:
+        raise TransportError(
+            "obstore does not work in a process that was forked after its first use",
+            hint='Start processes by "spawn" or "forkserver", or fork before the first read',
+        )
+    _Runtime.is_started = True
     return obstore
 
 
@@ -46,24 +69,28 @@ class ObstoreStore:
         store: One of the stores of obstore.
         url: Where it is, for messages.
         lists: Whether it can list names.
+
+    Attributes:
+        store: See above.
     """
 
     def __init__(self, store: Any, url: str, *, lists: bool = True) -> None:
-        self._store = store
+        self.store = store
         self._url = url
         self._lists = lists
 
     def at(self, path: str) -> ObstoreObject:
         """Return an object; see `RemoteStore.at`."""
-        return ObstoreObject(self._store, path, shown_url(join_url(self._url, path) if path else self._url))
+        return ObstoreObject(self, path, shown_url(join_url(self._url, path) if path else self._url))
 
     def names(self, path: str) -> list[str] | None:
         """Return the names of what stands right below a path; see `RemoteStore.names`."""
         if not self._lists:
             return None
         name = shown_url(join_url(self._url, path))
+        obstore = import_obstore()
         with _translating(name):
-            found = import_obstore().list_with_delimiter(self._store, path or None)
+            found = obstore.list_with_delimiter(self.store, path or None)
         paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
         return sorted(each.rstrip("/").rpartition("/")[2] for each in paths)
 
@@ -72,20 +99,21 @@ class ObstoreObject:
     """An object in a store of obstore; see `RemoteObject`.
 
     Args:
-        store: The store.
+        store: The store; it lives as long as one of its objects is open.
         path: The object's path in it.
         name: Its URL, without secrets.
     """
 
-    def __init__(self, store: Any, path: str, name: str) -> None:
+    def __init__(self, store: ObstoreStore, path: str, name: str) -> None:
         self._store = store
         self._path = path
         self.name = name
 
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
         """Ask for the first bytes; see `RemoteObject.open`."""
+        obstore = import_obstore()
         try:
-            result = import_obstore().get(self._store, self._path, options={"range": (0, nbytes)})
+            result = obstore.get(self._store.store, self._path, options={"range": (0, nbytes)})
             return Opening(_version(result.meta), result.bytes())
         except Exception as error:  # noqa: BLE001
             if not _is_about_ranges(error):
@@ -93,32 +121,28 @@ class ObstoreObject:
         return self._open_whole(max_whole_nbytes)
 
     def _open_whole(self, max_nbytes: int) -> Opening:
+        obstore = import_obstore()
         with _translating(self.name):
-            result = import_obstore().get(self._store, self._path)
+            result = obstore.get(self._store.store, self._path)
             version = _version(result.meta)
             data = result.bytes() if version.nbytes <= max_nbytes else b""
         if version.nbytes > max_nbytes:
-            raise RangeNotServedError(
-                "the server gives whole files only, so nothing can be read here and there",
-                path=self.name,
-                expected=f"ranges, or at most {max_nbytes:,} bytes",
-                found=f"{version.nbytes:,} bytes",
-                hint="Download it first: tensorkeep fetch URL DIRECTORY",
-            )
+            raise whole_file_too_large(self.name, version.nbytes, max_nbytes)
         if len(data) != version.nbytes:
             raise TransientError("the answer ended early", path=self.name)
         return Opening(version, data)
 
-    def chunks(self, span: ByteRange, version: Version) -> Iterator[Buffer]:
-        """Ask for a range, and give its bytes as they come; see `RemoteObject.chunks`."""
+    def stream(self, span: ByteRange, version: Version) -> Chunks:
+        """Ask for a range; see `RemoteObject.stream`."""
         options: dict[str, Any] = {"range": (span.start, span.stop)}
         if version.is_pinned:
             options |= {"version": version.number} if version.number is not None else {"if_match": version.etag}
+        obstore = import_obstore()
         with _translating(self.name):
-            result = import_obstore().get(self._store, self._path, options=options)
+            result = obstore.get(self._store.store, self._path, options=options)
             found, given = _version(result.meta), tuple(result.range)
-            stream = iter(result.stream(min_chunk_size=_CHUNK_NBYTES))
-        if found != version:
+            chunks = iter(result.stream(min_chunk_size=_CHUNK_NBYTES))
+        if not found.is_same(version):
             raise changed(self.name, version, found)
         if given != (span.start, span.stop):
             raise TransportError(
@@ -127,15 +151,13 @@ class ObstoreObject:
                 expected=f"[{span.start:,}, {span.stop:,})",
                 found=f"[{given[0]:,}, {given[1]:,})",
             )
-        while True:
-            with _translating(self.name):
-                chunk = next(stream, None)
-            if chunk is None:
-                return
-            yield chunk
+        return Chunks(self._translated(chunks))
+
+    def _translated(self, chunks: Iterator[Buffer]) -> Iterator[Buffer]:
+        with _translating(self.name):
+            yield from chunks
 
 
-_AGAIN: Final = "Open it again"
 _CHUNK_NBYTES: Final = 2**18
 """Bytes that are handed over at a time: enough that Python has little to do for each."""
 

@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True):
 
     Attributes:
         span: The bytes that are asked for, half-open.
-        wanted: What they are wanted for, in the order of their first bytes; parts may overlap.
+        wanted: What they are wanted for, in the order of their bytes; no two parts overlap.
     """
 
     span: ByteRange
@@ -57,20 +57,21 @@ def plan_requests(spans: Iterable[ByteRange], *, max_gap_nbytes: int, max_nbytes
         max_nbytes: Bytes of one request; a longer range is cut into several.
 
     Returns:
-        Requests in the order of their bytes, none longer than `max_nbytes`. Together they hold every wanted byte.
+        Requests in the order of their first bytes, none longer than `max_nbytes`. Together they hold every wanted
+        byte, those that are wanted twice as often.
     """
     parts = sorted(_cut(spans, max_nbytes), key=lambda part: (part.start, part.stop))
     requests: list[Request] = []
     group: list[Wanted] = []
-    stop = 0
     for part in parts:
-        if group and (part.start - stop > max_gap_nbytes or max(stop, part.stop) - group[0].start > max_nbytes):
-            requests.append(_request(group, stop))
-            group, stop = [], 0
+        if group and not (
+            0 <= part.start - group[-1].stop <= max_gap_nbytes and part.stop - group[0].start <= max_nbytes
+        ):
+            requests.append(_request(group))
+            group = []
         group.append(part)
-        stop = max(stop, part.stop)
     if group:
-        requests.append(_request(group, stop))
+        requests.append(_request(group))
     return requests
 
 
@@ -80,5 +81,5 @@ def _cut(spans: Iterable[ByteRange], max_nbytes: int) -> Iterable[Wanted]:
             yield Wanted(start, min(max_nbytes, span.stop - start), number, start - span.start)
 
 
-def _request(group: list[Wanted], stop: int) -> Request:
-    return Request(ByteRange(group[0].start, stop), tuple(group))
+def _request(group: list[Wanted]) -> Request:
+    return Request(ByteRange(group[0].start, group[-1].stop), tuple(group))

@@ -5,26 +5,28 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from tensorkeep.transport.remote._base import TransientError
 
 __all__ = ["Patience"]
 
 _Result = TypeVar("_Result")
-_FIRST_PAUSE_S: Final = 0.1
-_LONGEST_PAUSE_S: Final = 5.0
 
 
 class Patience:
-    """Counts attempts that bring nothing, and waits between them, each time about twice as long (full jitter).
+    """Counts attempts that bring nothing, and waits between them, each time about twice as long.
 
     Args:
         attempts: How many in a row may fail.
+        pause_s: Seconds to wait after the first.
+        longest_pause_s: Seconds to wait at most, whatever a server says.
     """
 
-    def __init__(self, attempts: int) -> None:
+    def __init__(self, attempts: int, pause_s: float, longest_pause_s: float) -> None:
         self._attempts = attempts
+        self._pause_s = pause_s
+        self._longest_pause_s = longest_pause_s
         self._failed = 0
 
     def restore(self) -> None:
@@ -43,8 +45,8 @@ class Patience:
         self._failed += 1
         if self._failed >= self._attempts:
             raise error
-        longest = min(_FIRST_PAUSE_S * 2 ** (self._failed - 1), _LONGEST_PAUSE_S)
-        time.sleep(random.uniform(longest / 2, longest))  # noqa: S311 - spreads requests, no secret
+        pause_s = self._pause_s * 2 ** (self._failed - 1) * random.uniform(0.5, 1)  # noqa: S311 - spreads requests
+        time.sleep(min(max(pause_s, error.retry_after_s or 0), self._longest_pause_s))
 
     def try_again(self, request: Callable[[], _Result]) -> _Result:
         """Make a request until it succeeds.

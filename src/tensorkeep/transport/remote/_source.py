@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from contextlib import closing
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import SourceChangedError, TransportError
+from tensorkeep.errors import TransportError
 from tensorkeep.transport._base import ByteRange
-from tensorkeep.transport.remote._base import Opening, RemoteObject, TransientError
+from tensorkeep.transport.remote._base import Opening, RemoteObject, TransientError, Version, changed
 from tensorkeep.transport.remote._requests import Request, plan_requests
 from tensorkeep.transport.remote._retries import Patience
 
@@ -20,7 +23,28 @@ __all__ = ["Manner", "RemoteSource"]
 _MAX_OPEN: Final = 64
 """Requests of the whole process that are under way at a time."""
 
-_turns: Final = threading.BoundedSemaphore(_MAX_OPEN)
+_turns = threading.BoundedSemaphore(_MAX_OPEN)
+
+_STEP_NBYTES: Final = 2**20
+"""Bytes that are waited for at a time: those that came before a connection was cut are not asked for again."""
+
+_PROGRESS_NBYTES: Final = 2**16
+"""Bytes that an attempt must bring to count as a success; with less, a large file would never end."""
+
+_MAX_KEPT_NBYTES: Final = 2**25
+"""Bytes of one read that are kept: all honest headers are shorter."""
+
+_PIECE_NBYTES: Final = 2**22
+
+
+def _start_anew() -> None:
+    """Forget the requests that were under way when this process was forked: no thread here will end them."""
+    global _turns  # noqa: PLW0603
+    _turns = threading.BoundedSemaphore(_MAX_OPEN)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)
 
 
 class Manner(msgspec.Struct, frozen=True):
@@ -32,25 +56,53 @@ class Manner(msgspec.Struct, frozen=True):
         request_nbytes: Bytes of one request.
         connections: Requests of one read that are under way at a time.
         attempts: How often in a row a request may fail that may succeed if it is made again.
+        pause_s: Seconds between the first two attempts; then each time about twice as long.
+        longest_pause_s: Seconds between two attempts at most, also where a server asks for more.
+        timeout_s: Seconds without a byte after which a request has failed.
         whole_nbytes: Size up to which an object is read whole where the server serves no ranges.
     """
 
     head_nbytes: int = 2**17
     gap_nbytes: int = 2**14
-    request_nbytes: int = 2**23
+    request_nbytes: int = 2**24
     connections: int = 16
     attempts: int = 6
+    pause_s: float = 0.1
+    longest_pause_s: float = 30.0
+    timeout_s: float = 30.0
     whole_nbytes: int = 2**26
+
+
+class _Known(NamedTuple):
+    """Bytes of an object that are here already, from byte `start` on."""
+
+    start: int
+    data: Buffer
+
+    def holds(self, span: ByteRange) -> bool:
+        return self.start <= span.start <= span.stop <= self.start + len(self.data)
+
+    def fill(self, offset: int, into: memoryview) -> memoryview:
+        """Fill memory that is meant for the bytes from `offset` on, and return what of it is left to fill."""
+        skipped = offset - self.start
+        data = memoryview(self.data).cast("B")[skipped : skipped + len(into)] if skipped >= 0 else memoryview(b"")
+        into[: len(data)] = data
+        return into[len(data) :]
+
+
+_NOTHING: Final = _Known(0, b"")
 
 
 class RemoteSource:
     """An object, opened: its size and its version are known, and all that is read is of that version.
 
-    The first request brings the first bytes too, which are kept: they hold the header of most files.
+    The first request brings the first bytes too, which are kept: they hold the header of most files. What `read`
+    brings is kept as well, until tensors are read: a header is looked at twice, and so is the end of an archive.
 
     Args:
         remote: The object.
         manner: How it is read.
+        opening: What the first request brought, where it was made already.
 
     Raises:
         RangeNotServedError: If the server serves no ranges, and the object is too large to read it whole.
@@ -59,23 +111,27 @@ class RemoteSource:
         TransportError: If it cannot be read.
     """
 
-    def __init__(self, remote: RemoteObject, manner: Manner) -> None:
+    def __init__(self, remote: RemoteObject, manner: Manner, opening: Opening | None = None) -> None:
         """Make the first request; see the class."""
         self._remote = remote
         self._manner = manner
         self._is_closed = False
         self.name = remote.name
-        opening = self._ask(lambda: remote.open(manner.head_nbytes, max_whole_nbytes=manner.whole_nbytes))
-        self._version, self._head = opening.version, memoryview(opening.head).cast("B")
-        self.nbytes = opening.version.nbytes
+        self.opening = opening or self._patience().try_again(self._open)
+        self._version = self.opening.version
+        self._known = (_Known(0, self.opening.head), _NOTHING)
+        self.nbytes = self._version.nbytes
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it was made of; it is opened anew, and must be the same version."""
         return _reopened, (self._remote, self._manner, self._version)
 
-    def _ask(self, request: Callable[[], Opening]) -> Opening:
+    def _open(self) -> Opening:
         with _turns:
-            return Patience(self._manner.attempts).try_again(request)
+            return self._remote.open(self._manner.head_nbytes, max_whole_nbytes=self._manner.whole_nbytes)
+
+    def _patience(self) -> Patience:
+        return Patience(self._manner.attempts, self._manner.pause_s, self._manner.longest_pause_s)
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
         """Return None: there is nothing to map; see `ByteSource.map`."""
@@ -91,8 +147,15 @@ class RemoteSource:
             SourceChangedError: If the object is another by now.
             TransportError: If it cannot be read.
         """
+        is_known = any(each.holds(span) for each in self._known)
+        data = self._read(span)
+        if not is_known and len(span) <= _MAX_KEPT_NBYTES:
+            self._known = self._known[0], _Known(span.start, bytes(data))
+        return data
+
+    def _read(self, span: ByteRange) -> bytearray:
         data = bytearray(len(span))
-        self.read_into([(span.start, memoryview(data))])
+        self._fill_all([(span.start, memoryview(data))])
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
@@ -108,9 +171,9 @@ class RemoteSource:
             SourceChangedError: If the object is another by now.
             TransportError: If it cannot be read.
         """
-        step = self._manner.request_nbytes
+        step = min(_PIECE_NBYTES, self._manner.request_nbytes)
         spans = [ByteRange(start, min(start + step, span.stop)) for start in range(span.start, span.stop, step)]
-        yield from _in_order(spans, self.read, self._manner.connections // 4 or 1)
+        yield from _in_order(spans, self._read, self._manner.connections // 4 or 1)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Fill buffers, by as many requests at a time as `Manner` allows.
@@ -122,9 +185,16 @@ class RemoteSource:
             SourceChangedError: If the object is another by now.
             TransportError: If it cannot be read.
         """
+        self._known = self._known[0], _NOTHING
+        self._fill_all(parts)
+
+    def _fill_all(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         spans, buffers = [], []
+        known = self._known
         for offset, into in parts:
-            rest = self._from_head(offset, into.cast("B"))
+            rest = into.cast("B")
+            for each in known:
+                rest = each.fill(offset + len(into) - len(rest), rest)
             spans.append(ByteRange(offset + len(into) - len(rest), offset + len(into)))
             buffers.append(rest)
         manner = self._manner
@@ -133,59 +203,59 @@ class RemoteSource:
             raise TransportError("the file is closed", path=self.name)
         _side_by_side(requests, lambda request: self._carry_out(request, buffers), manner.connections)
 
-    def _from_head(self, offset: int, into: memoryview) -> memoryview:
-        """Fill what the first request has brought already, and return what is left to fill."""
-        known = max(0, min(len(self._head) - offset, len(into)))
-        into[:known] = self._head[offset : offset + known]
-        return into[known:]
-
     def _carry_out(self, request: Request, buffers: list[memoryview]) -> None:
-        """Make a request, and hand its bytes out as they come; go on where it was cut off."""
-        patience = Patience(self._manner.attempts)
-        start = request.span.start
-        while start < request.span.stop:
-            before = start
+        """Make a request, whose bytes go where they are wanted; go on where it was cut off."""
+        patience = self._patience()
+        places = _places(request, buffers)
+        stop = request.span.stop
+        while places:
+            missing = sum(map(len, places))
             error = TransientError("the answer ended early", path=self.name)
             try:
-                for chunk in self._chunks(ByteRange(start, request.span.stop)):
-                    _hand_out(chunk, start, request, buffers)
-                    start += len(chunk)
+                self._fill(places, ByteRange(stop - missing, stop))
             except TransientError as cause:
                 error = cause
-            if start > before:
+            if missing - sum(map(len, places)) >= _PROGRESS_NBYTES:
                 patience.restore()
-            if start < request.span.stop:
+            if places:
                 patience.lose(error)
 
-    def _chunks(self, span: ByteRange) -> Iterator[memoryview]:
-        with _turns:
-            for chunk in self._remote.chunks(span, self._version):
-                with memoryview(chunk) as view:
-                    yield view.cast("B")
+    def _fill(self, places: deque[memoryview], span: ByteRange) -> None:
+        """Fill places from the first, as far as the bytes of one answer go; take away what was filled."""
+        with _turns, closing(self._remote.stream(span, self._version)) as stream:
+            while places:
+                n_read = stream.read_into(places[0][:_STEP_NBYTES])
+                if not n_read:
+                    return
+                if n_read == len(places[0]):
+                    places.popleft()
+                else:
+                    places[0] = places[0][n_read:]
 
     def close(self) -> None:
         """Let go of the object; what was read stays valid."""
         self._is_closed = True
-        self._head = memoryview(b"")
+        self._known = (_NOTHING, _NOTHING)
+        self.opening = Opening(self._version, b"")
 
 
-def _reopened(remote: RemoteObject, manner: Manner, version: Any) -> RemoteSource:
+def _reopened(remote: RemoteObject, manner: Manner, version: Version) -> RemoteSource:
     source = RemoteSource(remote, manner)
-    if source._version != version:
-        raise SourceChangedError("the file is another than it was", path=source.name)
+    if not version.is_same(source.opening.version):
+        raise changed(source.name, version, source.opening.version)
     return source
 
 
-def _hand_out(chunk: memoryview, start: int, request: Request, buffers: list[memoryview]) -> None:
-    """Copy what came, which begins at byte `start`, to where it is wanted."""
-    stop = start + len(chunk)
-    if stop > request.span.stop:
-        raise TransientError("the answer is longer than what was asked for")
-    for part in request.wanted:
-        first, last = max(part.start, start), min(part.stop, stop)
-        if first < last:
-            begin = part.offset + first - part.start
-            buffers[part.number][begin : begin + last - first] = chunk[first - start : last - start]
+def _places(request: Request, buffers: list[memoryview]) -> deque[memoryview]:
+    """Return where the bytes of a request go, from its first to its last; what nobody wants is thrown away."""
+    places: deque[memoryview] = deque()
+    ends = [request.span.start, *(part.stop for part in request.wanted)]
+    waste = memoryview(bytearray(max(part.start - end for part, end in zip(request.wanted, ends, strict=False))))
+    for part, end in zip(request.wanted, ends, strict=False):
+        if part.start > end:
+            places.append(waste[: part.start - end])
+        places.append(buffers[part.number][part.offset : part.offset + part.nbytes])
+    return places
 
 
 def _side_by_side(requests: list[Request], carry_out: Callable[[Request], None], n_threads: int) -> None:

@@ -2,50 +2,55 @@
 
 from __future__ import annotations
 
-import base64
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit, urlunsplit
+from weakref import WeakValueDictionary
 
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.transport.remote._base import RemoteStore
+from tensorkeep.transport.remote._connections import Connections, basic
 from tensorkeep.transport.remote._fsspec import FsspecStore, import_fsspec
+from tensorkeep.transport.remote._http import HttpStore
 from tensorkeep.transport.remote._obstore import ObstoreStore, import_obstore
-from tensorkeep.transport.remote._urls import base_and_path, redacted, scheme_of, shown_url
+from tensorkeep.transport.remote._urls import base_and_path, is_well_formed, redacted, scheme_of, shown_url
 
 __all__ = ["store_and_path", "store_over"]
 
 _WEB: Final = frozenset({"http", "https"})
 _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"})
 
-_CLIENT: Final = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "1h"}
-"""obstore gives a whole answer 30 seconds, in which a slow line brings little; what counts is that bytes come."""
-
 _RETRIES: Final = {"max_retries": 2, "retry_timeout": timedelta(seconds=60)}
 """`Patience` does the rest: it goes on in the middle of an answer, too."""
 
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 
-def store_and_path(url: str, options: Mapping[str, Any]) -> tuple[RemoteStore, str]:
+_known: Final[WeakValueDictionary[Any, RemoteStore]] = WeakValueDictionary()
+"""Stores in use, by what they were made of. With the last object of a store its connections are closed."""
+
+
+def store_and_path(url: str, options: Mapping[str, Any], timeout_s: float) -> tuple[RemoteStore, str]:
     """Return the store that a URL leads to, and the path in it.
 
     Args:
-        url: With any scheme that obstore or fsspec knows.
+        url: With any scheme that is known here, or to fsspec.
         options: What the store takes, beyond what the environment says.
+        timeout_s: Seconds without a byte after which a request has failed.
 
     Raises:
         UnsupportedError: If nothing knows the scheme, or the store does not take the options.
         MissingDependencyError: If the library that knows it is not installed.
     """
+    if not is_well_formed(url):
+        raise UnsupportedError("this is no URL", path=shown_url(url))
     scheme = scheme_of(url)
-    if scheme in _WEB and "?" in url:  # a signature or a token, which is that of this very file
-        return _web(url, _frozen(options)), ""
-    if scheme in _WEB | _BUCKETS:
+    if scheme in _WEB:
+        return _web(url, options, timeout_s)
+    if scheme in _BUCKETS:
         base, path = base_and_path(url.partition("?")[0])
-        make = _web if scheme in _WEB else _bucket
-        return make(base, _frozen(options)), path
+        return _kept((base, _frozen(options), timeout_s), lambda: _bucket(base, options, timeout_s)), path
     return FsspecStore(_file_system(url, options), scheme), _path_for_fsspec(url)
 
 
@@ -59,7 +64,7 @@ def store_over(store: Any) -> RemoteStore:
         UnsupportedError: If it is neither.
     """
     kind = type(store)
-    if kind.__module__.partition(".")[0] == "obstore" or hasattr(store, "prefix"):
+    if kind.__module__.partition(".")[0] == "obstore":
         return ObstoreStore(store, f"{kind.__name__.lower()}://", lists=kind.__name__ != "HTTPStore")
     if hasattr(store, "cat_file") and hasattr(store, "info"):
         protocol = store.protocol if isinstance(store.protocol, str) else store.protocol[0]
@@ -69,55 +74,48 @@ def store_over(store: Any) -> RemoteStore:
     )
 
 
-_Frozen = tuple[tuple[str, Any], ...]
+def _kept(key: Any, make: Callable[[], RemoteStore]) -> RemoteStore:
+    """Return the store in use that was made of the same, or a new one."""
+    store = _known.get(key)
+    return store if store is not None else _known.setdefault(key, make())
 
 
-def _frozen(options: Mapping[str, Any]) -> _Frozen:
-    return tuple(
-        sorted((key, _frozen(value) if isinstance(value, Mapping) else value) for key, value in options.items())
-    )
+def _frozen(options: Any) -> Any:
+    """Return options as something that can be looked up; what cannot be, such as a function, by its identity."""
+    if isinstance(options, Mapping):
+        return frozenset((key, _frozen(value)) for key, value in options.items())
+    return options if isinstance(options, Hashable) else id(options)
 
 
-def _thawed(options: Any) -> dict[str, Any]:
-    return {key: _thawed(value) if isinstance(value, tuple) else value for key, value in options}
-
-
-@lru_cache(maxsize=32)
-def _web(url: str, options: _Frozen) -> RemoteStore:
-    """Make the store of a server, or of a single file where the URL has a query."""
-    obstore = import_obstore()
-    given = _thawed(options)
-    parts = urlsplit(url)
-    headers = dict(given.pop("headers", {}))
-    if parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers.setdefault("Authorization", "Basic " + base64.b64encode(pair.encode()).decode())
-        url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    client = {**_CLIENT, "allow_http": True, **given.pop("client_options", {})}
-    if headers:
-        client["default_headers"] = {**client.get("default_headers", {}), **headers}
-    retries = {**_RETRIES, **given.pop("retry_config", {})}
-    if given:
+def _web(url: str, options: Mapping[str, Any], timeout_s: float) -> tuple[RemoteStore, str]:
+    """Return the store of a web server, and the path there, with its query."""
+    others = options.keys() - {"headers"}
+    if others:
         raise UnsupportedError(
-            "the server takes no such options",
-            path=shown_url(url),
-            expected="headers, client_options or retry_config",
-            found=", ".join(given),
+            "a web server takes no such options", path=shown_url(url), expected="headers", found=", ".join(others)
         )
-    return ObstoreStore(
-        obstore.store.HTTPStore.from_url(url, client_options=client, retry_config=retries), url, lists=False
-    )
+    headers = {str(key): str(value) for key, value in (options.get("headers") or {}).items()}
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    if at:
+        name, _, password = user.partition(":")
+        headers.setdefault("Authorization", basic(name, password))
+    origin = f"{parts.scheme.lower()}://{host}"
+    path = urlunsplit(("", "", parts.path, parts.query, "")).removeprefix("/")
+    key = (origin, _frozen(headers), timeout_s)
+    return _kept(key, lambda: HttpStore(Connections(timeout_s), origin, headers)), path
 
 
-@lru_cache(maxsize=32)
-def _bucket(url: str, options: _Frozen) -> RemoteStore:
+def _bucket(url: str, options: Mapping[str, Any], timeout_s: float) -> RemoteStore:
     obstore = import_obstore()
-    given = _thawed(options)
-    client = {**_CLIENT, **given.pop("client_options", {})}
-    endpoints = (given.get("endpoint"), given.get("endpoint_url"), os.environ.get("AWS_ENDPOINT_URL"))
+    given = dict(options)
+    # obstore gives a whole answer 30 seconds, in which a slow line brings little; what counts is that bytes come
+    client: dict[str, Any] = {"connect_timeout": "10s", "read_timeout": f"{timeout_s}s", "timeout": "1h"}
+    client |= given.pop("client_options", {})
+    endpoints = (given.get("endpoint"), given.get("endpoint_url"), *map(os.environ.get, _ENDPOINTS))
     if any(str(endpoint).startswith("http://") for endpoint in endpoints):
         client.setdefault("allow_http", True)
-    retries = {**_RETRIES, **given.pop("retry_config", {})}
+    retries = _RETRIES | given.pop("retry_config", {})
     try:
         store = obstore.store.from_url(url, client_options=client, retry_config=retries, **given)
     except (obstore.exceptions.BaseError, ValueError, TypeError) as error:

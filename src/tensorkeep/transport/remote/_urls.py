@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 __all__ = ["is_url", "join_url", "redacted", "scheme_of", "shown_url", "split_url"]
 
 _URL: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
-_SECRETS: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/\s\"'@<>]*@)?([^\s\"'?#<>]*)(?:\?[^\s\"'<>]*)?")
+_SECRETS: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/\s\"'<>]*@)?([^\s\"'?#<>]*)(?:\?[^\s\"'<>]*)?")
 """A URL anywhere in a text: what comes before its host and after its path may be secret."""
 
 
@@ -22,6 +22,20 @@ def is_url(target: object) -> bool:
     return isinstance(target, str) and _URL.match(target) is not None
 
 
+def is_well_formed(url: str) -> bool:
+    """Say whether a URL has a host, and a port that is a number, as far as it has any.
+
+    Args:
+        url: A URL.
+    """
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - it is parsed here
+    except ValueError:
+        return False
+    return bool(parts.hostname) or scheme_of(url) not in {"http", "https"}
+
+
 def scheme_of(url: str) -> str:
     """Return what stands before `://`, in lower case.
 
@@ -29,6 +43,15 @@ def scheme_of(url: str) -> str:
         url: A URL.
     """
     return url.partition("://")[0].lower()
+
+
+def has_escapes(url: str) -> bool:
+    """Say whether `%20` in a URL stands for a space, and not for itself.
+
+    Args:
+        url: A URL.
+    """
+    return scheme_of(url) in {"http", "https", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"}
 
 
 def shown_url(url: str) -> str:
@@ -57,7 +80,8 @@ def join_url(url: str, name: str) -> str:
         name: A relative name, with `/` between its parts.
     """
     before, mark, query = url.partition("?")
-    return f"{before.rstrip('/')}/{name}{mark}{query}"
+    directory = before if before.endswith("/") else f"{before}/"  # the root of `memory://` has no other slashes
+    return f"{directory}{quote(name) if has_escapes(url) else name}{mark}{query}"
 
 
 def split_url(url: str) -> tuple[str, str]:
@@ -69,7 +93,7 @@ def split_url(url: str) -> tuple[str, str]:
     before, mark, query = url.partition("?")
     root = len(scheme_of(url)) + len("://")
     directory, _, name = before[root:].rstrip("/").rpartition("/")
-    return f"{before[:root]}{directory}{mark}{query}", name
+    return f"{before[:root]}{directory}{mark}{query}", unquote(name) if has_escapes(url) else name
 
 
 def base_and_path(url: str) -> tuple[str, str]:

@@ -1,0 +1,33 @@
+"""Devices of torch that there are here (imports torch)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tensorkeep.errors import UnsupportedError
+
+__all__ = ["check_device"]
+
+
+def check_device(device: Any) -> torch.device:
+    """Return a device that tensors can be on here.
+
+    Args:
+        device: Anything that torch takes.
+
+    Raises:
+        UnsupportedError: If torch knows no such device, or there is none.
+    """
+    try:
+        return torch.empty(0, device=device).device  # "cuda" is "cuda:0" now
+    except (RuntimeError, AssertionError, TypeError) as error:
+        n_cuda = torch.cuda.device_count()
+        here = ["cpu", *(f"cuda:{index}" for index in range(n_cuda))]
+        here += ["mps"] if torch.backends.mps.is_available() else []
+        raise UnsupportedError(
+            f"torch has no device {str(device)!r:.100} here",
+            expected=" or ".join(here),
+            found=str(error).partition("\n")[0],
+        ) from error

@@ -1,0 +1,177 @@
+"""The state of a run out of a directory, back into its objects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accelerate.utils import find_tied_parameters
+
+from tensorkeep.checkpoint import refuse, verify_folder
+from tensorkeep.errors import RefusedError, SourceMissingError, StateDictMismatchError, TensorkeepError
+from tensorkeep.integrations.accelerate._files import Process, Shared, file_name, read_process, read_shared
+from tensorkeep.integrations.accelerate._loaders import generators_of, prepare_places, stateful
+from tensorkeep.integrations.accelerate._naming import is_numbered, newest, next_number
+from tensorkeep.integrations.accelerate._old import check_old, read_old_process, read_old_shared
+from tensorkeep.integrations.accelerate._processes import meet, on_main, together
+from tensorkeep.state import Classes
+from tensorkeep.training import restore
+
+__all__ = ["load_state"]
+
+
+def load_state(
+    accelerator: Any,
+    input_dir: str | os.PathLike[str] | None = None,
+    load_kwargs: Mapping[str, Any] | None = None,  # noqa: ARG001 - accelerate has it
+    *,
+    strict: bool = True,
+    rng: bool = True,
+    classes: Classes = (),
+    map_location: Any = None,  # noqa: ARG001 - accelerate has it
+) -> None:
+    """Bring what `save_state` saved back into a run, so that it goes on as if it had never stopped.
+
+    Every byte is held against its digest, and everything against the objects of the run, before any of them is
+    changed. Directories that accelerate saved itself are read too, and nothing of them is run. All processes must
+    call it. Hooks of `register_load_state_pre_hook` are called as ever, after the bytes were checked, and change what
+    they change.
+
+    Args:
+        accelerator: That of the run.
+        input_dir: The directory. None for the newest numbered one that is whole (`automatic_checkpoint_naming`);
+            those to come then get higher numbers than any that is there.
+        load_kwargs: Of no effect: it was for `torch.load`, which is not called.
+        strict: Whether names that only a model or only the checkpoint has are an error.
+        rng: Whether to bring random generators back. Without, a run may go on with another number of processes.
+        classes: Dataclasses, enums and named tuples that may be made again, where states have them.
+        map_location: Of no effect: states go where the objects are.
+
+    Raises:
+        SourceMissingError: If there is no such directory, or no whole one.
+        IntegrityError: If it is damaged.
+        StateDictMismatchError: If it does not fit the objects of the run.
+        UnsupportedError: If a state has an object of a class that was not passed.
+        RefusedError: If no directory is given, and none are numbered.
+        FormatError: If a file is malformed.
+        UnsafeError: If a pickle names what could only do harm.
+        TransportError: If it cannot be read.
+        TensorkeepError: If another process has failed, or did not call it.
+    """
+    meet(accelerator, "load_state()")
+    folder, is_own = on_main(accelerator, lambda: _checked(accelerator, input_dir))
+    with together(accelerator):
+        try:
+            _load(accelerator, folder, is_own=is_own, strict=strict, rng=rng, classes=classes)
+        except TensorkeepError as error:
+            error.add_note(f"This happened while the state of a run was loaded from {folder}")
+            raise
+    if is_numbered(accelerator):
+        accelerator.project_configuration.iteration = on_main(accelerator, lambda: next_number(accelerator))
+
+
+def _checked(accelerator: Any, input_dir: str | os.PathLike[str] | None) -> tuple[str, bool]:
+    """Return the directory to load, which was verified, and whether it was saved here, and not by accelerate."""
+    if input_dir is not None:
+        folder = os.path.abspath(os.path.expanduser(os.fsdecode(input_dir)))
+        return folder, _check(accelerator, folder)
+    if is_numbered(accelerator):
+        return newest(accelerator, lambda folder: _check(accelerator, folder))
+    raise RefusedError("there is no directory to load from", expected="input_dir, or automatic_checkpoint_naming")
+
+
+def _check(accelerator: Any, folder: str) -> bool:
+    """Make sure that a directory is whole; return whether it was saved here, and not by accelerate."""
+    try:
+        findings = verify_folder(folder)
+    except SourceMissingError:  # no manifest, or no directory
+        if os.path.isfile(os.path.join(folder, file_name("process", 0))):
+            raise
+        _check_old(accelerator, folder)
+        return False
+    refuse(findings, folder)
+    return True
+
+
+def _check_old(accelerator: Any, folder: str) -> None:
+    if not os.path.isdir(folder):
+        raise SourceMissingError("there is no such directory", path=folder)
+    n_expected = {
+        "optimizers": len(accelerator._optimizers),
+        "schedulers": len(accelerator._schedulers),
+        "scalers": int(accelerator.scaler is not None),
+        "registered": len(accelerator._custom_objects),
+    }
+    check_old(folder, n_expected)
+
+
+def _load(accelerator: Any, folder: str, *, is_own: bool, strict: bool, rng: bool, classes: Classes) -> None:
+    models = list(accelerator._models)
+    for hook in accelerator._load_model_state_pre_hook.values():
+        hook(models, folder)
+    shared = read_shared(folder, classes) if is_own else read_old_shared(folder)
+    if len(models) < len(accelerator._models):  # a hook has loaded the others
+        del shared.models[len(models) :]
+    if not is_own:
+        _complete_ties(models, shared.models)
+    process = _process(accelerator, folder, is_own=is_own, rng=rng, classes=classes)
+    loaders = accelerator._dataloaders
+    actions = list(prepare_places(loaders, process.places))
+    _restore(accelerator, models, shared, process, strict=strict, rng=rng)
+    for action in actions:
+        action()
+    accelerator.step = process.step
+
+
+def _complete_ties(models: Sequence[Any], states: Sequence[Any]) -> None:
+    """Give every name of weights that a model ties what one of them has: accelerate saves only that."""
+    for model, state in zip(models, states, strict=False):
+        for names in find_tied_parameters(model) if isinstance(state, dict) else ():
+            kept = next((name for name in names if name in state), None)
+            if kept is not None:
+                for name in names:
+                    state.setdefault(name, state[kept])
+
+
+def _process(accelerator: Any, folder: str, *, is_own: bool, rng: bool, classes: Classes) -> Process:
+    """Read what this process has for itself; of other numbers of processes what the first one had."""
+    first = _read_process(accelerator, folder, 0, is_own=is_own, classes=classes)
+    if not rng:
+        return first
+    if first.n_processes != accelerator.num_processes:
+        raise StateDictMismatchError(
+            "random generators of a run with another number of processes cannot be brought back",
+            path=folder,
+            expected=f"{accelerator.num_processes} processes",
+            found=f"{first.n_processes}",
+            hint="Nothing was changed; load_state(…, rng=False) goes on with those that there are",
+        )
+    number = accelerator.process_index
+    return _read_process(accelerator, folder, number, is_own=is_own, classes=classes) if number else first
+
+
+def _read_process(accelerator: Any, folder: str, number: int, *, is_own: bool, classes: Classes) -> Process:
+    if is_own:
+        return read_process(folder, number, classes)
+    return read_old_process(folder, number, accelerator._dataloaders)
+
+
+def _restore(
+    accelerator: Any, models: Sequence[Any], shared: Shared, process: Process, *, strict: bool, rng: bool
+) -> None:
+    """Bring states into objects, all or none."""
+    stateful_loaders = stateful(accelerator._dataloaders)
+    targets: dict[str, Any] = {
+        "optimizers": accelerator._optimizers,
+        "schedulers": accelerator._schedulers,
+        "scalers": [] if accelerator.scaler is None else [accelerator.scaler],
+        "registered": accelerator._custom_objects,
+    }
+    states: dict[str, Any] = {part: getattr(shared, part) for part in targets} | {"models": shared.models}
+    targets["models"] = models
+    if rng and process.generators is not None:
+        targets["generators"], states["generators"] = generators_of(accelerator._dataloaders), process.generators
+    if process.stateful or stateful_loaders:
+        targets["stateful"], states["stateful"] = stateful_loaders, process.stateful
+    restore(states | {"rng": process.rng}, rng=rng, strict=strict, **targets)

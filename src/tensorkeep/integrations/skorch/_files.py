@@ -1,0 +1,315 @@
+"""The files of a net: written all at once, and read from whatever wrote them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.checkpoint import PickleSet, open_checkpoint, refuse, verify
+from tensorkeep.digests import digest_of
+from tensorkeep.errors import (
+    FormatError,
+    StateDictMismatchError,
+    StateError,
+    UnsupportedError,
+    as_transport_error,
+)
+from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY
+from tensorkeep.integrations.skorch._pickle import is_net, parts_of_net
+from tensorkeep.pickled import PickleFile
+from tensorkeep.tensors import Prepared, Sealing, prepare, write_file
+from tensorkeep.transport import ByteRange, ByteSource, finish_pending, transaction
+
+__all__ = ["SavedFile", "Target", "is_path", "place_of", "read_file", "write_files"]
+
+Target: TypeAlias = Any
+"""A path, or a binary file object."""
+
+_Content: TypeAlias = "Prepared | bytes"
+
+_SET: Final = "skorch"
+"""What a set of files is called: a directory has one save at a time."""
+
+_PATIENCE_S: Final = 60.0
+"""Seconds to wait for another save into the directory, such as that of a search with many jobs."""
+
+_EVENT: Final = "skorch.event"
+"""Key of the metadata that tells which files were saved together."""
+
+_PARTS: Final = "skorch.parts"
+"""Key of the metadata that lists the parts in a file that holds all."""
+
+_BY_PART: Final = "Name it as what it holds: f_params, f_optimizer, …"
+_DIGEST_LENGTH: Final = 32
+_LENGTH_NBYTES: Final = 8
+"""Bytes of the length that a safetensors file begins with."""
+
+
+class SavedFile(msgspec.Struct, frozen=True):
+    """What a file has of a net.
+
+    Attributes:
+        path: The file, as messages call it.
+        parts: Name to state.
+        event: What all files have in common that were saved together; None where the file does not say.
+        is_ours: Whether these functions wrote it.
+    """
+
+    path: str
+    parts: dict[str, Any]
+    event: str | None = None
+    is_ours: bool = False
+
+
+def write_files(
+    states: Mapping[str, Any], targets: Mapping[str, Target], history: list[Any], *, durable: bool
+) -> None:
+    """Write parts to their files, all of them or none.
+
+    Files of one directory change from the old set to the new one at once. Nothing is written before everything is
+    known to be data.
+
+    Args:
+        states: Part to state; of the history its rows, of one file with all parts a dict of these.
+        targets: Part to path or binary file object.
+        history: Of the net: its digest tells which files were saved together.
+        durable: Whether to wait until the disk has everything (fsync).
+
+    Raises:
+        StateError: If a state holds what is no data.
+        UnsupportedError: If two parts have one path, or a target is neither path nor binary file object.
+        BusyError: If another process saves into a directory for longer than a minute.
+        TransportError: If something cannot be written. All directories are then as they were; only the last step,
+            in which one after another is switched, can fail for some of several.
+    """
+    paths = {part: _real_path(os.fsdecode(it)) for part, it in targets.items() if is_path(it)}
+    if len(set(paths.values())) < len(paths):
+        twice = next(path for path in paths.values() if list(paths.values()).count(path) > 1)
+        raise UnsupportedError("two parts would be written to one file", path=twice)
+    contents = {part: _content(part, states[part], _called(it)) for part, it in targets.items()}
+    text = contents.get(HISTORY)
+    event = _digest(text if isinstance(text, bytes) else json.dumps(history, default=_plain_or_text).encode())
+    metadata = {part: {_EVENT: event} for part in targets}
+    if CHECKPOINT in targets:
+        metadata[CHECKPOINT][_PARTS] = " ".join(states[CHECKPOINT])
+    with ExitStack() as stack:
+        staged = {
+            directory: stack.enter_context(transaction(directory, _SET, durable=durable, patience_s=_PATIENCE_S))
+            for directory in sorted({os.path.dirname(path) for path in paths.values()})
+        }
+        for part, path in paths.items():
+            directory, name = os.path.split(path)
+            with staged[directory].file(name) as sink:
+                _write(sink, contents[part], metadata[part])
+        for part in targets.keys() - paths.keys():
+            _write_to_object(targets[part], contents[part], metadata[part])
+        for each in staged.values():
+            each.commit()
+
+
+def _real_path(path: str) -> str:
+    """Return a path by which the directory is known from others, and that is not followed if the file is a link."""
+    directory, name = os.path.split(path)
+    return os.path.join(os.path.realpath(directory or os.curdir), name)
+
+
+def _content(part: str, state: Any, path: str) -> _Content:
+    """Take a state apart, or put a history into text."""
+    if part == HISTORY:
+        return _json(state, path)
+    try:
+        return prepare(state)
+    except StateError as error:
+        raise error.with_fields(path=path) from None
+
+
+def _json(history: list[Any], path: str) -> bytes:
+    """Return the rows of a history as skorch writes them."""
+    try:
+        return json.dumps(history, default=_plain).encode()
+    except (TypeError, ValueError) as error:
+        raise StateError(
+            f"`{_odd_place(history)}` has no JSON form",
+            path=path,
+            found=str(error),
+            hint="Record numbers and texts, or save to f_checkpoint, which keeps tensors and arrays in a history too",
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar of NumPy as a number of Python."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+def _plain_or_text(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else repr(value)
+
+
+def _odd_place(history: list[Any]) -> str:
+    for place, row in enumerate(history):
+        for name, value in row.items():
+            try:
+                json.dumps({name: value}, default=_plain)
+            except (TypeError, ValueError):
+                return f"history[{place}][{name!r}]"
+    return "history"
+
+
+def _write(sink: Any, content: _Content, metadata: Mapping[str, str]) -> None:
+    if isinstance(content, bytes):
+        sink.write([content])
+    else:
+        write_file(sink, content.hosts, content.with_ties(metadata), state=content.state, sealing=Sealing())
+
+
+class _MemorySink:
+    """A sink that keeps what is written; see `tensorkeep.transport.ByteSink`."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def preallocate(self, nbytes: int) -> None:
+        """Do nothing: memory grows."""
+
+    def write(self, buffers: Iterable[Buffer]) -> None:
+        for buffer in buffers:
+            self.data += memoryview(buffer).cast("B")
+
+    def rewrite(self, offset: int, data: Buffer) -> None:
+        self.data[offset : offset + memoryview(data).nbytes] = data
+
+    def copy_from(self, source: ByteSource, span: ByteRange) -> None:
+        self.write(source.pieces(span))
+
+
+def _write_to_object(target: Any, content: _Content, metadata: Mapping[str, str]) -> None:
+    """Write to a file object, which stays open."""
+    if not hasattr(target, "write"):
+        raise UnsupportedError(
+            "nothing that can be written to", expected="a path or a binary file object", found=type(target).__name__
+        )
+    sink = _MemorySink()
+    _write(sink, content, metadata)
+    if isinstance(target, io.TextIOBase):
+        if not isinstance(content, bytes):
+            raise UnsupportedError("the file object takes text", path=_called(target), hint='Open it for bytes: "wb"')
+        target.write(content.decode())
+    else:
+        data = memoryview(bytes(sink.data))
+        while data:
+            n_written = target.write(data)
+            data = data[n_written:] if isinstance(n_written, int) else data[len(data) :]
+    if hasattr(target, "flush"):
+        target.flush()
+
+
+def place_of(path: str) -> str:
+    """Return where a file of a set stands now; what a save that was killed has left to do is done first.
+
+    Args:
+        path: As the file is called.
+
+    Returns:
+        The path, or another one while a process is moving the files of the set, or may not.
+
+    Raises:
+        TransportError: If the directory cannot be read.
+    """
+    directory, name = os.path.split(path)
+    pending = finish_pending(directory or os.curdir, _SET)
+    return path if pending is None else pending.resolve(name)
+
+
+def read_file(target: Target, part: str) -> SavedFile:
+    """Read a part from a file of any kind, or all parts. Nothing of a pickle is run.
+
+    Every byte is held against its digest first, where a file has digests and is no file object.
+
+    Args:
+        target: A path, or a binary file object.
+        part: What the file holds if it does not say; what is taken of a file that holds all parts; or
+            `"checkpoint"` for all of these.
+
+    Raises:
+        StateDictMismatchError: If it is not there.
+        SourceMissingError: If there is no such file.
+        IntegrityError: If a byte is not the one that was saved.
+        FormatError: If it is malformed.
+        UnsafeError: If a pickle names what could only do harm.
+        TransportError: If it cannot be read.
+    """
+    path = _called(target)
+    text = _json_text(target) if part == HISTORY else None
+    if text is not None:
+        return SavedFile(path, {HISTORY: _parsed(text, path)}, _digest(text))
+    if is_path(target):
+        refuse(verify(target).findings, path)
+    with open_checkpoint(target, framework="torch") as opened:
+        if isinstance(opened, PickleFile | PickleSet):
+            value = opened.load_tree()
+            has_all = is_net(value)
+            found = SavedFile(path, parts_of_net(value, path) if has_all else {part: value})
+        else:
+            metadata = opened.metadata
+            has_all = _PARTS in metadata
+            value = opened.load_tree(
+                only={part}.__contains__ if has_all and part in metadata[_PARTS].split() else None,
+                framework=None if opened.has_tree else "torch",  # a tree says what came from where
+            )
+            is_ours = has_all or _EVENT in metadata
+            found = SavedFile(path, value if has_all else {part: value}, metadata.get(_EVENT), is_ours)
+    if part == CHECKPOINT and not has_all:
+        raise StateDictMismatchError("the file does not hold all parts of a net", path=path, hint=_BY_PART)
+    if part != CHECKPOINT and part not in found.parts:
+        raise StateDictMismatchError(f"the file has no {part}", path=path, found=", ".join(found.parts) or "nothing")
+    return found if part == CHECKPOINT else msgspec.structs.replace(found, parts={part: found.parts[part]})
+
+
+def is_path(target: Target) -> bool:
+    """Say whether a target is a path, and no file object.
+
+    Args:
+        target: The target.
+    """
+    return isinstance(target, str | os.PathLike)
+
+
+def _json_text(target: Target) -> bytes | None:
+    """Return the text of a history; None if there stands something else."""
+    if is_path(target):
+        with as_transport_error("could not read the file", _called(target)), open(target, "rb") as file:
+            return _json_text(file)
+    if not hasattr(target, "read"):
+        return None
+    start = target.tell()
+    text = target.read()
+    data = text.encode() if isinstance(text, str) else bytes(text)
+    if data.startswith(b"[") and b"\0" not in data[:_LENGTH_NBYTES]:  # which the length of a header has
+        return data
+    target.seek(start)
+    return None
+
+
+def _parsed(text: bytes, path: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise FormatError("the history is no JSON", path=path, found=str(error)) from None
+
+
+def _digest(text: bytes) -> str:
+    return digest_of(text).hex()[:_DIGEST_LENGTH]
+
+
+def _called(target: Target) -> str:
+    return os.fsdecode(target) if is_path(target) else str(getattr(target, "name", f"<{type(target).__name__}>"))

@@ -1,0 +1,167 @@
+"""Nets, saved and brought back: all that was asked for, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from skorch.exceptions import NotInitializedError
+from skorch.history import History
+
+from tensorkeep.errors import StateDictMismatchError
+from tensorkeep.integrations.skorch._files import Target, write_files
+from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY, TRAINING
+from tensorkeep.integrations.skorch._parts import component, components, states_of
+from tensorkeep.integrations.skorch._sets import SavedNet
+from tensorkeep.integrations.skorch._training import (
+    Resumption,
+    capture_training,
+    generators_of,
+    recall_best_scores,
+    rng_for_here,
+    set_trainable,
+    training_of,
+)
+from tensorkeep.torch import restore
+
+__all__ = ["check_initialized", "restore_net", "save_net", "wait_for_others"]
+
+_NO_COMPONENTS: Final = {CHECKPOINT, HISTORY, TRAINING}
+
+
+def check_initialized(net: Any, action: str) -> None:
+    """Make sure that a net has parts.
+
+    Args:
+        net: The net.
+        action: What is to be done, for the message.
+
+    Raises:
+        NotInitializedError: If it has none yet.
+    """
+    if not net.initialized_:
+        raise NotInitializedError(
+            f"Cannot {action} the state of a net that is not initialized: call .initialize() or .fit(...) first"
+        )
+
+
+def wait_for_others(net: Any) -> None:
+    """Wait for all processes that train a net, the main one of which may be saving.
+
+    Args:
+        net: The net.
+    """
+    accelerator = getattr(net, "accelerator", None)
+    if accelerator is not None:
+        accelerator.wait_for_everyone()
+
+
+def save_net(net: Any, targets: Mapping[str, Target], *, saver: Any = None, durable: bool = True) -> None:
+    """Write parts of a net to their files, all of them or none.
+
+    Of a net that several processes train the main one writes.
+
+    Args:
+        net: The net, initialized.
+        targets: Part to path or binary file object.
+        saver: The callback that saves, in the middle of the end of an epoch; None after it.
+        durable: Whether to wait until the disk has everything (fsync).
+
+    Raises:
+        StateError: If the net has no such part, or a state holds what is no data.
+        UnsupportedError: If two parts have one path.
+        TransportError: If something cannot be written. The files are then as they were.
+    """
+    wait_for_others(net)
+    if not _is_main(net):
+        return
+    is_whole = CHECKPOINT in targets
+    named = [part for part in targets if part not in _NO_COMPONENTS]
+    states = states_of(net, dict.fromkeys([*(components(net) if is_whole else ()), *named]))
+    history = net.history.to_list()
+    if is_whole or HISTORY in targets:
+        states[HISTORY] = history
+    if is_whole or TRAINING in targets:
+        states[TRAINING] = capture_training(net, saver)
+    if is_whole:
+        states[CHECKPOINT] = dict(states)
+    write_files(states, targets, history, durable=durable)
+
+
+def restore_net(net: Any, saved: SavedNet, *, strict: bool, training: bool) -> Resumption | None:
+    """Bring what was saved of a net back into it. Everything is checked before anything is changed.
+
+    Args:
+        net: The net, initialized.
+        saved: What was saved.
+        strict: Whether parts, and names in them, that only one side has are an error.
+        training: Whether to bring back the random generators, and what is frozen, too.
+
+    Returns:
+        What is left to do when training has begun; None if that is not brought back.
+
+    Raises:
+        StateDictMismatchError: If something does not fit.
+        StateError: If the net has no such part.
+        UnsupportedError: If something was saved as an object of a class that is not known.
+    """
+    parts = _for_net(net, saved, strict=strict)
+    labels = {part: f"{part} ({saved.paths[part]})" for part in parts}
+    states = {labels[part]: state for part, state in parts.items()}
+    targets = {labels[part]: component(net, part) for part in parts}
+    history = _history_of(saved) if HISTORY in saved.parts else None
+    more = training_of(saved.parts[TRAINING], saved.paths[TRAINING]) if TRAINING in saved.parts else None
+    resumption = None
+    if training and more is not None:
+        resumption = Resumption(net, more, saved.paths[TRAINING], has_history=history is not None)
+        generators = generators_of(net)
+        targets |= {name: generators[name] for name in more.generators if name in generators}
+        states |= {**more.generators, "rng": rng_for_here(more.rng)} if _is_main(net) else more.generators
+    restore(states, rng="rng" in states, strict=strict, **targets)
+    if history is not None:
+        net.history = history
+        recall_best_scores(net)
+    if more is not None and more.classes is not None:
+        net.classes_inferred_ = more.classes
+    if more is not None and resumption is not None:
+        set_trainable(net, more.trainable)
+        resumption.note_options(net)
+    return resumption
+
+
+def _for_net(net: Any, saved: SavedNet, *, strict: bool) -> dict[str, Any]:
+    """Return the states of the components of a net, in its order, so that errors are of modules first."""
+    own = components(net)
+    parts = {part: saved.parts[part] for part in (*own, *saved.parts) if part in saved.parts.keys() - _NO_COMPONENTS}
+    if not saved.is_whole:
+        return parts
+    missing, unexpected = [part for part in own if part not in parts], [part for part in parts if part not in own]
+    if strict and (missing or unexpected):
+        raise StateDictMismatchError(
+            "another net was saved than the one that is to be loaded",
+            path=next(iter(saved.paths.values()), None),
+            expected=", ".join(own),
+            found=", ".join(parts),
+            hint="Nothing was changed; strict=False loads the parts that both have",
+            missing=missing,
+            unexpected=unexpected,
+        )
+    return {part: state for part, state in parts.items() if part in own}
+
+
+def _history_of(saved: SavedNet) -> History:
+    rows = saved.parts[HISTORY]
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+        raise StateDictMismatchError(
+            "it is not the history of a net",
+            path=saved.paths[HISTORY],
+            expected="a list of dicts",
+            found=type(rows).__name__,
+            hint="Nothing was changed",
+        )
+    return History(rows)
+
+
+def _is_main(net: Any) -> bool:
+    accelerator = getattr(net, "accelerator", None)
+    return accelerator is None or bool(accelerator.is_main_process)

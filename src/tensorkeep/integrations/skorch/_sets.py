@@ -1,0 +1,178 @@
+"""What a checkpoint callback saved, found again: all files of one event, or nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, UnsupportedError
+from tensorkeep.integrations.skorch._files import SavedFile, Target, place_of, read_file
+from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY, TRAINING, FileName, argument_of
+
+__all__ = ["Names", "SavedNet", "last_event", "read_set"]
+
+Names: TypeAlias = "Mapping[str, FileName | Target]"
+"""Part to the name of its file, or to an open file object."""
+
+_ATTEMPTS: Final = 50
+"""How often a set is read anew because it was replaced meanwhile."""
+
+
+class SavedNet(msgspec.Struct, frozen=True):
+    """What was saved of a net.
+
+    Attributes:
+        parts: Name to state.
+        paths: Name to the file that it was read from.
+        is_whole: Whether one file had all parts of the net that was saved.
+    """
+
+    parts: dict[str, Any]
+    paths: dict[str, str]
+    is_whole: bool = False
+
+    @classmethod
+    def of(cls, files: Mapping[str, SavedFile]) -> SavedNet:
+        """Return what files have together; where two have a part, the later one counts.
+
+        Args:
+            files: Part to file; that of `"checkpoint"` has all.
+        """
+        parts = {part: state for file in files.values() for part, state in file.parts.items()}
+        return cls(parts, {part: file.path for file in files.values() for part in file.parts}, CHECKPOINT in files)
+
+    def __or__(self, other: SavedNet) -> SavedNet:
+        """Return what both have together; where both have a part, that of the other counts."""
+        return SavedNet(self.parts | other.parts, self.paths | other.paths, self.is_whole or other.is_whole)
+
+
+def last_event(history: Any, event_name: str | None) -> int:
+    """Return the row of a history in which something was saved for the last time; the last row if none says so.
+
+    Args:
+        history: The rows.
+        event_name: What the rows call it.
+    """
+    rows = range(len(history) - 1, -1, -1)
+    return next((row for row in rows if event_name is not None and history[row].get(event_name)), -1)
+
+
+def read_set(names: Names, older: Names, net: Any, event_name: str | None) -> SavedNet | None:
+    """Read what a callback saved.
+
+    Args:
+        names: Part to the name of its file, or to an open file object.
+        older: The same as skorch's own callback would have written it; read if only that is there.
+        net: The net; the fields of names are of its history if none was saved.
+        event_name: What a row of the history calls it that something was saved.
+
+    Returns:
+        All of it; None if there is nothing yet.
+
+    Raises:
+        SourceMissingError: If a part is missing and others are there.
+        IntegrityError: If a byte is not the one that was saved, or files were not saved together.
+        UnsupportedError: If it cannot be known of which epoch a file with fields in its name is to be.
+        TensorkeepError: If a file cannot be read.
+    """
+    for _ in range(_ATTEMPTS):
+        before = _fingerprint(names)
+        try:
+            return _read_once(names, older, net, event_name)
+        except TensorkeepError:
+            if _fingerprint(names) == before:
+                raise
+    raise IntegrityError("the files are replaced all the time")
+
+
+def _fingerprint(names: Names) -> list[tuple[str, int, int]]:
+    """Return what changes when another process replaces a file."""
+    found = []
+    for path in (path for name in names.values() if isinstance(name, FileName) for path in name.found()):
+        with suppress(OSError):  # it has just been moved, or leads nowhere
+            status = os.stat(path)
+            found.append((path, status.st_ino, status.st_mtime_ns))
+    return found
+
+
+def _is_there(name: FileName | Target) -> bool:
+    if not isinstance(name, FileName):
+        return True
+    return bool(name.found()) if name.has_fields else os.path.lexists(place_of(name.path(None, [], -1)))
+
+
+def _read_once(names: Names, older: Names, net: Any, event_name: str | None) -> SavedNet | None:
+    new = {part: name for part, name in names.items() if older.get(part) != name}
+    is_older = bool(new) and not any(map(_is_there, new.values()))
+    if is_older and any(_is_there(name) for part, name in older.items() if part != HISTORY):
+        names = older
+    elif not any(map(_is_there, names.values())):
+        return None
+    missing = [part for part, name in names.items() if not _is_there(name)]
+    _refuse_missing(names, [part for part in missing if part != TRAINING])
+    files = {part: _read(names[part], part) for part in _with_history(names)}
+    history = next((file.parts[HISTORY] for file in files.values() if HISTORY in file.parts), net.history or [])
+    row = last_event(history, event_name)
+    for part, name in names.items():
+        if part not in files and part not in missing:
+            files[part] = _read(name, part, net, history, row)
+    if any(file.is_ours for file in files.values()):  # so it is all new: only skorch writes no file of the training
+        _refuse_missing({**new, **names}, [*missing, *(new.keys() - names.keys())])
+    _refuse_mixture(files)
+    return SavedNet.of(files)
+
+
+def _with_history(names: Names) -> list[str]:
+    """Return the parts that tell the history, whose names have no fields."""
+    whole = names.get(CHECKPOINT)
+    is_known = whole is not None and not (isinstance(whole, FileName) and whole.has_fields)
+    return [HISTORY] if HISTORY in names else [CHECKPOINT] if is_known else []
+
+
+def _read(name: FileName | Target, part: str, net: Any = None, history: Any = (), row: int = -1) -> SavedFile:
+    if not isinstance(name, FileName):
+        return read_file(name, part)
+    if name.has_fields and not history:
+        raise UnsupportedError(
+            "it cannot be known of which epoch the file is to be",
+            path=name.shown,
+            hint="Save the history in a file of its own too, f_history, or give the file a name without fields",
+        )
+    return read_file(place_of(name.path(net, history, row)), part)
+
+
+def _refuse_missing(names: Names, missing: list[str]) -> None:
+    if not missing:
+        return
+    paths = {part: name.shown for part, name in names.items() if isinstance(name, FileName)}
+    there = [path for part, path in paths.items() if part not in missing]
+    raise SourceMissingError(
+        f"a part of what was saved is missing: {', '.join(missing)}",
+        path=paths[missing[0]],
+        expected="all parts or none",
+        found=", ".join(there) or "none",
+        hint=f"Bring it back; or leave it out with {argument_of(missing[0])}=None; or remove all to begin anew",
+    )
+
+
+def _refuse_mixture(files: Mapping[str, SavedFile]) -> None:
+    """Refuse files of which some were saved at one time, and others at another."""
+    tensors = {part: file for part, file in files.items() if part != HISTORY}
+    if not any(file.is_ours for file in tensors.values()):
+        return
+    events: dict[str | None, list[str]] = {}
+    for file in files.values():
+        events.setdefault(file.event, []).append(file.path)
+    if len(events) > 1:
+        first, *others = events.values()
+        raise IntegrityError(
+            "the files were not saved together",
+            path=others[0][0],
+            expected=f"what was saved with {', '.join(first)}",
+            found="another save, or a file that was changed",
+            hint="Put the files of one save together again, or name each part in load_params",
+        )

@@ -1,0 +1,176 @@
+"""The checkpoints of a Trainer in its output directory: which are whole, which is the newest, which may go.
+
+run/checkpoint-500/                                 complete, from one instant on
+run/.checkpoint-400.tensorkeep-removed/             on its way out; whoever saves next finishes that
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Iterator
+from typing import Final
+
+from transformers.trainer_utils import sort_checkpoints
+
+from tensorkeep.checkpoint import has_manifest, open_checkpoint, refuse, verify, verify_folder
+from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, as_transport_error
+from tensorkeep.transport import settle_folders
+
+__all__ = ["DamagedCheckpointWarning", "check_whole", "get_last_checkpoint", "remove_old"]
+
+_match_name = re.compile(r"checkpoint-(?P<step>[0-9]+)").fullmatch
+_REMOVED: Final = ".tensorkeep-removed"
+_STATE: Final = "trainer_state.json"
+_WEIGHTS: Final = tuple(
+    f"{stem}{ending}"
+    for stem, kind in (
+        ("model", "safetensors"),
+        ("adapter_model", "safetensors"),
+        ("pytorch_model", "bin"),
+        ("adapter_model", "bin"),
+    )
+    for ending in (f".{kind}.index.json", f".{kind}")
+)
+"""Files that weights are opened by, of models and of adapters."""
+
+
+class DamagedCheckpointWarning(UserWarning):
+    """The newest checkpoint is not whole, and an older one is taken."""
+
+
+def get_last_checkpoint(folder: str | os.PathLike[str], *, verify: bool = True) -> str | None:
+    """Find the newest checkpoint of a Trainer that is whole.
+
+    Those that are not, since a save was interrupted or bytes have changed, are passed over with a warning. One that
+    transformers.Trainer wrote has no digests: it counts as whole if its last file, `trainer_state.json`, is there,
+    and weights, optimizer and the like can be opened.
+
+    Args:
+        folder: The output directory of the Trainer.
+        verify: Whether to hold every byte against its digest; sizes, headers and small files are checked in any case.
+
+    Returns:
+        The path of the checkpoint with the highest step, or None where there is none.
+
+    Raises:
+        SourceMissingError: If there is no such folder.
+        TransportError: If it cannot be read.
+    """
+    for path in _newest_first(os.fsdecode(folder)):
+        try:
+            check_whole(path, quick=not verify)
+        except TensorkeepError as error:
+            warnings.warn(
+                f"{path} is not whole, and an older checkpoint is looked for: {error}",
+                DamagedCheckpointWarning,
+                stacklevel=2,
+            )
+        else:
+            return path
+    return None
+
+
+def _newest_first(folder: str) -> Iterator[str]:
+    settle_folders(folder)
+    with as_transport_error("could not read the folder of checkpoints", folder):
+        steps = {int(match["step"]): match[0] for name in sorted(os.listdir(folder)) if (match := _match_name(name))}
+    paths = (os.path.join(folder, steps[step]) for step in sorted(steps, reverse=True))
+    return (path for path in paths if os.path.isdir(path))
+
+
+def check_whole(path: str, *, quick: bool = False) -> None:
+    """Make sure that a checkpoint is complete and as it was saved.
+
+    Args:
+        path: Its directory.
+        quick: Whether to leave out the data of tensors.
+
+    Raises:
+        SourceMissingError: If there is none, or files are missing.
+        IntegrityError: If it is damaged.
+        TensorkeepError: If a part of it cannot be read.
+    """
+    if has_manifest(path):
+        refuse(verify_folder(path, quick=quick), path)
+    else:
+        _check_plain(path, quick=quick)
+
+
+def _check_plain(path: str, *, quick: bool) -> None:
+    """Check what transformers.Trainer has saved: all that it writes, and at last its state."""
+    with as_transport_error("the checkpoint is incomplete", path):
+        names = sorted(os.listdir(path))
+        if _STATE not in names:
+            raise SourceMissingError("the checkpoint is incomplete", path=path, expected=_STATE)
+        with open(os.path.join(path, _STATE), "rb") as file:
+            text = file.read()
+    try:
+        json.loads(text)
+    except ValueError as cause:
+        raise IntegrityError(f"{_STATE} is no JSON", path=path, found=str(cause)) from cause
+    weights = list(_weights_in(path, names))
+    if not weights:
+        raise SourceMissingError("the checkpoint has no weights", path=path, expected=" or ".join(_WEIGHTS))
+    pickled = [os.path.join(path, name) for name in names if name.endswith((".pt", ".pth"))]
+    for file_path in (*weights, *pickled):
+        with open_checkpoint(file_path):
+            pass
+        if not quick:
+            refuse(verify(file_path).findings, path)
+
+
+def _weights_in(path: str, names: list[str]) -> Iterator[str]:
+    """Give the files that the weights are opened by; of several adapters, those in folders."""
+    found = next((name for name in _WEIGHTS if name in names), None)
+    if found is not None:
+        yield os.path.join(path, found)
+    for name in names:
+        inner = (os.path.join(path, name, file) for file in _WEIGHTS if file.startswith("adapter"))
+        yield from list(filter(os.path.isfile, inner))[:1]
+
+
+def remove_old(saved: str, *, limit: int | None, best: str | None) -> None:
+    """Remove the oldest checkpoints of those that are whole; what is damaged does not count, and stays.
+
+    Args:
+        saved: Path of the checkpoint that was just saved, which stays.
+        limit: Checkpoints to keep, of which that one and the best are always two; None or less than 1 for all.
+        best: Path of the best checkpoint, or None.
+
+    Raises:
+        TransportError: If one cannot be taken away.
+    """
+    folder = os.path.dirname(saved)
+    with as_transport_error("could not remove an old checkpoint", folder):
+        if limit is not None and limit > 0:
+            paths = [path for path in sort_checkpoints(folder, use_mtime=True) if _is_whole(path)]
+            kept = {os.path.realpath(path) for path in (saved, best) if path}
+            n_surplus = len(paths) - max(limit, len(kept))
+            for path in [path for path in paths if os.path.realpath(path) not in kept][: max(n_surplus, 0)]:
+                os.rename(path, os.path.join(folder, f".{os.path.basename(path)}{_REMOVED}"))
+        _delete_removed(folder)
+
+
+def _delete_removed(folder: str) -> None:
+    """Delete checkpoints that lost their name, those as well where a process died over it."""
+    names = [name for name in os.listdir(folder) if name.startswith(".checkpoint-") and name.endswith(_REMOVED)]
+    for path in (os.path.join(folder, name) for name in names):
+        try:
+            if os.path.islink(path):
+                os.unlink(path)
+            else:
+                shutil.rmtree(path)
+        except OSError as error:  # such as files that are open, on NFS: no reason to end a run
+            warnings.warn(f"{path} could not be deleted yet: {error}", stacklevel=4)
+
+
+def _is_whole(path: str) -> bool:
+    try:
+        check_whole(path, quick=True)
+    except TensorkeepError:
+        return False
+    return True

@@ -1,0 +1,161 @@
+"""A directory in which what a library saves changes all at once, or not at all.
+
+    directory/model.safetensors, config.json …       the old files
+    directory/.model.tensorkeep-scratch/             the library saves here
+    directory/.model.tensorkeep-staging/             the same files get a second name here, and one step switches
+
+Files in folders of the directory, such as those of several adapters, are a set of their own in each folder: all sets
+are complete before the first of them switches.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Final
+
+from tensorkeep.checkpoint import index_name, read_index, weights_name
+from tensorkeep.errors import TensorkeepError, as_transport_error
+from tensorkeep.integrations.transformers._weights import split_stem
+from tensorkeep.transport import LocalFile, Transaction, transaction
+
+__all__ = ["changed_together", "errors_of_libraries"]
+
+_CARD: Final = "README.md"
+"""The card of a model, which libraries add to if it is there."""
+
+
+@contextmanager
+def changed_together(directory: str | os.PathLike[str], stem: str, *, durable: bool = True) -> Iterator[str]:
+    """Give a place to save to, and let all that was saved there take the place of the old files when the block ends.
+
+    Of the old files those go whose names were saved anew, and those of the old weights. All others stay.
+
+    Args:
+        directory: Made if it is not there.
+        stem: What the names of the files of weights begin with, such as `model`.
+        durable: Whether to wait until the disk has everything (fsync).
+
+    Yields:
+        An empty folder; `README.md`, which libraries add to, is there if the directory has one.
+
+    Raises:
+        BusyError: If somebody else is saving there.
+        TransportError: If it cannot be written; what stood there is as it was before, as whenever the block raises.
+    """
+    with as_transport_error("could not save to the directory", os.fsdecode(directory)):
+        is_new = not os.path.isdir(directory)
+        os.makedirs(directory, exist_ok=True)
+    place = os.path.realpath(directory)
+    scratch = os.path.join(place, f".{stem}.tensorkeep-scratch")
+    try:
+        with ExitStack() as stack:
+            root = stack.enter_context(transaction(place, stem, durable=durable))
+            stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+            with as_transport_error("could not save to the directory", place):
+                _make_anew(scratch, place)
+            with errors_of_libraries(place):
+                yield scratch
+            with as_transport_error("could not save to the directory", place):
+                _drop_unchanged(scratch, place)
+                sets = list(_staged(scratch, place, stem, root, stack, durable=durable))
+            for each in sets:
+                each.commit()
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                os.rmdir(place)
+        raise
+
+
+@contextmanager
+def errors_of_libraries(path: str) -> Iterator[None]:
+    """Say of what the system refuses to a library in the block what was being saved.
+
+    Args:
+        path: What is being saved.
+
+    Raises:
+        TransportError: Where the block raises OSError.
+    """
+    refused: OSError | None = None
+    try:
+        yield
+    except OSError as error:  # and no ValueError, which has nothing to do with the system
+        refused = error
+    if refused is not None:
+        with as_transport_error("could not save", path):
+            raise refused
+
+
+def _make_anew(scratch: str, directory: str) -> None:
+    """Make the folder to save to; one that is there is of a save that was killed, for the set is locked."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    os.mkdir(scratch)
+    with suppress(FileNotFoundError):
+        shutil.copy2(os.path.join(directory, _CARD), scratch)
+
+
+def _drop_unchanged(scratch: str, directory: str) -> None:
+    """Leave the card alone if nobody has added to it."""
+    ours, theirs = os.path.join(scratch, _CARD), os.path.join(directory, _CARD)
+    if os.path.isfile(ours) and os.path.isfile(theirs) and filecmp.cmp(ours, theirs, shallow=False):
+        os.unlink(ours)
+
+
+class _Set:
+    """New files of one directory, staged."""
+
+    def __init__(self, staging: Transaction, directory: str, stem: str, names: list[str]) -> None:
+        self._staging = staging
+        self._directory = directory
+        self._stem = stem
+        self._names = names
+
+    def commit(self) -> None:
+        """Switch; who knows nothing of transactions finds no weights meanwhile, rather than a mixture."""
+        entries = _entries(self._stem)
+        last = next((name for name in entries if name in self._names), None)
+        if last is None:
+            if self._names:
+                self._staging.commit()
+            return
+        self._staging.commit(first=entries, last=last, remove=[*entries, *_old_shards(self._directory, self._stem)])
+
+
+def _staged(
+    scratch: str, directory: str, stem: str, staging: Transaction, stack: ExitStack, *, durable: bool
+) -> Iterator[_Set]:
+    """Stage the files of a folder, after those of the folders in it."""
+    names: list[str] = []
+    for name in sorted(os.listdir(scratch)):
+        path, place = os.path.join(scratch, name), os.path.join(directory, name)
+        if os.path.isdir(path):
+            os.makedirs(place, exist_ok=True)
+            inner = stack.enter_context(transaction(place, stem, durable=durable))
+            yield from _staged(path, place, stem, inner, stack, durable=durable)
+            continue
+        if os.path.isfile(place):
+            shutil.copymode(place, path)
+        staging.link(name, LocalFile(path), b"")
+        names.append(name)
+    yield _Set(staging, directory, stem, names)
+
+
+def _entries(stem: str) -> list[str]:
+    """Return the names of files by which weights are opened, an index first."""
+    return [index_name(*split_stem(stem)), weights_name(*split_stem(stem))]
+
+
+def _old_shards(directory: str, stem: str) -> list[str]:
+    """Return the shards that the old index lists, as far as they have the names of such."""
+    is_shard = re.compile(rf"{re.escape(stem)}-[0-9]{{5}}-of-[0-9]{{5}}\.safetensors").fullmatch
+    try:
+        files = read_index(os.path.join(directory, _entries(stem)[0]), check=False).weight_map.values()
+    except TensorkeepError:  # no index, or none that says what belongs to it
+        return []
+    return sorted({file for file in files if is_shard(file)})

@@ -1,0 +1,268 @@
+"""Models in directories: saved with all that belongs to them, and checked before they are loaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Literal
+
+import torch
+from huggingface_hub import ModelHubMixin
+from transformers import PreTrainedModel
+
+from tensorkeep.checkpoint import open_checkpoint, parse_size, refuse
+from tensorkeep.checkpoint import verify as verify_checkpoint
+from tensorkeep.errors import (
+    IntegrityError,
+    SourceChangedError,
+    SourceMissingError,
+    StateDictMismatchError,
+    UnsupportedError,
+)
+from tensorkeep.integrations.transformers._directory import changed_together
+from tensorkeep.integrations.transformers._ties import tie_again
+from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
+
+__all__ = ["from_pretrained", "missing_weights", "refuse_missing", "save_pretrained", "stem_of"]
+
+_N_LISTED: Final = 10
+"""Names that a message lists."""
+
+_WITHOUT: Final = "strict=False fills them with random numbers, as for a head that is to be trained"
+
+
+def save_pretrained(
+    model: Any,
+    directory: str | os.PathLike[str],
+    *,
+    tokenizer: Any = None,
+    max_shard_size: int | str = SHARD_SIZE,
+    variant: str | None = None,
+    sha256: bool = False,
+    durable: bool = True,
+    **options: Any,
+) -> None:
+    """Save a model with all that belongs to it to a directory, complete or not at all.
+
+    The libraries themselves decide what is saved: configuration, weights and their names, an adapter alone. Tensors
+    get digests, and all files change together: killed at any instant, the directory holds those of the old model or
+    of the new one. `transformers.AutoModel.from_pretrained` reads it, with tensorkeep and without.
+
+    Weights that are tied stay tied, also where only the run knows of it: these are saved under each name, so that all
+    readers have the right values, and `from_pretrained` of this module makes them one again.
+
+    Args:
+        model: A model of transformers or peft, or one with the `PyTorchModelHubMixin` of huggingface_hub.
+        directory: Made if it is not there. Files in it stay that are not replaced, but for shards of the old model.
+        tokenizer: What is to be saved with the model: a tokenizer, a processor, or several; anything that has a
+            `save_pretrained`.
+        max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`. A larger tensor gets a shard
+            of its own.
+        variant: Such as `"fp16"`, which gives `model.fp16.safetensors`.
+        sha256: Whether the index gets the SHA-256 of each shard, as Git LFS and the Hub name it.
+        durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
+        **options: Passed to the model's own `save_pretrained`.
+
+    Raises:
+        UnsupportedError: If a size is invalid, or an option would save in another way.
+        DtypeError: If the format has no such dtype.
+        BusyError: If another process is saving there.
+        TransportError: If it cannot be written. The directory then holds what it held before.
+    """
+    parse_size(max_shard_size)
+    _refuse_options(options)
+    if variant is not None:
+        options["variant"] = variant
+    with changed_together(directory, stem_of(model, variant), durable=durable) as folder:
+        with weights_with_digests(model, folder, max_shard_size=max_shard_size, sha256=sha256) as state:
+            if state is not None:
+                options.setdefault("state_dict", state)
+            model.save_pretrained(folder, **options)
+        for each in tokenizer if isinstance(tokenizer, list | tuple) else [tokenizer]:
+            if each is not None:
+                each.save_pretrained(folder)
+
+
+def stem_of(model: Any, variant: str | None = None) -> str:
+    """Return what the names of the files begin with that a model is saved to.
+
+    Args:
+        model: A model of transformers or peft, or any other.
+        variant: Such as `"fp16"`.
+    """
+    has_adapters = _is_peft(type(model)) or getattr(model, "_hf_peft_config_loaded", False)
+    return ("adapter_model" if has_adapters else "model") + (f".{variant}" if variant else "")
+
+
+def _is_peft(cls: type) -> bool:
+    """Say whether a class is one of peft, which nobody has an object of before it is imported."""
+    peft = sys.modules.get("peft")
+    return peft is not None and issubclass(cls, peft.PeftModel)
+
+
+def _refuse_options(options: dict[str, Any]) -> None:
+    refused = {
+        "push_to_hub": (True, "Save first, then push the directory"),
+        "distributed_checkpoint": (True, "Leave it out: the weights are gathered"),
+        "is_main_process": (False, "Save in the main process only"),
+        "safe_serialization": (False, "Leave it out: no pickle is written"),
+    }
+    for name, (value, hint) in refused.items():
+        if name in options and bool(options[name]) is value:
+            raise UnsupportedError(f"{name}={options[name]!r} cannot be had together with such a save", hint=hint)
+
+
+def from_pretrained(
+    cls: Any,
+    directory: str | os.PathLike[str],
+    *,
+    verify: bool | Literal["require"] = True,
+    strict: bool = True,
+    **options: Any,
+) -> Any:
+    """Load a model from a directory, after every byte of its weights was held against its digest.
+
+    Loading itself is that of the library: `dtype`, `device_map` and all other options mean what they mean there.
+
+        model = from_pretrained(transformers.AutoModelForCausalLM, "my-model", dtype="auto")
+        model = from_pretrained(peft.PeftModel, "my-adapter", model=model)
+
+    Args:
+        cls: A class of models or an `Auto…` class of transformers, a class of peft, or one with the
+            `PyTorchModelHubMixin` of huggingface_hub.
+        directory: A local directory.
+        verify: Whether to check the weights first. Such that have no digests, since another program saved them, are
+            held against their headers and index only; with `"require"` they are refused.
+        strict: Whether weights that the directory lacks are an error. Otherwise transformers fills them with random
+            numbers, such as those of a new head, and says so.
+        **options: Passed to the class's own `from_pretrained`.
+
+    Returns:
+        What that returns.
+
+    Raises:
+        SourceMissingError: If there is no such directory, or no weights in it.
+        SourceChangedError: If a model was saved there meanwhile.
+        IntegrityError: If anything is not as it was saved, or has no digest and `verify` is `"require"`.
+        StateDictMismatchError: If weights are missing and `strict` is on.
+        UnsupportedError: If there is no way to know what was missing with such a class.
+        TensorkeepError: As `tensorkeep.verify` raises it.
+    """
+    given = os.fspath(directory)
+    folder = os.path.join(given, options.get("subfolder") or "")
+    if not os.path.isdir(folder):
+        raise SourceMissingError(
+            "no such directory", path=folder, hint="Download the model first, and pass the directory"
+        )
+    with open_checkpoint(folder, variant=options.get("variant")) as opened:
+        path, metadata, names = opened.path, getattr(opened, "metadata", None), set(opened)
+    with _left_alone(os.path.join(folder, os.path.basename(path))):
+        if verify:
+            _verify(folder, options.get("variant"), require=verify == "require")
+        loaded = _load(cls, given, options, names, strict=strict)
+    tie_again(loaded[0] if isinstance(loaded, tuple) else loaded, metadata)
+    return loaded
+
+
+def _verify(folder: str, variant: str | None, *, require: bool) -> None:
+    found = verify_checkpoint(folder, variant=variant)
+    refuse(found.findings, folder)
+    if require and found.n_unprotected:
+        raise IntegrityError(
+            "tensors have no digest, so nobody can say whether they are as they were saved",
+            path=folder,
+            found=f"{found.n_unprotected:,} of {found.n_tensors:,}",
+            hint="verify=True takes it as it is; `tensorkeep reshard` makes a copy with digests of what is there now",
+        )
+
+
+@contextmanager
+def _left_alone(path: str) -> Iterator[None]:
+    """Make sure that no model is saved while the block reads one, which could see files of both.
+
+    Args:
+        path: The file that a save removes first, and writes last.
+
+    Raises:
+        SourceChangedError: If one was saved.
+    """
+    before = _identity(path)
+    try:
+        yield
+    finally:
+        if before is None or _identity(path) != before:
+            raise SourceChangedError("a model was saved there while it was loaded", path=path, hint="Load it again")
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    with suppress(FileNotFoundError):
+        status = os.stat(path)
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return None
+
+
+def _load(cls: Any, directory: str, options: dict[str, Any], names: set[str], *, strict: bool) -> Any:
+    """Let a class load, and refuse what it would fill with random numbers."""
+    if issubclass(cls, PreTrainedModel) or hasattr(cls, "_model_mapping"):
+        wants_info = options.pop("output_loading_info", False)
+        model, info = cls.from_pretrained(directory, output_loading_info=True, **options)
+        missing = info["missing_keys"]
+        loaded = (model, info) if wants_info else model
+    elif cls.__module__.partition(".")[0] == "peft" or _is_peft(cls):
+        base = (options.pop("model"),) if "model" in options else ()
+        loaded = cls.from_pretrained(*base, directory, **options)
+        missing = _names_in_adapter(loaded, options.get("adapter_name", "default")) - names
+    elif issubclass(cls, ModelHubMixin):
+        return cls.from_pretrained(directory, strict=strict, **options)
+    else:
+        raise UnsupportedError(
+            "nobody knows how to tell what such a class does not find",
+            expected="a class of models of transformers or peft, or one with PyTorchModelHubMixin",
+            found=f"{cls.__module__}.{cls.__qualname__}",
+        )
+    if strict and missing:
+        refuse_missing(sorted(missing), cls.__name__, directory, _WITHOUT)
+    return loaded
+
+
+def _names_in_adapter(model: Any, adapter: str) -> set[str]:
+    from peft import get_peft_model_state_dict
+
+    return set(get_peft_model_state_dict(model, adapter_name=adapter, save_embedding_layers=False))
+
+
+def refuse_missing(missing: Sequence[str], model: str, path: str | None = None, hint: str | None = None) -> None:
+    """Refuse to go on with a model some of whose weights are random.
+
+    Args:
+        missing: Their names.
+        model: What is to have them.
+        path: What lacks them, where that is known.
+        hint: What to do.
+
+    Raises:
+        StateDictMismatchError: In any case.
+    """
+    listed = ", ".join(missing[:_N_LISTED]) + (", …" if len(missing) > _N_LISTED else "")
+    raise StateDictMismatchError(
+        f"the checkpoint lacks weights of {model}",
+        path=path,
+        found=f"{len(missing):,} missing: {listed}",
+        hint=hint,
+        missing=missing,
+    )
+
+
+def missing_weights(model: torch.nn.Module, missing: Iterable[str]) -> list[str]:
+    """Return the names that were not loaded, and whose tensors were not loaded under another name either.
+
+    Args:
+        model: The model.
+        missing: Names that a checkpoint lacks.
+    """
+    lacking = {*missing} - {*(getattr(model, "_keys_to_ignore_on_save", None) or ())}
+    state = model.state_dict(keep_vars=True)
+    loaded = {id(tensor) for name, tensor in state.items() if name not in lacking}
+    return sorted(name for name in lacking if id(state.get(name)) not in loaded)

@@ -1,0 +1,297 @@
+"""A Trainer whose checkpoints are complete or absent, and hold nothing that could run.
+
+The Trainer of transformers decides when it saves, and what. Its steps that would write pickles or read them are
+answered here. While it saves, it is told of another output directory, which nobody else sees; when it is done, what
+is in there becomes `checkpoint-500`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import torch
+import transformers
+from accelerate.utils import DistributedType, broadcast_object_list, gather_object
+
+from tensorkeep.checkpoint import has_manifest, save_folder
+from tensorkeep.errors import (
+    SourceMissingError,
+    TensorkeepError,
+    UnsupportedError,
+    as_transport_error,
+)
+from tensorkeep.integrations.transformers._checkpoints import (
+    check_whole,
+    get_last_checkpoint,
+    remove_old,
+)
+from tensorkeep.integrations.transformers._directory import changed_together, errors_of_libraries
+from tensorkeep.integrations.transformers._models import missing_weights, refuse_missing, stem_of
+from tensorkeep.integrations.transformers._states import (
+    has_optimizer,
+    load_optimizer,
+    load_process,
+    load_scaler,
+    save_optimizer,
+    save_processes,
+    save_scaler,
+)
+from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
+from tensorkeep.training import capture
+
+__all__ = ["Trainer"]
+
+_PICKLED_ARGUMENTS: Final = "training_args.bin"
+_ARGUMENTS: Final = "training_args.json"
+_STATE: Final = "trainer_state.json"
+
+_LOSS: Final = {"_tr_loss", "_globalstep_last_logged"}
+"""Attributes of the loss that is summed up and not logged yet, without which the next line of the log is another."""
+
+_WAYS: Final = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
+"""Ways to train in which one process has the whole model and the whole state of the optimizer."""
+
+_DEVICES: Final = ("cpu", "cuda", "mps")
+"""Devices whose random generators are saved."""
+
+_is_of_plain_trainer = re.compile(
+    r"(optimizer|scheduler|scaler)\.pt|rng_state.*\.pth|training_args\.bin"
+    r"|(pytorch_model|model|adapter_model)(-[0-9]{5}-of-[0-9]{5})?\.(bin|safetensors)(\.index\.json)?"
+).fullmatch
+
+
+class Trainer(transformers.Trainer):
+    """`transformers.Trainer`, with checkpoints that are complete or absent and hold no pickles.
+
+    It takes the arguments of that class, and does what it does. What differs:
+
+    - `checkpoint-500/` appears at once, with a manifest of all its files. Whatever interrupts a save, the checkpoints
+      before it are whole. Older ones are removed after that.
+    - Tensors of model, optimizer, scheduler, scaler and the states of random generators are in safetensors files.
+    - `train(resume_from_checkpoint=True)` goes on from the newest checkpoint that is whole, byte for byte; a path is
+      checked as well. Checkpoints of `transformers.Trainer` are read too, and nothing in their pickles is run.
+    - A checkpoint that lacks weights of the model, or a best model that is gone, is an error and not a line in a log.
+
+    To give this to another Trainer, inherit from both, this one first: `class MyTrainer(Trainer, SFTTrainer)`.
+
+    It is for one process, or several of which each has the whole model (DataParallel, DistributedDataParallel).
+    """
+
+    max_shard_size: int | str = SHARD_SIZE
+    """Bytes of tensors in one file of the model, or text such as `"5GB"`."""
+
+    _staging: str | None = None
+    """While a checkpoint is saved in this process: the folder that stands for the output directory."""
+
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Train, from the beginning or from a checkpoint.
+
+        Args:
+            resume_from_checkpoint: The path of a checkpoint, or True for the newest in the output directory that is
+                whole.
+            *args: As for `transformers.Trainer.train`.
+            **kwargs: Likewise.
+
+        Returns:
+            What `transformers.Trainer.train` returns.
+
+        Raises:
+            SourceMissingError: If there is no such checkpoint, none that is whole, or it has the model alone.
+            IntegrityError: If the checkpoint is not as it was saved.
+            StateDictMismatchError: If it does not fit model, optimizer or scheduler.
+            StateError: If something that is to be saved is no data.
+            UnsupportedError: If the model or the optimizer is spread over several processes.
+            TransportError: If a checkpoint cannot be written or read.
+        """
+        self._refuse_spread()
+        if resume_from_checkpoint:
+            resume_from_checkpoint = self._agreed(lambda: self._to_resume_from(resume_from_checkpoint))
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _refuse_spread(self) -> None:
+        way, device = self.accelerator.distributed_type, self.args.device.type
+        is_sharded = way not in _WAYS or getattr(self, "is_distributed_loading_by_transformers", False)
+        if is_sharded or device not in _DEVICES:
+            raise UnsupportedError(
+                "this Trainer saves the state of one process, or of several that each have the whole model",
+                expected=f"no sharding, on {', '.join(_DEVICES)}",
+                found=f"{way.value}, on {device}",
+                hint="Use transformers.Trainer for such a run",
+            )
+
+    def _agreed(self, work: Callable[[], Any]) -> Any:
+        """Let the first process do something, and all have its result, or raise its error."""
+        outcome: list[Any] = [None]
+        if self.is_world_process_zero():
+            try:
+                outcome = [work()]
+            except TensorkeepError as error:
+                outcome = [error]
+        broadcast_object_list(outcome)
+        if isinstance(outcome[0], TensorkeepError):
+            raise outcome[0]
+        return outcome[0]
+
+    def _to_resume_from(self, wanted: Any) -> str:
+        """Return the path of a checkpoint that is whole and has all that is needed."""
+        if wanted is True:
+            path = get_last_checkpoint(self.args.output_dir)
+            if path is None:
+                raise SourceMissingError("there is no checkpoint that is whole", path=self.args.output_dir)
+        else:
+            path = os.fspath(wanted)
+            check_whole(path)
+        if not has_optimizer(path):
+            raise SourceMissingError(
+                "the checkpoint has the model alone, so training cannot go on from it",
+                path=path,
+                expected="the state of the optimizer",
+                hint="It was saved with save_only_model=True. Load the model from it, and train anew",
+            )
+        return path
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        path = os.path.join(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
+        if self.args.should_save:
+            self._save_to_folder(path, model, trial)
+        else:
+            super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        self.state.best_model_checkpoint = self._best_beside(path)
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(path)
+        if self.args.should_save:
+            remove_old(path, limit=self.args.save_total_limit, best=self.state.best_model_checkpoint)
+
+    def _save_to_folder(self, path: str, model: Any, trial: Any) -> None:
+        was_there, was_plain = os.path.lexists(path), not has_manifest(path)
+        with as_transport_error("could not save the checkpoint", path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        with save_folder(path) as staging, errors_of_libraries(path):
+            best, self._staging = self.state.best_model_checkpoint, staging
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:  # which took the folder for its output directory
+                self.state.best_model_checkpoint, self._staging = best, None
+            _move_up(os.path.join(staging, os.path.basename(path)), staging)
+            self.state.best_model_checkpoint = self._best_beside(path)
+            self.state.save_to_json(os.path.join(staging, _STATE))
+            if os.path.lexists(path) and not was_there:
+                raise UnsupportedError(
+                    "something was written to the checkpoint while it was saved, and would be lost",
+                    path=path,
+                    hint="Take the folder to write to from self._get_output_dir(trial), or write to it in on_save",
+                )
+            saved = set(os.listdir(staging))
+        if was_there and was_plain:
+            _remove_plain(path, saved)
+
+    def _best_beside(self, path: str) -> str | None:
+        """Return the path of the best checkpoint, which may be the one that is being saved."""
+        best = os.path.join(os.path.dirname(path), f"checkpoint-{self.state.best_global_step}")
+        is_known = self.state.best_global_step and (best == path or os.path.isdir(best))
+        return best if is_known else self.state.best_model_checkpoint
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return self._staging or str(super()._get_output_dir(trial))
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if self._staging is None:  # else it is not there yet
+            super()._push_from_checkpoint(checkpoint_folder)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        directory = output_dir or self.args.output_dir
+        if not self.args.should_save:
+            super()._save(directory, state_dict)
+        elif self._staging is not None and _is_within(directory, self._staging):
+            os.makedirs(directory, exist_ok=True)
+            self._save_model(directory, state_dict)
+        else:
+            with changed_together(directory, stem_of(self.model)) as folder:
+                self._save_model(folder, state_dict)
+
+    def _save_model(self, folder: str, state_dict: dict[str, Any] | None) -> None:
+        """Save the model and what belongs to it to a folder that nobody reads from yet."""
+        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        with weights_with_digests(model, folder, max_shard_size=self.max_shard_size) as state:
+            super()._save(folder, state if state_dict is None else state_dict)
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, _PICKLED_ARGUMENTS))
+        with open(os.path.join(folder, _ARGUMENTS), "w", encoding="utf-8") as file:
+            file.write(self.args.to_json_string() + "\n")
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if self.args.should_save:
+            save_optimizer(output_dir, self.optimizer, self.lr_scheduler)
+
+    def _save_scaler(self, output_dir: str) -> None:
+        scaler = getattr(self.accelerator, "scaler", None)
+        if self.args.should_save and scaler is not None:
+            save_scaler(output_dir, scaler)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        loss = {name: value for name in sorted(_LOSS) if (value := getattr(self, name, None)) is not None}
+        states = gather_object([capture(loss={name: _on_cpu(value) for name, value in loss.items()})])
+        if self.args.should_save:
+            save_processes(output_dir, states)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is not None:
+            load_optimizer(checkpoint, self.optimizer, self.lr_scheduler)
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        scaler = getattr(self.accelerator, "scaler", None)
+        if checkpoint is not None and scaler is not None:
+            load_scaler(checkpoint, scaler)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        loss = load_process(checkpoint, self.args.process_index, self.args.world_size).get("loss", {})
+        for name in _LOSS & loss.keys():
+            own = getattr(self, name, None)
+            is_tensor = isinstance(own, torch.Tensor)
+            setattr(self, name, torch.as_tensor(loss[name]).to(own, copy=True) if is_tensor else loss[name])
+
+    def _load_best_model(self) -> None:
+        self._agreed(lambda: check_whole(self.state.best_model_checkpoint))
+        super()._load_best_model()
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        missing = missing_weights(self.model, load_result.missing_keys)
+        if missing:
+            refuse_missing(missing, type(self.model).__name__)
+        rest = load_result.missing_keys if set(load_result.missing_keys) == _left_out(self.model) else []
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=list(rest)))
+
+
+def _left_out(model: Any) -> set[str]:
+    """Return the names that a model does not save, after which transformers ties its weights again."""
+    return set(getattr(model, "_keys_to_ignore_on_save", None) or ())
+
+
+def _on_cpu(value: Any) -> Any:
+    return value.cpu() if isinstance(value, torch.Tensor) else value
+
+
+def _move_up(folder: str, target: str) -> None:
+    for name in os.listdir(folder):
+        os.rename(os.path.join(folder, name), os.path.join(target, name))
+    os.rmdir(folder)
+
+
+def _remove_plain(path: str, saved: set[str]) -> None:
+    """Remove what `transformers.Trainer` had left of the same step: nothing says that it belongs to another save."""
+    with as_transport_error("could not remove the files of an older save", path):
+        for name in os.listdir(path):
+            if name not in saved and _is_of_plain_trainer(name):
+                os.unlink(os.path.join(path, name))
+
+
+def _is_within(path: str, folder: str) -> bool:
+    around = os.path.realpath(folder)
+    return os.path.commonpath([os.path.realpath(path), around]) == around

@@ -1,0 +1,88 @@
+"""What is said of a step that was asked for and is not there: which ones are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+from tensorkeep.errors import SourceMissingError, UnsupportedError
+from tensorkeep.store._steps import StepReader, whole_metrics
+
+__all__ = ["check_name", "naming_steps", "refuse_metric"]
+
+_N_LISTED: Final = 10
+
+
+def check_name(step: Any, steps: StepReader) -> None:
+    """Make sure that what is to be loaded is no text but one that stands for a step.
+
+    Args:
+        step: What was asked for, and is neither `"latest"` nor `"best"`.
+        steps: What stands in the store.
+
+    Raises:
+        UnsupportedError: If it is another text.
+        TransportError: If the store cannot be read.
+    """
+    if isinstance(step, str):
+        raise UnsupportedError(
+            "no number of a step",
+            path=steps.root,
+            expected='a number, "latest" or "best"',
+            found=repr(step),
+            hint=_whole(steps),
+        )
+
+
+@contextmanager
+def naming_steps(steps: StepReader) -> Iterator[None]:
+    """Say which steps there are where the block finds that one is not.
+
+    Args:
+        steps: What stands in the store.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        SourceMissingError: As the block raises it.
+    """
+    try:
+        yield
+    except SourceMissingError as error:
+        raise error.with_fields(hint=_whole(steps)).numbered(error.errno) from error.__cause__
+
+
+def refuse_metric(steps: StepReader, monitor: str) -> NoReturn:
+    """Say that no step is the best, and by which metrics one could be.
+
+    Args:
+        steps: What stands in the store.
+        monitor: The metric by which they were to be told apart.
+
+    Raises:
+        SourceMissingError: Always.
+    """
+    metrics = {name: None for each in _metrics(steps).values() for name in each}
+    raise SourceMissingError(
+        "no step has the metric",
+        path=steps.root,
+        expected=f"one with `{monitor}`",
+        found=_listed(f"`{name}`" for name in metrics) or "steps without metrics, or none at all",
+        hint="Open the store with monitor= one of these" if metrics else None,
+    )
+
+
+def _whole(steps: StepReader) -> str:
+    listed = _listed(map(str, reversed(_metrics(steps))))
+    return f"Whole steps, the highest first: {listed}" if listed else "There are no whole steps"
+
+
+def _metrics(steps: StepReader) -> Mapping[int, Mapping[str, float]]:
+    return whole_metrics(steps.survey())
+
+
+def _listed(items: Iterable[str]) -> str:
+    listed = list(items)
+    return ", ".join(listed[:_N_LISTED]) + (", …" if len(listed) > _N_LISTED else "")

@@ -1,0 +1,67 @@
+"""States of torch's schedulers, held against the scheduler before it is loaded, which takes whatever it is given."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from torch.optim import lr_scheduler, swa_utils
+
+from tensorkeep.errors import StateDictMismatchError
+
+__all__ = ["check_scheduler"]
+
+_Scheduler = lr_scheduler.LRScheduler
+
+_VARYING: Final = frozenset({
+    *("optimizer", "last_epoch", "verbose", "base_lr", "base_momentum", "max_momentum", "swa_lr"),
+    *("scale_fn", "scale_mode", "anneal_strategy"),
+})
+"""Arguments of which it depends on the others, or on torch's version, whether the state has them."""
+
+
+def _settings(keys: Iterable[Any]) -> set[str]:
+    """Return names of arguments, for keys of a state that are called after them: `lr_lambdas` after `lr_lambda`."""
+    return {key.removeprefix("_").removesuffix("s") for key in keys if isinstance(key, str)}
+
+
+_SETTINGS: Final = (
+    _settings(
+        name
+        for cls in (*vars(lr_scheduler).values(), swa_utils.SWALR)
+        if inspect.isclass(cls) and issubclass(cls, _Scheduler)
+        for name in inspect.signature(cls).parameters
+    )
+    - _VARYING
+)
+"""Settings by which torch's schedulers differ."""
+
+
+def check_scheduler(scheduler: Any, saved: Any, part: str) -> None:
+    """Make sure that a state is one of a scheduler of the same kind, where that is one of torch's own.
+
+    Args:
+        scheduler: The scheduler; anything else passes.
+        saved: What the `state_dict()` of one returned.
+        part: What to call it in messages.
+
+    Raises:
+        StateDictMismatchError: If it is the state of another.
+    """
+    if not isinstance(scheduler, _Scheduler) or not type(scheduler).__module__.startswith("torch.optim."):
+        return
+    own, theirs = scheduler.state_dict(), saved if isinstance(saved, Mapping) else {}
+    expected, found = _SETTINGS & _settings(own), _SETTINGS & _settings(theirs)
+    if expected != found:
+        raise StateDictMismatchError(
+            f"{part} is of another scheduler than {type(scheduler).__name__}",
+            expected=_listed(own, expected),
+            found=_listed(theirs, found),
+            hint="Nothing was changed. Make the scheduler as it was made for the checkpoint;"
+            " strict=False loads what torch takes",
+        )
+
+
+def _listed(state: Iterable[Any], settings: Collection[str]) -> str:
+    return ", ".join(sorted(key for key in state if not _settings([key]).isdisjoint(settings))) or "no settings"

@@ -1,0 +1,61 @@
+"""Arguments that are of the wrong kind, and what is said of them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tensorkeep
+from tensorkeep.errors import StateError, TransportError, UnsupportedError
+from tensorkeep.torch import load_into
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    tensorkeep.save({"a": np.ones(3), "b": {"c": 1}}, tmp_path / "s.safetensors")
+    return tmp_path / "s.safetensors"
+
+
+@pytest.mark.parametrize("save", [tensorkeep.save, tensorkeep.save_async, tensorkeep.save_checkpoint])
+def test_a_state_in_the_place_of_the_path(save: Callable[[Any, Any], Any]) -> None:
+    with pytest.raises(TypeError, match=r"a path is needed, not dict; the state comes first: save\(state, path\)"):
+        save("s.safetensors", {"a": 1})
+
+
+def test_a_directory_in_the_place_of_a_file(path: Path) -> None:
+    with pytest.raises(TransportError, match=r"found directory.*save_checkpoint") as caught:
+        tensorkeep.save({"a": 1}, path.parent)
+
+    assert caught.value.errno == errno.EISDIR
+
+
+@pytest.mark.parametrize(("metadata", "key"), [({"step": 1}, "'step'"), ({2: "a"}, "2")])
+def test_metadata_that_is_no_text_is_named(path: Path, metadata: Any, key: str) -> None:
+    with pytest.raises(TypeError, match=rf"metadata is text by key, not \w+ to \w+: {key}; .*str"):
+        tensorkeep.save({"a": 1}, path, metadata=metadata)
+
+
+def test_parts_are_chosen_by_patterns(path: Path) -> None:
+    with pytest.raises(TypeError, match="only is a pattern, a function of a name, or a list of these, not int"):
+        tensorkeep.load(path, only=5)
+
+
+def test_classes_are_a_list(path: Path) -> None:
+    with pytest.raises(StateError, match=r"Pass classes=\[Path\]"):
+        tensorkeep.load(path, classes=Path)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "cuda:-1"])
+def test_devices_are_those_that_are_here(path: Path, device: Any) -> None:
+    for use in (
+        lambda: tensorkeep.load(path, framework="torch", device=device),
+        lambda: load_into(torch.nn.Linear(1, 1), path, device=device),
+    ):
+        with pytest.raises(UnsupportedError, match=r"torch has no device .* here.* expected cpu"):
+            use()
