@@ -18,7 +18,7 @@ from benchmarks.report import page
 from benchmarks.results import CaseResult, Memory
 
 ROOT = Path(__file__).parents[2]
-GROUPS = {"load", "save", "background", "open", "slice", "checkpoint", "model", "startup", "pickles", "store"}
+GROUPS = {"load", "save", "background", "open", "slice", "checkpoint", "model", "startup", "pickles", "store", "trainers"}
 
 MACHINE = Machine(hardware="one core", system="Linux", software="Python", load="nothing else ran")
 
@@ -51,6 +51,7 @@ def test_a_quick_run_measures_every_case_and_leaves_no_file(tmp_path: Path) -> N
         "Checkpoints of several files",
         "Into a model",
         "Files of torch.save",
+        "Training libraries",
         "Starting up",
         "All figures",
     ):

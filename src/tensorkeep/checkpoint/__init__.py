@@ -14,6 +14,8 @@
 - `workers`: work done side by side, which stops as a whole.
 - `_rows`: some rows of a tensor that is to be written.
 - `_sha256`: the name that Git LFS and the Hub give to a file.
+- `_contents`: what the files of a save hold. Pure.
+- `_upload`: a save to a store.
 - `_save`: tensors to a directory, in one transaction.
 - `_reuse`: files that would be what they were before, linked and not written.
 - `_snapshot`: a copy of tensors, in memory that is used again.

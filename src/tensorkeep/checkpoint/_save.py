@@ -5,33 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from math import prod
 from typing import Any, Final
 
 from tensorkeep.arrays import HostTensor
 from tensorkeep.checkpoint._checkpoint import Checkpoint
+from tensorkeep.checkpoint._contents import index_of, tensors_of
 from tensorkeep.checkpoint._examine import read_index
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index
-from tensorkeep.checkpoint._names import index_name, index_names, renamed_shard, stem_of_index, weights_name
+from tensorkeep.checkpoint._names import index_name, index_names, renamed_shard, weights_name
 from tensorkeep.checkpoint._pieces import TensorSize
 from tensorkeep.checkpoint._plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.checkpoint._reuse import OlderFiles
-from tensorkeep.checkpoint._rows import rows_of
 from tensorkeep.checkpoint._sha256 import sha256_of
 from tensorkeep.checkpoint._size import parse_size
+from tensorkeep.checkpoint._switch import switch_to
+from tensorkeep.checkpoint._upload import Upload
 from tensorkeep.checkpoint.workers import Meter, side_by_side
 from tensorkeep.digests import digest_of
 from tensorkeep.dtypes import BY_NAME
-from tensorkeep.errors import (
-    FormatError,
-    IntegrityError,
-    RefusedError,
-    SourceMissingError,
-    UnsupportedError,
-    as_transport_error,
-)
+from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.tensors import Prepared, Sealing, TensorFile, Ties, check_target, prepare, write_file
-from tensorkeep.transport import Transaction, open_source, sync_directory, transaction
+from tensorkeep.transport import Transaction, is_remote, open_source, sync_directory, transaction
 
 __all__ = ["refuse_file_name", "save_checkpoint", "write_checkpoint"]
 
@@ -180,6 +174,11 @@ def write_checkpoint(
     index_file = plan.index_file or (index_name(base_name, variant) if needs_index else None)
     metadata = prepared.with_ties(prepared.metadata if metadata is None else metadata)
     total = sum(host.nbytes for host in prepared.hosts.values())
+    if is_remote(os.fspath(directory)):
+        _refuse_before_commit(before_commit, os.fspath(directory))
+        upload = Upload(os.fspath(directory), stem, metadata, Meter(progress, total))
+        upload.send(plan, prepared, index_file, index_metadata or {}, sha256=sha256)
+        return
     with (
         _made(os.fspath(directory), durable=durable) as folder,
         transaction(folder, stem, durable=durable) as staging,
@@ -188,10 +187,11 @@ def write_checkpoint(
         save = _Save(staging, prepared, metadata, index_file, older, Meter(progress, total))
         records = save.write_shards(plan.shards, sha256=sha256)
         if index_file is not None:
-            _write_index(staging, index_file, _index(plan, prepared, records, index_metadata or {}))
+            _write_index(staging, index_file, index_of(plan, prepared, records, index_metadata or {}))
         if before_commit is not None:
             before_commit({shard.file: staging.path_of(shard.file) for shard in plan.shards})
-        _commit(staging, folder, stem, index_file, [shard.file for shard in plan.shards])
+        entries = (weights_name(stem), *index_names(stem))
+        switch_to([shard.file for shard in plan.shards], index_file, staging, folder, entries)
 
 
 def _plan(
@@ -242,6 +242,13 @@ def _rows_shape(host: HostTensor) -> tuple[int, ...]:
     """Return the shape that rows are cut from; none where rows say nothing of bytes."""
     is_known = host.dtype.name in BY_NAME
     return host.shape if is_known and not (host.dtype.is_packed and len(host.shape) < 2) else ()
+
+
+def _refuse_before_commit(given: object, directory: str) -> None:
+    if given is not None:
+        raise UnsupportedError(
+            "nothing can be looked at before a remote save is done", path=directory, found="before_commit"
+        )
 
 
 @contextmanager
@@ -310,10 +317,7 @@ class _Save:
         return sum(self._prepared.hosts[name].nbytes for name in names)
 
     def _write_shard(self, shard: Shard, *, sha256: bool) -> ShardRecord:
-        stored, tensors = self._prepared.hosts, self._prepared.tensors
-        hosts = {name: stored[name] for name in shard.tensors}
-        for piece in shard.pieces:
-            hosts[piece.name] = rows_of(tensors.get(piece.tensor), stored[piece.tensor], piece.start, piece.stop)
+        hosts = tensors_of(shard, self._prepared)
         head = self._linked(shard.file, hosts) or self._written(shard.file, hosts)
         return ShardRecord(
             nbytes=len(head) + sum(host.nbytes for host in hosts.values()),
@@ -336,53 +340,6 @@ class _Save:
             return write_file(sink, hosts, self._metadata, state=state, sealing=Sealing(index=self._index_file))
 
 
-def _index(
-    plan: ShardPlan, prepared: Prepared, records: Mapping[str, ShardRecord], metadata: Mapping[str, Any]
-) -> Index:
-    hosts = prepared.hosts.values()
-    totals = {
-        "total_parameters": sum(prod(host.shape) for host in hosts),
-        "total_size": sum(host.nbytes for host in hosts),
-    }
-    return Index(plan.weight_map, {**metadata, **totals}, dict(records), plan.splits, prepared.state)
-
-
 def _write_index(staging: Transaction, name: str, index: Index) -> None:
     with staging.file(name) as sink:
         sink.write([emit_index(index)])
-
-
-def _commit(staging: Transaction, directory: str, stem: str, index_file: str | None, shards: list[str]) -> None:
-    """Switch from the old set to the new one, and remove what only the old one had."""
-    entries = {name for name in (weights_name(stem), *index_names(stem)) if _exists(directory, name)}
-    overwrites = index_file is not None and any(_exists(directory, name) for name in shards)
-    staging.commit(
-        first=sorted(entries - set(shards)) if overwrites else (),
-        last=index_file or shards[0],
-        remove=sorted(entries | _listed(directory, entries)),
-    )
-
-
-def _exists(directory: str, name: str) -> bool:
-    try:
-        with as_transport_error("could not read the directory", directory):
-            os.lstat(os.path.join(directory, name))
-    except SourceMissingError:
-        return False
-    return True
-
-
-def _listed(directory: str, entries: set[str]) -> set[str]:
-    """Return the shards that the old indexes list, without those of any other index in the directory."""
-    with as_transport_error("could not read the directory", directory):
-        indexes = {name for name in os.listdir(directory) if stem_of_index(name)}
-    old = set().union(*(_shards_of(directory, name) for name in indexes & entries))
-    return old - set().union(*(_shards_of(directory, name) for name in indexes - entries))
-
-
-def _shards_of(directory: str, index: str) -> set[str]:
-    try:
-        files = read_index(os.path.join(directory, index), check=False).weight_map.values()
-    except (FormatError, RefusedError, IntegrityError, SourceMissingError):  # what is no index owns nothing
-        return set()
-    return {name for name in files if name.endswith(".safetensors") and os.path.basename(name) == name}

@@ -17,6 +17,7 @@ from tensorkeep.checkpoint._snapshot import Snapshot, take_snapshot
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.tensors import Prepared, TensorFile, Ties, check_target, prepare, save, write_prepared
+from tensorkeep.transport import is_remote, split
 
 __all__ = ["SaveOptions", "save_async", "save_in_background"]
 
@@ -81,10 +82,15 @@ def save_async(
         BaseException: What an earlier save to that directory raised. What this one raises while it writes comes from
             the handle.
     """
-    target = os.path.join(os.getcwd(), check_target(path))
-    is_file = target.endswith(".safetensors") and not os.path.isdir(target)
+    target = check_target(path)
+    if is_remote(target):
+        directory, name = split(target)
+        is_file, place = name.endswith(".safetensors"), directory
+    else:
+        target = os.path.join(os.getcwd(), target)
+        is_file = target.endswith(".safetensors") and not os.path.isdir(target)
+        place = os.path.dirname(os.path.realpath(target))
     take_apart, write = (_to_file if is_file else _to_directory)(state, target, dict(options))
-    place = os.path.dirname(os.path.realpath(target))
     return save_in_background(take_apart, write, path=target, place=place, max_waiting=max_waiting)
 
 

@@ -17,7 +17,7 @@ from tensorkeep.checkpoint._findings import Finding
 from tensorkeep.checkpoint._location import Location, locate
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.tensors import TensorFile, file_over
-from tensorkeep.transport import has_staging, open_source
+from tensorkeep.transport import forget, has_staging, identity, open_source
 
 __all__ = ["Reading", "read_settled"]
 
@@ -72,16 +72,16 @@ def read_settled(path: str, variant: str | None, access: Access) -> Reading:
     attempt = 0
     while True:
         attempt += 1
-        identity: tuple[object, ...] = ()
+        before: tuple[object, ...] = ()
         try:
             location = locate(path, variant)
-            identity = _identity(location)
+            before = _identity(location)
             reading = _read(path, location, access)
         except TensorkeepError:
-            if attempt == _ATTEMPTS or not _is_replaced(path, variant, identity):
+            if attempt == _ATTEMPTS or not _is_replaced(path, variant, before):
                 raise
             continue
-        if not reading.findings or attempt == _ATTEMPTS or not _is_replaced(path, variant, identity):
+        if not reading.findings or attempt == _ATTEMPTS or not _is_replaced(path, variant, before):
             return reading
 
 
@@ -104,20 +104,15 @@ def _read(path: str, location: Location | None, access: Access) -> Reading:
 
 def _identity(location: Location | None) -> tuple[object, ...]:
     """Return what changes when a save replaces the checkpoint, is about to, or has just tidied up."""
-    try:
-        status = os.stat(location.entry) if location else None
-    except OSError:
-        status = None
-    if location is None or status is None:
-        return ()
-    is_unfinished = location.pending is not None
-    return location.entry, is_unfinished, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    file = identity(location.entry) if location else ()
+    return (location.entry, location.pending is not None, *file) if location and file else ()
 
 
-def _is_replaced(path: str, variant: str | None, identity: tuple[object, ...]) -> bool:
+def _is_replaced(path: str, variant: str | None, before: tuple[object, ...]) -> bool:
     time.sleep(_PAUSE_S)
+    forget(path)
     try:
         location = locate(path, variant)
     except TensorkeepError:
-        return bool(identity) or has_staging(path if os.path.isdir(path) else os.path.dirname(path))
-    return _identity(location) != identity or (location is not None and location.pending is not None)
+        return bool(before) or has_staging(path if os.path.isdir(path) else os.path.dirname(path))
+    return _identity(location) != before or (location is not None and location.pending is not None)

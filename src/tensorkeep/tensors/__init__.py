@@ -25,7 +25,7 @@
 
 from tensorkeep.tensors._aliases import names_of, sharing_of
 from tensorkeep.tensors._base import StoredTensor, stored_pieces
-from tensorkeep.tensors._body import Sealing, metadata_with_format, write_file
+from tensorkeep.tensors._body import FileBody, Sealing, file_body, metadata_with_format, write_file
 from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.tensors._lazy import LazyTensor, load_together
 from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted, renamed_state
@@ -39,6 +39,7 @@ from tensorkeep.tensors._tied import Ties
 from tensorkeep.tensors._write import check_target, save, serialize_tensors, write_prepared, write_tensors
 
 __all__ = [
+    "FileBody",
     "Layout",
     "LazyTensor",
     "LazyTensors",
@@ -58,6 +59,7 @@ __all__ = [
     "chooser",
     "chosen_names",
     "counted",
+    "file_body",
     "file_over",
     "load",
     "load_together",

@@ -8,7 +8,7 @@ file) need nothing else. The file appears under its name only after that.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Literal
@@ -30,7 +30,7 @@ from tensorkeep.transport import ByteRange, ByteSink, ByteSource, LocalFile
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Sealing", "metadata_with_format", "plain_buffers", "plain_head", "write_file"]
+__all__ = ["FileBody", "Sealing", "file_body", "metadata_with_format", "plain_buffers", "plain_head", "write_file"]
 
 _FORMAT_KEY = "format"
 _FORMAT = "pt"
@@ -129,11 +129,7 @@ def write_file(
         TransportError: If the bytes cannot be written, or those of another file not read.
     """
     with PausedCollector():
-        is_plain = state is None and sealing is None
-        metadata = metadata_to_write(metadata) if is_plain else metadata_with_format(metadata)
-        if state is not None:
-            metadata = {**(metadata or {}), STATE_KEY: state}
-        entries = _entries(hosts)
+        entries, metadata = _described(hosts, metadata, state, sealing)
         if sealing is None:
             head = emit_header(entries, metadata)
         else:
@@ -147,6 +143,77 @@ def write_file(
         head = emit_sealed_header(entries, metadata, _write_sealed(sink, tensors), index=sealing.index)
         sink.rewrite(0, head)
     return head
+
+
+class FileBody(msgspec.Struct, frozen=True):
+    """All bytes of one file, for what takes them from first to last and cannot go back.
+
+    Attributes:
+        head: All that stands before the data.
+        nbytes: Bytes of the file.
+        pieces: Gives the file in order, each time it is called.
+    """
+
+    head: bytes
+    nbytes: int
+    pieces: Callable[[], Iterator[Buffer]]
+
+
+def file_body(
+    hosts: Mapping[str, HostTensor],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    state: str | None = None,
+    sealing: Sealing | None = None,
+) -> FileBody:
+    """Prepare a whole file that is written without going back: its digests are made now, by a pass over all tensors.
+
+    Args:
+        hosts: Name to description.
+        metadata: Free text by key; what another file says of itself is left out.
+        state: What the file is to say of the state that the tensors are parts of.
+        sealing: How the file gets its digests; None for a file without.
+
+    Raises:
+        TypeError: If the metadata is no text by key.
+        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
+        LimitError: If there are more names than a header can hold.
+        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
+        TransportError: If another file cannot be read.
+    """
+    entries, metadata = _described(hosts, metadata, state, sealing)
+    if sealing is None:
+        head = emit_header(entries, metadata)
+    else:
+        head = emit_sealed_header(entries, metadata, _digests(hosts, entries), index=sealing.index)
+
+    def pieces() -> Iterator[Buffer]:
+        yield head
+        yield from plain_buffers(hosts, entries)
+
+    return FileBody(head, len(head) + sum(host.nbytes for host in hosts.values()), pieces)
+
+
+def _digests(hosts: Mapping[str, HostTensor], entries: Iterable[str]) -> list[bytes]:
+    with Digesting() as digesting:
+        for name in entries:
+            host = hosts[name]
+            if isinstance(host, StoredTensor) and host.digest is not None:
+                digesting.carry(host.digest)
+            else:
+                deque(digesting.passing(host.nbytes, _checked(name, host)), maxlen=0)
+        return digesting.digests()
+
+
+def _described(
+    hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None, state: str | None, sealing: Sealing | None
+) -> tuple[dict[str, TensorEntry], Mapping[str, str] | None]:
+    """Return where the tensors will stand, and the text that the header will hold beside the digests."""
+    is_plain = state is None and sealing is None
+    metadata = metadata_to_write(metadata) if is_plain else metadata_with_format(metadata)
+    if state is not None:
+        metadata = {**(metadata or {}), STATE_KEY: state}
+    return _entries(hosts), metadata
 
 
 def _entries(hosts: Mapping[str, HostTensor]) -> dict[str, TensorEntry]:

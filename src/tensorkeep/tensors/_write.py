@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from errno import EISDIR
 from functools import partial
 from typing import Any
 
 from tensorkeep.arrays import HostTensor
+from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TransportError, UnsupportedError
-from tensorkeep.tensors._body import Sealing, plain_buffers, plain_head, write_file
+from tensorkeep.tensors._body import FileBody, Sealing, file_body, plain_buffers, plain_head, write_file
 from tensorkeep.tensors._prepare import Prepared, prepare
 from tensorkeep.tensors._tied import Ties
-from tensorkeep.transport import finish_pending, publish
+from tensorkeep.transport import (
+    Body,
+    RemotePath,
+    check_writable,
+    exists,
+    finish_pending,
+    is_remote,
+    join,
+    publish,
+    split,
+)
 
 __all__ = ["check_target", "save", "serialize_tensors", "write_prepared", "write_tensors"]
 
@@ -87,9 +98,11 @@ def check_target(path: object) -> str:
 
     Raises:
         TypeError: If it is no path, such as the state.
+        UnsupportedError: If it is a URL to which nothing can be written.
     """
     if not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(f"a path is needed, not {type(path).__name__}; the state comes first: save(state, path)")
+    check_writable(os.fsdecode(path))
     return os.fsdecode(path)
 
 
@@ -143,11 +156,11 @@ def write_prepared(
 
 def _refuse_beside_index(path: str) -> None:
     """Refuse to make a file of which nobody could say whether it or the index beside it is meant."""
-    directory, name = os.path.split(path)
+    directory, name = split(path)
     stem = _NUMBER.sub("", name.removesuffix(".safetensors"))
     base, _, variant = stem.rpartition(".")
     names = (f"{stem}.safetensors.index.json", f"{base}.safetensors.index.{variant}.json")
-    index = next((each for each in names if os.path.exists(os.path.join(directory, each))), None)
+    index = next((each for each in names if exists(join(directory, each))), None)
     if index is not None:
         raise UnsupportedError(
             "a checkpoint of several files stands there",
@@ -155,7 +168,8 @@ def _refuse_beside_index(path: str) -> None:
             found=index,
             hint="Replace it as a whole with tensorkeep.save_checkpoint, or save under another name",
         )
-    finish_pending(directory or os.curdir, stem)  # lest what an earlier save has left to do is done over this one
+    if not is_remote(path):
+        finish_pending(directory or os.curdir, stem)  # lest what an earlier save has left to do is done over this one
 
 
 def write_tensors(
@@ -186,9 +200,24 @@ def write_tensors(
         TransportError: If the file cannot be written; the target is then as it was before.
     """
     data_nbytes = sum(host.nbytes for host in hosts.values())
+    if is_remote(os.fsdecode(path)):
+        _upload(os.fsdecode(path), file_body(hosts, metadata, state=state, sealing=sealing), data_nbytes, progress)
+        return
     report = None if progress is None else partial(_report, progress, data_nbytes)
     with publish(path, durable=durable, on_written=report) as sink:
         write_file(sink, hosts, metadata, state=state, sealing=sealing)
+
+
+def _upload(url: str, body: FileBody, data_nbytes: int, progress: Callable[[int, int], None] | None) -> None:
+    def pieces() -> Iterator[Buffer]:
+        sent = 0
+        for piece in body.pieces():
+            yield piece
+            sent += memoryview(piece).nbytes
+            if progress is not None:
+                _report(progress, data_nbytes, sent)
+
+    RemotePath.of(url).put(Body(body.nbytes, pieces))
 
 
 def _report(progress: Callable[[int, int], None], nbytes: int, written: int) -> None:

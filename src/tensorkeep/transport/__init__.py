@@ -11,6 +11,8 @@
 - `_paths`: paths and URLs alike.
 - `_open`: the source that fits what the caller has.
 - `_sink`: the sink over a file that is being written.
+- `_partial`: a file that is filled here and there.
+- `_notes`: what is noted on a file beside its bytes.
 - `_link`: a file that gets one more name.
 - `_publish`: a file that appears complete or not at all.
 - `_journal`, `_lock`, `_staging`, `_transaction`: a set of files that changes at once or not at all.
@@ -24,31 +26,38 @@ from tensorkeep.transport._folder import publish_folder, settle_folders
 from tensorkeep.transport._joined import JoinedSource
 from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._memory import MemorySource
+from tensorkeep.transport._notes import leave_note, note_on
 from tensorkeep.transport._open import Openable, open_source
+from tensorkeep.transport._partial import PartialFile
 from tensorkeep.transport._paths import (
+    check_writable,
     discreet,
     exists,
+    forget,
+    identity,
     is_directory,
     is_file,
     is_remote,
     join,
     names_in,
+    refuse_url,
     remembering,
     split,
     walk,
 )
 from tensorkeep.transport._pending import Pending, finish_pending
-from tensorkeep.transport._platform import sync_directory
+from tensorkeep.transport._platform import host_tag, sync_directory
 from tensorkeep.transport._publish import publish, sweep_leftovers
 from tensorkeep.transport._staging import has_staging
 from tensorkeep.transport._stream import StreamSource
 from tensorkeep.transport._transaction import Transaction, transaction
 from tensorkeep.transport._verifying import VerifyingSource
-from tensorkeep.transport.remote import RemotePath
+from tensorkeep.transport.remote import Body, RemotePath, RemoteSource, Version
 
 __all__ = [
     "BACKENDS",
     "Backend",
+    "Body",
     "Buffer",
     "ByteRange",
     "ByteSink",
@@ -57,23 +66,33 @@ __all__ = [
     "LocalFile",
     "MemorySource",
     "Openable",
+    "PartialFile",
     "Pending",
     "RemotePath",
+    "RemoteSource",
     "StreamSource",
     "Transaction",
     "VerifyingSource",
+    "Version",
+    "check_writable",
     "discreet",
     "exists",
     "finish_pending",
+    "forget",
     "has_staging",
+    "host_tag",
+    "identity",
     "is_directory",
     "is_file",
     "is_remote",
     "join",
+    "leave_note",
     "names_in",
+    "note_on",
     "open_source",
     "publish",
     "publish_folder",
+    "refuse_url",
     "remembering",
     "settle_folders",
     "split",

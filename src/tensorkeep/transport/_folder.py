@@ -21,6 +21,7 @@ from typing import Final
 
 from tensorkeep.errors import BusyError, RefusedError, SourceMissingError, TransportError, as_transport_error
 from tensorkeep.transport._lock import DirectoryLock, take_lock
+from tensorkeep.transport._paths import refuse_url
 from tensorkeep.transport._platform import exchange, sync_directory, sync_file
 
 __all__ = ["publish_folder", "settle_folders"]
@@ -45,12 +46,14 @@ def publish_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Ite
 
     Raises:
         BusyError: If another process is writing there.
+        UnsupportedError: If it is a URL.
         RefusedError: If the working directory would be replaced.
         SourceMissingError: If the directory around it is missing.
         TransportError: If something else than a directory stands there, the directory around it cannot be written to,
             or the system fails otherwise. What stood there is then untouched, unless it was the last step, making the
             new name durable, that failed.
     """
+    refuse_url(os.fsdecode(path))
     place = _Place(os.path.realpath(path))
     with as_transport_error("could not write the directory", os.fsdecode(path)):
         place.check()

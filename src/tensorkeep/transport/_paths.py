@@ -7,19 +7,29 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tensorkeep.errors import AccessDeniedError, SourceMissingError, TensorkeepError, as_transport_error
+from tensorkeep.errors import (
+    AccessDeniedError,
+    SourceMissingError,
+    TensorkeepError,
+    UnsupportedError,
+    as_transport_error,
+)
 from tensorkeep.transport.remote import RemotePath, is_url
 
 _has_suffix = re.compile(r".*\.[A-Za-z][A-Za-z0-9]{0,14}").fullmatch
 
 __all__ = [
+    "check_writable",
     "discreet",
     "exists",
+    "forget",
+    "identity",
     "is_directory",
     "is_file",
     "is_remote",
     "join",
     "names_in",
+    "refuse_url",
     "remembering",
     "split",
     "walk",
@@ -61,6 +71,39 @@ def discreet(path: str) -> str:
         path: A path or a URL.
     """
     return RemotePath.of(path) if is_url(path) else path
+
+
+def refuse_url(path: str) -> None:
+    """Refuse a URL where only a path will do.
+
+    Args:
+        path: A path or a URL.
+
+    Raises:
+        UnsupportedError: If it is a URL.
+    """
+    if is_url(path):
+        raise UnsupportedError(
+            "this is written to a disk only",
+            path=discreet(path),
+            expected="a path",
+            found="a URL",
+            hint="tensorkeep.save and tensorkeep.save_checkpoint write to stores",
+        )
+
+
+def check_writable(path: str) -> None:
+    """Refuse a URL to which nothing can be written.
+
+    Args:
+        path: A path or a URL.
+
+    Raises:
+        UnsupportedError: If it is one.
+        MissingDependencyError: If the library that writes there is not installed.
+    """
+    if is_url(path):
+        RemotePath.of(path).check_writable()
 
 
 @contextmanager
@@ -128,6 +171,31 @@ def exists(path: str) -> bool:
     except (SourceMissingError, AccessDeniedError):  # buckets that may not be listed answer so for what is missing
         return False
     return True
+
+
+def identity(path: str) -> tuple[object, ...]:
+    """Return what changes when the file at a path is replaced; nothing where there is none.
+
+    Args:
+        path: A path or a URL.
+    """
+    try:
+        if is_url(path):
+            return (RemotePath.of(path).version(),)
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def forget(path: str) -> None:
+    """Ask anew for what `remembering` keeps.
+
+    Args:
+        path: A path or a URL.
+    """
+    if is_url(path):
+        RemotePath.of(path).forget()
 
 
 def names_in(directory: str) -> list[str] | None:

@@ -24,6 +24,7 @@ from typing import Final, Self
 from tensorkeep.errors import SourceMissingError, TransportError, as_transport_error
 from tensorkeep.transport._base import ByteSink
 from tensorkeep.transport._mounts import mapping_pays
+from tensorkeep.transport._paths import refuse_url
 from tensorkeep.transport._platform import HANDLES_OPEN_FILES, host_tag, sync_directory, try_lock
 from tensorkeep.transport._sink import FileSink, take_over_mode
 
@@ -54,11 +55,13 @@ def publish(
         The sink that takes the bytes.
 
     Raises:
+        UnsupportedError: If it is a URL.
         TransportError: If the directory is missing or not writable, the target is not a regular file, the disk is
             full, or the system fails otherwise. The target is then as it was before, unless it was the last step,
             making the new name durable, that failed.
     """
     given = os.fsdecode(path)
+    refuse_url(given)
     with as_transport_error("could not write the file", given):
         target = _target_of(given)
         before = _status_of_replaced(target)

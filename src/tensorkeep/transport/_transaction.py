@@ -28,6 +28,7 @@ from tensorkeep.transport._journal import Journal, check_name
 from tensorkeep.transport._link import add_name, begins_with, is_as_long_as_ever, is_being_changed
 from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._lock import DirectoryLock, take_lock
+from tensorkeep.transport._paths import refuse_url
 from tensorkeep.transport._platform import sync_directory, sync_file
 from tensorkeep.transport._publish import sweep_leftovers
 from tensorkeep.transport._sink import FileSink, take_over_mode
@@ -66,11 +67,12 @@ def transaction(
         BusyError: If another transaction on the set is under way.
         SourceMissingError: If the directory is missing.
         IntegrityError: If the journal of an unfinished transaction is damaged.
-        UnsupportedError: If `base` cannot be part of a file name, or a later version of tensorkeep left a
-            transaction unfinished.
+        UnsupportedError: If it is a URL, `base` cannot be part of a file name, or a later version of tensorkeep
+            left a transaction unfinished.
         TransportError: If the directory is not writable, or the system fails otherwise.
     """
     given = os.fsdecode(directory)
+    refuse_url(given)
     check_name(base, given)
     with as_transport_error("could not save to the directory", given):
         staging = Staging(_existing(given), base)

@@ -19,7 +19,7 @@ from accelerated_runs import NoData, Run, make_run, train
 
 from tensorkeep.checkpoint import verify_folder
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.integrations import _accelerate_processes
+from tensorkeep.integrations.accelerate import _processes as _accelerate_processes
 
 SAVE_AFTER = (1, 1)
 """Epoch, and batch of it: each process sees half of the batches."""

@@ -15,8 +15,8 @@ from skorch.callbacks import Callback
 from skorch_nets import Layers, X, Y, make_net, parts_of, same
 
 from tensorkeep.errors import BusyError, SourceMissingError, StateError, TransportError
-from tensorkeep.integrations import _skorch_files
 from tensorkeep.integrations.skorch import Checkpoint, TrainEndCheckpoint, load_params
+from tensorkeep.integrations.skorch import _files as _skorch_files
 from tensorkeep.transport import transaction
 
 PROGRAM = Path(__file__).with_name("small_disk_skorch.py")

@@ -42,7 +42,7 @@ def load_state(
         accelerator: That of the run.
         input_dir: The directory. None for the newest numbered one that is whole (`automatic_checkpoint_naming`);
             those to come then get higher numbers than any that is there.
-        load_kwargs: Of no effect: it was for `torch.load`, which is not called.
+        load_kwargs: Of no effect: no pickle is run that could take them.
         strict: Whether names that only a model or only the checkpoint has are an error.
         rng: Whether to bring random generators back. Without, a run may go on with another number of processes.
         classes: Dataclasses, enums and named tuples that may be made again, where states have them.

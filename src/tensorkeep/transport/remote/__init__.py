@@ -2,6 +2,7 @@
 
 - `_urls`: URLs, told from paths and shown without secrets.
 - `_base`: an object in a store, asked for with single requests.
+- `_sending`: bytes on their way to a library that cannot be stopped otherwise.
 - `_requests`: which ranges to ask for.
 - `_retries`: requests that are made again.
 - `_source`: an object as a source of bytes, always the same version.
@@ -11,8 +12,9 @@
 - `_path`: a URL that knows its store.
 """
 
+from tensorkeep.transport.remote._base import Body, Version
 from tensorkeep.transport.remote._path import RemotePath, remote
 from tensorkeep.transport.remote._source import RemoteSource
 from tensorkeep.transport.remote._urls import is_url, redacted, shown_url
 
-__all__ = ["RemotePath", "RemoteSource", "is_url", "redacted", "remote", "shown_url"]
+__all__ = ["Body", "RemotePath", "RemoteSource", "Version", "is_url", "redacted", "remote", "shown_url"]

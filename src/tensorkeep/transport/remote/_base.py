@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import RangeNotServedError, SourceChangedError, TransportError
+from tensorkeep.errors import RangeNotServedError, SourceChangedError, TransportError, UnsupportedError
 from tensorkeep.transport._base import ByteRange
 
 __all__ = [
+    "Body",
     "Chunks",
     "Opening",
     "RemoteObject",
@@ -19,7 +20,10 @@ __all__ = [
     "Stream",
     "TransientError",
     "Version",
+    "WritableStore",
     "changed",
+    "read_only",
+    "swapped",
     "whole_file_too_large",
 ]
 
@@ -70,11 +74,13 @@ class Opening(msgspec.Struct, frozen=True):
 
     Attributes:
         version: What was opened.
-        head: Its first bytes; all of them, where the server serves no ranges.
+        head: Its first bytes; where the server serves no ranges, all of them, or none if they are too many.
+        serves_ranges: Whether the rest can be asked for in parts; else only all of it at once.
     """
 
     version: Version
     head: Buffer
+    serves_ranges: bool = True
 
 
 class Stream(Protocol):
@@ -168,6 +174,18 @@ class RemoteObject(Protocol):
         """
 
 
+class Body(msgspec.Struct, frozen=True):
+    """What an object is to hold.
+
+    Attributes:
+        nbytes: How many bytes.
+        pieces: Gives them in order, each time it is called: a store that failed may have to be told again.
+    """
+
+    nbytes: int
+    pieces: Callable[[], Iterable[Buffer]]
+
+
 class RemoteStore(Protocol):
     """Objects by name."""
 
@@ -192,6 +210,54 @@ class RemoteStore(Protocol):
         """
 
 
+@runtime_checkable
+class WritableStore(RemoteStore, Protocol):
+    """Objects by name, which can be made, replaced and removed."""
+
+    def put(self, path: str, body: Body, connections: int) -> None:
+        """Make or replace an object, which others see when all of it is there, and not before.
+
+        Args:
+            path: Its name in the store.
+            body: What it is to hold.
+            connections: Parts that are on their way at a time.
+
+        Raises:
+            UnsupportedError: If nothing can be written there.
+            AccessDeniedError: If the server does not let this user.
+            TransientError: If trying again may help.
+            TransportError: If it may not. Nothing has changed then.
+        """
+
+    def swap(self, path: str, data: bytes, before: Version | None) -> None:
+        """Make or replace a small object, if nobody else has done so meanwhile.
+
+        Args:
+            path: Its name in the store.
+            data: What it is to hold.
+            before: The version to replace; None for a name that must be free.
+
+        Raises:
+            SourceChangedError: If another is there.
+            UnsupportedError: If nothing can be written there.
+            AccessDeniedError: If the server does not let this user.
+            TransientError: If trying again may help.
+            TransportError: If it may not.
+        """
+
+    def remove(self, path: str) -> None:
+        """Remove an object, if it is there.
+
+        Args:
+            path: Its name in the store.
+
+        Raises:
+            UnsupportedError: If nothing can be removed there.
+            AccessDeniedError: If the server does not let this user.
+            TransportError: If it fails.
+        """
+
+
 def changed(name: str, expected: Version, found: Version | None = None) -> SourceChangedError:
     """Return the error for an object that was replaced by another.
 
@@ -206,6 +272,35 @@ def changed(name: str, expected: Version, found: Version | None = None) -> Sourc
         expected=f"{expected.nbytes:,} bytes, version {expected.etag or expected.modified}",
         found=f"{found.nbytes:,} bytes, version {found.etag or found.modified}" if found else None,
         hint="Open it again",
+    )
+
+
+def swapped(name: str) -> SourceChangedError:
+    """Return the error for an object that another has written since it was looked at.
+
+    Args:
+        name: Its URL, without secrets.
+    """
+    return SourceChangedError(
+        "another save was finished here in the meantime",
+        path=name,
+        expected="what was there when this save began",
+        hint="Nothing was replaced; save again if this state is to be the one that counts",
+    )
+
+
+def read_only(name: str, what: str) -> UnsupportedError:
+    """Return the error for a store to which nothing can be written.
+
+    Args:
+        name: The URL, without secrets.
+        what: What the store is, in the plural.
+    """
+    return UnsupportedError(
+        f"{what} are only read from",
+        path=name,
+        expected="a path, or a URL of s3, gs, az, or a file system of fsspec that can be written to",
+        hint="Save to a directory, and copy that to where it is served from",
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tensorkeep.errors import (
@@ -12,7 +15,15 @@ from tensorkeep.errors import (
     TransportError,
 )
 from tensorkeep.transport._base import ByteRange
-from tensorkeep.transport.remote._base import Chunks, Opening, TransientError, Version, changed
+from tensorkeep.transport.remote._base import (
+    Body,
+    Chunks,
+    Opening,
+    TransientError,
+    Version,
+    changed,
+    swapped,
+)
 from tensorkeep.transport.remote._urls import redacted, shown_url
 
 __all__ = ["FsspecObject", "FsspecStore", "import_fsspec"]
@@ -64,6 +75,42 @@ class FsspecStore:
             raise _translated(error, self._name_of(path)) from None
         return sorted(str(each).rstrip("/").rpartition("/")[2] for each in found)
 
+    def put(self, path: str, body: Body, connections: int) -> None:  # noqa: ARG002 - the protocol's
+        """Make or replace a file, by renaming one that is written beside it; see `RemoteStore.put`."""
+        name = self._name_of(path)
+        directory, _, file_name = path.rpartition("/")
+        staged = f"{directory}/.{file_name}.{secrets.token_hex(4)}.tensorkeep-staged"
+        try:
+            with _translating(name, doing="written"):
+                if directory:
+                    self._files.makedirs(directory, exist_ok=True)
+                file = self._files.open(staged, "wb")
+            with file:
+                for piece in body.pieces():
+                    with _translating(name, doing="written"):
+                        file.write(piece)
+            with _translating(name, doing="written"):
+                self._files.mv(staged, path)
+        except BaseException:
+            with suppress(Exception):  # what went wrong is known
+                self._files.rm_file(staged)
+            raise
+
+    def swap(self, path: str, data: bytes, before: Version | None) -> None:
+        """Look, and then make or replace a file: file systems know no conditions; see `RemoteStore.swap`."""
+        try:
+            found = self.at(path).version()
+        except SourceMissingError:
+            found = None
+        if (found is None) != (before is None) or (found and before and not found.is_same(before)):
+            raise swapped(self._name_of(path))
+        self.put(path, Body(len(data), lambda: [data]), 1)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; see `RemoteStore.remove`."""
+        with suppress(FileNotFoundError), _translating(self._name_of(path), doing="removed"):
+            self._files.rm_file(path)
+
     def _name_of(self, path: str) -> str:
         return shown_url(f"{self._scheme}://{path.lstrip('/')}")
 
@@ -84,13 +131,13 @@ class FsspecObject:
 
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:  # noqa: ARG002 - the protocol's
         """Ask for the first bytes; see `RemoteObject.open`."""
-        version = self._version()
+        version = self.version()
         return Opening(version, self._read(0, min(nbytes, version.nbytes)))  # the next reads tell if they are of it
 
     def stream(self, span: ByteRange, version: Version) -> Chunks:
         """Ask for a range; see `RemoteObject.stream`. Nothing pins the file, so it is looked at again afterwards."""
         data = self._read(span.start, span.stop)
-        found = self._version()
+        found = self.version()
         if not found.is_same(version):
             raise changed(self.name, version, found)
         return Chunks([data])  # which may end early
@@ -102,12 +149,17 @@ class FsspecObject:
             raise _translated(error, self.name) from None
         return bytes(data[: stop - start])
 
-    def _version(self) -> Version:
-        try:
+    def version(self) -> Version:
+        """Ask what is there now.
+
+        Raises:
+            SourceMissingError: If there is no such file.
+            AccessDeniedError: If the store does not let this user.
+            TransientError: If it fails otherwise.
+        """
+        with _translating(self.name, doing="read"):
             self._files.invalidate_cache()
             info = self._files.info(self._path)
-        except Exception as error:  # noqa: BLE001
-            raise _translated(error, self.name) from None
         if info.get("type") == "directory" or info.get("size") is None:
             raise SourceMissingError("there is no such file", path=self.name, found=str(info.get("type", "nothing")))
         tag = next((str(info[key]) for key in _TAGS if info.get(key)), None)
@@ -115,12 +167,22 @@ class FsspecObject:
         return Version(int(info["size"]), tag, time)
 
 
-def _translated(error: Exception, name: str) -> TransportError:
+@contextmanager
+def _translating(name: str, *, doing: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - file systems raise whatever their libraries do
+        raise _translated(error, name, doing) from None
+
+
+def _translated(error: Exception, name: str, doing: str = "read") -> TransportError:
     if isinstance(error, TensorkeepError):
         return error if isinstance(error, TransportError) else TransportError(str(error), path=name)
     found = redacted(str(error) or type(error).__name__)
     if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
         return SourceMissingError("there is no such file", path=name, found=found)
     if isinstance(error, PermissionError):
-        return AccessDeniedError("the store does not let this user read the file", path=name, found=found)
-    return TransientError("the store could not be read", path=name, found=found)
+        return AccessDeniedError(
+            "the store does not let this user", path=name, expected=f"that it may be {doing}", found=found
+        )
+    return TransientError(f"the file could not be {doing}", path=name, found=found)

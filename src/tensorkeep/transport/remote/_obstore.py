@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from tensorkeep.buffers import Buffer
@@ -16,7 +16,18 @@ from tensorkeep.errors import (
     TransportError,
 )
 from tensorkeep.transport._base import ByteRange
-from tensorkeep.transport.remote._base import Chunks, Opening, TransientError, Version, changed, whole_file_too_large
+from tensorkeep.transport.remote._base import (
+    Body,
+    Chunks,
+    Opening,
+    TransientError,
+    Version,
+    changed,
+    read_only,
+    swapped,
+    whole_file_too_large,
+)
+from tensorkeep.transport.remote._sending import send_through
 from tensorkeep.transport.remote._urls import join_url, redacted, shown_url
 
 __all__ = ["ObstoreObject", "ObstoreStore", "import_obstore"]
@@ -94,6 +105,58 @@ class ObstoreStore:
         paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
         return sorted(each.rstrip("/").rpartition("/")[2] for each in paths)
 
+    def put(self, path: str, body: Body, connections: int) -> None:
+        """Make or replace an object, in parts that are sent side by side; see `RemoteStore.put`."""
+        obstore = self._to_write(path)
+        part_nbytes = max(_PART_NBYTES, -(-body.nbytes // _MAX_PARTS))
+        n_parts = max(1, min(connections, -(-body.nbytes // part_nbytes)))
+
+        def send(pieces: Iterator[Buffer]) -> None:
+            with _translating(self.at(path).name, doing="written"):
+                obstore.put(
+                    self.store, path, pieces, chunk_size=part_nbytes, max_concurrency=n_parts, use_multipart=True
+                )
+
+        send_through(send, body.pieces())
+
+    def swap(self, path: str, data: bytes, before: Version | None) -> None:
+        """Make or replace a small object, if it is the one that was seen; see `RemoteStore.swap`."""
+        obstore = self._to_write(path)
+        name = self.at(path).name
+        mode: Any = "create" if before is None else _naming(before)
+        try:
+            obstore.put(self.store, path, data, mode=mode, use_multipart=False)
+        except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
+            raise swapped(name) from None
+        except (NotImplementedError, obstore.exceptions.NotSupportedError):
+            self._swap_unguarded(path, data, before)
+        except Exception as error:  # noqa: BLE001
+            raise _translated(error, name, doing="written") from None
+
+    def _swap_unguarded(self, path: str, data: bytes, before: Version | None) -> None:
+        """Look, and then replace: what is left where a store knows no conditions."""
+        obstore = import_obstore()
+        name = self.at(path).name
+        with _translating(name, doing="written"):
+            try:
+                found = _version(obstore.head(self.store, path))
+            except FileNotFoundError:
+                found = None
+            if (found is None) != (before is None) or (found and before and not found.is_same(before)):
+                raise swapped(name)
+            obstore.put(self.store, path, data, use_multipart=False)
+
+    def remove(self, path: str) -> None:
+        """Remove an object; see `RemoteStore.remove`."""
+        obstore = self._to_write(path)
+        with suppress(FileNotFoundError), _translating(self.at(path).name, doing="removed"):
+            obstore.delete(self.store, path)
+
+    def _to_write(self, path: str) -> Any:
+        if not self._lists:
+            raise read_only(self.at(path).name, "web servers")
+        return import_obstore()
+
 
 class ObstoreObject:
     """An object in a store of obstore; see `RemoteObject`.
@@ -162,8 +225,18 @@ _CHUNK_NBYTES: Final = 2**18
 """Bytes that are handed over at a time: enough that Python has little to do for each."""
 
 
+_PART_NBYTES: Final = 2**23
+_MAX_PARTS: Final = 9_000
+"""S3 takes 10,000 parts of one object."""
+
+
 def _version(meta: Any) -> Version:
     return Version(meta["size"], meta.get("e_tag"), meta.get("last_modified"), meta.get("version"))
+
+
+def _naming(version: Version) -> dict[str, str]:
+    known = {"e_tag": version.etag, "version": version.number}
+    return {key: value for key, value in known.items() if value is not None}
 
 
 def _is_about_ranges(error: Exception) -> bool:
@@ -172,19 +245,22 @@ def _is_about_ranges(error: Exception) -> bool:
 
 
 @contextmanager
-def _translating(name: str) -> Iterator[None]:
+def _translating(name: str, doing: str = "read") -> Iterator[None]:
     try:
         yield
+    except TransportError:
+        raise
     except Exception as error:  # noqa: BLE001 - of obstore's own tree, or the system's
-        raise _translated(error, name) from None
+        raise _translated(error, name, doing) from None
 
 
-def _translated(error: Exception, name: str) -> TransportError:
+def _translated(error: Exception, name: str, doing: str = "read") -> TransportError:
     """Return the error of ours for one of obstore's, without secrets and in one line."""
     kind = type(error).__name__
     found = redacted(str(error)).strip().splitlines()[0] if str(error) else kind
     if isinstance(error, FileNotFoundError):
-        return SourceMissingError("there is no such file", path=name, found=found)
+        what = "bucket" if doing == "written" else "file"
+        return SourceMissingError(f"there is no such {what}", path=name, found=found)
     if kind == "UnauthenticatedError":
         return AccessDeniedError(
             "the server wants to know who asks (401)",
@@ -193,11 +269,13 @@ def _translated(error: Exception, name: str) -> TransportError:
             hint="Give credentials by the environment or tensorkeep.remote(url, …)",
         )
     if kind == "PermissionDeniedError":
-        return AccessDeniedError("the server does not let this user read the file (403)", path=name, found=found)
+        return AccessDeniedError(
+            "the server does not let this user (403)", path=name, expected=f"that it may be {doing}", found=found
+        )
     if kind == "PreconditionError":
         return SourceChangedError(
             "the file was replaced by another while it was open", path=name, hint="Open it again"
         )
     if kind == "GenericError":
-        return TransientError("the server could not be read", path=name, found=found)
-    return TransportError("the server could not be read", path=name, found=found)
+        return TransientError(f"the file could not be {doing}", path=name, found=found)
+    return TransportError(f"the file could not be {doing}", path=name, found=found)

@@ -6,8 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tensorkeep.errors import AccessDeniedError, SourceMissingError, UnsupportedError
-from tensorkeep.transport.remote._base import Opening, RemoteStore
+import msgspec
+
+from tensorkeep.errors import AccessDeniedError, SourceChangedError, SourceMissingError, UnsupportedError
+from tensorkeep.transport._base import ByteRange
+from tensorkeep.transport.remote._base import (
+    Body,
+    Opening,
+    RemoteStore,
+    TransientError,
+    Version,
+    WritableStore,
+    read_only,
+)
 from tensorkeep.transport.remote._source import Manner, RemoteSource
 from tensorkeep.transport.remote._stores import store_and_path, store_over
 from tensorkeep.transport.remote._urls import is_url, join_url, shown_url, split_url
@@ -17,10 +28,11 @@ __all__ = ["RemotePath", "remote"]
 _MANNER = frozenset(Manner.__struct_fields__)
 
 
-class _Answers:
-    """What stores have said to the paths of one family, where it is remembered."""
+class _Family:
+    """What paths that were made of one another have in common: their stores, and answers that are remembered."""
 
     def __init__(self) -> None:
+        self.stores: dict[bool, RemoteStore] = {}  # so that all use the same connections
         self.is_remembered = False
         self.openings: dict[str, Opening | SourceMissingError | AccessDeniedError] = {}
         self.names: dict[str, list[str] | None] = {}
@@ -38,14 +50,13 @@ class RemotePath(str):
     As a text it is the URL without secrets, so that it can be shown.
     """
 
-    __slots__ = ("_answers", "_found", "_manner", "_options", "_store", "_url")
+    __slots__ = ("_family", "_manner", "_options", "_store", "_url")
 
     _url: str
     _options: dict[str, Any]
     _store: Any
     _manner: Manner
-    _answers: _Answers
-    _found: RemoteStore | None
+    _family: _Family
 
     @classmethod
     def of(cls, url: str) -> RemotePath:
@@ -60,13 +71,13 @@ class RemotePath(str):
     def _made(cls, url: str, options: dict[str, Any], store: Any, manner: Manner) -> RemotePath:
         path = str.__new__(cls, shown_url(url))
         path._url, path._options, path._store, path._manner = url, options, store, manner
-        path._answers, path._found = _Answers(), None
+        path._family = _Family()
         return path
 
     def _of_family(self, url: str) -> RemotePath:
         """Return the path of another URL in the same store."""
         path = self._made(url, self._options, self._store, self._manner)
-        path._answers, path._found = self._answers, self._found
+        path._family = self._family
         return path
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -77,12 +88,25 @@ class RemotePath(str):
     def remembering(self) -> Iterator[RemotePath]:
         """Give the same path; of it, and of all that is joined to it in the block, nothing is asked twice."""
         path = self._made(self._url, self._options, self._store, self._manner)
-        path._answers.is_remembered = True
-        path._place()  # so that all use its connections
+        path._family.is_remembered = True
         try:
             yield path
         finally:
-            path._answers.forget()
+            path._family.forget()
+
+    @property
+    def connections(self) -> int:
+        """Requests of one read that are under way at a time."""
+        return self._manner.connections
+
+    def read_by(self, **options: Any) -> RemotePath:
+        """Return the same path, read in another way.
+
+        Args:
+            **options: Of those of `remote` the ones that say how anything is read.
+        """
+        manner = msgspec.structs.replace(self._manner, **options)
+        return self._made(self._url, self._options, self._store, manner)
 
     def joined(self, name: str) -> RemotePath:
         """Return the path of something below this one.
@@ -106,17 +130,17 @@ class RemotePath(str):
             TransportError: If it cannot be read.
         """
         store, path = self._place()
-        known = self._answers.openings.get(self._url)
+        known = self._family.openings.get(self._url)
         if isinstance(known, SourceMissingError | AccessDeniedError):
             raise known.with_fields()
         try:
             source = RemoteSource(store.at(path), self._manner, known)
         except (SourceMissingError, AccessDeniedError) as error:
-            if self._answers.is_remembered:
-                self._answers.openings[self._url] = error.with_fields()
+            if self._family.is_remembered:
+                self._family.openings[self._url] = error.with_fields()
             raise
-        if self._answers.is_remembered:
-            self._answers.openings[self._url] = source.opening
+        if self._family.is_remembered:
+            self._family.openings[self._url] = source.opening
         return source
 
     def names(self) -> list[str] | None:
@@ -126,20 +150,112 @@ class RemotePath(str):
             TransportError: If it fails.
         """
         store, path = self._place()
-        if self._url in self._answers.names:
-            return self._answers.names[self._url]
+        if self._url in self._family.names:
+            return self._family.names[self._url]
         names = store.names(path)
-        if self._answers.is_remembered:
-            self._answers.names[self._url] = names
+        if self._family.is_remembered:
+            self._family.names[self._url] = names
         return names
 
-    def _place(self) -> tuple[RemoteStore, str]:
+    def version(self) -> Version:
+        """Return the version of the object; where answers are remembered, that of the first look.
+
+        Raises:
+            SourceMissingError: If there is none.
+            AccessDeniedError: If the server does not let this user.
+            TransportError: If it cannot be read.
+        """
+        source = self.open()
+        source.close()
+        return source.version
+
+    def forget(self) -> None:
+        """Ask again for what was remembered, and remember the answers to that."""
+        is_remembered = self._family.is_remembered
+        self._family.forget()
+        self._family.is_remembered = is_remembered
+
+    def check_writable(self) -> None:
+        """Refuse it if nothing can be written there, as far as is known without asking.
+
+        Raises:
+            UnsupportedError: If so.
+            MissingDependencyError: If the library that writes there is not installed.
+        """
+        self._writable()
+
+    def _writable(self) -> tuple[WritableStore, str]:
+        store, path = self._place(writes=True)
+        if not isinstance(store, WritableStore):
+            raise read_only(self, "web servers")
+        return store, path
+
+    def put(self, body: Body) -> None:
+        """Make or replace the object, which others see when all of it is there, and not before.
+
+        Args:
+            body: What it is to hold.
+
+        Raises:
+            UnsupportedError: If nothing can be written there.
+            AccessDeniedError: If the server does not let this user.
+            TransportError: If it fails; nothing has changed then.
+        """
+        store, path = self._writable()
+        store.put(path, body, self._manner.connections)
+
+    def swap(self, data: bytes, before: Version | None) -> None:
+        """Make or replace a small object, if nobody else has done so meanwhile.
+
+        Args:
+            data: What it is to hold.
+            before: The version to replace; None for a name that must be free.
+
+        Raises:
+            SourceChangedError: If another is there.
+            UnsupportedError: If nothing can be written there.
+            AccessDeniedError: If the server does not let this user.
+            TransportError: If it fails.
+        """
+        store, path = self._writable()
+        is_repeated = False
+
+        def attempt() -> None:
+            nonlocal is_repeated
+            try:
+                store.swap(path, data, before)
+            except SourceChangedError:
+                if not (is_repeated and self._holds(data)):  # else it was done, and only the answer was lost
+                    raise
+            except TransientError:
+                is_repeated = True
+                raise
+
+        self._manner.patience().try_again(attempt)
+
+    def _holds(self, data: bytes) -> bool:
+        self.forget()
+        source = self.open()
+        return source.nbytes == len(data) and bytes(source.read(ByteRange(0, len(data)))) == data
+
+    def remove(self) -> None:
+        """Remove the object, if it is there.
+
+        Raises:
+            UnsupportedError: If nothing can be removed there.
+            AccessDeniedError: If the server does not let this user.
+            TransportError: If it fails.
+        """
+        store, path = self._writable()
+        store.remove(path)
+
+    def _place(self, *, writes: bool = False) -> tuple[RemoteStore, str]:
         """Return the store and the path in it."""
         if self._store is not None:
             store, path = store_over(self._store), self._url.partition("://")[2].strip("/")
         else:
-            store, path = store_and_path(self._url, self._options, self._manner.timeout_s)
-        self._found = store
+            store, path = store_and_path(self._url, self._options, self._manner.timeout_s, writes=writes)
+        self._family.stores[writes] = store
         return store, path
 
 

@@ -14,7 +14,15 @@ import msgspec
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TransportError
 from tensorkeep.transport._base import ByteRange
-from tensorkeep.transport.remote._base import Opening, RemoteObject, TransientError, Version, changed
+from tensorkeep.transport._threads import for_all
+from tensorkeep.transport.remote._base import (
+    Opening,
+    RemoteObject,
+    TransientError,
+    Version,
+    changed,
+    whole_file_too_large,
+)
 from tensorkeep.transport.remote._requests import Request, plan_requests
 from tensorkeep.transport.remote._retries import Patience
 
@@ -60,6 +68,7 @@ class Manner(msgspec.Struct, frozen=True):
         longest_pause_s: Seconds between two attempts at most, also where a server asks for more.
         timeout_s: Seconds without a byte after which a request has failed.
         whole_nbytes: Size up to which an object is read whole where the server serves no ranges.
+        needs_ranges: Whether a larger one is refused there; else it can be opened, and copied as a whole.
     """
 
     head_nbytes: int = 2**17
@@ -71,6 +80,11 @@ class Manner(msgspec.Struct, frozen=True):
     longest_pause_s: float = 30.0
     timeout_s: float = 30.0
     whole_nbytes: int = 2**26
+    needs_ranges: bool = True
+
+    def patience(self) -> Patience:
+        """Return what counts the attempts of one request."""
+        return Patience(self.attempts, self.pause_s, self.longest_pause_s)
 
 
 class _Known(NamedTuple):
@@ -117,10 +131,12 @@ class RemoteSource:
         self._manner = manner
         self._is_closed = False
         self.name = remote.name
-        self.opening = opening or self._patience().try_again(self._open)
+        self.opening = opening or self._manner.patience().try_again(self._open)
         self._version = self.opening.version
         self._known = (_Known(0, self.opening.head), _NOTHING)
         self.nbytes = self._version.nbytes
+        if manner.needs_ranges:
+            self._refuse_without_ranges()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it was made of; it is opened anew, and must be the same version."""
@@ -130,8 +146,14 @@ class RemoteSource:
         with _turns:
             return self._remote.open(self._manner.head_nbytes, max_whole_nbytes=self._manner.whole_nbytes)
 
-    def _patience(self) -> Patience:
-        return Patience(self._manner.attempts, self._manner.pause_s, self._manner.longest_pause_s)
+    def _refuse_without_ranges(self) -> None:
+        if not self.opening.serves_ranges:
+            raise whole_file_too_large(self.name, self.nbytes, self._manner.whole_nbytes)
+
+    @property
+    def version(self) -> Version:
+        """The version that all bytes are of."""
+        return self._version
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
         """Return None: there is nothing to map; see `ByteSource.map`."""
@@ -201,11 +223,13 @@ class RemoteSource:
         requests = plan_requests(spans, max_gap_nbytes=manner.gap_nbytes, max_nbytes=manner.request_nbytes)
         if requests and self._is_closed:
             raise TransportError("the file is closed", path=self.name)
-        _side_by_side(requests, lambda request: self._carry_out(request, buffers), manner.connections)
+        if requests:
+            self._refuse_without_ranges()
+        for_all(requests, lambda request: self._carry_out(request, buffers), n_threads=manner.connections)
 
     def _carry_out(self, request: Request, buffers: list[memoryview]) -> None:
         """Make a request, whose bytes go where they are wanted; go on where it was cut off."""
-        patience = self._patience()
+        patience = self._manner.patience()
         places = _places(request, buffers)
         stop = request.span.stop
         while places:
@@ -232,6 +256,38 @@ class RemoteSource:
                 else:
                     places[0] = places[0][n_read:]
 
+    def copy_to(self, span: ByteRange, buffer: memoryview, write: Callable[[int, memoryview], None]) -> None:
+        """Hand over the bytes of a range as they come, by one request that goes on where it was cut off.
+
+        Args:
+            span: Half-open, inside the source; all of it, where the server serves no ranges.
+            buffer: Writable bytes that are used again and again.
+            write: Called with the offset in the source and bytes that are valid until it returns. What it raises ends
+                the copy. Without ranges it may be called for the same bytes again.
+
+        Raises:
+            SourceChangedError: If the object is another by now.
+            TransportError: If it cannot be read.
+        """
+        patience = self._manner.patience()
+        start = span.start
+        while start < span.stop:
+            before = start
+            error = TransientError("the answer ended early", path=self.name)
+            try:
+                with _turns, closing(self._remote.stream(ByteRange(start, span.stop), self._version)) as stream:
+                    while start < span.stop and (n_read := stream.read_into(buffer[: span.stop - start])):
+                        write(start, buffer[:n_read])
+                        start += n_read
+            except TransientError as cause:
+                error = cause
+            if start < span.stop:
+                if not self.opening.serves_ranges:
+                    start = span.start
+                elif start - before >= _PROGRESS_NBYTES:
+                    patience.restore()
+                patience.lose(error)
+
     def close(self) -> None:
         """Let go of the object; what was read stays valid."""
         self._is_closed = True
@@ -256,37 +312,6 @@ def _places(request: Request, buffers: list[memoryview]) -> deque[memoryview]:
             places.append(waste[: part.start - end])
         places.append(buffers[part.number][part.offset : part.offset + part.nbytes])
     return places
-
-
-def _side_by_side(requests: list[Request], carry_out: Callable[[Request], None], n_threads: int) -> None:
-    """Carry requests out, some at a time; the first that fails ends the others."""
-    waiting = iter(requests)
-    lock = threading.Lock()
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        while not failures:
-            with lock:
-                request = next(waiting, None)
-            if request is None:
-                return
-            try:
-                carry_out(request)
-            except BaseException as error:  # noqa: BLE001 - raised again below
-                failures.append(error)
-
-    n_others = min(n_threads, len(requests)) - 1
-    threads = [threading.Thread(target=work, name="tensorkeep-read") for _ in range(n_others)]
-    for thread in threads:
-        thread.start()
-    work()
-    for thread in threads:
-        thread.join()
-    if failures:
-        try:
-            raise failures[0]
-        finally:
-            failures.clear()
 
 
 def _in_order(spans: list[ByteRange], read: Callable[[ByteRange], Buffer], n_ahead: int) -> Iterator[Buffer]:

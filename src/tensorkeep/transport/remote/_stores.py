@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Hashable, Mapping
 from datetime import timedelta
 from typing import Any, Final
@@ -22,8 +23,11 @@ __all__ = ["store_and_path", "store_over"]
 _WEB: Final = frozenset({"http", "https"})
 _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"})
 
-_RETRIES: Final = {"max_retries": 2, "retry_timeout": timedelta(seconds=60)}
+_READ_RETRIES: Final = {"max_retries": 2, "retry_timeout": timedelta(seconds=60)}
 """`Patience` does the rest: it goes on in the middle of an answer, too."""
+
+_WRITE_RETRIES: Final = {"max_retries": 8, "retry_timeout": timedelta(seconds=180)}
+"""Of each part: nothing else repeats it."""
 
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 
@@ -31,13 +35,16 @@ _known: Final[WeakValueDictionary[Any, RemoteStore]] = WeakValueDictionary()
 """Stores in use, by what they were made of. With the last object of a store its connections are closed."""
 
 
-def store_and_path(url: str, options: Mapping[str, Any], timeout_s: float) -> tuple[RemoteStore, str]:
+def store_and_path(
+    url: str, options: Mapping[str, Any], timeout_s: float, *, writes: bool = False
+) -> tuple[RemoteStore, str]:
     """Return the store that a URL leads to, and the path in it.
 
     Args:
         url: With any scheme that is known here, or to fsspec.
         options: What the store takes, beyond what the environment says.
         timeout_s: Seconds without a byte after which a request has failed.
+        writes: Whether it is written to.
 
     Raises:
         UnsupportedError: If nothing knows the scheme, or the store does not take the options.
@@ -50,7 +57,9 @@ def store_and_path(url: str, options: Mapping[str, Any], timeout_s: float) -> tu
         return _web(url, options, timeout_s)
     if scheme in _BUCKETS:
         base, path = base_and_path(url.partition("?")[0])
-        return _kept((base, _frozen(options), timeout_s), lambda: _bucket(base, options, timeout_s)), path
+        return _kept(
+            (base, _frozen(options), timeout_s, writes), lambda: _bucket(base, options, timeout_s, writes=writes)
+        ), path
     return FsspecStore(_file_system(url, options), scheme), _path_for_fsspec(url)
 
 
@@ -106,16 +115,20 @@ def _web(url: str, options: Mapping[str, Any], timeout_s: float) -> tuple[Remote
     return _kept(key, lambda: HttpStore(Connections(timeout_s), origin, headers)), path
 
 
-def _bucket(url: str, options: Mapping[str, Any], timeout_s: float) -> RemoteStore:
+def _bucket(url: str, options: Mapping[str, Any], timeout_s: float, *, writes: bool) -> RemoteStore:
     obstore = import_obstore()
     given = dict(options)
     # obstore gives a whole answer 30 seconds, in which a slow line brings little; what counts is that bytes come
     client: dict[str, Any] = {"connect_timeout": "10s", "read_timeout": f"{timeout_s}s", "timeout": "1h"}
     client |= given.pop("client_options", {})
     endpoints = (given.get("endpoint"), given.get("endpoint_url"), *map(os.environ.get, _ENDPOINTS))
+    if not all(_is_endpoint(str(endpoint)) for endpoint in endpoints if endpoint):
+        raise UnsupportedError(
+            "the endpoint is no URL", path=shown_url(url), expected="such as https://s3.example.org"
+        )
     if any(str(endpoint).startswith("http://") for endpoint in endpoints):
         client.setdefault("allow_http", True)
-    retries = _RETRIES | given.pop("retry_config", {})
+    retries = (_WRITE_RETRIES if writes else _READ_RETRIES) | given.pop("retry_config", {})
     try:
         store = obstore.store.from_url(url, client_options=client, retry_config=retries, **given)
     except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
@@ -123,6 +136,10 @@ def _bucket(url: str, options: Mapping[str, Any], timeout_s: float) -> RemoteSto
             "the store cannot be opened so", path=shown_url(url), found=redacted(str(error)).splitlines()[0]
         ) from None
     return ObstoreStore(store, url)
+
+
+_is_endpoint = re.compile(r"https?://[\w.:@\[\]/~%-]+", re.ASCII).fullmatch
+"""obstore panics where it is none."""
 
 
 def _file_system(url: str, options: Mapping[str, Any]) -> Any:

@@ -1,0 +1,88 @@
+"""Bytes on their way to a library that takes them by its own threads.
+
+The caller's thread makes the pieces, and the library's takes them out of a short queue: so what makes pieces may use
+the same library, an interrupt reaches it at once, and what it raises comes back as it was.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from tensorkeep.buffers import Buffer
+
+__all__ = ["send_through"]
+
+_PIECE_NBYTES: Final = 2**20
+"""Bytes that are handed over at a time."""
+
+_MAX_WAITING: Final = 4
+"""Pieces that wait to be taken."""
+
+_LOOK_S: Final = 0.1
+"""Seconds after which a thread that waits looks whether the other is still there."""
+
+
+def send_through(send: Callable[[Iterator[Buffer]], object], pieces: Iterable[Buffer]) -> None:
+    """Hand pieces over.
+
+    Args:
+        send: Takes all pieces, in another thread; if taking the next one raises, it undoes what it has begun.
+        pieces: In order; they stay valid.
+
+    Raises:
+        BaseException: What making a piece raised, or else what `send` did.
+    """
+    waiting: queue.Queue[Buffer | None] = queue.Queue(_MAX_WAITING)
+    is_stopped = threading.Event()
+    failures: list[BaseException] = []
+
+    def taken() -> Iterator[Buffer]:
+        while (piece := waiting.get()) is not None:
+            yield piece
+        if is_stopped.is_set():
+            raise InterruptedError
+
+    def work() -> None:
+        try:
+            send(taken())
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            failures.append(error)
+
+    thread = threading.Thread(target=work, name="tensorkeep-send")
+    thread.start()
+    try:
+        for piece in _cut(pieces):
+            if not _put(waiting, piece, thread):
+                break
+    except BaseException:
+        is_stopped.set()
+        raise
+    finally:
+        _put(waiting, None, thread)
+        thread.join()
+    if failures:
+        try:
+            raise failures[0]
+        finally:
+            failures.clear()
+
+
+def _cut(pieces: Iterable[Buffer]) -> Iterator[memoryview]:
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        for start in range(0, len(view), _PIECE_NBYTES):
+            yield view[start : start + _PIECE_NBYTES]
+
+
+def _put(waiting: queue.Queue[Buffer | None], piece: Buffer | None, thread: threading.Thread) -> bool:
+    """Wait until there is room; return whether anybody is there to take the piece."""
+    while thread.is_alive():
+        try:
+            waiting.put(piece, timeout=_LOOK_S)
+        except queue.Full:
+            continue
+        return True
+    return False
