@@ -186,3 +186,17 @@ def test_a_dtype_that_is_no_choice_is_told_the_choices(capsys: pytest.CaptureFix
     assert capsys.readouterr().err == (
         "error: Invalid value for '--as': 'int8' is not one of 'float32', 'float64' (see tensorkeep slice --help)\n"
     )
+
+
+def test_what_it_would_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "w.safetensors"
+    safetensors.numpy.save_file({"w": np.zeros((50_000, 64), np.float32)}, path)
+
+    assert printed(capsys, str(path), "w", "[5]", "--plan") == [
+        "1 request, 256 bytes for 256 that are wanted",
+        "  file" + " " * (len(str(path)) - 4 + 2) + "bytes  ranges",
+        f"  {path}    256  [1,360, 1,616)",
+    ]
+    lines = printed(capsys, str(path), "w", "[::1000]", "--plan")
+    assert lines[0] == "50 requests, 12,800 bytes for 12,800 that are wanted"
+    assert lines[-1] == "  and 30 more"

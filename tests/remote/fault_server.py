@@ -40,6 +40,10 @@ class Fault(msgspec.Struct, frozen=True):
         encoding: Content-Encoding, which is not true.
         redirect: Where the answer sends to.
         swap: Bytes that the file has from now on.
+        parts: What is wrong with the parts of an answer that has several: `"joined"` gives all that lies between the
+            first and the last too, `"first"` only the first, `"reversed"`, `"fewer"`, `"twice"`, `"shifted"`,
+            `"total"` (a wrong size of the file), `"headless"`, `"type"` (no boundary), `"short"` (a part is shorter
+            than it says).
     """
 
     close: bool = False
@@ -58,6 +62,7 @@ class Fault(msgspec.Struct, frozen=True):
     encoding: str | None = None
     redirect: str | None = None
     swap: bytes | None = None
+    parts: str | None = None
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -68,7 +73,8 @@ class Asked(msgspec.Struct, frozen=True):
         query: What stands after `?`.
         headers: Name in lower case to value.
         client: Port of the client, which tells connections apart.
-        span: Half-open range in bytes that was asked for; None for the whole file.
+        span: Half-open range in bytes that was asked for; None for the whole file. Of several, the first.
+        spans: All ranges that were asked for.
     """
 
     path: str
@@ -76,10 +82,11 @@ class Asked(msgspec.Struct, frozen=True):
     headers: dict[str, str]
     client: int
     span: tuple[int, int] | None
+    spans: tuple[tuple[int, int], ...] = ()
 
     @property
     def nbytes(self) -> int:
-        return self.span[1] - self.span[0] if self.span else 0
+        return sum(stop - start for start, stop in self.spans)
 
 
 class FaultServer:
@@ -90,11 +97,19 @@ class FaultServer:
         etags: `"strong"`, `"weak"` or `"none"`.
         ranges: Whether ranges are served.
         user: `name:password` that is wanted; None where anybody may read.
+        many: Whether several ranges are served in one answer; if not, the whole file is.
     """
 
     def __init__(
-        self, files: dict[str, bytes], *, etags: str = "strong", ranges: bool = True, user: str | None = None
+        self,
+        files: dict[str, bytes],
+        *,
+        etags: str = "strong",
+        ranges: bool = True,
+        user: str | None = None,
+        many: bool = True,
     ) -> None:
+        self.many = many
         self.files = dict(files)
         self.etags = etags
         self.ranges = ranges
@@ -173,9 +188,10 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.swap is not None:
             owner.files[name] = fault.swap
         data = owner.files.get(name)
-        span = self._span(data)
+        spans = self._spans(data)
+        span = spans[0] if spans and (len(spans) == 1 or owner.many) else None
         headers = {key.lower(): value for key, value in self.headers.items()}
-        owner.requests.append(Asked(name, parts.query, headers, self.client_address[1], span))
+        owner.requests.append(Asked(name, parts.query, headers, self.client_address[1], span, tuple(spans)))
         if fault.stall_at is None:
             time.sleep(fault.delay_s)
         if fault.close:
@@ -195,14 +211,14 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.headers.get("If-Match") not in {None, self._tag(data)}:
             self._answer(412, {}, b"another one")
         else:
-            self._give(data, span, fault)
+            self._give(data, span if len(spans) < 2 else spans if span else None, fault)
 
-    def _span(self, data: bytes | None) -> tuple[int, int] | None:
+    def _spans(self, data: bytes | None) -> list[tuple[int, int]]:
         text = self.headers.get("Range")
         if text is None or data is None or not self.server.owner.ranges:
-            return None
-        first, _, last = text.removeprefix("bytes=").partition("-")
-        return int(first), min(int(last) + 1, len(data))
+            return []
+        pairs = [each.partition("-") for each in text.removeprefix("bytes=").split(",")]
+        return [(int(first), min(int(last) + 1, len(data))) for first, _, last in pairs]
 
     def _tag(self, data: bytes) -> str | None:
         tag = f'"{self._digest(data)}"'
@@ -214,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
             known[id(data)] = data, hashlib.md5(data).hexdigest()
         return known[id(data)][1]
 
-    def _give(self, data: bytes, span: tuple[int, int] | None, fault: Fault) -> None:
+    def _give(self, data: bytes, span: tuple[int, int] | list[tuple[int, int]] | None, fault: Fault) -> None:
         headers = {"Last-Modified": f"version {self._digest(data)[:8]}"}
         if (tag := self._tag(data)) is not None:
             headers["ETag"] = tag
@@ -223,6 +239,11 @@ class _Handler(BaseHTTPRequestHandler):
         if span is None or fault.whole:
             self._answer(200, headers, data, fault)
             return
+        if isinstance(span, list):
+            if fault.parts not in {"joined", "first"}:
+                self._answer(206, *self._several(headers, data, span, fault), fault)
+                return
+            span = (span[0][0], span[-1][1]) if fault.parts == "joined" else span[0]
         start = min(span[0] + fault.shifted_by, len(data))
         stop = max(min(span[1] + fault.shifted_by, len(data)) - fault.shorter_by, start)
         if start >= stop:
@@ -231,6 +252,26 @@ class _Handler(BaseHTTPRequestHandler):
         if not fault.no_content_range:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data) + fault.total_by}"
         self._answer(206, headers, data[start:stop], fault)
+
+    def _several(
+        self, headers: dict[str, str], data: bytes, spans: list[tuple[int, int]], fault: Fault
+    ) -> tuple[dict[str, str], bytes]:
+        change = {
+            "reversed": lambda: spans[::-1],
+            "fewer": lambda: spans[:-1],
+            "twice": lambda: [spans[0], *spans],
+            "shifted": lambda: [(start, stop + 1) for start, stop in spans],
+        }
+        total = len(data) + (fault.parts == "total")
+        body = b""
+        for number, (start, stop) in enumerate(change.get(fault.parts or "", lambda: spans)()):
+            says = (
+                "" if fault.parts == "headless" and number else f"Content-Range: bytes {start}-{stop - 1}/{total}\r\n"
+            )
+            body += f"\r\n--part\r\nContent-Type: text/plain\r\n{says}\r\n".encode()
+            body += data[start : stop - 3 * (fault.parts == "short" and number == 1)]
+        boundary = "" if fault.parts == "type" else "; boundary=part"
+        return headers | {"Content-Type": f"multipart/byteranges{boundary}"}, body + b"\r\n--part--\r\n"
 
     def _answer(self, status: int, headers: dict[str, str], body: bytes, fault: Fault | None = None) -> None:
         fault = fault or Fault()

@@ -75,6 +75,9 @@ def load(server: FaultServer, **options) -> dict[str, np.ndarray]:
     return tensorkeep.load(at(server, **options))
 
 
+PARTS = ["joined", "first", "reversed", "fewer", "twice", "shifted", "total", "headless", "type", "short"]
+
+
 def random_fault(chance: random.Random, server: FaultServer) -> Fault:
     n = chance.choice([0, 1, chance.randrange(9000), chance.randrange(400)])
     faults = [
@@ -98,6 +101,7 @@ def random_fault(chance: random.Random, server: FaultServer) -> Fault:
         lambda: Fault(redirect=f"{server.url}x.safetensors?{n}"),
         lambda: Fault(redirect="ftp://nowhere/"),
         lambda: Fault(swap=chance.choice([OTHER, LONGER, FILE])),
+        lambda: Fault(parts=chance.choice(PARTS)),
     ]
     return chance.choice(faults)()
 
@@ -134,9 +138,8 @@ def read_something(chance: random.Random, server: FaultServer) -> None:
 def one_run(seed: int) -> str:
     chance = random.Random(seed)
     ranges = chance.random() < 0.9
-    with FaultServer(
-        {"x.safetensors": FILE}, etags=chance.choice(["strong", "weak", "none"]), ranges=ranges
-    ) as server:
+    etags, many = chance.choice(["strong", "weak", "none"]), chance.random() < 0.8
+    with FaultServer({"x.safetensors": FILE}, etags=etags, ranges=ranges, many=many) as server:
         trouble = chance.choice([0.05, 0.3, 0.7])
         server.faults.extend(
             random_fault(chance, server) if chance.random() < trouble else None
@@ -184,6 +187,48 @@ def test_what_passes_is_waited_for(server, fault) -> None:
 
         assert is_equal(load(server), ONE)
         server.faults.clear()
+
+
+ROWS = np.arange(0, 300, 4)
+
+
+class TestSeveralRanges:
+    def test_rows_far_apart_are_one_request(self, server) -> None:
+        with tensorkeep.open(at(server, gap_nbytes=16)) as file:
+            assert np.array_equal(file["a"][ROWS], ONE["a"][ROWS])
+
+        assert [len(each.spans) for each in server.requests[1:]] == [51, 24]  # as many as `request_nbytes` holds
+        assert sum(each.nbytes for each in server.requests[1:]) == 75 * 160
+
+    @pytest.mark.parametrize("parts", PARTS)
+    @pytest.mark.parametrize("n_before", [1, 2])
+    def test_what_is_no_answer_to_that_is_not_taken(self, server, parts, n_before) -> None:
+        server.faults.extend([None] * n_before + [Fault(parts=parts)])
+
+        with tensorkeep.open(at(server, gap_nbytes=16)) as file:
+            assert np.array_equal(file["a"][ROWS], ONE["a"][ROWS])
+
+    def test_a_server_of_single_ranges_is_asked_for_several_once(self, server) -> None:
+        server.many = False
+
+        with tensorkeep.open(at(server)) as file:
+            for rows in (ROWS, ROWS + 1):
+                assert np.array_equal(file["a"][rows], ONE["a"][rows])
+
+        assert [len(each.spans) > 1 for each in server.requests].count(True) == 1
+
+    @pytest.mark.parametrize("cut_at", [0, 1, 60, 100, 200, 1000, 4000])
+    def test_a_cut_answer_goes_on_in_the_middle_of_a_part(self, server, cut_at) -> None:
+        server.faults.extend([None, Fault(cut_at=cut_at), None, Fault(cut_at=cut_at)])
+
+        with tensorkeep.open(at(server, gap_nbytes=16)) as file:
+            assert np.array_equal(file["a"][ROWS], ONE["a"][ROWS])
+
+    def test_a_file_that_was_replaced_meanwhile(self, server) -> None:
+        with tensorkeep.open(at(server, gap_nbytes=16)) as file:
+            server.files["x.safetensors"] = OTHER
+            with pytest.raises(SourceChangedError):
+                file["a"][ROWS]
 
 
 def test_a_range_that_is_ignored_once_is_asked_for_again(server) -> None:

@@ -17,7 +17,7 @@ from tensorkeep.checkpoint._findings import Finding
 from tensorkeep.checkpoint._location import Location, locate
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.tensors import TensorFile, file_over
-from tensorkeep.transport import forget, has_staging, identity, open_source
+from tensorkeep.transport import forget, has_staging, identity, is_remote, open_source
 
 __all__ = ["Reading", "read_settled"]
 
@@ -104,11 +104,15 @@ def _read(path: str, location: Location | None, access: Access) -> Reading:
 
 def _identity(location: Location | None) -> tuple[object, ...]:
     """Return what changes when a save replaces the checkpoint, is about to, or has just tidied up."""
-    file = identity(location.entry) if location else ()
-    return (location.entry, location.pending is not None, *file) if location and file else ()
+    if location is None or (location.index is None and is_remote(location.entry)):  # an object is replaced at once
+        return ()
+    file = identity(location.entry)
+    return (location.entry, location.pending is not None, *file) if file else ()
 
 
 def _is_replaced(path: str, variant: str | None, before: tuple[object, ...]) -> bool:
+    if is_remote(path) and not before:
+        return False
     time.sleep(_PAUSE_S)
     forget(path)
     try:

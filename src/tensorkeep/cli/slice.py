@@ -12,6 +12,7 @@ from tensorkeep.cli._arguments import Target, Variant
 from tensorkeep.cli._contents import state_of
 from tensorkeep.cli._index import Index, parse_index_text
 from tensorkeep.cli._npy import Float, as_float, write_npy
+from tensorkeep.cli._plan import plan_lines
 from tensorkeep.cli._preview import read_preview
 from tensorkeep.cli._render import show, show_text, terminal_width
 from tensorkeep.cli._state import value_text
@@ -42,6 +43,7 @@ def slice_tensor(
         Float | None,
         typer.Option("--as", help="Convert the values. bfloat16 and narrower floats need this to be written."),
     ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Say what it would cost to read it; read nothing.")] = False,
     variant: Variant = None,
 ) -> None:
     """Show or save a part of one tensor.
@@ -58,6 +60,9 @@ def slice_tensor(
     items = () if index is None else parse_index_text(index)
     with tensorkeep.open(path, variant=variant) as tensors:
         text = None
+        if plan:
+            show(plan_lines(tensors.plan({name: items})))
+            return
         if name not in tensors and (index, output, dtype) == (None, None, None):
             text = value_text(state_of(tensors), name)
         if text is not None:

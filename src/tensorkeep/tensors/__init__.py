@@ -7,6 +7,7 @@
 - `_reader`: selections and whole files, read into tensors of one library.
 - `_strided`: a reader of views that leave gaps, repeat or lie crosswise.
 - `_cast`: a reader that converts numbers to another floating-point dtype on their way.
+- `_plan`: what a read would cost.
 - `_lazy`: `LazyTensor`, shape and dtype now, data on indexing.
 - `_names`: names chosen by patterns, changed, and looked for when misspelt. Pure.
 - `_mapping`: `LazyTensors`, lazy tensors by name, and `TensorView`: fewer, renamed, cast.
@@ -31,6 +32,7 @@ from tensorkeep.tensors._lazy import LazyTensor, load_together
 from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted, renamed_state
 from tensorkeep.tensors._names import Renaming, Selector, chooser, chosen_names
 from tensorkeep.tensors._overlap import overlapping
+from tensorkeep.tensors._plan import ReadPlan
 from tensorkeep.tensors._prepare import Prepared, prepare, ties_as_text
 from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.tensors._saved import SavedTensors
@@ -45,6 +47,7 @@ __all__ = [
     "LazyTensors",
     "OpenTensors",
     "Prepared",
+    "ReadPlan",
     "Renaming",
     "SavedTensors",
     "Sealing",

@@ -13,10 +13,13 @@ from tensorkeep.limits import PACK_NBYTES
 from tensorkeep.tensors._selection import Selection
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["RUN_LENGTH", "Reader", "StoredTensor", "stored_extent", "stored_pieces"]
+__all__ = ["RUN_LENGTH", "Planned", "Reader", "StoredTensor", "stored_extent", "stored_pieces"]
 
 RUN_LENGTH = PACK_NBYTES // 4
 """Elements to take at once from a tensor that is passed through; whole groups of packed ones."""
+
+
+Planned = tuple[ByteSource, list[list[ByteRange]]]
 
 
 class Reader(Protocol):
@@ -68,6 +71,17 @@ class Reader(Protocol):
             DtypeError: If the dtype is unknown here or to the library.
             LimitError: If the shape is more than NumPy can hold, or the part is too large for what it is made of.
             TransportError: If the bytes cannot be read.
+        """
+
+    def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
+        """Return what reading a part of a tensor would read.
+
+        Args:
+            entry: The tensor.
+            selection: The part.
+
+        Returns:
+            The source, and ranges of it, those together that are read together.
         """
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:

@@ -16,7 +16,7 @@ from tensorkeep.tensors._boxes import Box, cut_into_boxes
 from tensorkeep.tensors._selection import Positions, Selection
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["read_block", "take_block"]
+__all__ = ["read_block", "spans_of_block", "take_block"]
 
 Array = npt.NDArray[Any]
 
@@ -102,8 +102,32 @@ def read_block(
     Raises:
         TransportError: If the bytes cannot be read.
     """
-    for batch in _batches(cut_into_boxes(selection, dtype.bits, strides=strides), dtype):
+    boxes = cut_into_boxes(selection, dtype.bits, strides=strides, max_gap_nbytes=source.gap_nbytes)
+    for batch in _batches(boxes, dtype):
         _read_boxes(source, start, dtype, batch, strides, block)
+
+
+def spans_of_block(
+    source: ByteSource, start: int, dtype: DType, selection: Selection, strides: Sequence[int]
+) -> list[list[ByteRange]]:
+    """Return what `read_block` would read.
+
+    Args:
+        source: Where the bytes are; nothing is read now.
+        start: Byte of the source at which the tensor begins.
+        dtype: What its elements are.
+        selection: What is wanted of it.
+        strides: As for `read_block`.
+
+    Returns:
+        Ranges of the source, those together that are read together.
+    """
+    boxes = cut_into_boxes(selection, dtype.bits, strides=strides, max_gap_nbytes=source.gap_nbytes)
+    return [[_moved(_span_of_run(box, dtype), start) for box in batch] for batch in _batches(boxes, dtype)]
+
+
+def _moved(span: ByteRange, by: int) -> ByteRange:
+    return ByteRange(span.start + by, span.stop + by)
 
 
 def _read_boxes(

@@ -16,7 +16,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType, find_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
-from tensorkeep.tensors._base import Reader
+from tensorkeep.tensors._base import Planned, Reader
 from tensorkeep.tensors._reader import neighbours
 from tensorkeep.tensors._selection import Selection
 
@@ -79,6 +79,10 @@ class CastReader(msgspec.Struct, frozen=True):
         """Read a part of a tensor, and no more of the file than that; see `Reader.read`."""
         via = self._via(entry)
         return self._converted(via.read(name, entry, selection), via)
+
+    def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
+        """Return what reading a part of a tensor would read; see `Reader.plan`."""
+        return self.stored.plan(entry, selection)
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
         """Read a run of elements; see `Reader.read_run`."""

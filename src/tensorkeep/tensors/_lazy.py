@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
 from tensorkeep.tensors._base import Reader
 from tensorkeep.tensors._cast import CastReader, cast_target
+from tensorkeep.tensors._plan import ReadPlan, plan_reads
 from tensorkeep.tensors._selection import parse_index
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -268,6 +269,22 @@ class LazyTensor:
             LimitError: If an expanded view would take far more than it has in its file.
         """
         return self._reader.host_tensor(self.name, self._entry, self._digest)
+
+
+def plan_together(whole: Iterable[LazyTensor], parts: Iterable[tuple[LazyTensor, Any]]) -> ReadPlan:
+    """Plan to read tensors whole, and parts of some.
+
+    Args:
+        whole: Tensors that are read together.
+        parts: Tensors, and the index of what is read of each.
+
+    Raises:
+        SelectionError: If an index does not fit its shape.
+        DtypeError: If a dtype is unknown here.
+    """
+    return plan_reads(
+        ((lazy._reader, lazy._entry) for lazy in whole), ((lazy._reader, lazy._entry, index) for lazy, index in parts)
+    )
 
 
 def load_together(tensors: Mapping[str, LazyTensor]) -> dict[str, Any]:

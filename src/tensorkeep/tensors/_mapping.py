@@ -14,8 +14,9 @@ from tensorkeep.errors import HeaderError, RefusedError, TensorNotFoundError
 from tensorkeep.formats.safetensors import State
 from tensorkeep.state import part_libraries, renamed
 from tensorkeep.tensors._cast import cast_target
-from tensorkeep.tensors._lazy import LazyTensor, load_together
+from tensorkeep.tensors._lazy import LazyTensor, load_together, plan_together
 from tensorkeep.tensors._names import Renaming, Selector, changed_names, chosen_names, did_you_mean
+from tensorkeep.tensors._plan import ReadPlan
 
 __all__ = ["LazyTensors", "OpenTensors", "TensorView", "counted", "renamed_state"]
 
@@ -126,6 +127,25 @@ class LazyTensors(Mapping[str, LazyTensor]):
         asked = {name: self[name] for name in ([names] if isinstance(names, str) else names)}
         in_order = [name for name in self if name in asked] if len(asked) > 1 else list(asked)
         return load_together({name: asked[name] for name in in_order})
+
+    def plan(self, what: Iterable[str] | Mapping[str, Any] | None = None) -> ReadPlan:
+        """Return what a read would cost, without making it.
+
+            checkpoint.plan()  # of load()
+            checkpoint.plan({"embedding.weight": np.s_[:10], "norm.weight": ...})  # of reading these parts
+
+        Args:
+            what: Names of tensors that are read whole; or name to the index of what is read; all tensors if None.
+
+        Raises:
+            TensorNotFoundError: If there is none of a name.
+            SelectionError: If an index does not fit its shape.
+            DtypeError: If a dtype is unknown here.
+        """
+        if isinstance(what, Mapping):
+            return plan_together([], [(self[name], index) for name, index in what.items()])
+        names = self if what is None else [what] if isinstance(what, str) else what
+        return plan_together([self[name] for name in names], [])
 
     def select(self, *selectors: Selector) -> TensorView:
         """Return a view of some tensors.

@@ -21,8 +21,8 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES, MAPPED_FROM_NBYTES
-from tensorkeep.tensors._base import RUN_LENGTH, StoredTensor, stored_extent, stored_pieces
-from tensorkeep.tensors._blocks import read_block, take_block
+from tensorkeep.tensors._base import RUN_LENGTH, Planned, StoredTensor, stored_extent, stored_pieces
+from tensorkeep.tensors._blocks import read_block, spans_of_block, take_block
 from tensorkeep.tensors._boxes import c_strides
 from tensorkeep.tensors._selection import Selection, parse_index
 from tensorkeep.transport import ByteRange, ByteSource
@@ -129,6 +129,12 @@ class TensorReader:
                 block = take_block(np.ndarray(entry.shape, _stored(dtype), buffer, offset), selection)
             elements = selection.apply(block.astype(dtype.bits_name, copy=False))
         return self.adapter.from_elements(elements, dtype)
+
+    def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
+        """Return what reading a part of a tensor would read; see `Reader.plan`."""
+        dtype = known_dtype("", entry)
+        start = self.data_start + entry.data_offsets[0]
+        return self.source, spans_of_block(self.source, start, dtype, selection, c_strides(selection.shape))
 
     def view(self, name: str, entry: TensorEntry) -> Any | None:
         """Give a whole tensor on the CPU over the mapping that this reader keeps.

@@ -21,8 +21,8 @@ from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, LimitError, UnsupportedError
 from tensorkeep.limits import ARENA_NBYTES, MAX_EXPANDED_NBYTES, PACK_NBYTES
-from tensorkeep.tensors._base import stored_extent, stored_pieces
-from tensorkeep.tensors._blocks import read_block, take_block
+from tensorkeep.tensors._base import Planned, stored_extent, stored_pieces
+from tensorkeep.tensors._blocks import read_block, spans_of_block, take_block
 from tensorkeep.tensors._boxes import c_strides
 from tensorkeep.tensors._reader import TensorReader
 from tensorkeep.tensors._selection import Selection, parse_index
@@ -107,6 +107,16 @@ class StridedReader(msgspec.Struct, frozen=True):
         with within_numpys_limits(name, entry.shape):
             elements = selection.apply(self._block(dtype, selection))
         return self.adapter.from_elements(np.require(elements, requirements="W"), dtype)
+
+    def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
+        """Return what reading a part of a tensor would read; see `Reader.plan`."""
+        dtype = self._dtype("", entry)
+        source = self.stored.source
+        if not selection.n_elements:
+            return source, []
+        once, strides = self._once(selection)
+        ordered, _, in_order = _in_order_of_source(once, strides)
+        return source, spans_of_block(source, self.layout.start, dtype, ordered, in_order)
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
         """Read a run of elements; see `Reader.read_run`."""
@@ -218,37 +228,42 @@ class StridedReader(msgspec.Struct, frozen=True):
         """Return the block, of dtype `bits_name`; read-only where it repeats elements."""
         if not selection.n_elements:
             return np.empty(selection.block_shape, dtype.bits_name)
-        strides = tuple(
-            stride if extent > 1 else 0 for extent, stride in zip(selection.shape, self.layout.strides, strict=True)
-        )
-        shape = tuple(extent if stride else 1 for extent, stride in zip(selection.shape, strides, strict=True))
-        axes = tuple(axis if stride else range(1) for axis, stride in zip(selection.axes, strides, strict=True))
-        once = Selection(shape, axes, ())
+        once, strides = self._once(selection)
         mapping = self.stored.mapping()
         if mapping is None:
             block = self._read(dtype, once, strides)
         else:
             buffer, first = mapping
             steps = [dtype.itemsize * stride for stride in strides]
-            block = take_block(np.ndarray(shape, dtype.bits_name, buffer, self.layout.start - first, steps), once)
+            block = take_block(
+                np.ndarray(once.shape, dtype.bits_name, buffer, self.layout.start - first, steps), once
+            )
         _resolve(block, dtype, self.layout)
         return block if block.shape == selection.block_shape else np.broadcast_to(block, selection.block_shape)
 
+    def _once(self, selection: Selection) -> tuple[Selection, tuple[int, ...]]:
+        """Return a selection in which repeated elements stand once, and the strides of its axes."""
+        strides = tuple(
+            stride if extent > 1 else 0 for extent, stride in zip(selection.shape, self.layout.strides, strict=True)
+        )
+        shape = tuple(extent if stride else 1 for extent, stride in zip(selection.shape, strides, strict=True))
+        axes = tuple(axis if stride else range(1) for axis, stride in zip(selection.axes, strides, strict=True))
+        return Selection(shape, axes, ()), strides
+
     def _read(self, dtype: DType, selection: Selection, strides: Sequence[int]) -> Array:
         """Read a block in the order of the source."""
-        order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
-        shape = tuple(selection.shape[axis] for axis in order)
-        ordered = Selection(shape, tuple(selection.axes[axis] for axis in order), ())
+        ordered, order, strides = _in_order_of_source(selection, strides)
         block = np.empty(selection.block_shape, dtype.bits_name)
-        read_block(
-            self.stored.source,
-            self.layout.start,
-            dtype,
-            ordered,
-            [strides[axis] for axis in order],
-            block.transpose(order),
-        )
+        read_block(self.stored.source, self.layout.start, dtype, ordered, strides, block.transpose(order))
         return block
+
+
+def _in_order_of_source(selection: Selection, strides: Sequence[int]) -> tuple[Selection, list[int], Sequence[int]]:
+    """Return a selection whose axes are in the order of the source, that order, and their strides."""
+    order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    shape = tuple(selection.shape[axis] for axis in order)
+    ordered = Selection(shape, tuple(selection.axes[axis] for axis in order), ())
+    return ordered, order, [strides[axis] for axis in order]
 
 
 def _cover_run(start: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int | slice, ...], int, int]]:

@@ -9,6 +9,7 @@
 - `_joined`: a source that is put together from parts of others.
 - `remote`: objects of web servers and stores.
 - `_paths`: paths and URLs alike.
+- `_planning`: what reading some ranges costs.
 - `_open`: the source that fits what the caller has.
 - `_sink`: the sink over a file that is being written.
 - `_partial`: a file that is filled here and there.
@@ -25,6 +26,7 @@ from tensorkeep.transport._base import BACKENDS, Backend, ByteRange, ByteSink, B
 from tensorkeep.transport._folder import publish_folder, settle_folders
 from tensorkeep.transport._joined import JoinedSource
 from tensorkeep.transport._local import LocalFile
+from tensorkeep.transport._lock import DirectoryLock, take_lock
 from tensorkeep.transport._memory import MemorySource
 from tensorkeep.transport._notes import leave_note, note_on
 from tensorkeep.transport._open import Openable, open_source
@@ -46,6 +48,7 @@ from tensorkeep.transport._paths import (
     walk,
 )
 from tensorkeep.transport._pending import Pending, finish_pending
+from tensorkeep.transport._planning import PlannedRequest, requests_for
 from tensorkeep.transport._platform import host_tag, sync_directory
 from tensorkeep.transport._publish import publish, sweep_leftovers
 from tensorkeep.transport._staging import has_staging
@@ -62,12 +65,14 @@ __all__ = [
     "ByteRange",
     "ByteSink",
     "ByteSource",
+    "DirectoryLock",
     "JoinedSource",
     "LocalFile",
     "MemorySource",
     "Openable",
     "PartialFile",
     "Pending",
+    "PlannedRequest",
     "RemotePath",
     "RemoteSource",
     "StreamSource",
@@ -94,10 +99,12 @@ __all__ = [
     "publish_folder",
     "refuse_url",
     "remembering",
+    "requests_for",
     "settle_folders",
     "split",
     "sweep_leftovers",
     "sync_directory",
+    "take_lock",
     "transaction",
     "walk",
 ]

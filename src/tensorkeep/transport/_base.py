@@ -43,10 +43,14 @@ class ByteSource(Protocol):
     Attributes:
         name: The path or URL, for messages.
         nbytes: Size in bytes, fixed when the source was opened.
+        gap_nbytes: Unwanted bytes between two ranges up to which one read over them costs less than two reads.
     """
 
     name: str
     nbytes: int
+
+    @property
+    def gap_nbytes(self) -> int: ...
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
         """Return a new private buffer over the bytes, or None where they must be read.

@@ -35,6 +35,7 @@ class JoinedSource:
         self._parts: list[tuple[ByteSource, ByteRange]] | None = filled
         self._starts = list(accumulate((len(span) for _, span in filled), initial=0))
         self.nbytes = self._starts[-1]
+        self.gap_nbytes = min((source.gap_nbytes for source, _ in filled), default=0)
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
         """Map a range that lies in one part, if its source maps; see `ByteSource.map`.

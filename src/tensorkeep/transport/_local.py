@@ -10,12 +10,14 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from difflib import SequenceMatcher
+from itertools import islice
 from mmap import ALLOCATIONGRANULARITY
 from typing import Any
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import SourceChangedError, SourceMissingError, TransportError, as_transport_error
-from tensorkeep.limits import COPIED_PIECE_NBYTES, MAPPED_FROM_NBYTES, PIECE_NBYTES, READ_NBYTES
+from tensorkeep.limits import COPIED_PIECE_NBYTES, GAP_NBYTES, MAPPED_FROM_NBYTES, PIECE_NBYTES, READ_NBYTES
 from tensorkeep.transport._base import Backend, ByteRange
 from tensorkeep.transport._mounts import mapping_pays
 from tensorkeep.transport._platform import map_private, mapped_pieces, read_at
@@ -27,6 +29,14 @@ _MAX_READERS = 4
 
 _PARALLEL_FROM_NBYTES = 4 * 2**20
 """Bytes below which starting threads costs more than it saves."""
+
+_N_NAMES = 1000
+"""Names of a directory among which one is sought that could be meant."""
+
+_LIKENESS = 0.75
+"""Share of the characters that names have in common, from which on one may be a slip for the other."""
+
+_WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
 
 
 class LocalFile:
@@ -40,6 +50,8 @@ class LocalFile:
         SourceMissingError: If there is no such file.
         TransportError: If it is not a regular file or cannot be opened.
     """
+
+    gap_nbytes = GAP_NBYTES
 
     def __init__(self, path: str, *, backend: Backend = "auto") -> None:
         """Open the file; see the class."""
@@ -196,11 +208,31 @@ def _open_regular(path: str) -> int:
             raise TransportError("not a regular file", path=path, expected="a file", found="a directory")
         fd = os.open(path, flags)
     except FileNotFoundError:
-        raise SourceMissingError(f"No such file or directory: {path}", path=path) from None
+        raise SourceMissingError(f"No such file or directory: {path}", path=path, hint=_near(path)) from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise TransportError("not a regular file", path=path, expected="a file", found="a pipe, a socket or a device")
     return fd
+
+
+def _near(path: str) -> str | None:
+    """Ask for what stands there under nearly that name."""
+    directory, name = os.path.split(path)
+    try:
+        with os.scandir(directory or os.curdir) as entries:
+            near = next((entry.name for entry in islice(entries, _N_NAMES) if _is_near(entry.name, name)), None)
+    except OSError:
+        return None
+    return f"Did you mean {os.path.join(directory, near)}?" if near else None
+
+
+def _is_near(first: str, second: str) -> bool:
+    """Whether one name may be a slip for another; where only digits differ, another one is meant."""
+    if first.translate(_WITHOUT_DIGITS) == second.translate(_WITHOUT_DIGITS):
+        return False
+    (stem, suffix), (other_stem, other_suffix) = os.path.splitext(first.lower()), os.path.splitext(second.lower())
+    stems, suffixes = (SequenceMatcher(None, *pair) for pair in ((stem, other_stem), (suffix, other_suffix)))
+    return min(stems.ratio(), suffixes.ratio()) >= _LIKENESS
 
 
 class Descriptor:

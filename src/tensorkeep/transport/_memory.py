@@ -7,6 +7,7 @@ from typing import Any
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TransportError
+from tensorkeep.limits import GAP_NBYTES
 from tensorkeep.transport._base import ByteRange
 
 __all__ = ["MemorySource"]
@@ -19,6 +20,8 @@ class MemorySource:
         data: The bytes.
         name: What to call them in messages.
     """
+
+    gap_nbytes = GAP_NBYTES
 
     def __init__(self, data: Buffer, name: str = "<memory>") -> None:
         self.name = name

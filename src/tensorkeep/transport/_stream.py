@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import SourceChangedError, UnsupportedError, as_transport_error
-from tensorkeep.limits import READ_NBYTES
+from tensorkeep.limits import GAP_NBYTES, READ_NBYTES
 from tensorkeep.transport._base import ByteRange
 
 __all__ = ["StreamSource"]
@@ -24,6 +24,8 @@ class StreamSource:
     Raises:
         UnsupportedError: If it cannot seek, or gives text.
     """
+
+    gap_nbytes = GAP_NBYTES
 
     def __init__(self, stream: BinaryIO) -> None:
         """Measure the object; see the class."""

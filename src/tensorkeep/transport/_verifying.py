@@ -50,9 +50,15 @@ class VerifyingSource:
         """Remember what is to be checked; see the class."""
         self.name = source.name
         self.nbytes = source.nbytes
+        self.gap_nbytes = source.gap_nbytes
         self._source = source
         self._checked = [_Checked(name, span, digests[name]) for name, span in spans.items() if name in digests]
         self._starts = [checked.span.start for checked in self._checked]
+
+    @property
+    def inner(self) -> ByteSource:
+        """The source that is read."""
+        return self._source
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
         """Return a buffer over bytes that were looked at through it; see `ByteSource.map`.

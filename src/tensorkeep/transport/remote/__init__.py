@@ -6,6 +6,7 @@
 - `_requests`: which ranges to ask for.
 - `_retries`: requests that are made again.
 - `_source`: an object as a source of bytes, always the same version.
+- `_multipart`: several ranges in one answer.
 - `_connections`, `_http`: web servers, asked by ourselves.
 - `_obstore`, `_fsspec`: all other stores, asked by libraries.
 - `_stores`: the store that a URL leads to.
@@ -14,7 +15,18 @@
 
 from tensorkeep.transport.remote._base import Body, Version
 from tensorkeep.transport.remote._path import RemotePath, remote
+from tensorkeep.transport.remote._requests import plan_requests
 from tensorkeep.transport.remote._source import RemoteSource
 from tensorkeep.transport.remote._urls import is_url, redacted, shown_url
 
-__all__ = ["Body", "RemotePath", "RemoteSource", "Version", "is_url", "redacted", "remote", "shown_url"]
+__all__ = [
+    "Body",
+    "RemotePath",
+    "RemoteSource",
+    "Version",
+    "is_url",
+    "plan_requests",
+    "redacted",
+    "remote",
+    "shown_url",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -14,6 +14,7 @@ from tensorkeep.transport._base import ByteRange
 __all__ = [
     "Body",
     "Chunks",
+    "ManyRefusedError",
     "Opening",
     "RemoteObject",
     "RemoteStore",
@@ -36,6 +37,10 @@ class TransientError(TransportError):
     """
 
     retry_after_s: float | None = None
+
+
+class ManyRefusedError(TransportError):
+    """A server that was asked for several ranges at once gave something else; one by one, it may give them."""
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -138,9 +143,13 @@ class RemoteObject(Protocol):
 
     Attributes:
         name: Its URL, without secrets.
+        takes_many: Whether it may be asked for several ranges at once.
     """
 
     name: str
+
+    @property
+    def takes_many(self) -> bool: ...
 
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
         """Ask for the first bytes, and with them for all that is known of the object.
@@ -168,6 +177,24 @@ class RemoteObject(Protocol):
             Its bytes, which may end early.
 
         Raises:
+            SourceChangedError: If the object is another by now.
+            TransientError: If trying again may help.
+            TransportError: If it may not.
+        """
+
+    def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Stream:
+        """Ask for several ranges.
+
+        Args:
+            spans: Half-open, not empty, in order and apart.
+            version: The one that is meant.
+
+        Returns:
+            Their bytes, one range after another, which may end early.
+
+        Raises:
+            ManyRefusedError: If the server does not serve several ranges so, also when some bytes have come; from
+                then on `takes_many` is false.
             SourceChangedError: If the object is another by now.
             TransientError: If trying again may help.
             TransportError: If it may not.

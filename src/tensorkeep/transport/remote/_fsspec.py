@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from tensorkeep.transport._base import ByteRange
 from tensorkeep.transport.remote._base import (
     Body,
     Chunks,
+    ManyRefusedError,
     Opening,
     TransientError,
     Version,
@@ -30,6 +31,9 @@ __all__ = ["FsspecObject", "FsspecStore", "import_fsspec"]
 
 _TAGS = ("ETag", "etag", "blob_id", "oid", "md5", "sha256", "ino")
 """What file systems call that which tells one version of a file from another."""
+
+_PIECE_NBYTES = 2**21
+"""Bytes that are asked for at a time, and are in memory before they go where they are wanted."""
 
 _TIMES = ("last_commit", "LastModified", "mtime", "last_modified", "updated", "created")
 
@@ -124,6 +128,8 @@ class FsspecObject:
         name: Its URL, without secrets.
     """
 
+    takes_many = False
+
     def __init__(self, files: Any, path: str, name: str) -> None:
         self._files = files
         self._path = path
@@ -136,11 +142,21 @@ class FsspecObject:
 
     def stream(self, span: ByteRange, version: Version) -> Chunks:
         """Ask for a range; see `RemoteObject.stream`. Nothing pins the file, so it is looked at again afterwards."""
-        data = self._read(span.start, span.stop)
-        found = self.version()
-        if not found.is_same(version):
-            raise changed(self.name, version, found)
-        return Chunks([data])  # which may end early
+        return Chunks(self._pieces(span, version))
+
+    def _pieces(self, span: ByteRange, version: Version) -> Iterator[bytes]:
+        for start in range(span.start, span.stop, _PIECE_NBYTES):
+            data = self._read(start, min(start + _PIECE_NBYTES, span.stop))
+            found = self.version()
+            if not found.is_same(version):
+                raise changed(self.name, version, found)
+            yield data
+            if start + len(data) < min(start + _PIECE_NBYTES, span.stop):  # which ended early
+                return
+
+    def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Chunks:  # noqa: ARG002 - the protocol's
+        """Refuse; see `RemoteObject.stream_many`."""
+        raise ManyRefusedError("only one range is asked for at a time", path=self.name)
 
     def _read(self, start: int, stop: int) -> bytes:
         try:

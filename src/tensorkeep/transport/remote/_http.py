@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, urljoin, urlsplit
+
+import msgspec
 
 from tensorkeep.errors import (
     AccessDeniedError,
@@ -13,8 +15,16 @@ from tensorkeep.errors import (
     TransportError,
 )
 from tensorkeep.transport._base import ByteRange
-from tensorkeep.transport.remote._base import Opening, TransientError, Version, changed, whole_file_too_large
+from tensorkeep.transport.remote._base import (
+    ManyRefusedError,
+    Opening,
+    TransientError,
+    Version,
+    changed,
+    whole_file_too_large,
+)
 from tensorkeep.transport.remote._connections import Answer, Connections
+from tensorkeep.transport.remote._multipart import Parts, boundary_of
 from tensorkeep.transport.remote._urls import shown_url
 
 __all__ = ["HttpObject", "HttpStore"]
@@ -32,6 +42,14 @@ _match_range = re.compile(r"bytes +([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})").f
 _is_seconds = re.compile(r"[0-9]{1,9}").fullmatch
 
 
+_MAX_LISTING_NBYTES: Final = 2**26
+"""Bytes of a list of a folder; about 500,000 files fit."""
+
+
+class _Listing(msgspec.Struct):
+    names: list[str]
+
+
 class HttpStore:
     """Files of one web server.
 
@@ -43,11 +61,15 @@ class HttpStore:
     Attributes:
         connections: See above.
         headers: See above.
+        takes_many: Whether it may be asked for several ranges at once; true until it gives something else.
+        lists: Whether an answer has said that it lists its folders.
     """
 
     def __init__(self, connections: Connections, origin: str, headers: Mapping[str, str]) -> None:
         self.connections = connections
         self.headers = dict(headers)
+        self.takes_many = True
+        self.lists = False
         self._origin = origin
 
     def at(self, path: str) -> HttpObject:
@@ -58,9 +80,14 @@ class HttpStore:
         """
         return HttpObject(self, f"{self._origin}/{quote(path, safe=_KEPT)}")
 
-    def names(self, path: str) -> list[str] | None:  # noqa: ARG002 - the protocol's
-        """Return None: web servers have no common way to say; see `RemoteStore.names`."""
-        return None
+    def names(self, path: str) -> list[str] | None:
+        """Ask a server of `tensorkeep serve`, as far as this is known to be one; see `RemoteStore.names`.
+
+        All others have no common way to say.
+        """
+        before, mark, query = path.partition("?")
+        slash = "/" if before and not before.endswith("/") else ""
+        return self.at(f"{before}{slash}{mark}{query}").names() if self.lists else None
 
 
 class HttpObject:
@@ -105,17 +132,70 @@ class HttpObject:
             raise
         return answer
 
+    @property
+    def takes_many(self) -> bool:
+        """Whether the server may be asked for several ranges at once; see `RemoteObject`."""
+        return self._store.takes_many
+
+    def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Parts:
+        """Ask for several ranges; see `RemoteObject.stream_many`."""
+        headers = {"Range": "bytes=" + ",".join(f"{span.start}-{span.stop - 1}" for span in spans)}
+        if version.is_pinned and version.etag is not None:
+            headers["If-Match"] = version.etag
+        answer = self._ask(headers)
+        try:
+            return self._parts(answer, spans, version)
+        except BaseException as error:
+            if isinstance(error, ManyRefusedError):
+                self._store.takes_many = False
+            answer.close()
+            raise
+
+    def _parts(self, answer: Answer, spans: Sequence[ByteRange], version: Version) -> Parts:
+        if answer.status == 412:
+            raise changed(self.name, version)
+        found = self._version(answer, version.nbytes)
+        if answer.status == 206 and not found.is_same(version):
+            raise changed(self.name, version, found)
+        boundary = boundary_of(answer.headers.get("Content-Type") or "") if answer.status == 206 else None
+        if boundary is None:
+            raise ManyRefusedError("the server gives one range at a time", path=self.name)
+        self._refuse_encoding(answer)
+        return Parts(answer, boundary, spans, version.nbytes, self.name)
+
+    def names(self) -> list[str] | None:
+        """Return the names of what stands in this folder; None where the server does not list it after all.
+
+        Raises:
+            TransportError: If it fails.
+        """
+        answer = self._ask({"Accept": "application/json"})
+        try:
+            if answer.status != 200 or "Tensorkeep-Directory" not in answer.headers:
+                return None
+            data = self._whole(answer, _MAX_LISTING_NBYTES).head
+        finally:
+            answer.close()
+        try:
+            names = msgspec.json.decode(data, type=_Listing).names
+        except msgspec.DecodeError as error:
+            raise TransportError("the server's list of a folder is none", path=self.name, found=str(error)) from None
+        return sorted(name.removesuffix("/") for name in names)
+
     def _check(self, answer: Answer, span: ByteRange, version: Version) -> None:
         """Refuse an answer that is not the range, or the version, that was asked for."""
         if answer.status == 412:
             raise changed(self.name, version)
         if answer.status == 416:
             raise changed(self.name, version, self._version(answer, _total_of(answer)))
-        if answer.status == 200:  # one of several servers behind a name may know no ranges
-            raise TransientError("the server gave the whole file and not a range", path=self.name)
-        given, found = self._given(answer)
+        if answer.status == 200:
+            given, found = self._given_whole(answer)
+        else:
+            given, found = self._given(answer)
         if not found.is_same(version):
             raise changed(self.name, version, found)
+        if answer.status == 200 and given != span:  # one of several servers behind a name may know no ranges
+            raise TransientError("the server gave the whole file and not a range", path=self.name)
         if given.start != span.start or given.stop > span.stop:
             raise _another_range(self.name, span, given)
 
@@ -128,6 +208,8 @@ class HttpObject:
             answer, url = self._follow(self._url, headers)
         if answer.status in {200, 206}:
             self._target = None if url == self._url else url
+        if url == self._url and "Tensorkeep-Server" in answer.headers:
+            self._store.lists = True
         if answer.status in {200, 206, 412, 416}:
             return answer
         answer.close()
@@ -166,13 +248,20 @@ class HttpObject:
             raise TransportError("the server does not say which range it gives", path=self.name, found=text or None)
         return ByteRange(first, last + 1), self._version(answer, nbytes)
 
+    def _given_whole(self, answer: Answer) -> tuple[ByteRange, Version]:
+        """Return all of a file as a range, and the version it is of."""
+        self._refuse_encoding(answer)
+        nbytes = _length_of(answer)
+        if nbytes is None:
+            raise TransientError("the server gave the whole file and not a range", path=self.name)
+        return ByteRange(0, nbytes), self._version(answer, nbytes)
+
     def _whole(self, answer: Answer, max_nbytes: int) -> Opening:
         """Take all of a file, since the server serves no ranges."""
         self._refuse_encoding(answer)
-        length = answer.headers.get("Content-Length") or ""
-        nbytes = int(length) if re.fullmatch(r"[0-9]{1,19}", length) else None
+        nbytes = _length_of(answer)
         if nbytes is not None and nbytes > max_nbytes:
-            raise whole_file_too_large(self.name, nbytes, max_nbytes)
+            return Opening(self._version(answer, nbytes), b"", serves_ranges=False)
         data = self._read_whole(answer, nbytes) if nbytes is not None else self._read_to_end(answer, max_nbytes)
         return Opening(self._version(answer, len(data)), data)
 
@@ -211,6 +300,11 @@ def _origin_of(url: str) -> tuple[str, str]:
 def _total_of(answer: Answer) -> int:
     total = (answer.headers.get("Content-Range") or "").rpartition("/")[2]
     return int(total) if re.fullmatch(r"[0-9]{1,19}", total) else 0
+
+
+def _length_of(answer: Answer) -> int | None:
+    length = answer.headers.get("Content-Length") or ""
+    return int(length) if re.fullmatch(r"[0-9]{1,19}", length) else None
 
 
 def _another_range(name: str, expected: ByteRange, found: ByteRange) -> TransportError:

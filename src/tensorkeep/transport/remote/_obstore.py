@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from tensorkeep.transport._base import ByteRange
 from tensorkeep.transport.remote._base import (
     Body,
     Chunks,
+    ManyRefusedError,
     Opening,
     TransientError,
     Version,
@@ -167,6 +168,8 @@ class ObstoreObject:
         name: Its URL, without secrets.
     """
 
+    takes_many = False
+
     def __init__(self, store: ObstoreStore, path: str, name: str) -> None:
         self._store = store
         self._path = path
@@ -215,6 +218,10 @@ class ObstoreObject:
                 found=f"[{given[0]:,}, {given[1]:,})",
             )
         return Chunks(self._translated(chunks))
+
+    def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Chunks:  # noqa: ARG002 - the protocol's
+        """Refuse; see `RemoteObject.stream_many`."""
+        raise ManyRefusedError("only one range is asked for at a time", path=self.name)
 
     def _translated(self, chunks: Iterator[Buffer]) -> Iterator[Buffer]:
         with _translating(self.name):

@@ -16,14 +16,16 @@ from tensorkeep.errors import TransportError
 from tensorkeep.transport._base import ByteRange
 from tensorkeep.transport._threads import for_all
 from tensorkeep.transport.remote._base import (
+    ManyRefusedError,
     Opening,
     RemoteObject,
+    Stream,
     TransientError,
     Version,
     changed,
     whole_file_too_large,
 )
-from tensorkeep.transport.remote._requests import Request, plan_requests
+from tensorkeep.transport.remote._requests import PART_GAP_NBYTES, Request, one_by_one, plan_requests, remaining
 from tensorkeep.transport.remote._retries import Patience
 
 __all__ = ["Manner", "RemoteSource"]
@@ -219,24 +221,78 @@ class RemoteSource:
                 rest = each.fill(offset + len(into) - len(rest), rest)
             spans.append(ByteRange(offset + len(into) - len(rest), offset + len(into)))
             buffers.append(rest)
-        manner = self._manner
-        requests = plan_requests(spans, max_gap_nbytes=manner.gap_nbytes, max_nbytes=manner.request_nbytes)
+        requests = self.plan(spans)
         if requests and self._is_closed:
             raise TransportError("the file is closed", path=self.name)
         if requests:
             self._refuse_without_ranges()
-        for_all(requests, lambda request: self._carry_out(request, buffers), n_threads=manner.connections)
+        requests = self._after_trying_many(requests, spans, buffers)
+        for_all(requests, lambda each: self._carry_out_surely(each, buffers), n_threads=self._manner.connections)
+
+    @property
+    def gap_nbytes(self) -> int:
+        """See `ByteSource`; where one request takes several ranges, these cost little."""
+        most = self._manner.gap_nbytes
+        return min(most, PART_GAP_NBYTES) if self._remote.takes_many else most
+
+    def plan(self, spans: Iterable[ByteRange]) -> list[Request]:
+        """Return the requests that would bring some ranges, if nothing of them were here.
+
+        Args:
+            spans: Half-open, inside the source.
+        """
+        return plan_requests(
+            spans,
+            max_gap_nbytes=self._manner.gap_nbytes,
+            max_nbytes=self._manner.request_nbytes,
+            takes_many=self._remote.takes_many,
+        )
+
+    def unknown(self, span: ByteRange) -> ByteRange:
+        """Return what of a range would have to be asked for: its end, or all of it.
+
+        Args:
+            span: Half-open, inside the source.
+        """
+        start = span.start
+        for each in self._known:
+            if each.start <= start < each.start + len(each.data):
+                start = min(span.stop, each.start + len(each.data))
+        return ByteRange(start, span.stop)
+
+    def _after_trying_many(
+        self, requests: list[Request], spans: list[ByteRange], buffers: list[memoryview]
+    ) -> list[Request]:
+        """Make the first request of several ranges before all others, and return what is left to do.
+
+        A server that does not serve several gives the whole file, or one of them: this happens once.
+        """
+        first = next((request for request in requests if len(request.spans) > 1), None)
+        if first is None:
+            return requests
+        try:
+            self._carry_out(first, buffers)
+        except ManyRefusedError:
+            return self.plan(spans)
+        return [request for request in requests if request is not first]
+
+    def _carry_out_surely(self, request: Request, buffers: list[memoryview]) -> None:
+        """Make a request; if the server takes its ranges only one by one, do that."""
+        try:
+            self._carry_out(request, buffers)
+        except ManyRefusedError:
+            for each in one_by_one(request):
+                self._carry_out(each, buffers)
 
     def _carry_out(self, request: Request, buffers: list[memoryview]) -> None:
         """Make a request, whose bytes go where they are wanted; go on where it was cut off."""
         patience = self._manner.patience()
         places = _places(request, buffers)
-        stop = request.span.stop
         while places:
             missing = sum(map(len, places))
             error = TransientError("the answer ended early", path=self.name)
             try:
-                self._fill(places, ByteRange(stop - missing, stop))
+                self._fill(places, remaining(request.spans, missing))
             except TransientError as cause:
                 error = cause
             if missing - sum(map(len, places)) >= _PROGRESS_NBYTES:
@@ -244,9 +300,9 @@ class RemoteSource:
             if places:
                 patience.lose(error)
 
-    def _fill(self, places: deque[memoryview], span: ByteRange) -> None:
+    def _fill(self, places: deque[memoryview], spans: tuple[ByteRange, ...]) -> None:
         """Fill places from the first, as far as the bytes of one answer go; take away what was filled."""
-        with _turns, closing(self._remote.stream(span, self._version)) as stream:
+        with _turns, closing(self._stream(spans)) as stream:
             while places:
                 n_read = stream.read_into(places[0][:_STEP_NBYTES])
                 if not n_read:
@@ -288,6 +344,11 @@ class RemoteSource:
                     patience.restore()
                 patience.lose(error)
 
+    def _stream(self, spans: tuple[ByteRange, ...]) -> Stream:
+        if len(spans) == 1:
+            return self._remote.stream(spans[0], self._version)
+        return self._remote.stream_many(spans, self._version)
+
     def close(self) -> None:
         """Let go of the object; what was read stays valid."""
         self._is_closed = True
@@ -305,13 +366,19 @@ def _reopened(remote: RemoteObject, manner: Manner, version: Version) -> RemoteS
 def _places(request: Request, buffers: list[memoryview]) -> deque[memoryview]:
     """Return where the bytes of a request go, from its first to its last; what nobody wants is thrown away."""
     places: deque[memoryview] = deque()
-    ends = [request.span.start, *(part.stop for part in request.wanted)]
-    waste = memoryview(bytearray(max(part.start - end for part, end in zip(request.wanted, ends, strict=False))))
-    for part, end in zip(request.wanted, ends, strict=False):
-        if part.start > end:
-            places.append(waste[: part.start - end])
+    ends = {span.start: span.start for span in request.spans}
+    gaps = [part.start - ends.get(part.start, end) for part, end in zip(request.wanted, _ends(request), strict=False)]
+    waste = memoryview(bytearray(max(gaps)))
+    for part, gap in zip(request.wanted, gaps, strict=True):
+        if gap:
+            places.append(waste[:gap])
         places.append(buffers[part.number][part.offset : part.offset + part.nbytes])
     return places
+
+
+def _ends(request: Request) -> list[int]:
+    """Return where the part before each part ends."""
+    return [request.spans[0].start, *(part.stop for part in request.wanted)]
 
 
 def _in_order(spans: list[ByteRange], read: Callable[[ByteRange], Buffer], n_ahead: int) -> Iterator[Buffer]:

@@ -1,0 +1,58 @@
+"""What reading some ranges costs: the requests that a source would make for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tensorkeep.limits import READ_NBYTES
+from tensorkeep.transport._base import ByteRange, ByteSource
+from tensorkeep.transport._joined import JoinedSource
+from tensorkeep.transport._verifying import VerifyingSource
+from tensorkeep.transport.remote import RemoteSource, plan_requests
+
+__all__ = ["PlannedRequest", "requests_for"]
+
+
+class PlannedRequest(msgspec.Struct, frozen=True):
+    """A request, or a read of a local file, that would be made.
+
+    Attributes:
+        path: The file or URL.
+        ranges: The bytes that are asked for, half-open, in order and apart; of a local file always one.
+    """
+
+    path: str
+    ranges: tuple[ByteRange, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that would come."""
+        return sum(map(len, self.ranges))
+
+
+def requests_for(source: ByteSource, spans: Iterable[ByteRange]) -> list[PlannedRequest]:
+    """Return the requests that would bring some ranges, all of which are asked for together.
+
+    Args:
+        source: Where they are read; nothing is read now.
+        spans: Half-open, inside the source.
+    """
+    if isinstance(source, VerifyingSource):
+        return requests_for(source.inner, spans)
+    if isinstance(source, JoinedSource):
+        return _for_parts(source, spans)
+    if isinstance(source, RemoteSource):
+        planned = source.plan(map(source.unknown, spans))
+    else:
+        planned = plan_requests(spans, max_gap_nbytes=0, max_nbytes=READ_NBYTES)
+    return [PlannedRequest(source.name, request.spans) for request in planned]
+
+
+def _for_parts(source: JoinedSource, spans: Iterable[ByteRange]) -> list[PlannedRequest]:
+    by_source: dict[int, tuple[ByteSource, list[ByteRange]]] = {}
+    for span in spans:
+        for inner, part in source.split(span) if len(span) else ():
+            by_source.setdefault(id(inner), (inner, []))[1].append(part)
+    return [request for inner, parts in by_source.values() for request in requests_for(inner, parts)]
