@@ -405,8 +405,18 @@ def test_remove(root: Path) -> None:
     assert names(root) == ["step-00000001"]
     assert step_of(kept.load()) == 1
     assert opened["step" if "step" in opened else "model.layers.0.adapter"][0, 0] == 2
-    with pytest.raises(SourceMissingError):
+    with pytest.raises(SourceMissingError, match=r"no such step.*Whole steps, the highest first: 1"):
         kept.remove(2)
+
+
+def test_the_directory_of_a_store_is_no_checkpoint(root: Path) -> None:
+    store(root).save(1, state(1))
+
+    for use in (tensorkeep.open, tensorkeep.load, tensorkeep.verify):
+        with pytest.raises(
+            SourceMissingError, match=r"no checkpoint in the directory.*CheckpointStore\(path\)\.load"
+        ):
+            use(root)
 
 
 def test_a_step_that_is_being_saved_is_not_removed(root: Path) -> None:
@@ -517,6 +527,19 @@ def test_metrics_are_a_dict(root: Path, metrics: Any) -> None:
     with pytest.raises(StateError, match="metrics are a dict: expected a dict such as"):
         store(root).save(1, {"a": 1}, metrics)
     assert not root.exists()
+
+
+def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    kept = store(Path("run"))
+    handle = kept.save_async(1, state(1))
+    os.chdir("elsewhere")
+    handle.result()
+    kept.save(2, state(2))
+
+    assert kept.steps() == CheckpointStore(tmp_path / "run").steps() == [1, 2]
+    assert names(tmp_path / "elsewhere") == []
 
 
 def test_in_the_background(root: Path) -> None:

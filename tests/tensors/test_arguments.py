@@ -51,7 +51,7 @@ def test_classes_are_a_list(path: Path) -> None:
         tensorkeep.load(path, classes=Path)
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:99", "cuda:-1"])
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "cuda:-1", torch.float16, 3.5])
 def test_devices_are_those_that_are_here(path: Path, device: Any) -> None:
     for use in (
         lambda: tensorkeep.load(path, framework="torch", device=device),

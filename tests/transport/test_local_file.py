@@ -32,6 +32,36 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "none") in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("model.safetensor", "model.safetensors"),
+        ("Modle.safetensors", "model.safetensors"),
+        ("checkpoint", "checkpoints"),
+        ("final.pt", "final.pth"),
+    ],
+)
+def test_a_slip_of_the_pen(tmp_path: Path, name: str, meant: str) -> None:
+    for other in ("a.safetensors", "log.txt", meant):
+        (tmp_path / other).touch()
+
+    with pytest.raises(SourceMissingError) as caught:
+        LocalFile(str(tmp_path / name))
+
+    assert caught.value.hint == f"Did you mean {tmp_path / meant}?"
+
+
+@pytest.mark.parametrize("name", ["b.safetensors", "model-00002.safetensors", "model.pt", "nothing", "none/model"])
+def test_other_names_are_no_slips(tmp_path: Path, name: str) -> None:
+    for other in ("a.safetensors", "model-00001.safetensors"):
+        (tmp_path / other).touch()
+
+    with pytest.raises(SourceMissingError) as caught:
+        LocalFile(str(tmp_path / name))
+
+    assert caught.value.hint is None
+
+
 def test_only_regular_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:

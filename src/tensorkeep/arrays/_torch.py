@@ -108,7 +108,7 @@ class TorchAdapter:
         if self._device is None:
             return tensors
         try:
-            return {name: tensor.to(self._device) for name, tensor in tensors.items()}
+            return {name: tensor.to(device=self._device) for name, tensor in tensors.items()}
         except (RuntimeError, AssertionError, TypeError) as error:
             check_device(self._device)
             raise error from None

@@ -29,5 +29,4 @@ def check_device(device: Any) -> torch.device:
         raise UnsupportedError(
             f"torch has no device {str(device)!r:.100} here",
             expected=" or ".join(here),
-            found=str(error).partition("\n")[0],
         ) from error

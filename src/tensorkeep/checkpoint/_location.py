@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from typing import Final
 
@@ -26,6 +27,10 @@ from tensorkeep.transport import (
 __all__ = ["Location", "locate"]
 
 DEFAULT_BASE: Final = "model"
+
+_is_step = re.compile(r"step-[0-9]{8,15}", re.ASCII).fullmatch
+
+_STORE: Final = "This is a CheckpointStore: open one of its steps, or tensorkeep.CheckpointStore(path).load()"
 
 
 class Location(msgspec.Struct, frozen=True):
@@ -110,6 +115,7 @@ def _in_directory(directory: str, variant: str | None) -> Location:
             path=directory,
             expected=f"{weights_name(usual)} or {index_names(usual)[0]}",
             found=_listing(directory),
+            hint=_STORE if any(map(_is_step, names_in(directory) or ())) else None,
         )
     raise UnsupportedError(
         "several checkpoints in the directory",

@@ -19,7 +19,7 @@ from tensorkeep.errors import (
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
 from tensorkeep.transport import discreet, exists, is_directory, is_remote, join, names_in, open_source, split, walk
 
-__all__ = ["PickleLocation", "find_pickled"]
+__all__ = ["PickleLocation", "find_pickled", "pickle_index_names", "stem_of_pickle_index"]
 
 _USUAL: Final = "pytorch_model"
 _DEEPEST: Final = 3
@@ -107,7 +107,7 @@ def _usual_names(directory: str, variant: str | None) -> list[str]:
 
 
 def _at(directory: str, names: list[str], stem: str) -> PickleLocation | None:
-    index = next((name for name in names if _stem_of_index(name) == stem), None)
+    index = next((name for name in names if stem_of_pickle_index(name) == stem), None)
     single = f"{stem}.bin"
     if index is not None and single in names:
         raise IntegrityError(
@@ -127,7 +127,7 @@ def _one(directory: str, name: str) -> PickleLocation:
 
 
 def _by_an_index(directory: str, names: list[str], variant: str | None) -> PickleLocation | None:
-    stems = [stem for name in names if (stem := _stem_of_index(name)) and _is_variant(stem, variant)]
+    stems = [stem for name in names if (stem := stem_of_pickle_index(name)) and _is_variant(stem, variant)]
     if len(stems) > 1:
         raise UnsupportedError(
             "several checkpoints in the directory",
@@ -185,7 +185,25 @@ def _is_pickled(path: str) -> bool:
         source.close()
 
 
-def _stem_of_index(name: str) -> str | None:
+def pickle_index_names(stem: str) -> tuple[str, ...]:
+    """Return the names that the index of shards can have: that of a variant first.
+
+    Args:
+        stem: What their names begin with, the variant included, such as `"pytorch_model.fp16"`.
+    """
+    base, dot, variant = stem.rpartition(".")
+    return (*([f"{base}.bin.index.{variant}.json"] if dot and base else []), f"{stem}.bin.index.json")
+
+
+def stem_of_pickle_index(name: str) -> str | None:
+    """Return what the names of an index's shards begin with, the variant included.
+
+    Args:
+        name: Name of a file.
+
+    Returns:
+        Such as `"pytorch_model.fp16"`; None for a file that is no index of pickles.
+    """
     found = _match_index(name)
     return found and found["base"] + (f".{found['variant']}" if found["variant"] else "")
 

@@ -10,7 +10,7 @@ import os
 import shutil
 from contextlib import suppress
 
-from tensorkeep.errors import TensorkeepError, as_transport_error
+from tensorkeep.errors import SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.store._names import BASE_NAME, is_removed, removed_name, step_name
 from tensorkeep.store._steps import names_in
 from tensorkeep.transport import sync_directory, transaction
@@ -33,6 +33,8 @@ def remove_step(root: str, step: int) -> None:
         TransportError: If the system fails.
     """
     path, aside = os.path.join(root, step_name(step)), os.path.join(root, removed_name(step))
+    if not os.path.isdir(path):
+        raise SourceMissingError("no such step", path=path, found="nothing, or no longer")
     with (
         transaction(path, BASE_NAME, durable=False, patience_s=0),
         as_transport_error("could not remove the step", path),

@@ -70,8 +70,9 @@ class StepWriter(msgspec.Struct, frozen=True):
             try:
                 self._write(prepared, path, record, options)
                 break
-            except SourceMissingError:
-                if attempt == _ATTEMPTS or os.path.isdir(path) or not os.path.isdir(self.root):
+            except SourceMissingError as error:
+                was_taken = error.path == path or not os.path.isdir(path)  # it may have been made anew already
+                if attempt == _ATTEMPTS or not was_taken or not os.path.isdir(self.root):
                     raise
         self._retain(record.step)
 

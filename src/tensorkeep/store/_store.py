@@ -23,6 +23,7 @@ from tensorkeep.store._retention import Mode, Retention, best_steps
 from tensorkeep.store._saving import RetentionWarning, StepWriter
 from tensorkeep.store._steps import StepReader, latest_of, open_step, whole_metrics
 from tensorkeep.tensors import Prepared, Selector, Ties, prepare
+from tensorkeep.transport import refuse_url
 
 __all__ = ["CheckpointStore"]
 
@@ -46,7 +47,7 @@ class CheckpointStore:
     processes left is removed by the next save. The rules are not stored: they hold for saves of this object.
 
     Args:
-        root: The directory, made by the first save.
+        root: The directory, made by the first save; where it is does not change with the working directory.
         keep_last: How many of the steps that were saved last are kept; None for all.
         keep_best: How many of the best; None for all that have the metric.
         monitor: Name of the metric that says what is best; NaN never is. Of a save with other metrics only, a
@@ -83,7 +84,8 @@ class CheckpointStore:
         ):
             if number is not None and not (isinstance(number, int) and number >= least):
                 raise UnsupportedError(f"{name} is invalid", expected=f"{least} or more, or None", found=repr(number))
-        self._root = os.fsdecode(root)
+        refuse_url(os.fsdecode(root))
+        self._root = os.path.abspath(os.fsdecode(root))  # whatever the working directory is when a thread saves
         if os.path.exists(self._root) and not os.path.isdir(self._root):
             raise TransportError(
                 "the store is no directory", path=self._root, found="a file", hint="Give it another name"
@@ -383,7 +385,8 @@ class CheckpointStore:
             UnsupportedError: If a step has no such number.
             TransportError: If the store cannot be written.
         """
-        remove_step(self._root, check_step(step))
+        with naming_steps(self._steps):
+            remove_step(self._root, check_step(step))
 
     def __repr__(self) -> str:
         """Return the directory."""

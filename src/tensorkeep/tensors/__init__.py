@@ -10,6 +10,7 @@
 - `_plan`: what a read would cost.
 - `_lazy`: `LazyTensor`, shape and dtype now, data on indexing.
 - `_names`: names chosen by patterns, changed, and looked for when misspelt. Pure.
+- `_renamed`: what files say of a state, when tensors are renamed. Pure.
 - `_mapping`: `LazyTensors`, lazy tensors by name, and `TensorView`: fewer, renamed, cast.
 - `_aliases`: tensors that are views of others in their file, each readable alone.
 - `_tied`: whole tensors loaded so that those that shared memory share it again.
@@ -29,12 +30,13 @@ from tensorkeep.tensors._base import StoredTensor, stored_pieces
 from tensorkeep.tensors._body import FileBody, Sealing, file_body, metadata_with_format, write_file
 from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.tensors._lazy import LazyTensor, load_together
-from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted, renamed_state
+from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted
 from tensorkeep.tensors._names import Renaming, Selector, chooser, chosen_names
 from tensorkeep.tensors._overlap import overlapping
 from tensorkeep.tensors._plan import ReadPlan
 from tensorkeep.tensors._prepare import Prepared, prepare, ties_as_text
 from tensorkeep.tensors._reader import TensorReader
+from tensorkeep.tensors._renamed import renamed_state
 from tensorkeep.tensors._saved import SavedTensors
 from tensorkeep.tensors._strided import Layout, StridedReader
 from tensorkeep.tensors._tied import Ties

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Self
 
-import msgspec
-
 from tensorkeep.collector import PausedCollector
-from tensorkeep.errors import HeaderError, RefusedError, TensorNotFoundError
+from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import State
-from tensorkeep.state import part_libraries, renamed
 from tensorkeep.tensors._cast import cast_target
 from tensorkeep.tensors._lazy import LazyTensor, load_together, plan_together
 from tensorkeep.tensors._names import Renaming, Selector, changed_names, chosen_names, did_you_mean
 from tensorkeep.tensors._plan import ReadPlan
+from tensorkeep.tensors._renamed import parts_in, renamed_state
 
-__all__ = ["LazyTensors", "OpenTensors", "TensorView", "counted", "renamed_state"]
+__all__ = ["LazyTensors", "OpenTensors", "TensorView", "counted"]
 
 _N_IN_REPR = 3
 
@@ -362,45 +360,3 @@ def counted(n: int, what: str) -> str:
         what: What one of them is called.
     """
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
-
-
-def parts_in(state: State) -> Collection[str]:
-    """Return the names of tensors that other values are made of.
-
-    Args:
-        state: What is said of the nested value.
-    """
-    return part_libraries(state.nodes()) if len(state.tree) else {}
-
-
-def renamed_state(state: State | None, names: Mapping[str, str]) -> State | None:
-    """Return what is said of a state, with its tensors under other names.
-
-    Args:
-        state: What is said of it.
-        names: Old name to new, of tensors whose name changes; others may be in it too.
-
-    Raises:
-        FormatError: If what is said of it is malformed.
-        HeaderError: If a new name has no UTF-8 form.
-        LimitError: If it is nested too deep.
-        RefusedError: If a tensor would bear the name of memory that others share.
-    """
-    if state is None or not names:
-        return state
-    taken = next((new for new in names.values() if new in state.storages), None)
-    if taken is not None:
-        raise RefusedError(
-            f"a tensor would be called `{taken}`, which is what the memory of others is called", tensor=taken
-        )
-    aliases = {
-        names.get(name, name): msgspec.structs.replace(alias, of=names.get(alias.of, alias.of))
-        for name, alias in state.aliases.items()
-    }
-    tree = state.tree
-    if len(tree):
-        try:
-            tree = msgspec.Raw(msgspec.json.encode(renamed(state.nodes(), names)))
-        except UnicodeEncodeError as error:
-            raise HeaderError("a name has no UTF-8 form", found=ascii(error.object)) from None
-    return msgspec.structs.replace(state, aliases=aliases, tree=tree)

@@ -1,7 +1,7 @@
 """The state of a training run: out of the objects that a run consists of, and into them again.
 
 - `_modules`: names of parameters, whatever wraps a model; what does not fit, before it is loaded.
-- `_ties`: weights that a model ties, and that differ in the checkpoint.
+- `_ties`: weights that a model ties, and that differ in the checkpoint; a state that is the model's own memory.
 - `_memory`: tensors of a checkpoint in memory of their own.
 - `_optimizers`, `_schedulers`: states of torch's own, held against what they are to be loaded into.
 - `_generators`: random generators, and the states of those that are everybody's.

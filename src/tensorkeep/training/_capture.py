@@ -26,7 +26,8 @@ def capture(
 ) -> dict[str, Any]:
     """Gather all that a training run needs to go on, as nested data that every save takes.
 
-    Tensors are those of the run, not copies: save the state before training on. `save_async` copies it first.
+    Tensors are those of the run, not copies: save the state before training on, or keep `copy.deepcopy` of it.
+    `save_async` copies it first.
 
         tensorkeep.save(capture(model=model, optimizer=optimizer, step=500), "step-500.safetensors")
 

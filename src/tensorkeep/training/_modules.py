@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from tensorkeep.errors import StateDictMismatchError, UnsupportedError
-from tensorkeep.training._ties import check_ties
+from tensorkeep.training._ties import check_apart, check_ties
 
 __all__ = ["check_module", "load_module", "module_state"]
 
@@ -44,8 +44,8 @@ def check_module(module: nn.Module, saved: Any, part: str, *, strict: bool) -> N
         module: The module.
         saved: Its state dict, under any names that it has with or without wrappers.
         part: What to call it in messages.
-        strict: Whether names that only one side has are an error, and tied weights that were saved with different
-            numbers.
+        strict: Whether these are errors: names that only one side has, tied weights that were saved with different
+            numbers, numbers that the model's dtypes would cut, and a state that is the module's own memory.
 
     Raises:
         StateDictMismatchError: If it does not fit.
@@ -66,6 +66,7 @@ def check_module(module: nn.Module, saved: Any, part: str, *, strict: bool) -> N
     if all(map(_loads_as_usual, inner.modules())):
         _check_names(inner, own, fitted, part, strict=strict)
     if strict:
+        check_apart(own, fitted, part)
         check_ties(inner, own, fitted, part)
 
 
@@ -182,12 +183,22 @@ def _check_names(
         for name, value in own.items()
         if _has_shape(value) and _has_shape(saved.get(name)) and value.shape != saved[name].shape
     ]
-    if not (missing or unexpected or mismatched):
+    lossy = [
+        f"{name} {value.dtype} in the model, {saved[name].dtype} saved"
+        for name, value in own.items()
+        if strict and _has_shape(value) and _has_shape(saved.get(name)) and not _can_hold(value, saved[name])
+    ]
+    if not (missing or unexpected or mismatched or lossy):
         return
     shapes = [f"{name} {list(here)} in the model, {list(there)} saved" for name, here, there in mismatched]
     facts = [
         f"{len(items):,} {kind}: {', '.join(items[:_N_LISTED])}{', …' if len(items) > _N_LISTED else ''}"
-        for kind, items in (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
+        for kind, items in (
+            ("missing", missing),
+            ("unexpected", unexpected),
+            ("of another shape", shapes),
+            ("of numbers that would be cut", lossy),
+        )
         if items
     ]
     raise StateDictMismatchError(
@@ -197,6 +208,11 @@ def _check_names(
         unexpected=unexpected,
         mismatched=mismatched,
     )
+
+
+def _can_hold(value: torch.Tensor, saved: torch.Tensor) -> bool:
+    """Whether a tensor can have the numbers of another, if perhaps fewer digits of them: an integer no fractions."""
+    return torch.can_cast(saved.dtype, value.dtype)
 
 
 def _has_shape(value: Any) -> bool:

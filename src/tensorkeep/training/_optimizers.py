@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from itertools import chain
 from typing import Any, Final, NoReturn
 
@@ -97,16 +97,30 @@ def check_optimizer(optimizer: optim.Optimizer, saved: Any, part: str, *, strict
             _check_states(optimizer, saved, part)
 
 
-def load_optimizer(optimizer: optim.Optimizer, saved: dict[str, Any]) -> None:
+def load_optimizer(optimizer: optim.Optimizer, saved: dict[str, Any], *, strict: bool) -> None:
     """Load a state into an optimizer, with memory of its own.
+
+    torch gives all tensors of the state the dtype of their parameters, as its own optimizers have them. Others keep
+    moments of F32 for parameters of BF16, or integers, and would not go on from there.
 
     Args:
         optimizer: The optimizer.
         saved: Its state.
+        strict: Whether optimizers that are none of torch's get the dtypes that were saved.
     """
     optimizer.load_state_dict(saved)
     for parameter, state in optimizer.state.items():
         optimizer.state[parameter] = own_memory(state)
+    if strict and _loads_as_usual(optimizer) and not _steps_as_torch(optimizer):
+        for key, parameter in _parameters(optimizer, saved):
+            _keep_dtypes(optimizer.state.get(parameter), saved["state"].get(key))
+
+
+def _keep_dtypes(state: Any, saved: Any) -> None:
+    for name in saved if isinstance(saved, Mapping) and isinstance(state, MutableMapping) else ():
+        here, there = state.get(name), saved[name]
+        if isinstance(here, torch.Tensor) and isinstance(there, torch.Tensor) and here.dtype != there.dtype:
+            state[name] = there.detach().to(device=here.device, copy=True)
 
 
 def _is_state(saved: Any) -> bool:
@@ -125,6 +139,7 @@ def _loads_as_usual(optimizer: optim.Optimizer) -> bool:
     return (
         type(optimizer).load_state_dict is optim.Optimizer.load_state_dict
         and not optimizer._optimizer_load_state_dict_pre_hooks
+        and not optimizer._optimizer_load_state_dict_post_hooks
     )
 
 
@@ -150,14 +165,14 @@ def _check_groups(optimizer: optim.Optimizer, saved: Mapping[str, Any], part: st
                 f"{kind} {', '.join(names)}" for kind, names in (("it lacks", missing), ("it has", foreign)) if names
             ]
             _refuse(optimizer, part, f"{place}: {' and '.join(facts)}", expected=f"settings of {_name(optimizer)}")
-        for key in {"decoupled_weight_decay"} & own.keys() & theirs.keys():
-            if bool(own[key]) != bool(theirs[key]):
-                _refuse(
-                    optimizer,
-                    part,
-                    f"{place}.{key} = {theirs[key]}, as AdamW has it and Adam has not",
-                    expected=f"{own[key]}",
-                )
+        decoupled = [bool(group.get("decoupled_weight_decay")) for group in (own, theirs)]
+        if isinstance(optimizer, optim.Adam) and "decoupled_weight_decay" in theirs and decoupled[0] != decoupled[1]:
+            _refuse(
+                optimizer,
+                part,
+                f"{place}.decoupled_weight_decay = {decoupled[1]}, as AdamW has it and Adam has not",
+                expected=f"{decoupled[0]}",
+            )
 
 
 def _check_param_names(own: Any, theirs: Any, place: str) -> None:

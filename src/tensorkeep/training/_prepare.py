@@ -44,7 +44,7 @@ def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Ac
         yield partial(load_module, target, saved, strict=strict)
     elif isinstance(target, torch.optim.Optimizer):
         check_optimizer(target, saved, part, strict=strict)
-        yield partial(load_optimizer, target, saved)
+        yield partial(load_optimizer, target, saved, strict=strict)
     elif isinstance(target, GENERATORS):
         yield prepare_generator(target, saved, part)
     elif hasattr(target, "load_state_dict"):

@@ -53,8 +53,8 @@ def restore(
         scaler: Likewise.
         rng: Whether to set the random generators that Python, NumPy and torch have for everybody.
         strict: Whether these are errors: names that only a model or only the checkpoint has, tied weights that were
-            saved with different numbers, and the state of another kind of optimizer or scheduler, or of other
-            parameters.
+            saved with different numbers, fractions or complex numbers for tensors that hold none, a state that is the
+            model's own memory, and the state of another kind of optimizer or scheduler, or of other parameters.
         device: Where torch's tensors of the result go.
         classes: Dataclasses, enums and named tuples that may be made again, or name to class.
         **extra: Objects by the name that they were captured under: random generators, and what has a

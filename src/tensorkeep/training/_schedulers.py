@@ -61,6 +61,23 @@ def check_scheduler(scheduler: Any, saved: Any, part: str) -> None:
             hint="Nothing was changed. Make the scheduler as it was made for the checkpoint;"
             " strict=False loads what torch takes",
         )
+    _check_inner(scheduler, theirs, part)
+
+
+def _check_inner(scheduler: Any, saved: Mapping[str, Any], part: str) -> None:
+    """Make sure of the schedulers that a scheduler consists of."""
+    inner, states = getattr(scheduler, "_schedulers", None), saved.get("_schedulers")
+    if inner is None:
+        return
+    if not isinstance(states, list | tuple) or len(states) != len(inner):
+        raise StateDictMismatchError(
+            f"{part} is of another {type(scheduler).__name__}",
+            expected=f"states of {len(inner)} schedulers",
+            found=f"{len(states)}" if isinstance(states, list | tuple) else type(states).__name__,
+            hint="Nothing was changed. Make the scheduler as it was made for the checkpoint",
+        )
+    for number, (one, state) in enumerate(zip(inner, states, strict=True)):
+        check_scheduler(one, state, f"{part}.{number}")
 
 
 def _listed(state: Iterable[Any], settings: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""Weights that a model ties and its state does not: only one of the saved tensors can go there."""
+"""Memory that a model has in two places, or shares with the state that it is to be given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 from tensorkeep.arrays import pieces
 from tensorkeep.errors import StateDictMismatchError
 
-__all__ = ["check_ties"]
+__all__ = ["check_apart", "check_ties"]
 
 _PIECE_NBYTES: Final = 2**24
 """Bytes that are compared at once, and of which a copy may be needed."""
@@ -29,19 +29,43 @@ def check_ties(module: nn.Module, own: Mapping[str, Any], saved: Mapping[str, An
     Raises:
         StateDictMismatchError: If they do.
     """
-    first_names: dict[Any, str] = {}
+    firsts: dict[Any, tuple[str, torch.Tensor]] = {}
     for name, value in own.items():
-        if not (name in saved and _is_plain(value) and _is_plain(saved[name]) and value.data_ptr()):
+        theirs: Any = saved.get(name)
+        if not (_is_plain(value) and _is_plain(theirs) and value.data_ptr() and value.shape == theirs.shape):
             continue
-        place = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
-        first = first_names.setdefault(place, name)
-        if first != name and not _are_equal(saved[first], saved[name]):
+        order = sorted(range(value.ndim), key=value.stride, reverse=True)  # a weight may be tied to its transpose
+        there = value.permute(order)
+        place = (there.device, there.data_ptr(), there.dtype, there.shape, there.stride())
+        first, tensor = firsts.setdefault(place, (name, theirs.permute(order)))
+        if first != name and not _are_equal(tensor, theirs.permute(order)):
             raise StateDictMismatchError(
                 f"{part} does not fit {type(module).__name__}, which ties `{first}` to `{name}`",
                 expected="equal tensors, or one of them",
                 found="two that differ",
                 hint=f"Nothing was changed. Untie them in the model; or let strict=False take `{name}`",
                 unexpected=[first],
+            )
+
+
+def check_apart(own: Mapping[str, Any], saved: Mapping[str, Any], part: str) -> None:
+    """Make sure that a state is not the memory of the module itself, which has changed with it since.
+
+    Args:
+        own: The module's state dict.
+        saved: What is to be loaded, under the same names.
+        part: What to call it in messages.
+
+    Raises:
+        StateDictMismatchError: If it is.
+    """
+    for name, value in own.items():
+        theirs: Any = saved.get(name)
+        is_same = _is_plain(value) and _is_plain(theirs) and value.device == theirs.device
+        if is_same and value.data_ptr() and value.data_ptr() == theirs.data_ptr():
+            raise StateDictMismatchError(
+                f"`{name}` of {part} is the tensor of the model itself, which went on with it since it was captured",
+                hint="Nothing was changed. Save what is to stay as it is, or keep copy.deepcopy(capture(...))",
             )
 
 

@@ -1,0 +1,32 @@
+"""For people who train with Lightning: plugins that save and load the checkpoints of a Trainer or of Fabric.
+
+    from tensorkeep.integrations.lightning import TensorkeepCheckpointIO
+
+    trainer = Trainer(plugins=[TensorkeepCheckpointIO()])
+
+Checkpoints are complete or absent, verified when they are loaded, and no pickles. `AsyncTensorkeepCheckpointIO`
+writes them in the background; the callback `RandomState` keeps random generators in them; and `load_from_checkpoint`
+does what the method of that name of modules and data modules does.
+
+Both `lightning` and `pytorch_lightning` are served, whichever is imported. Checkpoints that Lightning itself has
+written load too, and nothing of them is run. docs/how-to/lightning.md shows it.
+
+- `_library`: the copies of Lightning that are installed.
+- `_rewriting`: nested data with other values in some places.
+- `_configs`: configurations of OmegaConf as data, and back.
+- `_values`: all that checkpoints hold beside plain data, as data, and back.
+- `_pickles`: what Lightning's own checkpoints hold.
+- `_files`: checkpoints written, read and removed.
+- `_links`: links to the last checkpoint.
+- `_pending`: saves in the background, and what is to be removed when they are written.
+- `_plugins`: the plugins.
+- `_plateau`: metrics that learning rate schedules are still to see.
+- `_random`: the callback.
+- `_modules`: modules and data modules, made again.
+"""
+
+from tensorkeep.integrations.lightning._modules import load_from_checkpoint
+from tensorkeep.integrations.lightning._plugins import AsyncTensorkeepCheckpointIO, TensorkeepCheckpointIO
+from tensorkeep.integrations.lightning._random import RandomState
+
+__all__ = ["AsyncTensorkeepCheckpointIO", "RandomState", "TensorkeepCheckpointIO", "load_from_checkpoint"]

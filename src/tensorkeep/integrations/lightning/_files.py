@@ -1,0 +1,161 @@
+"""Checkpoints of Lightning in files: where they are, written, read and removed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+
+from tensorkeep.checkpoint import PickleSet, open_checkpoint
+from tensorkeep.errors import UnsupportedError, as_transport_error
+from tensorkeep.integrations.lightning._pickles import read_pickled
+from tensorkeep.integrations.lightning._values import from_data
+from tensorkeep.pickled import PickleFile
+from tensorkeep.tensors import Prepared, Sealing, write_file, write_prepared
+from tensorkeep.transport import transaction
+
+__all__ = [
+    "device_of",
+    "local_path",
+    "make_directory_of",
+    "read_checkpoint",
+    "remove_checkpoint",
+    "write_checkpoint",
+]
+
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?://|:)")
+_FILE_URL: Final = "file://"
+_SLURM: Final = "hpc_ckpt_"
+"""In the names of checkpoints that a Trainer saves when SLURM stops its job, followed by a number."""
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """Return the path of a file on this machine.
+
+    Args:
+        path: As Lightning gives it; `~` is the directory of the user.
+
+    Raises:
+        UnsupportedError: If it is a URL that leads elsewhere.
+    """
+    text = os.fsdecode(path)
+    if text.startswith(_FILE_URL):
+        text = text.removeprefix(_FILE_URL)
+    if _URL.match(text):
+        raise UnsupportedError(
+            "checkpoints are saved to and loaded from file systems of this machine",
+            path=text,
+            hint="Save to a local directory or a mount, and copy the files from there: a file that is there is whole",
+        )
+    return os.path.expanduser(text)
+
+
+def make_directory_of(path: str) -> None:
+    """Make the directory of a file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        TransportError: If it cannot be made.
+    """
+    directory = os.path.dirname(path)
+    if directory:
+        with as_transport_error("could not make the directory of the checkpoint", directory):
+            os.makedirs(directory, exist_ok=True)
+
+
+def write_checkpoint(prepared: Prepared, path: str, *, durable: bool) -> None:
+    """Write what was prepared to a file, complete or not at all.
+
+    A link that stands there is replaced, and what it leads to stays as it is: ModelCheckpoint makes links to other
+    checkpoints. What a killed process leaves of the checkpoint of a SLURM job has not that checkpoint's name in its
+    own: Lightning would take it for a newer one.
+
+    Args:
+        prepared: The state, taken apart.
+        path: Where the file is to appear.
+        durable: Whether to wait until the disk has everything (fsync).
+
+    Raises:
+        TensorkeepError: If it cannot be written; what stood there is then as it was before.
+    """
+    directory, name = os.path.split(path)
+    if not os.path.islink(path) and _SLURM not in name:
+        write_prepared(prepared, path, durable=durable)
+        return
+    with transaction(directory or os.curdir, name.replace(_SLURM, "slurm-"), durable=durable) as change:
+        with change.file(name) as sink:
+            metadata = prepared.with_ties(prepared.metadata)
+            write_file(sink, prepared.hosts, metadata, state=prepared.state, sealing=Sealing())
+        change.commit()
+
+
+def read_checkpoint(
+    path: str, *, device: Any, classes: Mapping[str, type], verifies: bool, drop_unknown: bool
+) -> Any:
+    """Load a checkpoint: one that was saved here, or a pickle of Lightning's own, of which nothing is run.
+
+    Args:
+        path: The file.
+        device: Where tensors go.
+        classes: Classes that may be made again, by name.
+        verifies: Whether every byte is held against its digest while it is read.
+        drop_unknown: Whether what is not known to be data in a pickle is left out.
+
+    Returns:
+        The checkpoint as it was saved.
+
+    Raises:
+        SourceMissingError: If there is none.
+        IntegrityError: If it is not as it was saved.
+        UnsupportedError: If a pickle holds what is not known to be data, or there are no digests to verify by.
+        UnsafeError: If a pickle names what could only do harm.
+        TensorkeepError: If it cannot be read.
+    """
+    with open_checkpoint(path, framework="torch", device=device, verify=verifies) as opened:
+        if isinstance(opened, PickleSet):
+            raise UnsupportedError("a checkpoint of Lightning is one file", path=path, found="a directory of pickles")
+        if isinstance(opened, PickleFile):
+            loaded = read_pickled(opened, classes, drop_unknown=drop_unknown)
+        else:
+            framework = None if opened.has_tree else "torch"
+            loaded = opened.load_tree(classes=classes, framework=framework, device=device)
+    return from_data(loaded, classes)
+
+
+def remove_checkpoint(path: str) -> None:
+    """Remove a checkpoint, if it is there.
+
+    Args:
+        path: A file, a link, or the directory of a strategy that writes several files.
+
+    Raises:
+        TransportError: If it cannot be removed.
+    """
+    with as_transport_error("could not remove the checkpoint", path):
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
+
+
+def device_of(map_location: Any) -> Any:
+    """Return the device that tensors go to.
+
+    Args:
+        map_location: What torch takes. All tensors come from the CPU: a dict is asked for `"cpu"`, and a
+            function is called with an empty storage.
+    """
+    if map_location is None:
+        return "cpu"
+    if isinstance(map_location, dict):
+        return map_location.get("cpu", "cpu")
+    if isinstance(map_location, str | int | torch.device):
+        return map_location
+    storage = map_location(torch.empty(0).untyped_storage(), "cpu")
+    return "cpu" if storage is None else storage.device

@@ -1,0 +1,204 @@
+"""Modules and data modules of Lightning made again from checkpoints: their arguments, and then their state."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import torch
+
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.formats.pickles import Unknown
+from tensorkeep.integrations.lightning._library import attribute_dict, library_of
+from tensorkeep.integrations.lightning._plugins import TensorkeepCheckpointIO
+from tensorkeep.state import NamedData
+
+__all__ = ["load_from_checkpoint"]
+
+_VERSION: Final = "pytorch-lightning_version"
+_FIRST_KEYS: Final = ("hparams", "module_arguments")
+"""Where the first versions had hyper-parameters."""
+
+_SHOWN: Final = 200
+"""Characters of a place in a message."""
+
+_INSTANTIATOR: Final = "_instantiator"
+_CLASS_PATH: Final = "_class_path"
+"""What LightningCLI notes: what makes the module, and of which class."""
+
+
+def load_from_checkpoint(
+    cls: type,
+    checkpoint_path: str | os.PathLike[str],
+    map_location: Any = None,
+    *,
+    strict: bool | None = None,
+    weights_only: bool | None = None,  # noqa: ARG001 - Lightning's
+    hparams_file: str | os.PathLike[str] | None = None,
+    plugin: TensorkeepCheckpointIO | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Make a module or data module again, with the arguments and the state that are in a checkpoint.
+
+        model = load_from_checkpoint(Classifier, "best.ckpt")
+
+    As `cls.load_from_checkpoint(path)` does, for checkpoints of this plugin and of Lightning's own, without running
+    anything of them: `cls` gets the hyper-parameters that it saved, `configure_model` and `on_load_checkpoint` are
+    called, and the weights are loaded.
+
+    Args:
+        cls: A subclass of `LightningModule` or `LightningDataModule`.
+        checkpoint_path: The file.
+        map_location: Where tensors and the module go; see `TensorkeepCheckpointIO.load_checkpoint`.
+        strict: Whether names that only the module or only the checkpoint has are an error; None for the module's own
+            `strict_loading`.
+        weights_only: Of no effect: nothing that is loaded here is ever run.
+        hparams_file: None: such a file is refused; pass what is in it as arguments.
+        plugin: Says how it is read, such as `TensorkeepCheckpointIO(classes=[Phase])`.
+        **kwargs: Arguments of the class, which take the place of those in the checkpoint.
+
+    Returns:
+        The module or data module.
+
+    Raises:
+        UnsupportedError: If it is no checkpoint of a Trainer, `cls` is no such class, an argument was an object that
+            is not made again, or there is a file of hyper-parameters.
+        TypeError: If the class takes no argument of a name that is given.
+        TensorkeepError: If it cannot be read; see `TensorkeepCheckpointIO.load_checkpoint`.
+        RuntimeError: If the weights do not fit the module.
+        Exception: What the class raises.
+    """
+    if hparams_file is not None:
+        raise UnsupportedError(
+            "hyper-parameters are not read from a file of their own",
+            path=str(hparams_file),
+            hint="Read it, and pass what is in it: **yaml.safe_load(file)",
+        )
+    checkpoint = (plugin or TensorkeepCheckpointIO()).load_checkpoint(checkpoint_path, map_location)
+    return _made_again(cls, checkpoint, kwargs, strict=strict, path=os.fsdecode(checkpoint_path))
+
+
+def _made_again(cls: type, checkpoint: Any, given: dict[str, Any], *, strict: bool | None, path: str) -> Any:
+    library = library_of(cls)
+    if not isinstance(checkpoint, dict) or _VERSION not in checkpoint:
+        raise UnsupportedError(
+            "it is no checkpoint of Lightning's Trainer",
+            path=path,
+            expected=f"a dict with {_VERSION}",
+            found=", ".join(map(str, checkpoint)) if isinstance(checkpoint, dict) else type(checkpoint).__name__,
+            hint="tensorkeep.torch.load_into loads weights into a module",
+        )
+    checkpoint, _ = library.utilities.migration.migrate_checkpoint(checkpoint)
+    made = cls(**_arguments(cls, checkpoint, given, path))
+    if issubclass(cls, library.LightningDataModule):
+        if cls.__qualname__ in checkpoint:
+            made.load_state_dict(checkpoint[cls.__qualname__])
+        return made
+    return _with_state(made, checkpoint, library, strict=strict)
+
+
+def _with_state(module: Any, checkpoint: dict[str, Any], library: Any, *, strict: bool | None) -> Any:
+    strict = module.strict_loading if strict is None else strict
+    if library.utilities.model_helpers.is_overridden("configure_model", module):
+        module.configure_model()
+    module.on_load_checkpoint(checkpoint)
+    keys = module.load_state_dict(checkpoint["state_dict"], strict=strict)
+    for names, where in ((keys.missing_keys, "the module"), (keys.unexpected_keys, "the checkpoint")):
+        if names:
+            warnings.warn(f"only {where} has {', '.join(names)}", stacklevel=4)
+    tensors = (value for value in checkpoint["state_dict"].values() if isinstance(value, torch.Tensor))
+    first = next(tensors, None)
+    return module if first is None else module.to(first.device)
+
+
+def _arguments(cls: Any, checkpoint: dict[str, Any], given: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return what the class takes of the hyper-parameters and of what is given."""
+    key = cls.CHECKPOINT_HYPER_PARAMS_KEY
+    hyper_parameters = checkpoint.setdefault(key, {})
+    if isinstance(hyper_parameters, NamedData | Unknown):
+        _refuse_inert(hyper_parameters, key, path)
+    hyper_parameters.update(given)
+    saved = _of_type(_with_first(checkpoint, hyper_parameters), checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_TYPE))
+    parameters = inspect.signature(cls.__init__).parameters
+    name = checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_NAME)
+    is_one = name in parameters
+    arguments = {**({name: saved} if is_one else saved), **given}
+    if arguments.pop(_INSTANTIATOR, None) is not None:
+        _refuse_built(arguments, given, path)
+    arguments.pop(_CLASS_PATH, None)
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        taken = list(parameters)[1:]
+        _refuse_strange(cls, () if is_one else given.keys() - set(taken))
+        arguments = {name: value for name, value in arguments.items() if name in taken}
+    for name, value in arguments.items():
+        _refuse_inert(value, f"{key}.{name}", path)
+    return arguments
+
+
+def _refuse_strange(cls: type, names: Collection[str]) -> None:
+    """Refuse arguments that would reach nobody, as a call of the class does."""
+    if names:
+        raise TypeError(f"{cls.__qualname__} takes no argument {', '.join(map(repr, sorted(names)))}")
+
+
+def _with_first(checkpoint: dict[str, Any], hyper_parameters: Any) -> Any:
+    found = [checkpoint[key] for key in _FIRST_KEYS if isinstance(checkpoint.get(key), Mapping)]
+    if not found:
+        return hyper_parameters
+    return {name: value for part in (*found, hyper_parameters) for name, value in part.items()}
+
+
+def _of_type(hyper_parameters: Any, kind: Any) -> Any:
+    """Return hyper-parameters in the class that they had; the first versions noted its name."""
+    if isinstance(kind, str) and kind:
+        kind = attribute_dict("")
+    if not isinstance(kind, type) or isinstance(hyper_parameters, kind):
+        return hyper_parameters
+    return kind(hyper_parameters)
+
+
+def _refuse_inert(value: Any, place: str, path: str) -> None:
+    """Refuse to give a module what only stands for an object."""
+    pending, seen = [(place, value)], set()
+    while pending:
+        where, item = pending.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, NamedData | Unknown):
+            name = item.class_name if isinstance(item, NamedData) else item.qualified_name
+            raise UnsupportedError(
+                f"`{where}` was saved as an object, and is not made again by itself",
+                path=path,
+                found=name,
+                hint=f"Pass plugin=TensorkeepCheckpointIO(classes=[{_last_of(name)}]), or the argument itself",
+            )
+        children = item.items() if isinstance(item, dict) else enumerate(item) if type(item) in {list, tuple} else ()
+        pending += [(f"{where}.{key}"[:_SHOWN], child) for key, child in children]
+
+
+def _last_of(name: str) -> str:
+    return name.replace(":", ".").rpartition(".")[2]
+
+
+def _refuse_built(arguments: Mapping[str, Any], given: Mapping[str, Any], path: str) -> None:
+    """Refuse arguments of LightningCLI that say which class is to be imported and called."""
+    for name, value in arguments.items():
+        if name not in given and _names_class(value, set()):
+            raise UnsupportedError(
+                f"the argument {name} names a class that is to be imported and called",
+                path=path,
+                hint=f"LightningCLI made an object of it: make it yourself, and pass {name}=",
+            )
+
+
+def _names_class(value: Any, seen: set[int]) -> bool:
+    if id(value) in seen or not isinstance(value, Mapping | list | tuple):
+        return False
+    seen.add(id(value))
+    if not isinstance(value, Mapping):
+        return any(_names_class(item, seen) for item in value)
+    return "class_path" in value or any(_names_class(item, seen) for item in value.values())

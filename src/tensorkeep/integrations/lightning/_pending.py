@@ -1,0 +1,155 @@
+"""Saves in the background, one after another, and what is to be removed when they are written.
+
+A Trainer saves a checkpoint and then removes the one that it replaces. In the background the new one may not be there
+yet, so removals wait for the saves that were begun before them, and are left undone if these fail.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from tensorkeep.checkpoint import SaveHandle, save_in_background
+from tensorkeep.tensors import Prepared
+
+__all__ = ["PendingSaves"]
+
+_numbers: Final = count()
+"""Tells the queues of plugins apart."""
+
+
+class _Save:
+    """A save that was begun.
+
+    Attributes:
+        path: What it writes.
+        removals: What is to be removed when it is written.
+        is_over: Whether it is written, with all that was to be removed then, or has failed.
+        handle: Tells how it went; None until it is known.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.removals: list[str] = []
+        self.is_over = False
+        self.handle: SaveHandle | None = None
+
+    def error(self) -> BaseException | None:
+        """Return what it raised; None if it has not failed."""
+        return self.handle.exception() if self.handle is not None and self.handle.done() else None
+
+
+class PendingSaves:
+    """The saves of one plugin. Copies and pickles of it begin with none.
+
+    Args:
+        remove: Removes a checkpoint.
+    """
+
+    def __init__(self, remove: Callable[[str], None]) -> None:
+        """Begin with none."""
+        self._remove = remove
+        self._place = f"lightning {next(_numbers)}"
+        self._lock = threading.Lock()
+        self._saves: list[_Save] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave out saves and lock: a Trainer that starts processes sends them its plugin."""
+        return PendingSaves, (self._remove,)
+
+    def start(
+        self, take_apart: Callable[[], Prepared], write: Callable[[Prepared], None], path: str, *, max_waiting: int
+    ) -> None:
+        """Copy a state, and write the copy when all earlier ones are written.
+
+        Args:
+            take_apart: Prepares the state.
+            write: Writes what was prepared.
+            path: What it writes.
+            max_waiting: How many copies may wait while another is written; one more waits until there are fewer.
+
+        Raises:
+            BaseException: What `take_apart` raises, or an earlier save raised that was waited for.
+        """
+        save = _Save(path)
+        with self._lock:
+            self._saves.append(save)
+        try:
+            save.handle = save_in_background(
+                take_apart, partial(self._write, save, write), path=path, place=self._place, max_waiting=max_waiting
+            )
+        except BaseException as error:
+            with self._lock:
+                self._saves = [each for each in self._saves if each is not save and each.error() is not error]
+            raise
+
+    def _write(self, save: _Save, write: Callable[[Prepared], None], prepared: Prepared) -> None:
+        """Write, and remove what was to be removed then, what was added meanwhile too."""
+        try:
+            write(prepared)
+            while path := self._next_removal(save):
+                self._remove(path)
+        finally:
+            save.is_over = True
+
+    def _next_removal(self, save: _Save) -> str | None:
+        with self._lock:
+            save.is_over = not save.removals
+            return None if save.is_over else save.removals.pop(0)
+
+    def remove(self, path: str) -> None:
+        """Remove a checkpoint when all saves that were begun are written.
+
+        Args:
+            path: What is removed: at once where nothing is being written.
+
+        Raises:
+            TransportError: If it cannot be removed at once.
+        """
+        with self._lock:
+            last = self._saves[-1] if self._saves else None
+            is_queued = last is not None and not last.is_over
+            if last is not None and is_queued:
+                last.removals.append(path)
+        if not is_queued:
+            self._remove(path)
+
+    def paths(self) -> set[str]:
+        """Return what is not written yet, and is not to be removed as soon as it is."""
+        with self._lock:
+            unwritten = [save for save in self._saves if not save.is_over]
+        return {save.path for save in unwritten} - {path for save in unwritten for path in save.removals}
+
+    def raise_failed(self) -> None:
+        """Raise what saves raised that are over by now, and forget all that are.
+
+        Raises:
+            BaseException: The first error, once; the others are told in its notes.
+        """
+        with self._lock:
+            over = [save for save in self._saves if save.handle is not None and save.handle.done()]
+            self._saves = [save for save in self._saves if save not in over]
+        errors = [(save, error) for save in over if (error := save.error()) is not None]
+        if not errors:
+            return
+        save, error = errors[0]
+        error.add_note(f"This is the error of a save in the background, to {save.path}.")
+        for later, another in errors[1:]:
+            error.add_note(f"So did the one to {later.path}: {another}")
+        raise error
+
+    def wait(self) -> None:
+        """Wait until everything is written and removed.
+
+        Raises:
+            BaseException: What a save raised; see `raise_failed`.
+        """
+        with self._lock:
+            handles = [save.handle for save in self._saves]
+        for handle in handles:
+            if handle is not None:
+                handle.wait()
+        self.raise_failed()

@@ -1,0 +1,122 @@
+"""Nested data with other values in some places; a container in which nothing is another stays the same object."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from types import NoneType, SimpleNamespace
+from typing import Any, Final
+
+from tensorkeep.limits import MAX_STATE_DEPTH
+
+__all__ = ["Rewriter"]
+
+_PLAIN: Final = frozenset({bool, int, float, str, NoneType})
+
+
+class Rewriter:
+    """One walk through nested data, of which each value is looked at once, in however many places it stands.
+
+    Keys of dicts, members of sets and fields of objects are left as they are. So is what lies too deep, or within
+    itself, which no file can hold.
+
+    Args:
+        replace: Gives what is to stand in the place of a value that is no container, or the value itself.
+    """
+
+    def __init__(self, replace: Callable[[Any], Any]) -> None:
+        """Begin; see the class."""
+        self._replace = replace
+        self._depth = 0
+        self._made: dict[int, tuple[Any, Any]] = {}  # values are kept too, so that nothing else gets their ids
+
+    def rewrite(self, whole: Any) -> Any:
+        """Return nested data rewritten, and forget them: whoever made this may refer to it in turn.
+
+        Args:
+            whole: The data.
+        """
+        try:
+            return self.value(whole)
+        finally:
+            self._made.clear()
+
+    def value(self, value: Any) -> Any:
+        """Return a value rewritten that is part of the data which is being rewritten.
+
+        Args:
+            value: A container, or what stands in one.
+        """
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        known = self._made.get(id(value))
+        if known is not None:
+            return known[1]
+        self._made[id(value)] = value, value
+        rewrite = _CONTAINERS.get(kind)
+        if rewrite is None:
+            made = self._replace(value)
+        elif self._depth > MAX_STATE_DEPTH:
+            return value
+        else:
+            self._depth += 1
+            made = rewrite(self, value)
+            self._depth -= 1
+        self._made[id(value)] = value, made
+        return made
+
+    def _items(self, items: Iterable[Any]) -> list[Any] | None:
+        """Return values rewritten; None if all are the same as before."""
+        made = []
+        is_other = False
+        for item in items:
+            new = item if type(item) in _PLAIN else self.value(item)
+            is_other |= new is not item
+            made.append(new)
+        return made if is_other else None
+
+    def _dict(self, value: dict[Any, Any]) -> dict[Any, Any]:
+        made = self._items(value.values())
+        return value if made is None else dict(zip(value, made, strict=True))
+
+    def _ordered_dict(self, value: OrderedDict[Any, Any]) -> OrderedDict[Any, Any]:
+        made = self._items(value.values())
+        if made is None:
+            return value
+        other = OrderedDict(zip(value, made, strict=True))
+        vars(other).update(vars(value))  # torch keeps versions of modules there
+        return other
+
+    def _default_dict(self, value: defaultdict[Any, Any]) -> defaultdict[Any, Any]:
+        made = self._items(value.values())
+        return value if made is None else defaultdict(value.default_factory, zip(value, made, strict=True))
+
+    def _sequence(self, value: Any) -> Any:
+        made = self._items(value)
+        return value if made is None else type(value)(made)
+
+    def _deque(self, value: deque[Any]) -> deque[Any]:
+        made = self._items(value)
+        return value if made is None else deque(made, value.maxlen)
+
+    def _namespace(self, value: Any) -> Any:
+        made = self._items(vars(value).values())
+        if made is None:
+            return value
+        other = type(value)()
+        vars(other).update(zip(vars(value), made, strict=True))
+        return other
+
+
+_CONTAINERS: Final[dict[type, Callable[[Rewriter, Any], Any]]] = {
+    dict: Rewriter._dict,
+    OrderedDict: Rewriter._ordered_dict,
+    defaultdict: Rewriter._default_dict,
+    list: Rewriter._sequence,
+    tuple: Rewriter._sequence,
+    deque: Rewriter._deque,
+    Namespace: Rewriter._namespace,
+    SimpleNamespace: Rewriter._namespace,
+}
