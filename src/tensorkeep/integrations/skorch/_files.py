@@ -25,7 +25,7 @@ from tensorkeep.errors import (
 from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY
 from tensorkeep.integrations.skorch._pickle import is_net, parts_of_net
 from tensorkeep.pickled import PickleFile
-from tensorkeep.tensors import Prepared, Sealing, prepare, write_file
+from tensorkeep.tensors import Prepared, Sealing, TensorFile, prepare, write_file
 from tensorkeep.transport import ByteRange, ByteSource, finish_pending, transaction
 
 __all__ = ["SavedFile", "Target", "is_path", "place_of", "read_file", "write_files"]
@@ -233,7 +233,7 @@ def place_of(path: str) -> str:
 def read_file(target: Target, part: str) -> SavedFile:
     """Read a part from a file of any kind, or all parts. Nothing of a pickle is run.
 
-    Every byte is held against its digest first, where a file has digests and is no file object.
+    Every byte is held against its digest on its way, where a file has digests.
 
     Args:
         target: A path, or a binary file object.
@@ -252,17 +252,18 @@ def read_file(target: Target, part: str) -> SavedFile:
     text = _json_text(target) if part == HISTORY else None
     if text is not None:
         return SavedFile(path, {HISTORY: _parsed(text, path)}, _digest(text))
-    if is_path(target):
-        refuse(verify(target).findings, path)
     with open_checkpoint(target, framework="torch") as opened:
         if isinstance(opened, PickleFile | PickleSet):
+            if is_path(target):
+                refuse(verify(target).findings, path)
             value = opened.load_tree()
             has_all = is_net(value)
             found = SavedFile(path, parts_of_net(value, path) if has_all else {part: value})
         else:
             metadata = opened.metadata
             has_all = _PARTS in metadata
-            value = opened.load_tree(
+            checked = opened.verifying() if isinstance(opened, TensorFile) and opened.seal else opened
+            value = checked.load_tree(
                 only={part}.__contains__ if has_all and part in metadata[_PARTS].split() else None,
                 framework=None if opened.has_tree else "torch",  # a tree says what came from where
             )
