@@ -37,6 +37,7 @@ from errno import EFAULT
 from typing import Any, Self
 
 from tensorkeep.limits import MAX_TEXT_LENGTH
+from tensorkeep.redaction import redacted
 
 __all__ = [
     "AccessDeniedError",
@@ -93,7 +94,7 @@ class TensorkeepError(Exception):
         """Keep what is known; see the class for the fields."""
         super().__init__(_bounded(message) or "")
         self.message = _bounded(message) or ""
-        self.path = None if path is None else str(path)  # of a remote path, what may be shown
+        self.path = None if path is None else redacted(str(path))
         self.tensor = tensor
         self.expected = _bounded(expected)
         self.found = _bounded(found)
@@ -134,9 +135,10 @@ class TensorkeepError(Exception):
 
 
 def _bounded(text: str | None) -> str | None:
-    """Cut a text in which a hostile file may have a say, and escape what a terminal would obey."""
+    """Cut a text in which a hostile file may have a say, escape what a terminal would obey, and hide secrets."""
     if text is None:
         return None
+    text = redacted(text)
     if len(text) > MAX_TEXT_LENGTH:
         text = f"{text[:MAX_TEXT_LENGTH]}…"
     return text if text.isprintable() else "".join(map(_visible, text))

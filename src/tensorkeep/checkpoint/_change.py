@@ -15,7 +15,7 @@ from tensorkeep.checkpoint._location import Location, locate
 from tensorkeep.checkpoint._names import stem_of_index
 from tensorkeep.errors import TensorkeepError, UnsupportedError, as_transport_error
 from tensorkeep.tensors import TensorFile
-from tensorkeep.transport import Transaction, transaction
+from tensorkeep.transport import Transaction, refuse_url, transaction
 
 __all__ = ["Change", "changing"]
 
@@ -73,10 +73,11 @@ def changing(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[
         SourceMissingError: If there is none, or a shard is missing.
         IntegrityError: If it is not whole.
         FormatError: If the index or a header is none.
-        UnsupportedError: If there are several, or the file is one of several shards.
+        UnsupportedError: If it is a URL, there are several, or the file is one of several shards.
         BusyError: If another process is saving there.
         TransportError: If it cannot be read, or the directory is not writable.
     """
+    refuse_url(os.fspath(path), hint="Change a copy on a disk")
     location = _location_of(os.fspath(path))
     entry = os.path.join(location.directory, location.index or location.single or "")
     with (

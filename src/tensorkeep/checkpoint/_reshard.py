@@ -29,6 +29,7 @@ from tensorkeep.checkpoint.rewriting import (
 )
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorFile
+from tensorkeep.transport import is_directory
 
 __all__ = ["merge", "reshard"]
 
@@ -210,7 +211,7 @@ def _kept_of_index(sources: list[Checkpoint | TensorFile]) -> dict[str, Any] | N
 
 
 def _opened(path: str, variant: str | None, files: ExitStack) -> Checkpoint | TensorFile:
-    source = open_safetensors(path, Access(), variant=variant if os.path.isdir(path) else None)
+    source = open_safetensors(path, Access(), variant=variant if is_directory(path) else None)
     files.callback(source.close)
     return source
 

@@ -16,6 +16,7 @@ from tensorkeep.errors import (
     as_transport_error,
 )
 from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector, TensorFile, TensorView, chosen_names
+from tensorkeep.transport import is_remote
 
 __all__ = [
     "Progress",
@@ -34,7 +35,7 @@ Progress = Callable[[int, int], None]
 
 
 def identity_of(path: str) -> tuple[int, ...]:
-    """Return what changes when a file is replaced or written to.
+    """Return what changes when a file is replaced or written to; of a URL nothing, as its version is pinned anyway.
 
     Args:
         path: The file.
@@ -42,6 +43,8 @@ def identity_of(path: str) -> tuple[int, ...]:
     Raises:
         TransportError: If it cannot be looked at.
     """
+    if is_remote(path):
+        return ()
     with as_transport_error("could not look at the checkpoint", path):
         status = os.stat(path)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

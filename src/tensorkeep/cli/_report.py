@@ -12,6 +12,7 @@ import msgspec
 
 from tensorkeep.cli._state import StateReport
 from tensorkeep.entries import TensorEntry
+from tensorkeep.transport import discreet
 
 __all__ = ["Content", "Digests", "Order", "Report", "Totals", "is_misaligned", "natural_key", "report_on"]
 
@@ -248,7 +249,7 @@ def report_on(
         entries[name] = view.entry
         shards[name] = shards[splits[view.alias.of][0] if view.alias.of in splits else view.alias.of]
     return Report(
-        path=path,
+        path=str(discreet(path)),
         index=index,
         files=tuple(contents),
         whole=Totals.of(entries.values(), len(state.storages) if state else 0),

@@ -19,7 +19,7 @@ from tensorkeep.errors import UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles import Dangerous, PickleLimits
 from tensorkeep.pickled import PickleFile, data_of, is_of_pairs, lazy_array
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorFile, TensorView, counted
-from tensorkeep.transport import open_source
+from tensorkeep.transport import is_directory, open_source
 
 __all__ = ["Sources"]
 
@@ -90,7 +90,7 @@ class Sources:
 
     def _open(self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits) -> _Opened:
         dangerous: Dangerous = "record" if self._drop_unknown else "refuse"
-        variant = variant if os.path.isdir(path) else None
+        variant = variant if is_directory(path) else None
         source: _Opened | None = None
         try:
             if path.endswith(_SUFFIX) and os.path.isfile(path):  # a pickle by such a name is only opened here

@@ -8,12 +8,26 @@ from collections.abc import Callable, Iterator, Sequence
 from tensorkeep.errors import SourceMissingError, TensorkeepError
 from tensorkeep.scanner._look import checkpoint_spans, look_through
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
-from tensorkeep.transport import ByteRange, open_source
+from tensorkeep.transport import (
+    ByteRange,
+    discreet,
+    is_directory,
+    is_file,
+    is_remote,
+    join,
+    names_in,
+    open_source,
+    split,
+)
 
 __all__ = ["scan"]
 
 _METADATA = ".metadata"
 """The file of a distributed checkpoint that says where its tensors lie."""
+
+_PARTS = ".distcp"
+_MAX_DEPTH = 8
+"""Folders in folders that are looked into on a server."""
 
 
 def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> ScanReport:
@@ -24,7 +38,7 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     of any kind, and archives in them. Of files of tensors, which can hold no code, only the header is checked.
 
     Args:
-        paths: Files and directories.
+        paths: Files and directories, or their URLs; a directory's where the server lists what it has.
         progress: Called with the bytes of the files that are done, and of all.
 
     Returns:
@@ -33,7 +47,7 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     Raises:
         SourceMissingError: If nothing is there.
     """
-    roots = [os.fspath(path) for path in paths]
+    roots = [discreet(os.fspath(path)) for path in paths]
     chosen = [(file, is_chosen) for root in roots for file, is_chosen in _files_of(root)]
     sizes = [_size(file) for file, _ in chosen]
     n_all = sum(sizes)
@@ -47,7 +61,7 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
         n_done += size
         if progress is not None:
             progress(n_done, n_all)
-    return ScanReport(tuple(roots), tuple(files), len(chosen) - len(files))
+    return ScanReport(tuple(map(str, roots)), tuple(files), len(chosen) - len(files))
 
 
 class _Spans:
@@ -59,14 +73,16 @@ class _Spans:
 
     def of(self, file: str) -> Sequence[ByteRange]:
         """Return where parts lie in a file, half-open, as the metadata beside it say; none where there are none."""
-        folder, name = os.path.split(file)
+        folder, name = split(file)
+        if is_remote(file) and not name.endswith(_PARTS):  # to ask for what is mostly missing is a request
+            return ()
         if folder != self._folder:
-            self._folder, self._spans = folder, _read_spans(os.path.join(folder, _METADATA))
+            self._folder, self._spans = folder, _read_spans(join(folder, _METADATA))
         return self._spans.get(name, ())
 
 
 def _read_spans(metadata: str) -> dict[str, list[ByteRange]]:
-    if not os.path.isfile(metadata):
+    if not is_file(metadata):
         return {}
     try:
         source = open_source(metadata)
@@ -80,12 +96,31 @@ def _read_spans(metadata: str) -> dict[str, list[ByteRange]]:
 
 def _files_of(root: str) -> Iterator[tuple[str, bool]]:
     """Give the files that a path stands for, and whether it is a file itself."""
-    if os.path.isdir(root):
+    if is_remote(root):
+        yield from ((file, False) for file in _files_at(root)) if is_directory(root) else [(discreet(root), True)]
+    elif os.path.isdir(root):
         yield from ((file, False) for file in _files_below(root))
     elif os.path.lexists(root):
         yield root, True
     else:
         raise SourceMissingError("nothing to scan", path=root)
+
+
+def _files_at(url: str, depth: int = 0) -> Iterator[str]:
+    """Give the files below a URL, as far as its server lists them: what is listed and is no file is a folder."""
+    names = names_in(url)
+    if names is None:
+        raise SourceMissingError(
+            "the server does not list what it has",
+            path=discreet(url),
+            hint="Give URLs of files",
+        )
+    for name in names:
+        file = join(url, name)
+        if is_file(file):
+            yield file
+        elif depth < _MAX_DEPTH:
+            yield from _files_at(file, depth + 1)
 
 
 def _files_below(root: str) -> Iterator[str]:
@@ -109,6 +144,8 @@ def _files_below(root: str) -> Iterator[str]:
 
 
 def _size(file: str) -> int:
+    if is_remote(file):
+        return 0
     try:
         return os.path.getsize(file)
     except OSError:
@@ -116,7 +153,7 @@ def _size(file: str) -> int:
 
 
 def _scanned(file: str, spans: Sequence[ByteRange], *, is_chosen: bool) -> ScannedFile | None:
-    if os.path.isdir(file):
+    if not is_remote(file) and os.path.isdir(file):
         message = "it cannot be read, or is a link to a folder elsewhere: it was not looked into"
         return ScannedFile(file, "folder", 0, (ScanFinding(severity="unreadable", message=message),))
     try:

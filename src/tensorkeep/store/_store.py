@@ -84,7 +84,7 @@ class CheckpointStore:
         ):
             if number is not None and not (isinstance(number, int) and number >= least):
                 raise UnsupportedError(f"{name} is invalid", expected=f"{least} or more, or None", found=repr(number))
-        refuse_url(os.fsdecode(root))
+        refuse_url(os.fsdecode(root), hint="The URL of one of its steps can be opened as a checkpoint")
         self._root = os.path.abspath(os.fsdecode(root))  # whatever the working directory is when a thread saves
         if os.path.exists(self._root) and not os.path.isdir(self._root):
             raise TransportError(

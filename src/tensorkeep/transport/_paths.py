@@ -73,22 +73,23 @@ def discreet(path: str) -> str:
     return RemotePath.of(path) if is_url(path) else path
 
 
-def refuse_url(path: str) -> None:
+def refuse_url(path: str, *, hint: str = "tensorkeep.save and tensorkeep.save_checkpoint write to stores") -> None:
     """Refuse a URL where only a path will do.
 
     Args:
         path: A path or a URL.
+        hint: What to do instead.
 
     Raises:
         UnsupportedError: If it is a URL.
     """
     if is_url(path):
         raise UnsupportedError(
-            "this is written to a disk only",
+            "this works on a disk only",
             path=discreet(path),
             expected="a path",
             found="a URL",
-            hint="tensorkeep.save and tensorkeep.save_checkpoint write to stores",
+            hint=hint,
         )
 
 
