@@ -30,6 +30,7 @@ types: $(READY) ## Check types
 
 unit: $(READY) ## Run the tests
 	@$(BIN)/python tests/remote/get_nginx.py
+	@$(BIN)/python tests/remote/get_azurite.py
 	$(BIN)/pytest --numprocesses logical
 
 docs: $(READY) ## Build the documentation into site/
@@ -40,6 +41,7 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff format
 
 bench: $(READY) ## Measure tensorkeep beside other libraries; writes docs/benchmarks.md
+	@$(BIN)/python tests/remote/get_nginx.py
 	$(BIN)/python -m benchmarks
 
 fuzz: $(READY) ## Feed broken headers, pickles and states to the readers

@@ -98,6 +98,7 @@ class FaultServer:
         ranges: Whether ranges are served.
         user: `name:password` that is wanted; None where anybody may read.
         many: Whether several ranges are served in one answer; if not, the whole file is.
+        times: Whether answers say when the file was last changed.
     """
 
     def __init__(
@@ -108,8 +109,10 @@ class FaultServer:
         ranges: bool = True,
         user: str | None = None,
         many: bool = True,
+        times: bool = True,
     ) -> None:
         self.many = many
+        self.times = times
         self.files = dict(files)
         self.etags = etags
         self.ranges = ranges
@@ -231,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
         return known[id(data)][1]
 
     def _give(self, data: bytes, span: tuple[int, int] | list[tuple[int, int]] | None, fault: Fault) -> None:
-        headers = {"Last-Modified": f"version {self._digest(data)[:8]}"}
+        headers = {"Last-Modified": f"version {self._digest(data)[:8]}"} if self.server.owner.times else {}
         if (tag := self._tag(data)) is not None:
             headers["ETag"] = tag
         if fault.encoding is not None:
