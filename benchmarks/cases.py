@@ -20,6 +20,8 @@ GROUPS = (
     "pickles",
     "model",
     "trainers",
+    "remote",
+    "serve",
     "startup",
 )
 

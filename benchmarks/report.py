@@ -23,6 +23,8 @@ _HEADINGS = {
     "model": "Into a model",
     "pickles": "Files of torch.save",
     "trainers": "Training libraries",
+    "remote": "From a web server",
+    "serve": "Serving",
     "startup": "Starting up",
 }
 _INTRODUCTION = """\

@@ -15,9 +15,9 @@ SOURCE = Path(__file__).parents[1] / "src"
 PACKAGE = SOURCE / "tensorkeep"
 
 LAYERS = (
-    *("limits", "errors", "dtypes", "buffers", "digests", "entries", "collector"),
-    *("transport", "formats", "arrays", "state", "tensors", "pickled", "scanner"),
-    *("checkpoint", "store", "conversion", "models", "training", "compat"),
+    *("limits", "redaction", "errors", "dtypes", "buffers", "digests", "entries", "collector"),
+    *("transport", "formats", "arrays", "state", "tensors", "pickled", "dcp", "scanner"),
+    *("checkpoint", "store", "conversion", "fetching", "models", "training", "server", "compat"),
     *("torch", "numpy", "install", "integrations", "", "cli", "__main__"),
 )
 """Parts of the package, each of which imports only what stands before it; the empty name is its `__init__`."""

@@ -16,6 +16,7 @@
     tensorkeep.verify(path)     whether every byte is the one that was saved
     tensorkeep.diff(a, b)       what is different in two open checkpoints
     tensorkeep.remote(url)      a URL with what it takes to read it, wherever a path goes
+    tensorkeep.fetch(url, directory)                    all of a remote checkpoint on the disk, complete or not at all
 
     tensorkeep.torch, tensorkeep.numpy                  the functions of safetensors.torch and safetensors.numpy
     tensorkeep.safe_open, serialize, deserialize, …     those of safetensors
@@ -28,11 +29,14 @@
     tensorkeep.state            nested data                 containers, numbers, texts … as nodes, and back
     tensorkeep.tensors          one file, where these meet  lazy tensors, selections, views, writing
     tensorkeep.pickled          files of pickles            nested data with lazy tensors
+    tensorkeep.dcp              many ranks' files          what torch.distributed.checkpoint wrote, as one
     tensorkeep.scanner          what would they run?        every name in files of pickles, and what it would do
     tensorkeep.checkpoint       many files                  shards, index, digests; saved and verified as one
     tensorkeep.store            the checkpoints of a run    steps, the last and the best, nothing written twice
     tensorkeep.conversion       of any kind                 pickles to safetensors, and what became of them
+    tensorkeep.fetching         from other machines         whole checkpoints, in parallel, resumed and checked
     tensorkeep.models           what uses them              checkpoints into models: tensorkeep.torch.load_into
+    tensorkeep.server           served                      a directory over HTTP: tensorkeep serve
     tensorkeep.training         training                    all that a run needs to go on: tensorkeep.torch.capture
 
 `import tensorkeep` loads none of this: names are resolved on first use.
@@ -73,7 +77,9 @@ if TYPE_CHECKING:
         serialize_file,
     )
     from tensorkeep.conversion import Conversion, convert
+    from tensorkeep.dcp import DistributedCheckpoint
     from tensorkeep.errors import SafetensorError, StateError, TensorkeepError
+    from tensorkeep.fetching import fetch
     from tensorkeep.formats.pickles import PickleLimits, Unknown
     from tensorkeep.install import install_as_safetensors
     from tensorkeep.pickled import PickleFile
@@ -91,6 +97,7 @@ __all__ = [
     "Conversion",
     "DataDiff",
     "Diff",
+    "DistributedCheckpoint",
     "Finding",
     "LazyTensor",
     "LazyTensors",
@@ -117,6 +124,7 @@ __all__ = [
     "deserialize",
     "diff",
     "edit",
+    "fetch",
     "install_as_safetensors",
     "load",
     "merge",
@@ -139,6 +147,7 @@ _HOMES = {
     "Conversion": ("conversion", "Conversion"),
     "DataDiff": ("checkpoint", "DataDiff"),
     "Diff": ("checkpoint", "Diff"),
+    "DistributedCheckpoint": ("dcp", "DistributedCheckpoint"),
     "Finding": ("checkpoint", "Finding"),
     "LazyTensor": ("tensors", "LazyTensor"),
     "LazyTensors": ("tensors", "LazyTensors"),
@@ -158,6 +167,7 @@ _HOMES = {
     "deserialize": ("compat", "deserialize"),
     "diff": ("checkpoint", "diff"),
     "edit": ("checkpoint", "edit"),
+    "fetch": ("fetching", "fetch"),
     "install_as_safetensors": ("install", "install_as_safetensors"),
     "load": ("checkpoint", "load"),
     "merge": ("checkpoint", "merge"),
@@ -193,12 +203,14 @@ _MODULES = (
     "dtypes",
     "entries",
     "errors",
+    "fetching",
     "formats",
     "limits",
     "models",
     "numpy",
     "pickled",
     "scanner",
+    "server",
     "state",
     "store",
     "tensors",

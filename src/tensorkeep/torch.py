@@ -4,8 +4,8 @@
 
 Names, arguments and results are those of safetensors 0.8.0, the underscored ones that other libraries import
 included; docs/compatibility.md lists what is done better. Beyond them there is `load_into`, which loads a checkpoint
-of any number of files into a model that exists, in the memory that it has; and `capture` and `restore`, for the whole
-state of a training run.
+of any number of files into a model that exists, in the memory that it has, and `load_sharded`, for models that are
+spread over ranks; and `capture` and `restore`, for the whole state of a training run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tensorkeep.compat.wording import (
     check_path,
     writing_errors,
 )
-from tensorkeep.models import LoadReport, load_into
+from tensorkeep.models import LoadReport, load_into, load_sharded
 from tensorkeep.tensors import load as load_tensors
 from tensorkeep.tensors import open_file, serialize_tensors, write_tensors
 from tensorkeep.training import capture, restore
@@ -50,6 +50,7 @@ __all__ = [
     "load_file",
     "load_into",
     "load_model",
+    "load_sharded",
     "restore",
     "safe_open",
     "save",

@@ -18,7 +18,22 @@ from benchmarks.report import page
 from benchmarks.results import CaseResult, Memory
 
 ROOT = Path(__file__).parents[2]
-GROUPS = {"load", "save", "background", "open", "slice", "checkpoint", "model", "startup", "pickles", "store", "trainers"}
+GROUPS = {
+    *(
+        "load",
+        "save",
+        "background",
+        "open",
+        "slice",
+        "checkpoint",
+        "model",
+        "startup",
+        "pickles",
+        "store",
+        "trainers",
+    ),
+    "serve",
+}
 
 MACHINE = Machine(hardware="one core", system="Linux", software="Python", load="nothing else ran")
 
@@ -52,6 +67,7 @@ def test_a_quick_run_measures_every_case_and_leaves_no_file(tmp_path: Path) -> N
         "Into a model",
         "Files of torch.save",
         "Training libraries",
+        "Serving",
         "Starting up",
         "All figures",
     ):

@@ -172,7 +172,7 @@ def test_pieces_say_what_they_are() -> None:
         "m-00002-of-00003.safetensors": ["big.weight[8:16]"],
         "m-00003-of-00003.safetensors": ["big.weight[16:20]"],
     }
-    assert plan.shards[1].pieces == (Piece("big.weight", 8, 16),)
+    assert plan.shards[1].pieces == (Piece.of_rows("big.weight", 8, 16),)
     assert plan.splits == {"big.weight": ("big.weight[0:8]", "big.weight[8:16]", "big.weight[16:20]")}
 
 

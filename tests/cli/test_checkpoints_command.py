@@ -125,7 +125,7 @@ def test_tensors_that_are_cut_over_shards(capsys: pytest.CaptureFixture[str], tm
         {"big": values, "small": np.ones(2)}, tmp_path, max_shard_size="500B", split_large=True
     )
 
-    assert "  splits     1 tensor is cut by rows, into 2 pieces" in printed(capsys, "inspect", tmp_path).splitlines()
+    assert "  splits     1 tensor is cut into 2 pieces" in printed(capsys, "inspect", tmp_path).splitlines()
     report = json.loads(printed(capsys, "inspect", "--json", tmp_path))
     assert report["splits"] == {"big": ["big[0:31]", "big[31:50]"]}
     assert report["n_elements"] == 102

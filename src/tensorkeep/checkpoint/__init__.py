@@ -5,6 +5,7 @@
 - `_pieces`: tensors that are larger than a shard, in pieces.
 - `_plan`: which tensor goes into which file.
 - `_index`: the index: which tensor stands in which file, and by what to know these files.
+- `_pieced`: the index of files that several writers made. Pure.
 - `_location`: which files a path stands for.
 - `_findings`: what is wrong with a checkpoint.
 - `_examine`: index and headers held against each other.
@@ -16,7 +17,9 @@
 - `_sha256`: the name that Git LFS and the Hub give to a file.
 - `_contents`: what the files of a save hold. Pure.
 - `_upload`: a save to a store.
+- `_switch`: from the files of an old checkpoint to those of a new one.
 - `_save`: tensors to a directory, in one transaction.
+- `_joint`: a checkpoint that several processes write together.
 - `_reuse`: files that would be what they were before, linked and not written.
 - `_snapshot`: a copy of tensors, in memory that is used again.
 - `_background`: saves that go on in the background, one after another for each place.
@@ -31,6 +34,7 @@
 - `archive_sums`: the CRC-32 that torch's archives have of storages.
 - `_state_check`: what files say of a state, held against the tensors that they have.
 - `_verify_tensors`, `_verify_pickled`: whether every byte of files of one kind is the one that was saved.
+- `_verify_distributed`: whether what many ranks wrote is whole.
 - `_manifest`: the files of a directory that were saved together, and by what to know each.
 - `_verify_folder`: a directory held against its manifest.
 - `_folder`: a directory with any files in it, saved as one.
@@ -46,33 +50,60 @@ from tensorkeep.checkpoint._checkpoint import Checkpoint, StrayShardWarning, ope
 from tensorkeep.checkpoint._compare import have_equal_bytes
 from tensorkeep.checkpoint._diff import Diff, TensorDiff, diff
 from tensorkeep.checkpoint._edit import edit
-from tensorkeep.checkpoint._examine import Access, read_index
+from tensorkeep.checkpoint._examine import Access, header_digest, read_index
 from tensorkeep.checkpoint._findings import Finding, Verification, refuse
 from tensorkeep.checkpoint._folder import save_folder
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
-from tensorkeep.checkpoint._names import index_name, shard_name, stem_of_weights, weights_name
+from tensorkeep.checkpoint._joint import JointSave, Place
+from tensorkeep.checkpoint._location import Location, locate
+from tensorkeep.checkpoint._manifest import MANIFEST, FileRecord, parse_manifest
+from tensorkeep.checkpoint._names import (
+    index_name,
+    index_names,
+    is_plain,
+    shard_name,
+    stem_of_index,
+    stem_of_weights,
+    weights_name,
+)
 from tensorkeep.checkpoint._open import load, open_checkpoint
+from tensorkeep.checkpoint._pickle_location import (
+    PickleLocation,
+    find_pickled,
+    pickle_index_names,
+    stem_of_pickle_index,
+)
 from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
+from tensorkeep.checkpoint._pieced import PiecedTensor, index_of_pieces, piece_name
 from tensorkeep.checkpoint._pieces import Piece, TensorSize
 from tensorkeep.checkpoint._plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.checkpoint._reshard import merge, reshard
-from tensorkeep.checkpoint._save import save_checkpoint, write_checkpoint
+from tensorkeep.checkpoint._save import refuse_file_name, save_checkpoint, write_checkpoint
 from tensorkeep.checkpoint._save_async import save_async, save_in_background
+from tensorkeep.checkpoint._sha256 import sha256_of
 from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._snapshot import release_snapshots
 from tensorkeep.checkpoint._state_diff import DataDiff
+from tensorkeep.checkpoint._switch import switch_to
 from tensorkeep.checkpoint._verify import verify
-from tensorkeep.checkpoint._verify_folder import has_manifest, verify_folder
+from tensorkeep.checkpoint._verify_folder import digest_of_file, has_manifest, verify_folder
 
 __all__ = [
+    "MANIFEST",
     "Access",
     "Checkpoint",
     "DataDiff",
     "Diff",
+    "FileRecord",
     "Finding",
     "Index",
+    "JointSave",
+    "Location",
+    "PickleLocation",
     "PickleSet",
     "Piece",
+    "PiecedTensor",
+    "Place",
     "SaveHandle",
     "Shard",
     "ShardPlan",
@@ -83,30 +114,45 @@ __all__ = [
     "Verification",
     "add_sha256",
     "diff",
+    "digest_of_file",
     "edit",
     "emit_index",
+    "find_pickled",
     "has_manifest",
     "have_equal_bytes",
+    "header_digest",
     "index_name",
+    "index_names",
+    "index_of_pieces",
+    "is_plain",
     "load",
+    "locate",
     "merge",
     "open_checkpoint",
     "open_pickled",
     "open_safetensors",
     "parse_index",
+    "parse_manifest",
     "parse_size",
+    "pickle_index_names",
+    "piece_name",
     "plan_from_layout",
     "plan_shards",
     "read_index",
     "refuse",
+    "refuse_file_name",
     "release_snapshots",
     "reshard",
     "save_async",
     "save_checkpoint",
     "save_folder",
     "save_in_background",
+    "sha256_of",
     "shard_name",
+    "stem_of_index",
+    "stem_of_pickle_index",
     "stem_of_weights",
+    "switch_to",
     "verify",
     "verify_folder",
     "weights_name",

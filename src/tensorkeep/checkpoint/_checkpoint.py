@@ -5,20 +5,28 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
-from operator import attrgetter
 
 from tensorkeep.checkpoint._examine import Access, Examination
 from tensorkeep.checkpoint._findings import Finding, refuse
 from tensorkeep.checkpoint._index import Index
 from tensorkeep.checkpoint._location import Location
-from tensorkeep.checkpoint._pieces import pieces_in_order
+from tensorkeep.checkpoint._pieces import Piece, pieces_in_order, reach_of
 from tensorkeep.checkpoint._settle import read_settled
 from tensorkeep.collector import PausedCollector
-from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State, parse_state
-from tensorkeep.tensors import LazyTensor, SavedTensors, TensorFile, TensorReader, counted, names_of, sharing_of
-from tensorkeep.transport import JoinedSource
+from tensorkeep.tensors import (
+    AssembledReader,
+    LazyTensor,
+    PlacedPiece,
+    Reader,
+    SavedTensors,
+    TensorFile,
+    assemble,
+    counted,
+    names_of,
+    sharing_of,
+)
 
 __all__ = ["Checkpoint", "StrayShardWarning", "open_safetensors"]
 
@@ -45,6 +53,7 @@ class Checkpoint(SavedTensors):
         self._index = examination.index
         self._shards = examination.files
         self._owners: dict[str, TensorFile | LazyTensor] = {}
+        self._numpy_readers: dict[str, Reader] = {}
         firsts = {pieces[0]: name for name, pieces in self._index.splits.items() if pieces}
         pieces = {piece for names in self._index.splits.values() for piece in names}
         with PausedCollector():
@@ -57,30 +66,33 @@ class Checkpoint(SavedTensors):
 
     def _join(self, name: str, access: Access) -> LazyTensor:
         """Make one tensor of its pieces, which lie in several shards."""
-        places = [(self._shards[self._index.weight_map[piece]], piece) for piece in self._index.splits[name]]
-        pieces = [shard.entries[piece] for shard, piece in places]
-        first = pieces[0]
-        rows = [piece.n_rows for piece in pieces_in_order(name, self._index.splits[name]) or ()]
+        pieces = pieces_in_order(name, self._index.splits[name]) or ()
+        entries = [self._shards[self._index.weight_map[piece.name]].entries[piece.name] for piece in pieces]
+        reach = reach_of(pieces)
+        dtype, shape = entries[0].dtype, (*reach, *entries[0].shape[len(reach) :])
         do_fit = all(
-            (piece.dtype, piece.shape) == (first.dtype, (n_rows, *first.shape[1:]))
-            for piece, n_rows in zip(pieces, rows, strict=True)
+            (entry.dtype, entry.shape) == (dtype, piece.region_in(shape).shape)
+            for entry, piece in zip(entries, pieces, strict=True)
         )
         if not do_fit or any(name in shard.entries for shard in self._shards.values()):
             raise IntegrityError(
                 f"the pieces of tensor `{name}` do not fit together",
                 path=self.path,
                 tensor=name,
-                found=", ".join(f"{piece.dtype} {list(piece.shape)}" for piece in pieces[:10]),
+                found=", ".join(f"{entry.dtype} {list(entry.shape)}" for entry in entries[:10]),
             )
-        shape = (sum(piece.shape[0] for piece in pieces), *first.shape[1:])
-        nbytes = sum(piece.nbytes for piece in pieces)
-        sources = (
-            JoinedSource([(source_of(shard), shard.span_of(piece)) for shard, piece in places], self.path)
-            for source_of in (attrgetter("source"), attrgetter("whole_source"))
-        )
-        source, checked = sources
-        reader = TensorReader(source, 0, access.framework, access.device, checked)
-        return LazyTensor(name, TensorEntry(first.dtype, shape, (0, nbytes)), reader)
+        placed = [self._placed(piece, shape) for piece in pieces]
+        lazy = assemble(name, dtype, shape, placed, path=self.path, framework=access.framework, device=access.device)
+        joined = lazy.reader.joined if isinstance(lazy.reader, AssembledReader) else None
+        return lazy if joined is None else LazyTensor(name, lazy.entry, joined)
+
+    def _placed(self, piece: Piece, shape: tuple[int, ...]) -> PlacedPiece:
+        file = self._index.weight_map[piece.name]
+        lazy = self._shards[file].stored(piece.name)
+        reader = self._numpy_readers.get(file)
+        if reader is None:
+            reader = self._numpy_readers[file] = lazy.reader.with_framework("numpy")
+        return PlacedPiece.of(piece.region_in(shape), file, LazyTensor(piece.name, lazy.entry, reader))
 
     @property
     def path(self) -> str:

@@ -156,7 +156,7 @@ def _stored_names(change: Change, renamed: Mapping[str, str]) -> dict[str, str]:
     stored = {old: new for old, new in renamed.items() if old not in splits and old not in tensors.aliases}
     for tensor in splits:
         for piece in pieces_in_order(tensor, splits[tensor]) or ():
-            stored[piece.name] = Piece(renamed.get(tensor, tensor), piece.start, piece.stop).name
+            stored[piece.name] = Piece(renamed.get(tensor, tensor), piece.region).name
     for name, n in Counter([*stored.values(), *(renamed.get(tensor, tensor) for tensor in splits)]).items():
         if n > 1:
             raise RefusedError(f"a tensor and a piece of another would be called `{name}`", tensor=name)

@@ -11,11 +11,13 @@ from tensorkeep.checkpoint._checkpoint import Checkpoint, open_safetensors
 from tensorkeep.checkpoint._examine import Access
 from tensorkeep.checkpoint._findings import refuse
 from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
+from tensorkeep.checkpoint._verify_distributed import verify_distributed
 from tensorkeep.checkpoint._verify_pickled import verify_pickled
+from tensorkeep.dcp import DistributedCheckpoint, find_distributed, open_distributed
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, is_pickled
 from tensorkeep.limits import MAX_HEADER_NBYTES
-from tensorkeep.pickled import PickleFile, pickle_over
+from tensorkeep.pickled import PickledTensors, PickleFile, pickle_over
 from tensorkeep.state import Classes
 from tensorkeep.tensors import Selector, TensorFile, Ties, file_over
 from tensorkeep.transport import BACKENDS, Backend, ByteSource, Openable, is_directory, open_source, remembering
@@ -42,13 +44,14 @@ def open_checkpoint(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
     max_header_nbytes: int = MAX_HEADER_NBYTES,
-) -> Checkpoint | TensorFile | PickleFile | PickleSet:
+) -> Checkpoint | TensorFile | PickleFile | PickleSet | DistributedCheckpoint:
     """Open a checkpoint: a read-only mapping of name to `LazyTensor`.
 
     Only headers and the index are read, and all of them are checked: against each other, and against the digests
     that were saved with them. Checkpoints of other libraries, which have no digests, open just as well.
 
-    What `torch.save` wrote opens too, from whomever it comes: its pickle is read, and nothing of it is run.
+    What `torch.save` wrote opens too, from whomever it comes: its pickle is read, and nothing of it is run. So does
+    the directory of torch.distributed.checkpoint, whose tensors are put together of what the ranks wrote.
 
     Args:
         target: A directory, an index, a file, its bytes, or a seekable binary file object.
@@ -69,8 +72,8 @@ def open_checkpoint(
         max_header_nbytes: Longest header of a single file that is accepted, in bytes.
 
     Returns:
-        A `Checkpoint` of shards or the `TensorFile` of a single file; for pickles a `PickleSet` or a `PickleFile`.
-        All are also context managers.
+        A `Checkpoint` of shards or the `TensorFile` of a single file; for pickles a `PickleSet` or a `PickleFile`,
+        and a `DistributedCheckpoint` of what torch.distributed.checkpoint wrote. All are also context managers.
 
     Raises:
         SourceMissingError: If there is nothing, or a shard is missing.
@@ -108,7 +111,18 @@ class _Reading(NamedTuple):
 
 def _open_path(
     path: str, access: Access, reading: _Reading, variant: str | None
-) -> Checkpoint | TensorFile | PickleFile | PickleSet:
+) -> Checkpoint | TensorFile | PickleFile | PickleSet | DistributedCheckpoint:
+    distributed = find_distributed(path)
+    if distributed is not None:
+        if access.verify:
+            refuse(verify_distributed(distributed, path, None, None).findings, path)
+        return open_distributed(
+            distributed,
+            framework=access.framework,
+            device=access.device,
+            backend=access.backend,
+            **reading._asdict(),
+        )
     is_folder = is_directory(path)
     if is_folder or not path.endswith(_SAFETENSORS):
         pickled = open_pickled(
@@ -216,7 +230,7 @@ def load(
         dangerous=dangerous,
         limits=limits,
     ) as tensors:
-        if isinstance(tensors, PickleFile | PickleSet):
+        if isinstance(tensors, PickledTensors):
             _refuse_for_pickles(only, ties)
             return tensors.load_tree()
         return tensors.load_tree(only=only, classes=classes, ties=ties, framework=framework, device=device)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from copy import copy
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from tensorkeep.checkpoint._examine import read_index
 from tensorkeep.checkpoint._index import Index
 from tensorkeep.checkpoint._pickle_location import PickleLocation, find_pickled
 from tensorkeep.errors import IntegrityError, SourceMissingError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, Unknown
-from tensorkeep.pickled import PickledTensors, PickleFile, key_text, open_pickle
+from tensorkeep.pickled import PickledTensors, PickleFile, key_text, numbered, open_pickle
 from tensorkeep.tensors import LazyTensor, counted
 from tensorkeep.transport import Backend, exists, join
 
 __all__ = ["PickleSet", "open_pickled"]
 
-_T = TypeVar("_T")
 _Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
 
 _SHOWN = 10
@@ -52,7 +51,7 @@ class PickleSet(PickledTensors):
         self._index = index
         if index is not None:
             _refuse_disagreement(path, self._files, index)
-        self._places = _numbered((prefix + name, (file, name)) for prefix, file in self.prefixed() for name in file)
+        self._places = numbered((prefix + name, (file, name)) for prefix, file in self.prefixed() for name in file)
 
     @property
     def path(self) -> str:
@@ -72,7 +71,7 @@ class PickleSet(PickledTensors):
     @property
     def unknowns(self) -> dict[str, Unknown]:
         """Dotted name to what the pickles would have imported, called or built, and that was not; a new dict."""
-        return _numbered(
+        return numbered(
             (prefix + name, unknown) for prefix, file in self.prefixed() for name, unknown in file.unknowns.items()
         )
 
@@ -216,19 +215,6 @@ def open_pickled(
             found = PickleSet(location.path, {name: open_one(name) for name in names}, index)
         opened.pop_all()
         return found
-
-
-def _numbered(named: Iterable[tuple[str, _T]]) -> dict[str, _T]:
-    """Return a dict in which a name that comes again gets a number, such as `#2`."""
-    found: dict[str, _T] = {}
-    n_of_name: Counter[str] = Counter()
-    for name, value in named:
-        unique = name
-        while unique in found:
-            n_of_name[name] += 1
-            unique = f"{name}#{n_of_name[name] + 1}"
-        found[unique] = value
-    return found
 
 
 def _joined(trees: Mapping[str, dict[Any, Any]], path: str) -> dict[Any, Any]:

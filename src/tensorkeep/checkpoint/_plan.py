@@ -217,7 +217,13 @@ def _n_shards(sums: Sequence[int], capacity: int) -> int:
 def _pieces_that_fit(tensor: str, names: Sequence[str], size: TensorSize) -> tuple[Piece, ...]:
     pieces = pieces_in_order(tensor, names)
     n_rows = size.shape[0] if size.shape else 0
-    if pieces is None or pieces[-1].stop != n_rows or any(piece.n_rows % size.rows_per_step for piece in pieces):
+    are_rows = pieces is not None and all(piece.is_of_rows for piece in pieces)
+    if (
+        pieces is None
+        or not are_rows
+        or pieces[-1].stop != n_rows
+        or any(piece.n_rows % size.rows_per_step for piece in pieces)
+    ):
         raise UnsupportedError(
             f"the layout cuts `{tensor}` into other rows than it has",
             tensor=tensor,

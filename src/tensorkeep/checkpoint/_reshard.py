@@ -27,6 +27,7 @@ from tensorkeep.checkpoint.rewriting import (
     taken,
     together,
 )
+from tensorkeep.dcp import find_distributed
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorFile
 from tensorkeep.transport import is_directory
@@ -211,6 +212,12 @@ def _kept_of_index(sources: list[Checkpoint | TensorFile]) -> dict[str, Any] | N
 
 
 def _opened(path: str, variant: str | None, files: ExitStack) -> Checkpoint | TensorFile:
+    if find_distributed(path) is not None:
+        raise UnsupportedError(
+            "this is what many ranks wrote with torch.distributed.checkpoint, not a finished checkpoint",
+            path=path,
+            hint="`tensorkeep convert` (tensorkeep.convert) makes one of it",
+        )
     source = open_safetensors(path, Access(), variant=variant if is_directory(path) else None)
     files.callback(source.close)
     return source

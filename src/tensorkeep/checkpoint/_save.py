@@ -27,7 +27,7 @@ from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport
 from tensorkeep.tensors import Prepared, Sealing, TensorFile, Ties, check_target, prepare, write_file
 from tensorkeep.transport import Transaction, is_remote, open_source, sync_directory, transaction
 
-__all__ = ["refuse_file_name", "save_checkpoint", "write_checkpoint"]
+__all__ = ["made_directory", "refuse_file_name", "save_checkpoint", "write_checkpoint"]
 
 _MAX_WRITERS: Final = 4
 """Threads that write shards side by side; one disk is not faster with more."""
@@ -180,7 +180,7 @@ def write_checkpoint(
         upload.send(plan, prepared, index_file, index_metadata or {}, sha256=sha256)
         return
     with (
-        _made(os.fspath(directory), durable=durable) as folder,
+        made_directory(os.fspath(directory), durable=durable) as folder,
         transaction(folder, stem, durable=durable) as staging,
     ):
         older = OlderFiles(reuse.shards.values() if reuse is not None else ())
@@ -252,8 +252,20 @@ def _refuse_before_commit(given: object, directory: str) -> None:
 
 
 @contextmanager
-def _made(directory: str, *, durable: bool) -> Iterator[str]:
-    """Make the directory if it is missing, and remove it again if nothing comes of it."""
+def made_directory(directory: str, *, durable: bool) -> Iterator[str]:
+    """Make the directory if it is missing, and remove it again if nothing comes of it.
+
+    Args:
+        directory: Its path.
+        durable: Whether to wait until the disk has its name (fsync).
+
+    Yields:
+        The path.
+
+    Raises:
+        SourceMissingError: If its parent is missing.
+        OSError: If it cannot be made: a TransportError.
+    """
     made = False
     try:
         os.mkdir(directory)

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 
 from tensorkeep.checkpoint._findings import Verification
 from tensorkeep.checkpoint._pickle_set import open_pickled
+from tensorkeep.checkpoint._verify_distributed import verify_distributed
 from tensorkeep.checkpoint._verify_folder import examine_folder, has_manifest
 from tensorkeep.checkpoint._verify_pickled import verify_pickled
 from tensorkeep.checkpoint._verify_tensors import verify_tensors
+from tensorkeep.dcp import find_distributed
 from tensorkeep.errors import SelectionError
 from tensorkeep.transport import remembering
 
@@ -31,6 +33,9 @@ def verify(
     checked with every file that it lists, unless only some tensors are asked for.
 
     Index and headers are always checked whole. Damage is not an error here: it is listed.
+
+    What torch.distributed.checkpoint wrote has no digests: it is checked that each part of each tensor is there and
+    is what is told of it, and the CRC-32 of its archives.
 
     The archives of `torch.save` have a CRC-32 of each storage, which torch never looks at; they are held against it,
     all those of the tensors that are wanted.
@@ -66,6 +71,9 @@ def verify(
     with remembering(os.fspath(path)) as given:
         if names is None and sample is None and variant is None and has_manifest(given):
             return examine_folder(given, progress=progress)
+        distributed = find_distributed(given)
+        if distributed is not None:
+            return verify_distributed(distributed, str(given), names, progress)
         pickled = open_pickled(given, variant=variant, dangerous="record")
         if pickled is not None:
             with pickled:

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 import msgspec
 
 from tensorkeep.checkpoint.workers import Meter
+from tensorkeep.dcp import DistributedCheckpoint
 from tensorkeep.pickled import PickleFile
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["Summed", "sum_of", "summed_storages"]
+__all__ = ["Summed", "sum_of", "summed_chunks", "summed_storages"]
 
 
 class Summed(msgspec.Struct, frozen=True):
@@ -43,6 +44,24 @@ def summed_storages(file: PickleFile, names: Iterable[str]) -> list[Summed]:
         if storage is not None and storage.key in crcs:
             firsts.setdefault(storage.key, name)
     return [Summed(name, file.source, spans[key], crcs[key]) for key, name in firsts.items()]
+
+
+def summed_chunks(checkpoint: DistributedCheckpoint, name: str) -> list[Summed]:
+    """Return the storages of a tensor's parts, as far as their archives have sums of them.
+
+    Args:
+        checkpoint: What ranks wrote.
+        name: Its tensor.
+
+    Raises:
+        TensorkeepError: If something else stands where a part should be.
+    """
+    files = checkpoint.files
+    return [
+        Summed(name, files[file], chunk.storage, chunk.crc)
+        for file, chunk in checkpoint.opened_chunks(name)
+        if chunk.storage is not None
+    ]
 
 
 def sum_of(summed: Summed, meter: Meter) -> int:

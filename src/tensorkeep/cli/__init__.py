@@ -4,8 +4,10 @@
 - `verify`, `diff`: whether it is whole, and what sets two apart. Their exit codes are answers.
 - `reshard`, `merge`, `edit`: written anew, several as one, changed in place.
 - `list`: the steps of a store.
+- `fetch`: a remote checkpoint on the disk.
 - `convert`, `_conversion`: a checkpoint of any kind as safetensors, and what became of it.
 - `scan`, `_scan_views`: what files would run if others loaded them.
+- `serve`, `_access_log`: a directory over HTTP, and who read what.
 - `_main`: the application they are registered in; errors to exit codes.
 - `_arguments`: arguments and options that several commands share.
 - `_contents`: the headers of what a path stands for.
@@ -16,6 +18,7 @@
 - `_verdict`, `_comparison`: what `verify` and `diff` found, as lines for people and for programs. Pure.
 - `_written`: what stands in a directory now, said by the commands that write one.
 - `_index`: the text of an index, read without being evaluated. Pure.
+- `_plan`: what a read would cost.
 - `_preview`: the part of a large tensor that is printed, read without the rest.
 - `_npy`: an array as a `.npy` file.
 - `_text`, `_lines`: values as people read them; columns of styled text. Pure.

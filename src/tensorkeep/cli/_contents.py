@@ -14,7 +14,7 @@ from tensorkeep.formats.safetensors import STATE_KEY, Header, free_text, read_he
 from tensorkeep.transport import ByteSource, finish_pending, open_source
 
 if TYPE_CHECKING:
-    from tensorkeep import Checkpoint, PickleFile, TensorFile
+    from tensorkeep import Checkpoint, DistributedCheckpoint, PickleFile, TensorFile
 
 __all__ = ["read_report", "state_of"]
 
@@ -51,6 +51,8 @@ def read_report(path: str, *, variant: str | None, pattern: str | None, order: O
             pairs = zip(tensors.files, tensors.prefixed(), strict=True)
             contents = [_pickled(name, file, prefix) for name, (prefix, file) in pairs]
             index, splits = os.path.basename(tensors.path), None
+        elif isinstance(tensors, tensorkeep.DistributedCheckpoint):
+            contents, index, splits = _distributed(tensors), os.path.basename(os.path.abspath(tensors.path)), None
         else:
             contents = [_content(name, shard) for name, shard in tensors.shards.items()]
             index, splits = os.path.basename(tensors.path), tensors.index.splits
@@ -146,6 +148,29 @@ def _pickled(name: str, file: PickleFile, prefix: str = "") -> Content:
         n_unknown=len(file.unknowns),
         dangers=file.dangers,
     )
+
+
+def _distributed(checkpoint: DistributedCheckpoint) -> list[Content]:
+    """Describe what many ranks wrote: each tensor under the file that has its first part."""
+    unknowns, dangers = checkpoint.unknowns, checkpoint.dangers
+    entries: dict[str, dict[str, TensorEntry]] = {file: {} for file in checkpoint.files}
+    for name, lazy in checkpoint.items():
+        file = checkpoint.file_of(name)
+        entries[file][name] = TensorEntry(lazy.dtype, lazy.shape, (0, lazy.nbytes))
+    return [
+        Content(
+            file=file,
+            file_nbytes=source.nbytes,
+            data_start=0,
+            entries=entries[file],
+            metadata=None,
+            digests="none",
+            form="files of torch.distributed.checkpoint",
+            n_unknown=0 if place else len(unknowns),
+            dangers={} if place else dangers,
+        )
+        for place, (file, source) in enumerate(checkpoint.files.items())
+    ]
 
 
 def _content(name: str, file: TensorFile) -> Content:

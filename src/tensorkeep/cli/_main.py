@@ -19,11 +19,13 @@ from tensorkeep.cli._render import OutputClosedError, make_streams_lenient, show
 from tensorkeep.cli.convert import convert
 from tensorkeep.cli.diff import diff
 from tensorkeep.cli.edit import edit
+from tensorkeep.cli.fetch import fetch
 from tensorkeep.cli.inspect import inspect
 from tensorkeep.cli.list import list_steps
 from tensorkeep.cli.merge import merge
 from tensorkeep.cli.reshard import reshard
 from tensorkeep.cli.scan import scan
+from tensorkeep.cli.serve import serve
 from tensorkeep.cli.slice import slice_tensor
 from tensorkeep.cli.verify import verify
 from tensorkeep.errors import TensorkeepError
@@ -66,6 +68,8 @@ app.command("reshard")(reshard)
 app.command("merge")(merge)
 app.command("edit")(edit)
 app.command("list")(list_steps)
+app.command("fetch")(fetch)
+app.command("serve")(serve)
 
 
 def _show_version(wanted: bool) -> None:

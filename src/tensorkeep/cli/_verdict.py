@@ -10,6 +10,7 @@ import msgspec
 
 from tensorkeep.cli._lines import Line
 from tensorkeep.cli._text import size_text, tensors_text
+from tensorkeep.dcp import find_distributed
 
 if TYPE_CHECKING:
     from tensorkeep import Finding, Verification
@@ -101,7 +102,8 @@ def _unverifiable_lines(verdict: Verdict) -> Iterator[Line]:
         ("not verified", "warning"),
         (f": {n_unknown:,} of {n_wanted:,} tensors carry no digest; of these only the structure was checked", ""),
     ]
-    yield [(f"`tensorkeep reshard {shlex.quote(done.path)} DIRECTORY` writes a copy that has digests", "")]
+    command = "reshard" if find_distributed(done.path) is None else "convert"
+    yield [(f"`tensorkeep {command} {shlex.quote(done.path)} DIRECTORY` writes a copy that has digests", "")]
 
 
 def _extent(verdict: Verdict) -> str:

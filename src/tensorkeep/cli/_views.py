@@ -111,7 +111,7 @@ _DIGESTS: dict[Digests, Span] = {
 def _splits(report: Report) -> str:
     n_pieces = sum(map(len, report.splits.values()))
     which = "1 tensor is" if len(report.splits) == 1 else f"{len(report.splits):,} tensors are"
-    return f"{which} cut by rows, into {n_pieces:,} pieces"
+    return f"{which} cut into {n_pieces:,} pieces"
 
 
 def _start_of_data(report: Report) -> str:

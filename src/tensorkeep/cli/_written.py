@@ -56,7 +56,7 @@ class _Written(msgspec.Struct, frozen=True):
 
 def _read(directory: str, variant: str | None, seconds: float) -> _Written:
     with tensorkeep.open(directory, variant=variant) as tensors:
-        if isinstance(tensors, tensorkeep.PickleFile | tensorkeep.PickleSet):
+        if isinstance(tensors, tensorkeep.PickleFile | tensorkeep.PickleSet | tensorkeep.DistributedCheckpoint):
             raise TypeError("nothing here writes pickles")
         return _Written(
             path=directory,

@@ -10,20 +10,21 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from tensorkeep.checkpoint import Checkpoint, PickleSet, open_checkpoint, open_pickled
-from tensorkeep.checkpoint.archive_sums import Summed, summed_storages
+from tensorkeep.checkpoint.archive_sums import Summed, summed_chunks, summed_storages
 from tensorkeep.checkpoint.rewriting import identity_of, taken, together
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._state import say
 from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in, views_of_aliases
+from tensorkeep.dcp import DistributedCheckpoint, find_distributed
 from tensorkeep.errors import UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles import Dangerous, PickleLimits
 from tensorkeep.pickled import PickleFile, data_of, is_of_pairs, lazy_array
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorFile, TensorView, counted
-from tensorkeep.transport import is_directory, open_source
+from tensorkeep.transport import Backend, is_directory, open_source
 
 __all__ = ["Sources"]
 
-_Opened: TypeAlias = Checkpoint | TensorFile | PickleFile | PickleSet
+_Opened: TypeAlias = Checkpoint | TensorFile | PickleFile | PickleSet | DistributedCheckpoint
 
 _SUFFIX: Final = ".safetensors"
 _SHOWN: Final = 5
@@ -96,7 +97,8 @@ class Sources:
             if path.endswith(_SUFFIX) and os.path.isfile(path):  # a pickle by such a name is only opened here
                 source = open_pickled(path, dangerous=dangerous, limits=limits)
             if source is None:
-                source = open_checkpoint(path, variant=variant, dangerous=dangerous, limits=limits)
+                backend: Backend = "auto" if find_distributed(path) is None else "pread"  # see `_unmapped`
+                source = open_checkpoint(path, variant=variant, backend=backend, dangerous=dangerous, limits=limits)
         except UnsafeError as error:
             raise UnsafeError(**error.fields() | {"hint": _HINT}) from None
         files.callback(source.close)
@@ -107,20 +109,23 @@ class Sources:
             if os.path.isfile(source.path):
                 yield source.path
             yield from (file.path for _, file in _pickles(source))
+            if isinstance(source, DistributedCheckpoint):
+                yield from (file.name for file in source.files.values())
 
     def _look_into(self, source: LazyTensors) -> None:
         if isinstance(source, Checkpoint | TensorFile):
             self._views |= views_of_aliases(source)
-        views = {file.path: views_in(file) for _, file in _pickles(source)}
+        views = {id(file): views_in(file) for _, file in _pickles(source)}
         places = _places(source)
         self._views |= {
-            name: view for name, (file, own) in places.items() if (view := views[file.path].get(own)) is not None
+            name: view for name, (file, own) in places.items() if (view := views[id(file)].get(own)) is not None
         }
         for prefix, file in _pickles(source):
             self.composites |= {prefix + name: kind for name, kind in file.composites.items()}
             self._empty += [prefix + name for name in file.empty]
             self._left_out += [
-                _LeftOut(prefix + name, file.path, unknown.qualified_name) for name, unknown in file.unknowns.items()
+                _LeftOut(prefix + name if name else prefix.removesuffix("."), file.path, unknown.qualified_name)
+                for name, unknown in file.unknowns.items()
             ]
 
     @property
@@ -174,6 +179,8 @@ class Sources:
         names: dict[int, list[str]] = {}
         for name, (file, own) in places.items():
             names.setdefault(id(file.records[own]), []).append(name)
+        if isinstance(source, DistributedCheckpoint):
+            names |= {id(record): [name] for name, record in source.records.items()}
         data = data_of(values, names)
         said = say(data, self._tensors)
         self.n_values = data.n_values
@@ -260,15 +267,19 @@ class Sources:
         Args:
             wanted: The tensors.
         """
-        return [summed for file, names in self._own_names(wanted) for summed in summed_storages(file, names)]
+        sums = [summed for file, names in self._own_names(wanted) for summed in summed_storages(file, names)]
+        for _, source in self._opened:
+            if isinstance(source, DistributedCheckpoint):
+                sums += [summed for name in wanted for summed in summed_chunks(source, name)]
+        return sums
 
     def _own_names(self, names: Container[str]) -> list[tuple[PickleFile, list[str]]]:
         """Return each file of pickles with what it calls those of its tensors that are meant."""
-        found: dict[str, tuple[PickleFile, list[str]]] = {}
+        found: dict[int, tuple[PickleFile, list[str]]] = {}
         for _, source in self._opened:
             for name, (file, own) in _places(source).items():
                 if name in names:
-                    found.setdefault(file.path, (file, []))[1].append(own)
+                    found.setdefault(id(file), (file, []))[1].append(own)
         return list(found.values())
 
 
@@ -276,7 +287,7 @@ def _pickles(source: LazyTensors) -> Iterator[tuple[str, PickleFile]]:
     """Give each file of pickles of a source, with what the names of its tensors begin with."""
     if isinstance(source, PickleFile):
         yield "", source
-    elif isinstance(source, PickleSet):
+    elif isinstance(source, PickleSet | DistributedCheckpoint):
         yield from source.prefixed()
 
 
@@ -284,13 +295,15 @@ def _places(source: LazyTensors) -> dict[str, tuple[PickleFile, str]]:
     """Return where each tensor of a source stands, and what it is called there; nothing but for pickles."""
     if isinstance(source, PickleFile):
         return {name: (source, name) for name in source}
-    return source.places if isinstance(source, PickleSet) else {}
+    return source.places if isinstance(source, PickleSet | DistributedCheckpoint) else {}
 
 
 def _values_of(source: LazyTensors) -> Any | None:
     """Return what `load` gives of a source, made of records; None where names say all."""
     if isinstance(source, PickleFile):
         return source.document.value
+    if isinstance(source, DistributedCheckpoint):
+        return source.value
     if isinstance(source, PickleSet) and source.index is None:
         return {name: file.document.value for name, file in source.files.items()}
     return None
@@ -312,15 +325,15 @@ def _unmapped(source: LazyTensors, files: ExitStack) -> LazyTensors:
     """
     if not isinstance(source, PickleFile | PickleSet):
         return source
-    unmapped: dict[str, PickleFile] = {}
+    unmapped: dict[int, PickleFile] = {}
 
     def read(file: PickleFile, name: str) -> LazyTensor:
         lazy = file[name]
         if lazy.source is not None:
             return lazy
-        if file.path not in unmapped:
-            unmapped[file.path] = file.over(open_source(file.path, backend="pread"))
-            files.callback(unmapped[file.path].close)
-        return unmapped[file.path][name]
+        if id(file) not in unmapped:
+            unmapped[id(file)] = file.over(open_source(file.path, backend="pread"))
+            files.callback(unmapped[id(file)].close)
+        return unmapped[id(file)][name]
 
     return TensorView({name: read(*place) for name, place in _places(source).items()}, path=source.path)

@@ -46,7 +46,7 @@ def views_in(file: PickleFile) -> dict[str, StoredView]:
     Args:
         file: The file.
     """
-    views = {name: _view(file.path, tensor) for name, tensor in file.tensors.items() if prod(tensor.shape)}
+    views = {name: _view(file, tensor) for name, tensor in file.tensors.items() if prod(tensor.shape)}
     arrays = {name: StoredView(id(record)) for name, record in file.records.items() if name not in file.tensors}
     return views | arrays
 
@@ -61,12 +61,14 @@ def views_of_aliases(file: SavedTensors) -> dict[str, StoredView]:
     return {name: StoredView((file.path, of)) for name, of in (ties | {of: of for of in ties.values()}).items()}
 
 
-def _view(path: str, tensor: TensorRecord) -> StoredView:
+def _view(file: PickleFile, tensor: TensorRecord) -> StoredView:
     dtype = ALL_BY_NAME[tensor.dtype]
     steps = [(extent, stride) for extent, stride in zip(tensor.shape, tensor.strides, strict=True) if extent > 1]
     first = dtype.nbytes(tensor.offset)
     last = first + dtype.nbytes(1 + sum((extent - 1) * stride for extent, stride in steps))
-    storage = f"{path}:{tensor.storage.key if tensor.storage else ''}"
+    key = tensor.storage.key if tensor.storage else ""
+    span = file.document.spans.get(key)  # several archives in one file may have storages of one key
+    storage = f"{file.path}:{key}:{id(file) if span is None else span.start}"
     changes = (tensor.is_conj, tensor.is_neg)
     return StoredView((storage, dtype.name, first, tensor.shape, *steps, changes), Extent(storage, first, last))
 

@@ -20,7 +20,16 @@ from tensorkeep.models._tied import Outdone, find_outdone, outdone_error
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import Openable
 
-__all__ = ["LoadReport", "load_into"]
+__all__ = [
+    "LoadReport",
+    "Loadable",
+    "Renaming",
+    "check_match",
+    "load_into",
+    "noted_names",
+    "opened",
+    "renamed_tensors",
+]
 
 Loadable: TypeAlias = "Openable | Mapping[str, LazyTensor]"
 Renaming: TypeAlias = Mapping[str, str] | Callable[[str], str]
@@ -122,15 +131,15 @@ def load_into(
         TypeError: If the target is a mapping of anything but lazy tensors.
         TransportError: If the bytes cannot be read. What was read until then is in the model.
     """
-    with _opened(target) as tensors:
+    with opened(target) as tensors:
         goal = target_of(dtype, device, assign=assign)
         state = state_of(model)
-        named = _renamed(tensors, key_map, strip_prefix, add_prefix)
+        named = renamed_tensors(tensors, key_map, strip_prefix, add_prefix)
         hooked = names_after_hooks(model, ((name, lazy.shape) for name, lazy in named.items()))
         available = {new: named[old] for new, old in hooked.items()}
-        noted = _noted(tensors, key_map, strip_prefix, add_prefix)
+        noted = noted_names(tensors, key_map, strip_prefix, add_prefix)
         plan = make_plan(state, available, noted, goal)
-        _check(plan.match, model, tensors.path, strict=strict, ignore_mismatched=ignore_mismatched)
+        check_match(plan.match, model, tensors.path, strict=strict, ignore_mismatched=ignore_mismatched)
         tied = ((slot.names, source) for slot, source in zip(state.slots, plan.match.sources, strict=False))
         outdone = list(find_outdone(tied, available))
         _check_tied(outdone if strict else [], model, tensors.path)
@@ -146,8 +155,18 @@ def load_into(
 
 
 @contextmanager
-def _opened(target: Loadable) -> Iterator[LazyTensors]:
-    """Open what is not open yet, and close that again."""
+def opened(target: Loadable) -> Iterator[LazyTensors]:
+    """Open what is not open yet, and close that again.
+
+    Args:
+        target: As given by the caller.
+
+    Yields:
+        Lazy tensors.
+
+    Raises:
+        TypeError: If it is a mapping of anything else.
+    """
     if isinstance(target, LazyTensors):
         yield target
     elif isinstance(target, Mapping):
@@ -160,9 +179,17 @@ def _opened(target: Loadable) -> Iterator[LazyTensors]:
             yield tensors
 
 
-def _renamed(
+def renamed_tensors(
     tensors: LazyTensors, key_map: Renaming | None, strip_prefix: str | None, add_prefix: str | None
 ) -> LazyTensors:
+    """Return a view of tensors under other names; see `load_into`.
+
+    Args:
+        tensors: Those of the checkpoint.
+        key_map: New name by name, or a function.
+        strip_prefix: Text that names lose.
+        add_prefix: Text that they get.
+    """
     if strip_prefix:
         tensors = tensors.strip_prefix(strip_prefix)
     if key_map is not None:
@@ -170,10 +197,17 @@ def _renamed(
     return tensors.add_prefix(add_prefix) if add_prefix else tensors
 
 
-def _noted(
+def noted_names(
     tensors: LazyTensors, key_map: Renaming | None, strip_prefix: str | None, add_prefix: str | None
 ) -> dict[str, str]:
-    """Return the names that were left out when the file was saved, and which was kept, as the model calls them."""
+    """Return the names that were left out when the file was saved, and which was kept, as the model calls them.
+
+    Args:
+        tensors: Those of the checkpoint.
+        key_map: New name by name, or a function.
+        strip_prefix: Text that names lose.
+        add_prefix: Text that they get.
+    """
 
     def renamed(name: str) -> str:
         name = name.removeprefix(strip_prefix or "")
@@ -193,7 +227,19 @@ def _check_tied(outdone: list[Outdone], model: nn.Module, path: str) -> None:
         raise outdone_error(outdone, type(model).__name__, path)
 
 
-def _check(match: Match, model: nn.Module, path: str, *, strict: bool, ignore_mismatched: bool) -> None:
+def check_match(match: Match, model: nn.Module, path: str, *, strict: bool, ignore_mismatched: bool) -> None:
+    """Refuse what does not fit.
+
+    Args:
+        match: What was found.
+        model: The model.
+        path: Of the checkpoint.
+        strict: Whether names that only one side has are an error.
+        ignore_mismatched: Whether other shapes are none.
+
+    Raises:
+        mismatch_error: A StateDictMismatchError, if something does not fit.
+    """
     names_differ = strict and (match.missing or match.unexpected)
     shapes_differ = match.mismatched and not ignore_mismatched
     if names_differ or shapes_differ:

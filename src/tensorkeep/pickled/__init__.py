@@ -11,8 +11,8 @@
 
 from tensorkeep.pickled._data import Data, TensorLeaf, data_of, is_of_pairs, taken_apart
 from tensorkeep.pickled._file import PickledTensors, PickleFile, open_pickle, pickle_over
-from tensorkeep.pickled._keys import key_text
-from tensorkeep.pickled._records import lazy_array
+from tensorkeep.pickled._keys import key_text, numbered
+from tensorkeep.pickled._records import lazy_array, lazy_record
 
 __all__ = [
     "Data",
@@ -23,6 +23,8 @@ __all__ = [
     "is_of_pairs",
     "key_text",
     "lazy_array",
+    "lazy_record",
+    "numbered",
     "open_pickle",
     "pickle_over",
     "taken_apart",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -39,7 +40,21 @@ _MAX_TIMES_FILE: Final = 16
 
 
 class PickledTensors(OpenTensors):
-    """What one file of pickles and a set of them have in common."""
+    """What one file of pickles and sets of them have in common."""
+
+    @property
+    @abstractmethod
+    def tree(self) -> Any:
+        """What was saved, with a `LazyTensor` for each tensor and an `Unknown` for each object."""
+
+    @property
+    @abstractmethod
+    def unknowns(self) -> dict[str, Unknown]:
+        """Dotted name to what the pickles would have imported, called or built, and that was not; a new dict."""
+
+    @abstractmethod
+    def load_tree(self) -> Any:
+        """Load what was saved, with tensors of the framework."""
 
     @property
     def has_metadata(self) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Container, Iterable
+from typing import Any, Final, TypeVar
 
 from tensorkeep.formats.pickles import TensorRecord, Unknown, shown
 from tensorkeep.limits import MAX_NAME_LENGTH
 
-__all__ = ["PLAIN", "joined", "key_text"]
+__all__ = ["PLAIN", "joined", "key_text", "numbered"]
+
+_T = TypeVar("_T")
 
 PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None)})
 """Types of values that hold nothing."""
@@ -39,3 +43,21 @@ def key_text(key: Any) -> str:
     if type(key) is TensorRecord:
         return f"tensor {key.storage.key}" if key.storage else "tensor"
     return shown(key)
+
+
+def numbered(named: Iterable[tuple[str, _T]], taken: Container[str] = ()) -> dict[str, _T]:
+    """Return a dict in which a name that comes again gets a number, such as `#2`.
+
+    Args:
+        named: Names and values.
+        taken: Names that others bear already.
+    """
+    found: dict[str, _T] = {}
+    n_of_name: Counter[str] = Counter()
+    for name, value in named:
+        unique = name
+        while unique in found or unique in taken:
+            n_of_name[name] += 1
+            unique = f"{name}#{n_of_name[name] + 1}"
+        found[unique] = value
+    return found

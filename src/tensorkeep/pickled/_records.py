@@ -30,6 +30,7 @@ __all__ = [
     "is_tensor_like",
     "layout_of",
     "lazy_array",
+    "lazy_record",
     "strides_of",
     "tensor_of",
 ]
@@ -71,13 +72,7 @@ class LazyRecords:
         if isinstance(record, ArrayRecord):
             return self._lazy_array(name, record)
         tensor = tensor_of(record)
-        dtype = ALL_BY_NAME[tensor.dtype]
-        layout, reader = layout_of(tensor, self._document), self._reader_of(tensor)
-        nbytes = dtype.nbytes(prod(tensor.shape))
-        if layout.is_plain(dtype, tensor.shape):
-            entry = TensorEntry(dtype.name, tensor.shape, (layout.start, layout.start + nbytes))
-            return LazyTensor(name, entry, reader)
-        return LazyTensor(name, TensorEntry(dtype.name, tensor.shape, (0, nbytes)), StridedReader(reader, layout))
+        return lazy_record(name, tensor, self._document, self._reader_of(tensor))
 
     def pairs(self, name: str, record: TensorRecord) -> LazyTensor:
         """Return a tensor of complex numbers as one of real numbers, with the two of each in one dimension more.
@@ -123,6 +118,24 @@ class LazyRecords:
         return LazyTensor(
             name, entry, reader if layout.is_plain(dtype, record.shape) else StridedReader(reader, layout)
         )
+
+
+def lazy_record(name: str, tensor: TensorRecord, document: PickleDocument, reader: TensorReader) -> LazyTensor:
+    """Return a tensor that reads on indexing.
+
+    Args:
+        name: What to call it.
+        tensor: One that has data.
+        document: What its file holds.
+        reader: Reads its storage: that of the file, or the bytes that stand in the pickle.
+    """
+    dtype = ALL_BY_NAME[tensor.dtype]
+    layout = layout_of(tensor, document)
+    nbytes = dtype.nbytes(prod(tensor.shape))
+    if layout.is_plain(dtype, tensor.shape):
+        entry = TensorEntry(dtype.name, tensor.shape, (layout.start, layout.start + nbytes))
+        return LazyTensor(name, entry, reader)
+    return LazyTensor(name, TensorEntry(dtype.name, tensor.shape, (0, nbytes)), StridedReader(reader, layout))
 
 
 def lazy_array(name: str, array: Any, path: str) -> LazyTensor:

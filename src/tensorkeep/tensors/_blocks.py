@@ -13,15 +13,20 @@ from tensorkeep.arrays.elements import unpack
 from tensorkeep.dtypes import DType
 from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES
 from tensorkeep.tensors._boxes import Box, cut_into_boxes
+from tensorkeep.tensors._runs import runs_of
 from tensorkeep.tensors._selection import Positions, Selection
-from tensorkeep.transport import ByteRange, ByteSource
+from tensorkeep.transport import ByteRange, ByteSource, RunSource, reads_runs
 
-__all__ = ["read_block", "spans_of_block", "take_block"]
+__all__ = ["put_block", "read_block", "spans_of_block", "take_block"]
 
 Array = npt.NDArray[Any]
 
 _TILE_LENGTH = 256
 """Elements along each side of a tile; lines of both sides stay in the cache, and copying is four times as fast."""
+
+
+_MAX_RUN_NBYTES = 2**18
+"""Bytes of a run from which it is better read by itself."""
 
 
 def take_block(whole: Array, selection: Selection) -> Array:
@@ -40,6 +45,24 @@ def take_block(whole: Array, selection: Selection) -> Array:
     lists = {place: axis for place, axis in enumerate(selection.axes) if not isinstance(axis, range)}
     block = whole[(*slices, ...)]  # an array, also without dimensions
     return np.require(_listed(block, lists), requirements="C") if lists else _copied(block)
+
+
+def put_block(into: Array, whole: Array, selection: Selection | None) -> None:
+    """Copy a block of one array into another, touching no other elements.
+
+    Args:
+        into: Array of the block's shape and any strides.
+        whole: Array of the same dtype and any strides.
+        selection: What is wanted of it; None for all.
+    """
+    if selection is None:
+        _copy(into, whole)
+    elif all(isinstance(axis, range) for axis in selection.axes):
+        slices = [slice(axis.start, axis.stop, axis.step) for axis in selection.axes if isinstance(axis, range)]
+        index: Any = (*slices, ...)
+        _copy(into, whole[index])
+    else:
+        _copy(into, take_block(whole, selection))
 
 
 def _listed(array: Array, lists: Mapping[int, Positions]) -> Array:
@@ -102,9 +125,27 @@ def read_block(
     Raises:
         TransportError: If the bytes cannot be read.
     """
+    if reads_runs(source) and _read_runs(source, start, dtype, selection, strides, block):
+        return
     boxes = cut_into_boxes(selection, dtype.bits, strides=strides, max_gap_nbytes=source.gap_nbytes)
     for batch in _batches(boxes, dtype):
         _read_boxes(source, start, dtype, batch, strides, block)
+
+
+def _read_runs(
+    source: RunSource, start: int, dtype: DType, selection: Selection, strides: Sequence[int], block: Array
+) -> bool:
+    """Read a block that is made of many runs far apart; say whether it was one."""
+    if dtype.is_packed or not block.flags.c_contiguous:
+        return False
+    runs = runs_of(selection, strides)
+    if runs is None or runs.n_elements * dtype.itemsize > _MAX_RUN_NBYTES:
+        return False
+    nbytes = runs.n_elements * dtype.itemsize
+    starts = runs.starts * dtype.itemsize + start
+    if len(starts) < 2 or int(np.diff(starts).min()) - nbytes <= source.gap_nbytes:
+        return False
+    return source.read_runs(starts.tolist(), nbytes, block.reshape(-1).view(np.uint8).data)
 
 
 def spans_of_block(

@@ -30,7 +30,16 @@ from tensorkeep.transport import ByteRange, ByteSink, ByteSource, LocalFile
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["FileBody", "Sealing", "file_body", "metadata_with_format", "plain_buffers", "plain_head", "write_file"]
+__all__ = [
+    "FileBody",
+    "Sealing",
+    "file_body",
+    "metadata_with_format",
+    "plain_buffers",
+    "plain_head",
+    "sealed_head",
+    "write_file",
+]
 
 _FORMAT_KEY = "format"
 _FORMAT = "pt"
@@ -97,6 +106,36 @@ def plain_buffers(hosts: Mapping[str, HostTensor], entries: Mapping[str, TensorE
     """
     for name in entries:
         yield from _checked(name, hosts[name])
+
+
+def sealed_head(
+    hosts: Mapping[str, HostTensor],
+    metadata: Mapping[str, str] | None,
+    *,
+    state: str | None,
+    sealing: Sealing,
+    digests: Mapping[str, bytes] | None = None,
+) -> tuple[bytes, dict[str, TensorEntry]]:
+    """Encode all that stands before the data of a file that others fill.
+
+    Args:
+        hosts: Name to description.
+        metadata: Free text by key; what another file says of itself is left out.
+        state: What the file is to say of the state that the tensors are parts of.
+        sealing: How the file gets its digests.
+        digests: Name to digest; None gives a header of the same length, before they are known.
+
+    Returns:
+        The bytes, and name to entry in the order of the data.
+
+    Raises:
+        TypeError: If the metadata is no text by key.
+        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
+        LimitError: If there are more names than a header can hold.
+    """
+    entries, metadata = _described(hosts, metadata, state, sealing)
+    in_order = None if digests is None else [digests[name] for name in entries]
+    return emit_sealed_header(entries, metadata, in_order, index=sealing.index), entries
 
 
 def write_file(

@@ -8,17 +8,20 @@ from typing import Any, Final
 
 from tensorkeep.arrays import HostTensor
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import DtypeError
+from tensorkeep.errors import DtypeError, SelectionError
 from tensorkeep.tensors._base import Reader
 from tensorkeep.tensors._cast import CastReader, cast_target
 from tensorkeep.tensors._plan import ReadPlan, plan_reads
+from tensorkeep.tensors._regions import shard_range
 from tensorkeep.tensors._selection import parse_index
-from tensorkeep.transport import ByteRange, ByteSource
+from tensorkeep.transport import ByteRange, ByteSource, for_all
 
 __all__ = ["LazyTensor", "load_together"]
 
-
 _NO_MARKS: Final[Mapping[str, Any]] = {}
+
+_N_PARTS_AT_ONCE: Final = 16
+"""Parts that are read side by side; each of a server takes several requests at a time."""
 
 
 class LazyTensor:
@@ -192,6 +195,30 @@ class LazyTensor:
         """
         return self._reader.read(self.name, self._entry, parse_index(index, self._entry.shape))
 
+    def shard(self, dim: int, rank: int, world: int) -> Any:
+        """Read what one of several ranks has of the tensor: what `torch.chunk` and DTensor's `Shard` give it.
+
+        Args:
+            dim: The dimension that is cut; negative ones count from the last.
+            rank: Which rank, from 0.
+            world: How many ranks.
+
+        Returns:
+            A tensor of the file's framework, on its device; without elements for a rank that has none.
+
+        Raises:
+            SelectionError: If there is no such dimension or rank.
+            DtypeError: If the dtype is unknown here or to the framework.
+            TransportError: If the bytes cannot be read.
+        """
+        if not -self.ndim <= dim < self.ndim:
+            raise SelectionError(
+                f"tensor `{self.name}` has no dimension {dim}", tensor=self.name, found=f"shape {list(self.shape)}"
+            )
+        axis = dim % self.ndim
+        part = shard_range(self.shape[axis], rank, world)
+        return self[(slice(None),) * axis + (slice(part.start, part.stop),)]
+
     def load(self) -> Any:
         """Read the whole tensor, without a copy where the file can be mapped.
 
@@ -285,6 +312,30 @@ def plan_together(whole: Iterable[LazyTensor], parts: Iterable[tuple[LazyTensor,
     return plan_reads(
         ((lazy._reader, lazy._entry) for lazy in whole), ((lazy._reader, lazy._entry, index) for lazy, index in parts)
     )
+
+
+def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str, Any]:
+    """Read parts of tensors side by side.
+
+    Args:
+        parts: Name to lazy tensor, of any files, and the index of what is read of it.
+
+    Returns:
+        Name to tensor, in the same order.
+
+    Raises:
+        SelectionError: If an index does not fit its shape.
+        DtypeError: If a dtype is unknown here or to the framework.
+        TransportError: If the bytes cannot be read.
+    """
+    loaded: dict[str, Any] = dict.fromkeys(parts)
+
+    def read(name: str) -> None:
+        lazy, index = parts[name]
+        loaded[name] = lazy[index]
+
+    for_all(parts, read, n_threads=_N_PARTS_AT_ONCE)
+    return loaded
 
 
 def load_together(tensors: Mapping[str, LazyTensor]) -> dict[str, Any]:

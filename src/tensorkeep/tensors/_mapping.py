@@ -11,7 +11,7 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import State
 from tensorkeep.tensors._cast import cast_target
-from tensorkeep.tensors._lazy import LazyTensor, load_together, plan_together
+from tensorkeep.tensors._lazy import LazyTensor, load_parts_together, load_together, plan_together
 from tensorkeep.tensors._names import Renaming, Selector, changed_names, chosen_names, did_you_mean
 from tensorkeep.tensors._plan import ReadPlan
 from tensorkeep.tensors._renamed import parts_in, renamed_state
@@ -125,6 +125,42 @@ class LazyTensors(Mapping[str, LazyTensor]):
         asked = {name: self[name] for name in ([names] if isinstance(names, str) else names)}
         in_order = [name for name in self if name in asked] if len(asked) > 1 else list(asked)
         return load_together({name: asked[name] for name in in_order})
+
+    def load_parts(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        """Read parts of tensors side by side, which counts where each request takes its time.
+
+            checkpoint.load_parts({"embedding.weight": np.s_[:1000], "norm.weight": ...})
+
+        Args:
+            parts: Name to index, as `LazyTensor` takes it.
+
+        Returns:
+            Name to tensor of the framework, in the same order.
+
+        Raises:
+            TensorNotFoundError: If there is none of a name.
+            SelectionError: If an index does not fit its shape.
+            DtypeError: If a dtype is unknown here or to the framework.
+            TransportError: If the bytes cannot be read.
+        """
+        return load_parts_together({name: (self[name], index) for name, index in parts.items()})
+
+    def shard(self, name: str, dim: int, rank: int, world: int) -> Any:
+        """Read what one of several ranks has of a tensor; see `LazyTensor.shard`.
+
+        Args:
+            name: The tensor.
+            dim: The dimension that is cut.
+            rank: Which rank, from 0.
+            world: How many ranks.
+
+        Raises:
+            TensorNotFoundError: If there is none of that name.
+            SelectionError: If there is no such dimension or rank.
+            DtypeError: If the dtype is unknown here or to the framework.
+            TransportError: If the bytes cannot be read.
+        """
+        return self[name].shard(dim, rank, world)
 
     def plan(self, what: Iterable[str] | Mapping[str, Any] | None = None) -> ReadPlan:
         """Return what a read would cost, without making it.

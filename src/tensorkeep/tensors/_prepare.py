@@ -14,6 +14,7 @@ from tensorkeep.formats.safetensors import Alias, State, emit_state
 from tensorkeep.state import encode_tree
 from tensorkeep.tensors._lazy import LazyTensor
 from tensorkeep.tensors._mapping import LazyTensors
+from tensorkeep.tensors._planned import PlannedTensor
 from tensorkeep.tensors._sharing import Sharing, share, shared
 from tensorkeep.tensors._tied import Ties, check_ties
 
@@ -63,7 +64,7 @@ def prepare(state: Any, *, ties: Ties = "share", is_flat_bare: bool = False) -> 
     """Take a state apart.
 
     Args:
-        state: Any nested data, or lazy tensors of open files.
+        state: Any nested data, or lazy tensors of open files. Planned tensors in it are described, and no more.
         ties: What to do with tensors that share memory.
         is_flat_bare: Whether nothing is to be said of a state that is nothing but tensors by name.
 
@@ -133,7 +134,11 @@ class _Leaves:
 
     def leaf(self, value: Any) -> dict[str, Any] | None:
         """Return what the tree says of a tensor; None for what is none."""
-        if isinstance(value, LazyTensor):
+        library: str | None
+        marks: dict[str, Any]
+        if isinstance(value, PlannedTensor):
+            library, marks = value.library, {}
+        elif isinstance(value, LazyTensor):
             library, marks = value.library, dict(value.marks)
             if library is None:
                 return marks
@@ -148,7 +153,7 @@ class _Leaves:
 
 
 def _describe(name: str, tensor: Any) -> HostTensor:
-    return tensor.host_tensor() if isinstance(tensor, LazyTensor) else host_tensor(tensor, name)
+    return tensor.host_tensor() if isinstance(tensor, LazyTensor | PlannedTensor) else host_tensor(tensor, name)
 
 
 def _refuse_shared(hosts: Mapping[str, HostTensor]) -> None:

@@ -14,6 +14,7 @@ the block that was read. Since NumPy itself applies `local`, every index has exa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from operator import index as as_int
 from typing import Any
@@ -24,7 +25,7 @@ import numpy.typing as npt
 
 from tensorkeep.errors import SelectionError
 
-__all__ = ["Axis", "Positions", "Selection", "parse_index"]
+__all__ = ["Axis", "Positions", "Selection", "cover_run", "parse_index"]
 
 Positions = npt.NDArray[np.intp]
 Axis = range | Positions
@@ -204,3 +205,29 @@ def _parse_positions(positions: npt.NDArray[Any], axis: int, extent: int) -> tup
     absolute = np.where(positions < 0, positions + extent, positions).astype(np.intp)
     unique, inverse = np.unique(absolute, return_inverse=True)
     return unique, inverse.reshape(positions.shape)
+
+
+def cover_run(start: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int | slice, ...], int, int]]:
+    """Cover a run of elements, counted in C order, by one or two blocks that are less than three times as large.
+
+    Args:
+        start: First element.
+        stop: One past the last.
+        shape: That of the tensor.
+
+    Yields:
+        The index of a block, and the half-open range of its elements that belong to the run.
+    """
+    if start == stop or not shape:
+        yield (), start, stop
+        return
+    row = prod(shape[1:])
+    first, last = start // row, -(-stop // row)
+    if stop - start >= row:
+        yield (slice(first, last),), start - first * row, stop - first * row
+    elif last - first == 2:
+        yield from cover_run(start, (first + 1) * row, shape)
+        yield from cover_run((first + 1) * row, stop, shape)
+    else:
+        for index, begin, end in cover_run(start - first * row, stop - first * row, shape[1:]):
+            yield (first, *index), begin, end

@@ -7,7 +7,6 @@ off until the elements are used (conjugation, negation) is done then. Nothing el
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
 from typing import Any
 
 import msgspec
@@ -25,7 +24,7 @@ from tensorkeep.tensors._base import Planned, stored_extent, stored_pieces
 from tensorkeep.tensors._blocks import read_block, spans_of_block, take_block
 from tensorkeep.tensors._boxes import c_strides
 from tensorkeep.tensors._reader import TensorReader
-from tensorkeep.tensors._selection import Selection, parse_index
+from tensorkeep.tensors._selection import Selection, cover_run, parse_index
 from tensorkeep.transport import ByteRange
 
 __all__ = ["Layout", "StridedReader"]
@@ -124,7 +123,7 @@ class StridedReader(msgspec.Struct, frozen=True):
         elements = np.empty(stop - start, dtype.bits_name)
         done = 0
         with within_numpys_limits(name, entry.shape):
-            for index, first, last in _cover_run(start, stop, entry.shape):
+            for index, first, last in cover_run(start, stop, entry.shape):
                 selection = parse_index(index, entry.shape)
                 block = selection.apply(self._block(dtype, selection)).reshape(-1)
                 elements[done : done + last - first] = block[first:last]
@@ -264,32 +263,6 @@ def _in_order_of_source(selection: Selection, strides: Sequence[int]) -> tuple[S
     shape = tuple(selection.shape[axis] for axis in order)
     ordered = Selection(shape, tuple(selection.axes[axis] for axis in order), ())
     return ordered, order, [strides[axis] for axis in order]
-
-
-def _cover_run(start: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int | slice, ...], int, int]]:
-    """Cover a run of elements, counted in C order, by one or two blocks that are less than three times as large.
-
-    Args:
-        start: First element.
-        stop: One past the last.
-        shape: That of the tensor.
-
-    Yields:
-        The index of a block, and the half-open range of its elements that belong to the run.
-    """
-    if start == stop or not shape:
-        yield (), start, stop
-        return
-    row = prod(shape[1:])
-    first, last = start // row, -(-stop // row)
-    if stop - start >= row:
-        yield (slice(first, last),), start - first * row, stop - first * row
-    elif last - first == 2:
-        yield from _cover_run(start, (first + 1) * row, shape)
-        yield from _cover_run((first + 1) * row, stop, shape)
-    else:
-        for index, begin, end in _cover_run(start - first * row, stop - first * row, shape[1:]):
-            yield (first, *index), begin, end
 
 
 def _resolve(elements: Array, dtype: DType, layout: Layout) -> None:

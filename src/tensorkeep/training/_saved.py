@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from tensorkeep.checkpoint import PickleSet, open_checkpoint
+from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import StateDictMismatchError
-from tensorkeep.pickled import PickleFile
+from tensorkeep.pickled import PickledTensors
 from tensorkeep.state import Classes, encode_tree, key_text
 from tensorkeep.store import CheckpointStore
 from tensorkeep.tensors import SavedTensors
@@ -52,7 +52,7 @@ def load_parts(
     if isinstance(source, Mapping):
         return _split(source, wanted, "<state>")
     with open_checkpoint(source, framework="torch") as opened:
-        if isinstance(opened, PickleFile | PickleSet):
+        if isinstance(opened, PickledTensors):
             return _split(opened.load_tree(), wanted, opened.path)
         parts, others = _split(opened.tree, wanted, opened.path)
         names = {part: _name_in(opened.tree, part) for part in parts}

@@ -13,6 +13,8 @@
 - `_open`: the source that fits what the caller has.
 - `_sink`: the sink over a file that is being written.
 - `_partial`: a file that is filled here and there.
+- `_reserved`: a file that several processes fill.
+- `_standing`: what stands where a new file is to go.
 - `_notes`: what is noted on a file beside its bytes.
 - `_link`: a file that gets one more name.
 - `_publish`: a file that appears complete or not at all.
@@ -22,7 +24,7 @@
 """
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.transport._base import BACKENDS, Backend, ByteRange, ByteSink, ByteSource
+from tensorkeep.transport._base import BACKENDS, Backend, ByteRange, ByteSink, ByteSource, RunSource, reads_runs
 from tensorkeep.transport._folder import publish_folder, settle_folders
 from tensorkeep.transport._joined import JoinedSource
 from tensorkeep.transport._local import LocalFile
@@ -51,8 +53,10 @@ from tensorkeep.transport._pending import Pending, finish_pending
 from tensorkeep.transport._planning import PlannedRequest, requests_for
 from tensorkeep.transport._platform import host_tag, sync_directory
 from tensorkeep.transport._publish import publish, sweep_leftovers
+from tensorkeep.transport._reserved import Reserved, ReservedFile
 from tensorkeep.transport._staging import has_staging
 from tensorkeep.transport._stream import StreamSource
+from tensorkeep.transport._threads import for_all
 from tensorkeep.transport._transaction import Transaction, transaction
 from tensorkeep.transport._verifying import VerifyingSource
 from tensorkeep.transport.remote import Body, RemotePath, RemoteSource, Version
@@ -75,6 +79,9 @@ __all__ = [
     "PlannedRequest",
     "RemotePath",
     "RemoteSource",
+    "Reserved",
+    "ReservedFile",
+    "RunSource",
     "StreamSource",
     "Transaction",
     "VerifyingSource",
@@ -83,6 +90,7 @@ __all__ = [
     "discreet",
     "exists",
     "finish_pending",
+    "for_all",
     "forget",
     "has_staging",
     "host_tag",
@@ -97,6 +105,7 @@ __all__ = [
     "open_source",
     "publish",
     "publish_folder",
+    "reads_runs",
     "refuse_url",
     "remembering",
     "requests_for",

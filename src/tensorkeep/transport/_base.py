@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal, Protocol, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, Protocol, TypeGuard, get_args
 
 import msgspec
 
 from tensorkeep.buffers import Buffer
 
-__all__ = ["BACKENDS", "Backend", "ByteRange", "ByteSink", "ByteSource"]
+__all__ = ["BACKENDS", "Backend", "ByteRange", "ByteSink", "ByteSource", "RunSource", "reads_runs"]
 
 Backend = Literal["auto", "mmap", "pread"]
 """How a local file is read: mapped, read into memory, or whichever suits its file system."""
@@ -101,6 +101,34 @@ class ByteSource(Protocol):
 
     def close(self) -> None:
         """Let go of the source; buffers made over it stay valid."""
+
+
+class RunSource(ByteSource, Protocol):
+    """A source that reads many runs of equal length better than one by one."""
+
+    def read_runs(self, starts: Sequence[int], nbytes: int, into: memoryview) -> bool:
+        """Fill memory with runs, one after another.
+
+        Args:
+            starts: First byte of each run, rising; runs do not touch.
+            nbytes: Bytes of each.
+            into: Writable bytes, as many as all runs have.
+
+        Returns:
+            Whether it was done; if not, they are to be read in another way.
+
+        Raises:
+            TransportError: If they cannot be read whole.
+        """
+
+
+def reads_runs(source: ByteSource) -> TypeGuard[RunSource]:
+    """Say whether a source may read many runs at once.
+
+    Args:
+        source: Any.
+    """
+    return hasattr(source, "read_runs")
 
 
 class ByteSink(Protocol):

@@ -29,10 +29,12 @@ from tensorkeep.transport._link import add_name, begins_with, is_as_long_as_ever
 from tensorkeep.transport._local import LocalFile
 from tensorkeep.transport._lock import DirectoryLock, take_lock
 from tensorkeep.transport._paths import refuse_url
-from tensorkeep.transport._platform import sync_directory, sync_file
+from tensorkeep.transport._platform import sync_directory, sync_file, write_at
 from tensorkeep.transport._publish import sweep_leftovers
+from tensorkeep.transport._reserved import Reserved, make_room
 from tensorkeep.transport._sink import FileSink, take_over_mode
 from tensorkeep.transport._staging import HEAD_SUFFIX, RESERVED, STAGING_SUFFIX, Staging
+from tensorkeep.transport._standing import create_staged, first_bytes, is_file_or_link, status_of_replaced
 
 __all__ = ["Transaction", "transaction"]
 
@@ -193,8 +195,8 @@ class Transaction:
         self._check_new(name)
         place, path = self._staging.place_of(name), self._staging.path_of(name)
         with as_transport_error("could not write the file", place):
-            before = _status_of_replaced(place)
-            sink = FileSink(_create(path, private=before is not None), place, self._reporter(on_written))
+            before = status_of_replaced(place)
+            sink = FileSink(create_staged(path, private=before is not None), place, self._reporter(on_written))
         try:
             yield sink
             with as_transport_error("could not write the file", place):
@@ -210,6 +212,57 @@ class Transaction:
                 os.unlink(path)
             raise
         self._new.add(name)
+
+    def reserve(self, name: str, nbytes: int) -> Reserved:
+        """Make a new file of a size, for several processes to fill until `admit` takes it in.
+
+        Args:
+            name: A plain name, without separators.
+            nbytes: Size in bytes; at least that of a mark.
+
+        Returns:
+            What others need to open it.
+
+        Raises:
+            UnsupportedError: If the name is not plain, or is one that tensorkeep uses itself.
+            TransportError: If a directory has that name, the disk is full, or the system fails otherwise.
+        """
+        self._check_new(name)
+        place, path = self._staging.place_of(name), self._staging.path_of(name)
+        with as_transport_error("could not write the file", place):
+            fd = create_staged(path, private=status_of_replaced(place) is not None)
+            try:
+                return make_room(fd, path, nbytes)
+            finally:
+                os.close(fd)
+
+    def admit(self, name: str, head: bytes) -> None:
+        """Take in a file that was reserved and is filled now; its first bytes are written last.
+
+        Args:
+            name: As given to `reserve`.
+            head: Its first bytes.
+
+        Raises:
+            TransportError: If the system fails.
+        """
+        place = self._staging.place_of(name)
+        with as_transport_error("could not write the file", place):
+            before = status_of_replaced(place)
+            fd = os.open(self._staging.path_of(name), os.O_RDWR | getattr(os, "O_BINARY", 0))
+            try:
+                write_at(fd, 0, memoryview(head))
+                if before is not None:
+                    take_over_mode(fd, before)
+                if self._durable:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+        self._new.add(name)
+
+    def refresh(self) -> None:
+        """Give a sign of life, while others write."""
+        self._lock.refresh()
 
     def link(
         self, name: str, source: LocalFile, head: bytes, *, on_written: Callable[[int], None] | None = None
@@ -234,7 +287,7 @@ class Transaction:
         self._check_new(name)
         place, path = self._staging.place_of(name), self._staging.path_of(name)
         with as_transport_error("could not write the file", place):
-            _is_file(place)
+            is_file_or_link(place)
             if not is_as_long_as_ever(source):
                 return False
             is_linked = add_name(source, path)
@@ -284,7 +337,7 @@ class Transaction:
         check_name(name, self._staging.directory, taken=self._new | self._patched)
         place = self._staging.place_of(name)
         with as_transport_error("could not edit the file", place):
-            before = _first_bytes(place, len(head))
+            before = first_bytes(place, len(head))
             self._staging.write_head(name, head, before, durable=self._durable)
         self._patched.add(name)
 
@@ -329,7 +382,7 @@ class Transaction:
             check_name(name, self._staging.directory, taken=self._patched)
         names = sorted(self._new - {last}) + ([last] if last is not None else [])
         with as_transport_error("could not save to the directory", self._staging.directory):
-            standing = {name for name in (*first, *remove) if _is_file(self._staging.place_of(name))}
+            standing = {name for name in (*first, *remove) if is_file_or_link(self._staging.place_of(name))}
             return Journal(
                 place=self._staging.inode(),
                 first=tuple(
@@ -339,42 +392,3 @@ class Transaction:
                 renamed=tuple(names),
                 removed=tuple(name for name in dict.fromkeys(remove) if name in standing - self._new),
             )
-
-
-def _create(path: str, *, private: bool) -> int:
-    """Create a staged file; one that will replace a file is private until it has that file's mode."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    return os.open(path, flags, 0o600 if private else 0o666)
-
-
-def _status_of_replaced(place: str) -> os.stat_result | None:
-    """Return the status of the file whose mode a new one takes over; None for a link, which is only a name."""
-    return os.lstat(place) if _is_file(place) and not os.path.islink(place) else None
-
-
-def _is_file(place: str) -> bool:
-    """Say whether a file or a link is there, which can be replaced or removed."""
-    try:
-        mode = os.lstat(place).st_mode
-    except FileNotFoundError:
-        return False
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe, a socket or a device"
-        raise TransportError("only files are replaced and removed", path=place, found=kind)
-    return True
-
-
-def _first_bytes(place: str, nbytes: int) -> bytes:
-    status = os.lstat(place)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        raise UnsupportedError(
-            "only a file of its own is edited in place",
-            path=place,
-            found="a file with several names" if stat.S_ISREG(status.st_mode) else "a link, or no file at all",
-            hint="Save it anew instead",
-        )
-    with open(place, "rb") as file:
-        head = file.read(nbytes)
-    if len(head) < nbytes:
-        raise TransportError("the file is shorter than its new header", path=place)
-    return head

@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 
 from tensorkeep.checkpoint import PickleSet, open_checkpoint
+from tensorkeep.dcp import DistributedCheckpoint
 from tensorkeep.errors import UnsupportedError, as_transport_error
 from tensorkeep.integrations.lightning._pickles import read_pickled
 from tensorkeep.integrations.lightning._values import from_data
@@ -118,7 +119,7 @@ def read_checkpoint(
         TensorkeepError: If it cannot be read.
     """
     with open_checkpoint(path, framework="torch", device=device, verify=verifies) as opened:
-        if isinstance(opened, PickleSet):
+        if isinstance(opened, PickleSet | DistributedCheckpoint):
             raise UnsupportedError("a checkpoint of Lightning is one file", path=path, found="a directory of pickles")
         if isinstance(opened, PickleFile):
             loaded = read_pickled(opened, classes, drop_unknown=drop_unknown)

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.checkpoint import PickleSet, open_checkpoint, refuse, verify
+from tensorkeep.checkpoint import open_checkpoint, refuse, verify
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import (
     FormatError,
@@ -24,7 +24,7 @@ from tensorkeep.errors import (
 )
 from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY
 from tensorkeep.integrations.skorch._pickle import is_net, parts_of_net
-from tensorkeep.pickled import PickleFile
+from tensorkeep.pickled import PickledTensors
 from tensorkeep.tensors import Prepared, Sealing, TensorFile, prepare, write_file
 from tensorkeep.transport import ByteRange, ByteSource, finish_pending, transaction
 
@@ -253,7 +253,7 @@ def read_file(target: Target, part: str) -> SavedFile:
     if text is not None:
         return SavedFile(path, {HISTORY: _parsed(text, path)}, _digest(text))
     with open_checkpoint(target, framework="torch") as opened:
-        if isinstance(opened, PickleFile | PickleSet):
+        if isinstance(opened, PickledTensors):
             if is_path(target):
                 refuse(verify(target).findings, path)
             value = opened.load_tree()

@@ -4,12 +4,17 @@
 - `_base`: an object in a store, asked for with single requests.
 - `_sending`: bytes on their way to a library that cannot be stopped otherwise.
 - `_requests`: which ranges to ask for.
+- `_runs`: runs of equal length as requests of several ranges.
 - `_retries`: requests that are made again.
+- `_copying`: a range that comes whole, by as many requests as it takes.
 - `_source`: an object as a source of bytes, always the same version.
 - `_multipart`: several ranges in one answer.
 - `_connections`, `_http`: web servers, asked by ourselves.
 - `_obstore`, `_fsspec`: all other stores, asked by libraries.
+- `_hub`: the Hugging Face Hub, asked as the web server that it is.
 - `_stores`: the store that a URL leads to.
+- `_block_files`: blocks of bytes on the disk, as many as a bound allows.
+- `_cache`: objects of which blocks are kept there.
 - `_path`: a URL that knows its store.
 """
 
@@ -17,7 +22,7 @@ from tensorkeep.transport.remote._base import Body, Version
 from tensorkeep.transport.remote._path import RemotePath, remote
 from tensorkeep.transport.remote._requests import plan_requests
 from tensorkeep.transport.remote._source import RemoteSource
-from tensorkeep.transport.remote._urls import is_url, redacted, shown_url
+from tensorkeep.transport.remote._urls import is_url, shown_url
 
 __all__ = [
     "Body",
@@ -26,7 +31,6 @@ __all__ = [
     "Version",
     "is_url",
     "plan_requests",
-    "redacted",
     "remote",
     "shown_url",
 ]

@@ -51,12 +51,14 @@ class Version(msgspec.Struct, frozen=True):
         etag: What the server calls this version; None where it does not say.
         modified: When it was last changed, as the server says; None where it does not.
         number: The version that a store with versions keeps; None elsewhere.
+        sha256: SHA-256 of all of it, 64 hexadecimal digits, as the server says; None where it does not.
     """
 
     nbytes: int
     etag: str | None = None
     modified: Any = None
     number: str | None = None
+    sha256: str | None = None
 
     @property
     def is_pinned(self) -> bool:

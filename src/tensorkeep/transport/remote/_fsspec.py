@@ -14,6 +14,7 @@ from tensorkeep.errors import (
     TensorkeepError,
     TransportError,
 )
+from tensorkeep.redaction import redacted
 from tensorkeep.transport._base import ByteRange
 from tensorkeep.transport.remote._base import (
     Body,
@@ -25,14 +26,14 @@ from tensorkeep.transport.remote._base import (
     changed,
     swapped,
 )
-from tensorkeep.transport.remote._urls import redacted, shown_url
+from tensorkeep.transport.remote._urls import shown_url
 
 __all__ = ["FsspecObject", "FsspecStore", "import_fsspec"]
 
 _TAGS = ("ETag", "etag", "blob_id", "oid", "md5", "sha256", "ino")
 """What file systems call that which tells one version of a file from another."""
 
-_PIECE_NBYTES = 2**21
+_PIECE_NBYTES = 2**20
 """Bytes that are asked for at a time, and are in memory before they go where they are wanted."""
 
 _TIMES = ("last_commit", "LastModified", "mtime", "last_modified", "updated", "created")

@@ -39,6 +39,9 @@ _KEPT: Final = "!#$%&'()*+,/:;=?@[]~"
 """What stands in URLs as it is; all else, such as a space, is escaped."""
 
 _match_range = re.compile(r"bytes +([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})").fullmatch
+_match_linked = re.compile(r'"?([0-9a-f]{64})"?').fullmatch
+"""What the Hub says of a large file when it redirects to where that is."""
+
 _is_seconds = re.compile(r"[0-9]{1,9}").fullmatch
 
 
@@ -102,6 +105,7 @@ class HttpObject:
         self._store = store
         self._url = url
         self._target: str | None = None
+        self._sha256: str | None = None
         self.name = shown_url(url)
 
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
@@ -217,7 +221,8 @@ class HttpObject:
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> tuple[Answer, str]:
         for _ in range(_MAX_REDIRECTS + 1):
-            own = self._store.headers if _origin_of(url) == _origin_of(self._url) else {}
+            is_own = _origin_of(url) == _origin_of(self._url)
+            own = self._store.headers if is_own else {}
             answer = self._store.connections.get(
                 url, {"Accept-Encoding": "identity", "Accept": "*/*", **own, **headers}
             )
@@ -225,6 +230,8 @@ class HttpObject:
             if answer.status not in _REDIRECTS or location is None:
                 return answer, url
             answer.close()
+            if is_own and (linked := _match_linked(answer.headers.get("X-Linked-ETag") or "")):
+                self._sha256 = linked[1]
             url = self._redirected(url, location)
         raise TransportError("the server redirects without end", path=self.name)
 
@@ -236,7 +243,8 @@ class HttpObject:
         return target
 
     def _version(self, answer: Answer, nbytes: int) -> Version:
-        return Version(nbytes, answer.headers.get("ETag"), answer.headers.get("Last-Modified"))
+        headers = answer.headers
+        return Version(nbytes, headers.get("ETag"), headers.get("Last-Modified"), sha256=self._sha256)
 
     def _given(self, answer: Answer) -> tuple[ByteRange, Version]:
         """Return the range that an answer has, and the version it is of."""

@@ -15,6 +15,7 @@ from tensorkeep.errors import (
     SourceMissingError,
     TransportError,
 )
+from tensorkeep.redaction import redacted
 from tensorkeep.transport._base import ByteRange
 from tensorkeep.transport.remote._base import (
     Body,
@@ -29,7 +30,7 @@ from tensorkeep.transport.remote._base import (
     whole_file_too_large,
 )
 from tensorkeep.transport.remote._sending import send_through
-from tensorkeep.transport.remote._urls import join_url, redacted, shown_url
+from tensorkeep.transport.remote._urls import join_url, shown_url
 
 __all__ = ["ObstoreObject", "ObstoreStore", "import_obstore"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from tensorkeep.transport.remote._base import (
     WritableStore,
     read_only,
 )
+from tensorkeep.transport.remote._cache import cached
 from tensorkeep.transport.remote._source import Manner, RemoteSource
 from tensorkeep.transport.remote._stores import store_and_path, store_over
 from tensorkeep.transport.remote._urls import is_url, join_url, shown_url, split_url
@@ -134,7 +136,8 @@ class RemotePath(str):
         if isinstance(known, SourceMissingError | AccessDeniedError):
             raise known.with_fields()
         try:
-            source = RemoteSource(store.at(path), self._manner, known)
+            place, manner = cached(store.at(path), self._manner, self._url, self._options)
+            source = RemoteSource(place, manner, known)
         except (SourceMissingError, AccessDeniedError) as error:
             if self._family.is_remembered:
                 self._family.openings[self._url] = error.with_fields()
@@ -153,7 +156,7 @@ class RemotePath(str):
         if self._url in self._family.names:
             return self._family.names[self._url]
         names = store.names(path)
-        if self._family.is_remembered:
+        if self._family.is_remembered and names is not None:  # None costs no request
             self._family.names[self._url] = names
         return names
 
@@ -274,15 +277,17 @@ def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
             the configuration of obstore (`endpoint`, `region`, `access_key_id`, `skip_signature` …); for all others
             what the file system of fsspec takes. And how it is read: `head_nbytes`, `gap_nbytes`, `request_nbytes`
             and `whole_nbytes` in bytes, `timeout_s`, `pause_s` and `longest_pause_s` in seconds, `connections`,
-            `attempts`.
+            `attempts`; and of a URL, `cache_dir` and `cache_nbytes`.
 
     Raises:
         UnsupportedError: If it is neither a URL nor a store.
     """
     manner = Manner(**{name: options.pop(name) for name in _MANNER & options.keys()})
+    if manner.cache_dir is not None:
+        manner = msgspec.structs.replace(manner, cache_dir=os.fsdecode(manner.cache_dir))
     if is_url(where):
         return RemotePath._made(where, options, None, manner)
-    if isinstance(where, str) or options:
+    if isinstance(where, str) or options or manner.cache_dir is not None:
         raise UnsupportedError("no URL and no store", expected="such as s3://bucket/model", found=repr(where)[:100])
     store_over(where)
     return RemotePath._made(f"{type(where).__name__.lower()}://{path.lstrip('/')}", {}, where, manner)

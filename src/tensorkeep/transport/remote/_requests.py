@@ -14,15 +14,24 @@ import msgspec
 
 from tensorkeep.transport._base import ByteRange
 
-__all__ = ["PART_GAP_NBYTES", "Request", "Wanted", "one_by_one", "plan_requests", "remaining"]
+__all__ = [
+    "MAX_RANGES",
+    "MAX_SCATTERED_NBYTES",
+    "PART_GAP_NBYTES",
+    "Request",
+    "Wanted",
+    "one_by_one",
+    "plan_requests",
+    "remaining",
+]
 
 PART_GAP_NBYTES: Final = 2**9
 """Unwanted bytes that cost no more than another range of the same request."""
 
-_MAX_RANGES: Final = 200
+MAX_RANGES: Final = 200
 """Ranges of one request; Apache serves the whole file where more are asked for (its MaxRanges)."""
 
-_MAX_SCATTERED_NBYTES: Final = 2**22
+MAX_SCATTERED_NBYTES: Final = 2**22
 """Bytes of a request of several ranges: what is larger gains from requests side by side."""
 
 
@@ -81,7 +90,7 @@ def plan_requests(
     """
     parts = sorted(_cut(spans, max_nbytes), key=lambda part: (part.start, part.stop))
     max_gap = min(max_gap_nbytes, PART_GAP_NBYTES) if takes_many else max_gap_nbytes
-    max_ranges = _MAX_RANGES if takes_many else 1
+    max_ranges = MAX_RANGES if takes_many else 1
     requests: list[Request] = []
     group = _Group(max_gap, max_nbytes, max_ranges)
     for part in parts:
@@ -121,7 +130,7 @@ class _Group:
         return True
 
     def _limit(self, n_spans: int) -> int:
-        return self._max_nbytes if n_spans < 2 else min(self._max_nbytes, _MAX_SCATTERED_NBYTES)
+        return self._max_nbytes if n_spans < 2 else min(self._max_nbytes, MAX_SCATTERED_NBYTES)
 
     def request(self) -> Request:
         return Request(tuple(ByteRange(start, stop) for start, stop in self._spans), tuple(self.wanted))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,8 +26,10 @@ from tensorkeep.transport.remote._base import (
     changed,
     whole_file_too_large,
 )
+from tensorkeep.transport.remote._copying import PROGRESS_NBYTES, copy_range
 from tensorkeep.transport.remote._requests import PART_GAP_NBYTES, Request, one_by_one, plan_requests, remaining
 from tensorkeep.transport.remote._retries import Patience
+from tensorkeep.transport.remote._runs import RunsRequest, plan_runs
 
 __all__ = ["Manner", "RemoteSource"]
 
@@ -37,9 +40,6 @@ _turns = threading.BoundedSemaphore(_MAX_OPEN)
 
 _STEP_NBYTES: Final = 2**20
 """Bytes that are waited for at a time: those that came before a connection was cut are not asked for again."""
-
-_PROGRESS_NBYTES: Final = 2**16
-"""Bytes that an attempt must bring to count as a success; with less, a large file would never end."""
 
 _MAX_KEPT_NBYTES: Final = 2**25
 """Bytes of one read that are kept: all honest headers are shorter."""
@@ -71,6 +71,8 @@ class Manner(msgspec.Struct, frozen=True):
         timeout_s: Seconds without a byte after which a request has failed.
         whole_nbytes: Size up to which an object is read whole where the server serves no ranges.
         needs_ranges: Whether a larger one is refused there; else it can be opened, and copied as a whole.
+        cache_dir: Directory in which blocks are kept, so that none is asked for twice; None where none are kept.
+        cache_nbytes: Bytes of all blocks in it together, at most.
     """
 
     head_nbytes: int = 2**17
@@ -83,6 +85,8 @@ class Manner(msgspec.Struct, frozen=True):
     timeout_s: float = 30.0
     whole_nbytes: int = 2**26
     needs_ranges: bool = True
+    cache_dir: str | None = None
+    cache_nbytes: int = 10 * 10**9
 
     def patience(self) -> Patience:
         """Return what counts the attempts of one request."""
@@ -271,7 +275,7 @@ class RemoteSource:
         if first is None:
             return requests
         try:
-            self._carry_out(first, buffers)
+            self._carry_out(first.spans, _places(first, buffers))
         except ManyRefusedError:
             return self.plan(spans)
         return [request for request in requests if request is not first]
@@ -279,23 +283,60 @@ class RemoteSource:
     def _carry_out_surely(self, request: Request, buffers: list[memoryview]) -> None:
         """Make a request; if the server takes its ranges only one by one, do that."""
         try:
-            self._carry_out(request, buffers)
+            self._carry_out(request.spans, _places(request, buffers))
         except ManyRefusedError:
             for each in one_by_one(request):
-                self._carry_out(each, buffers)
+                self._carry_out(each.spans, _places(each, buffers))
 
-    def _carry_out(self, request: Request, buffers: list[memoryview]) -> None:
+    def read_runs(self, starts: Sequence[int], nbytes: int, into: memoryview) -> bool:
+        """Fill memory with runs of equal length, one after another; see `RunSource`.
+
+        Args:
+            starts: First byte of each run, rising; runs do not touch.
+            nbytes: Bytes of each.
+            into: Writable bytes, as many as all runs have.
+
+        Returns:
+            Whether it was done; not where the server gives only one range at a time.
+
+        Raises:
+            SourceChangedError: If the object is another by now.
+            TransportError: If it cannot be read.
+        """
+        if self._is_closed or not self._remote.takes_many:
+            return False
+        self._known = self._known[0], _NOTHING
+        head = self._known[0]
+        for place, start in enumerate(starts):
+            if start >= len(head.data):
+                break
+            head.fill(start, into[place * nbytes : (place + 1) * nbytes])
+        planned = plan_runs(
+            starts, nbytes, known_nbytes=len(head.data), max_nbytes=max(nbytes, self._manner.request_nbytes)
+        )
+
+        def carry_out(request: RunsRequest) -> None:
+            self._carry_out(request.spans, deque([into[request.start : request.stop]]))
+
+        try:
+            for request in islice(planned, 1):  # alone: if the server does not serve it, the others are not asked for
+                carry_out(request)
+            for_all(list(planned), carry_out, n_threads=self._manner.connections)
+        except ManyRefusedError:
+            return False
+        return True
+
+    def _carry_out(self, spans: tuple[ByteRange, ...], places: deque[memoryview]) -> None:
         """Make a request, whose bytes go where they are wanted; go on where it was cut off."""
         patience = self._manner.patience()
-        places = _places(request, buffers)
         while places:
             missing = sum(map(len, places))
             error = TransientError("the answer ended early", path=self.name)
             try:
-                self._fill(places, remaining(request.spans, missing))
+                self._fill(places, remaining(spans, missing))
             except TransientError as cause:
                 error = cause
-            if missing - sum(map(len, places)) >= _PROGRESS_NBYTES:
+            if missing - sum(map(len, places)) >= PROGRESS_NBYTES:
                 patience.restore()
             if places:
                 patience.lose(error)
@@ -325,24 +366,16 @@ class RemoteSource:
             SourceChangedError: If the object is another by now.
             TransportError: If it cannot be read.
         """
-        patience = self._manner.patience()
-        start = span.start
-        while start < span.stop:
-            before = start
-            error = TransientError("the answer ended early", path=self.name)
-            try:
-                with _turns, closing(self._remote.stream(ByteRange(start, span.stop), self._version)) as stream:
-                    while start < span.stop and (n_read := stream.read_into(buffer[: span.stop - start])):
-                        write(start, buffer[:n_read])
-                        start += n_read
-            except TransientError as cause:
-                error = cause
-            if start < span.stop:
-                if not self.opening.serves_ranges:
-                    start = span.start
-                elif start - before >= _PROGRESS_NBYTES:
-                    patience.restore()
-                patience.lose(error)
+        copy_range(
+            self._remote,
+            self._version,
+            span,
+            buffer,
+            write,
+            patience=self._manner.patience(),
+            goes_on=self.opening.serves_ranges,
+            turn=_turns,
+        )
 
     def _stream(self, spans: tuple[ByteRange, ...]) -> Stream:
         if len(spans) == 1:

@@ -11,17 +11,21 @@ from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.redaction import redacted
 from tensorkeep.transport.remote._base import RemoteStore
 from tensorkeep.transport.remote._connections import Connections, basic
 from tensorkeep.transport.remote._fsspec import FsspecStore, import_fsspec
 from tensorkeep.transport.remote._http import HttpStore
+from tensorkeep.transport.remote._hub import HubStore
 from tensorkeep.transport.remote._obstore import ObstoreStore, import_obstore
-from tensorkeep.transport.remote._urls import base_and_path, is_well_formed, redacted, scheme_of, shown_url
+from tensorkeep.transport.remote._urls import base_and_path, is_well_formed, scheme_of, shown_url
 
 __all__ = ["store_and_path", "store_over"]
 
 _WEB: Final = frozenset({"http", "https"})
 _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"})
+
+_HUB: Final = "hf"
 
 _READ_RETRIES: Final = {"max_retries": 2, "retry_timeout": timedelta(seconds=60)}
 """`Patience` does the rest: it goes on in the middle of an answer, too."""
@@ -60,7 +64,10 @@ def store_and_path(
         return _kept(
             (base, _frozen(options), timeout_s, writes), lambda: _bucket(base, options, timeout_s, writes=writes)
         ), path
-    return FsspecStore(_file_system(url, options), scheme), _path_for_fsspec(url)
+    files = _file_system(url, options)
+    if scheme == _HUB:
+        return _kept((_HUB, id(files), timeout_s), lambda: HubStore(files, timeout_s)), _path_for_fsspec(url)
+    return FsspecStore(files, scheme), _path_for_fsspec(url)
 
 
 def store_over(store: Any) -> RemoteStore:

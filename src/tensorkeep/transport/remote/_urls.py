@@ -6,11 +6,11 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-__all__ = ["is_url", "join_url", "redacted", "scheme_of", "shown_url", "split_url"]
+from tensorkeep.redaction import redacted
+
+__all__ = ["is_url", "join_url", "scheme_of", "shown_url", "split_url"]
 
 _URL: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
-_SECRETS: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/\s\"'<>]*@)?([^\s\"'?#<>]*)(?:\?[^\s\"'<>]*)?")
-"""A URL anywhere in a text: what comes before its host and after its path may be secret."""
 
 
 def is_url(target: object) -> bool:
@@ -61,15 +61,6 @@ def shown_url(url: str) -> str:
         url: A URL.
     """
     return redacted(url)
-
-
-def redacted(text: str) -> str:
-    """Take users, passwords and queries out of all URLs of a text.
-
-    Args:
-        text: Such as the message of an error.
-    """
-    return _SECRETS.sub(r"\1\2", text)
 
 
 def join_url(url: str, name: str) -> str:

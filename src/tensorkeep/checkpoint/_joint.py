@@ -1,0 +1,169 @@
+"""A checkpoint that several processes write together: planned, staged and committed by one, filled in by all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.checkpoint._contents import index_of, tensors_of
+from tensorkeep.checkpoint._index import ShardRecord, emit_index
+from tensorkeep.checkpoint._names import index_name, index_names, weights_name
+from tensorkeep.checkpoint._pieces import TensorSize
+from tensorkeep.checkpoint._plan import Shard, plan_shards
+from tensorkeep.checkpoint._save import made_directory, refuse_file_name
+from tensorkeep.checkpoint._sha256 import sha256_of
+from tensorkeep.checkpoint._switch import switch_to
+from tensorkeep.checkpoint.workers import Meter, side_by_side
+from tensorkeep.digests import digest_of
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.tensors import Prepared, Sealing, check_target, sealed_head
+from tensorkeep.transport import Reserved, Transaction, is_remote, open_source, transaction
+
+__all__ = ["JointSave", "Place"]
+
+_MAX_HASHERS: Final = 4
+"""Threads that make the SHA-256 of files side by side."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a tensor goes.
+
+    Attributes:
+        file: Which of the files, from 0.
+        start: Its first byte there.
+    """
+
+    file: int
+    start: int
+
+
+class JointSave:
+    """A save that is under way; the process that has it holds the lock of the directory.
+
+    The files are there, of their final size, when this is made. When all tensors are in their places, `commit`
+    switches to them; `abandon` leaves everything as it was.
+
+    Args:
+        prepared: The state, taken apart; tensors that others write are planned ones.
+        directory: Made if its parent is there.
+        max_shard_nbytes: Bytes of tensors in one shard.
+        base_name: What file names begin with.
+        variant: Such as `"fp16"`.
+        metadata: Free text by key, for each shard.
+        sha256: Whether the index gets the SHA-256 of each shard.
+        durable: Whether to wait until the disk has everything (fsync).
+
+    Attributes:
+        files: The files that are to be filled.
+        places: Name of a tensor to where it goes.
+
+    Raises:
+        UnsupportedError: If a name is invalid, or the directory is a URL.
+        TypeError: If metadata is not text.
+        HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
+        LimitError: If there are more names than a header can hold.
+        BusyError: If another process is saving there.
+        TransportError: If the directory cannot be written, or the disk is full.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        directory: str | os.PathLike[str],
+        *,
+        max_shard_nbytes: int,
+        base_name: str = "model",
+        variant: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        sha256: bool = False,
+        durable: bool = True,
+    ) -> None:
+        """Stage the files; see the class."""
+        self._prepared = prepared
+        self._directory = check_target(directory)
+        self._stem = f"{base_name}.{variant}" if variant else base_name
+        self._metadata = prepared.with_ties(metadata)
+        self._sha256 = sha256
+        refuse_file_name(self._directory)
+        _refuse_remote(self._directory)
+        sizes = {name: TensorSize(host.nbytes, ()) for name, host in prepared.hosts.items()}
+        self._plan = plan_shards(sizes, max_shard_nbytes=max_shard_nbytes, base=base_name, variant=variant)
+        self._index_file = self._plan.index_file or (index_name(base_name, variant) if sha256 else None)
+        with ExitStack() as stack:
+            folder = stack.enter_context(made_directory(self._directory, durable=durable))
+            self._staging: Transaction = stack.enter_context(transaction(folder, self._stem, durable=durable))
+            self.places: dict[str, Place] = {}
+            self.files = tuple(self._reserve(number, shard) for number, shard in enumerate(self._plan.shards))
+            self._open = stack.pop_all()
+
+    def _reserve(self, number: int, shard: Shard) -> Reserved:
+        head, entries = self._head(shard, None)
+        self.places |= {name: Place(number, len(head) + entry.data_offsets[0]) for name, entry in entries.items()}
+        return self._staging.reserve(shard.file, len(head) + sum(entry.nbytes for entry in entries.values()))
+
+    def _head(self, shard: Shard, digests: Mapping[str, bytes] | None) -> tuple[bytes, Mapping[str, Any]]:
+        return sealed_head(
+            tensors_of(shard, self._prepared),
+            self._metadata,
+            state=None if self._index_file else self._prepared.state,
+            sealing=Sealing(index=self._index_file),
+            digests=digests,
+        )
+
+    def refresh(self) -> None:
+        """Give a sign of life, while others write."""
+        self._staging.refresh()
+
+    def commit(self, digests: Mapping[str, bytes]) -> None:
+        """Switch to the new files, which are filled.
+
+        Args:
+            digests: Name of each tensor to the BLAKE3 of its bytes.
+
+        Raises:
+            BusyError: If another process took the save for dead.
+            TransportError: If the system fails. The old files are untouched then, unless the message says that the
+                save is committed.
+        """
+        with self._open:
+            heads = {shard.file: self._head(shard, digests)[0] for shard in self._plan.shards}
+            for file, head in heads.items():
+                self._staging.admit(file, head)
+            if self._index_file is not None:
+                index = index_of(self._plan, self._prepared, self._records(heads), {})
+                with self._staging.file(self._index_file) as sink:
+                    sink.write([emit_index(index)])
+            entries = (weights_name(self._stem), *index_names(self._stem))
+            switch_to(list(heads), self._index_file, self._staging, self._directory, entries)
+
+    def _records(self, heads: Mapping[str, bytes]) -> dict[str, ShardRecord]:
+        def record(file: str) -> ShardRecord:
+            path = self._staging.path_of(file)
+            sha256 = sha256_of(open_source(path)) if self._sha256 else None
+            return ShardRecord(os.path.getsize(path), digest_of(heads[file]).hex(), sha256)
+
+        n_threads = min(len(heads), _MAX_HASHERS, os.cpu_count() or 1) if self._sha256 else 1
+        records = side_by_side(record, heads, n_threads=n_threads, meter=Meter(None, 0))
+        return dict(zip(heads, records, strict=True))
+
+    def abandon(self) -> None:
+        """Remove what was staged, and let go of the lock; without effect on a save that is over."""
+        self._open.__exit__(_AbandonedError, _AbandonedError(), None)
+
+
+class _AbandonedError(Exception):
+    """Ends a save of which nothing comes."""
+
+
+def _refuse_remote(directory: str) -> None:
+    if is_remote(directory):
+        raise UnsupportedError(
+            "a store cannot be written to here and there",
+            path=directory,
+            expected="a directory that all processes share",
+            hint="Save to a file system, and upload that",
+        )

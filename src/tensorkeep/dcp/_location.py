@@ -1,0 +1,56 @@
+"""Whether a path is a checkpoint that many ranks wrote with torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from tensorkeep.transport import exists, is_directory, names_in, split
+
+__all__ = ["DistributedLocation", "find_distributed"]
+
+_METADATA: Final = ".metadata"
+_is_of_a_rank = re.compile(r"__[0-9]{1,9}\.metadata").fullmatch
+_is_shard = re.compile(r"shard-[0-9]{5,9}-model-[0-9]{5,9}-of-[0-9]{5,9}\.safetensors").fullmatch
+
+
+class DistributedLocation(msgspec.Struct, frozen=True):
+    """The files of one checkpoint that say where all else is; one of the two is empty.
+
+    Attributes:
+        directory: Where they are.
+        metadata: Names of `.metadata` files: one, or one of each rank where ranks did not speak with each other.
+        shards: Names of safetensors files, each with pieces of one rank.
+    """
+
+    directory: str
+    metadata: tuple[str, ...] = ()
+    shards: tuple[str, ...] = ()
+
+
+def find_distributed(path: str) -> DistributedLocation | None:
+    """Find the checkpoint that ranks left in a directory.
+
+    Args:
+        path: The directory, or its `.metadata`.
+
+    Returns:
+        Its files; None where there is none, or finished safetensors files are there too, which are preferred.
+
+    Raises:
+        TransportError: If the directory cannot be read.
+    """
+    directory, name = split(path)
+    if name == _METADATA and exists(path):
+        return DistributedLocation(directory, (name,))
+    if not is_directory(path):
+        return None
+    names = names_in(path) or []
+    files = [name for name in names if name.endswith((".safetensors", ".safetensors.index.json"))]
+    if files:
+        are_shards = all(map(_is_shard, files))
+        return DistributedLocation(path, shards=tuple(files)) if are_shards else None
+    metadata = (_METADATA,) if _METADATA in names else tuple(filter(_is_of_a_rank, names))
+    return DistributedLocation(path, metadata) if metadata else None

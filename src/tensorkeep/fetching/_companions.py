@@ -1,0 +1,60 @@
+"""The small files that belong to a model and are no weights, such as its configuration and its tokenizer. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["MAX_COMPANION_NBYTES", "USUAL_COMPANIONS", "companions_among", "is_page"]
+
+MAX_COMPANION_NBYTES: Final = 2**26
+"""Size up to which a file is a companion; the largest tokenizers have 35 MB."""
+
+USUAL_COMPANIONS: Final = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "preprocessor_config.json",
+    "README.md",
+)
+"""Those that are asked for where a server does not say what it has."""
+
+_has_suffix = re.compile(r".+\.(?:json|jsonl|txt|model|vocab|tiktoken|jinja|md|yaml|yml)", re.IGNORECASE).fullmatch
+_is_license = re.compile(r"(?:LICEN[CS]E|NOTICE|COPYING|USE_POLICY)[A-Za-z0-9_.-]*", re.IGNORECASE).fullmatch
+_is_index = re.compile(r".*\.index(?:\.[^.]+)?\.json").fullmatch
+_KEPT: Final = ("commit.json", ".head")
+"""How names end that a transaction uses itself."""
+
+
+def companions_among(names: Iterable[str]) -> list[str]:
+    """Return the names of companions; code is none.
+
+    Args:
+        names: All that a directory holds.
+    """
+    return [
+        name
+        for name in names
+        if (_has_suffix(name) or _is_license(name))
+        and not _is_index(name)
+        and not name.startswith((".", "tensorkeep."))
+        and not name.endswith(_KEPT)
+    ]
+
+
+def is_page(head: bytes) -> bool:
+    """Say whether what a server gave is a page for people: some give one for whatever they do not have.
+
+    Args:
+        head: The first bytes.
+    """
+    return head.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html"))

@@ -1,0 +1,223 @@
+"""Which files a URL stands for, and what is known of them before they come."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tensorkeep.checkpoint import (
+    MANIFEST,
+    FileRecord,
+    ShardRecord,
+    find_pickled,
+    is_plain,
+    locate,
+    parse_index,
+    parse_manifest,
+    stem_of_pickle_index,
+)
+from tensorkeep.digests import digest_of
+from tensorkeep.errors import LimitError, SourceMissingError, UnsupportedError
+from tensorkeep.fetching._companions import USUAL_COMPANIONS, companions_among
+from tensorkeep.limits import MAX_INDEX_NBYTES
+from tensorkeep.transport import ByteRange, RemotePath, is_directory
+
+__all__ = ["Kind", "Plan", "Promise", "Wanted", "plan_fetch"]
+
+Kind = Literal["safetensors", "pickles", "file", "folder"]
+"""What is fetched: a checkpoint of either kind, one file whose name says nothing, or a directory with a manifest."""
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """What is said of a file by another one.
+
+    Attributes:
+        nbytes: Its size in bytes, or None.
+        header: BLAKE3 of all that stands before the data of a safetensors file, 64 hexadecimal digits, or None.
+        blake3: That of all of the file, or None.
+        sha256: SHA-256 of all of it, 64 hexadecimal digits, or None.
+    """
+
+    nbytes: int | None = None
+    header: str | None = None
+    blake3: str | None = None
+    sha256: str | None = None
+
+    @classmethod
+    def of(cls, record: ShardRecord | FileRecord | None) -> Promise:
+        """Return what a record of an index or a manifest says.
+
+        Args:
+            record: The record; None where there is none.
+        """
+        if record is None:
+            return cls()
+        if isinstance(record, ShardRecord):
+            return cls(record.nbytes, record.header, None, record.sha256)
+        return cls(record.nbytes, record.header, record.blake3)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A file that is to be fetched.
+
+    Attributes:
+        name: Where it belongs, relative to the others, with `/` between its parts.
+        path: Where it is.
+        promise: What is said of it.
+        role: Whether it has tensors, is one of the other files without which nothing is whole, or is a companion:
+            listed, or asked for because many models have one of that name.
+    """
+
+    name: str
+    path: RemotePath
+    promise: Promise = Promise()
+    role: Literal["tensors", "other", "listed", "guessed"] = "other"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is to be fetched.
+
+    Attributes:
+        kind: See `Kind`.
+        url: Where it is, without secrets.
+        stem: What the names of its files begin with, or the only name.
+        files: All of them.
+        index: Name of the index, or None.
+        entry: Name of the file or index that the URL is of; None for a directory.
+    """
+
+    kind: Kind
+    url: str
+    stem: str
+    files: tuple[Wanted, ...]
+    index: str | None = None
+    entry: str | None = None
+
+    @property
+    def is_one_file(self) -> bool:
+        """Whether the URL is that of a single file."""
+        return self.entry is not None and self.index is None
+
+    @property
+    def shards(self) -> list[str]:
+        """Names of the files of tensors."""
+        return [file.name for file in self.files if file.role == "tensors"]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether all files belong into one directory."""
+        return all("/" not in file.name for file in self.files)
+
+
+def plan_fetch(path: RemotePath, *, variant: str | None, companions: bool) -> Plan:
+    """Find out which files a URL stands for; asks for little more than an index.
+
+    Args:
+        path: What `tensorkeep.open` takes.
+        variant: Such as `"fp16"`, where it is the URL of a directory.
+        companions: Whether configuration, tokenizer and the like come along from a directory.
+
+    Raises:
+        SourceMissingError: If there is no checkpoint.
+        UnsupportedError: If there are several, or a file has a name that cannot stand everywhere.
+        IndexFileError: If the index is none.
+        IntegrityError: If the index or manifest is not the one that was written.
+        FormatError: If the manifest is none.
+        LimitError: If either is too long.
+        TransportError: If it cannot be read.
+    """
+    with path.remembering() as given:
+        if not is_directory(given):
+            plan = _of_files(given, None)
+            entry = plan.index or plan.files[0].name
+            return _refuse_strange_names(msgspec.structs.replace(plan, entry=entry))
+        if variant is None and (folder := _of_folder(given)) is not None:
+            return _refuse_strange_names(folder)
+        plan = _of_files(given, variant)
+        files = (*plan.files, *(_companions(given, plan) if companions else ()))
+        return _refuse_strange_names(msgspec.structs.replace(plan, files=files))
+
+
+def _of_folder(directory: RemotePath) -> Plan | None:
+    """Plan to fetch a directory that has a manifest, with all that this lists."""
+    place = directory.joined(MANIFEST)
+    try:
+        text = _read(place)
+    except SourceMissingError:
+        return None
+    records = parse_manifest(text, str(place))
+    manifest = Wanted(MANIFEST, place, _promise_of(text))
+    files = (
+        Wanted(
+            name,
+            directory.joined(name),
+            Promise.of(record),
+            "tensors" if record.header is not None else "other",
+        )
+        for name, record in records.items()
+    )
+    return Plan("folder", str(directory), "folder", (*files, manifest))
+
+
+def _of_files(path: RemotePath, variant: str | None) -> Plan:
+    """Plan to fetch a checkpoint as `tensorkeep.open` would open it: pickles first, of which most paths have none."""
+    pickled = find_pickled(path, variant)
+    if pickled is not None:
+        directory, index = RemotePath.of(pickled.directory), pickled.index
+        stem = (stem_of_pickle_index(index) if index else None) or pickled.files[0].removesuffix(".bin")
+        return _planned("pickles", path, directory, stem, index, pickled.files)
+    location = locate(path, variant)
+    if location is not None:
+        directory, index = RemotePath.of(location.directory), location.index
+        names = () if index else (location.name,)
+        return _planned("safetensors", path, directory, location.stem, index, names)
+    directory, name = path.split()
+    return _planned("file", path, directory, name, None, (name,))
+
+
+def _planned(
+    kind: Kind,
+    path: RemotePath,
+    directory: RemotePath,
+    stem: str,
+    index: str | None,
+    names: tuple[str, ...],
+) -> Plan:
+    if index is None:
+        files = tuple(Wanted(name, directory.joined(name), role="tensors") for name in names)
+        return Plan(kind, str(path), stem, files)
+    place = directory.joined(index)
+    text = _read(place)
+    known = parse_index(text, str(place))
+    records = known.shards or {}
+    shards = (Wanted(name, directory.joined(name), Promise.of(records.get(name)), "tensors") for name in known.files)
+    files = (*shards, Wanted(index, place, _promise_of(text)))
+    return Plan(kind, str(path), stem, files, index)
+
+
+def _read(path: RemotePath) -> bytes:
+    source = path.open()
+    if source.nbytes > MAX_INDEX_NBYTES:
+        raise LimitError("the file is too large", path=path, expected=f"at most {MAX_INDEX_NBYTES:,} bytes")
+    return bytes(source.read(ByteRange(0, source.nbytes)))
+
+
+def _promise_of(text: bytes) -> Promise:
+    return Promise(len(text), blake3=digest_of(text).hex())
+
+
+def _companions(directory: RemotePath, plan: Plan) -> list[Wanted]:
+    listed = directory.names()
+    names = USUAL_COMPANIONS if listed is None else companions_among(filter(is_plain, listed))
+    role: Literal["listed", "guessed"] = "guessed" if listed is None else "listed"
+    known = {file.name for file in plan.files}
+    return [Wanted(name, directory.joined(name), role=role) for name in names if name not in known]
+
+
+def _refuse_strange_names(plan: Plan) -> Plan:
+    for file in plan.files:
+        parts = file.name.split("/")
+        if not all(map(is_plain, parts)) or any(".tensorkeep-" in part for part in parts):
+            raise UnsupportedError("a name that cannot stand everywhere", path=file.path, found=repr(file.name))
+    return plan

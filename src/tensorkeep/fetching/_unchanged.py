@@ -1,0 +1,65 @@
+"""Files that are at the destination already, so that nobody need send them again."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import msgspec
+
+from tensorkeep.errors import TensorkeepError
+from tensorkeep.fetching._check import findings_in
+from tensorkeep.fetching._plan import Promise, Wanted
+from tensorkeep.fetching._stamp import Stamp
+from tensorkeep.transport import leave_note, note_on
+
+__all__ = ["is_unchanged", "note_origin"]
+
+
+def is_unchanged(path: str, wanted: Wanted, stamp: Stamp) -> bool:
+    """Say whether a file is the one that is wanted.
+
+    That is so if it was fetched from there in the version that is there now, and has not changed since; or if it has
+    the digests that are promised, for which all of it is read.
+
+    Args:
+        path: Where it would be.
+        wanted: What it should be.
+        stamp: The version that is there now.
+    """
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    if not stat.S_ISREG(status.st_mode) or status.st_size != stamp.nbytes:
+        return False
+    if stamp.is_telling and note_on(path) == _origin(wanted, stamp):
+        return True
+    return _is_told_by_digests(wanted.promise) and _has_digests(path, wanted)
+
+
+def note_origin(path: str, wanted: Wanted, stamp: Stamp) -> None:
+    """Note on a file where it is from, for the next fetch.
+
+    Args:
+        path: The file, all of which has arrived.
+        wanted: What it is.
+        stamp: The version that was fetched.
+    """
+    if stamp.is_telling:
+        leave_note(path, _origin(wanted, stamp))
+
+
+def _origin(wanted: Wanted, stamp: Stamp) -> str:
+    return f"fetched {wanted.path} {msgspec.json.encode(stamp).decode()}"
+
+
+def _is_told_by_digests(promise: Promise) -> bool:
+    return (promise.header, promise.blake3, promise.sha256) != (None, None, None)
+
+
+def _has_digests(path: str, wanted: Wanted) -> bool:
+    try:
+        return not findings_in(path, wanted)
+    except TensorkeepError:
+        return False

@@ -1,0 +1,26 @@
+"""torch.distributed.checkpoint: many ranks save one checkpoint together, and load it in any other number.
+
+    from tensorkeep.integrations.distributed import TensorkeepReader, TensorkeepWriter
+
+    dcp.save(state_dict, storage_writer=TensorkeepWriter("step-1000"))
+    dcp.load(state_dict, storage_reader=TensorkeepReader("step-1000"))
+
+All ranks write into the same few files, in the layout of the Hugging Face libraries: there is nothing to consolidate,
+nothing is pickled, and the old checkpoint stays whole until the new one is. `tensorkeep.load` gives it back on a
+laptop, without any process group.
+
+- `_council`: what ranks tell each other while they write.
+- `_survey`: what a rank has that is no tensor, and which of its tensors are one.
+- `_layout`: all plans as one, and what each rank does.
+- `_parts`: a part of a tensor, written to its places.
+- `_work`: what a rank does of a save.
+- `_under_way`: saves that are not over.
+- `_writer`: `TensorkeepWriter`.
+- `_leaves`: what has a name of its own in torch.distributed.checkpoint. Pure.
+- `_reader`: `TensorkeepReader`.
+"""
+
+from tensorkeep.integrations.distributed._reader import TensorkeepReader
+from tensorkeep.integrations.distributed._writer import TensorkeepWriter
+
+__all__ = ["TensorkeepReader", "TensorkeepWriter"]

@@ -1,0 +1,282 @@
+"""From the plans of all ranks to what is saved, and to what each of them writes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heapreplace
+from itertools import pairwise
+from math import prod
+from typing import Any, TypeAlias
+
+import msgspec
+import torch
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem
+
+from tensorkeep.checkpoint import Place
+from tensorkeep.dtypes import DType
+from tensorkeep.errors import DtypeError, UnsupportedError
+from tensorkeep.integrations.distributed._survey import dtype_row, is_object, tensor_data_of
+from tensorkeep.tensors import PlannedTensor, Region, cover_fault
+from tensorkeep.transport import Reserved
+
+__all__ = ["Digesting", "Gathered", "Held", "Task", "Writing", "gather", "region_of", "tasks_for", "tree_of"]
+
+_Path: TypeAlias = tuple[str | int, ...]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A tensor, and who has which part of it.
+
+    Attributes:
+        dtype: Its row in the dtype table.
+        shape: Elements along each dimension, as torch counts them.
+        parts: Rank, place in its plan, and what it has; those without elements are left out.
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    parts: list[tuple[int, int, Region]]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self.dtype.nbytes(prod(self.stored_shape))
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Elements along each dimension, as a header counts them: torch has F4 in pairs."""
+        if self.dtype.is_packed and self.shape:
+            return (*self.shape[:-1], 2 * self.shape[-1])
+        return self.shape
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """All plans as one.
+
+    Attributes:
+        tensors: Name to tensor.
+        paths: Name of every value to the keys that lead to it, in the order of the state dict.
+        n_ranks: How many have a plan.
+    """
+
+    tensors: dict[str, Held]
+    paths: dict[str, _Path]
+    n_ranks: int
+
+
+class Writing(msgspec.Struct, frozen=True):
+    """One part of a tensor that a rank writes.
+
+    Attributes:
+        item: Its place in the plan of the rank.
+        name: The tensor's, in the file.
+        place: Where the tensor goes.
+        is_whole: Whether the part is the whole tensor, so that its digest is made on its way.
+    """
+
+    item: int
+    name: str
+    place: Place
+    is_whole: bool
+
+
+class Digesting(msgspec.Struct, frozen=True):
+    """A tensor that several ranks write, and one makes the digest of.
+
+    Attributes:
+        name: The tensor's.
+        place: Where it is.
+        nbytes: Its size in bytes.
+    """
+
+    name: str
+    place: Place
+    nbytes: int
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What one rank does.
+
+    Attributes:
+        files: The files of the save.
+        writings: What it writes.
+        digestings: What it reads when all have written.
+    """
+
+    files: tuple[Reserved, ...]
+    writings: list[Writing]
+    digestings: list[Digesting]
+
+
+def region_of(item: WriteItem) -> Region:
+    """Return which part of its tensor an item is.
+
+    Args:
+        item: Of a tensor.
+    """
+    chunk = tensor_data_of(item).chunk
+    starts, sizes = tuple(chunk.offsets), tuple(chunk.sizes)
+    return Region(starts, tuple(start + size for start, size in zip(starts, sizes, strict=True)))
+
+
+def gather(plans: Sequence[SavePlan]) -> Gathered:
+    """Make one plan of those of all ranks.
+
+    Args:
+        plans: Of each rank, without what another saves too.
+
+    Returns:
+        What there is to save.
+
+    Raises:
+        DtypeError: If the format has no such dtype.
+        UnsupportedError: If ranks contradict each other, do not have all of a tensor, or have a part twice; or if
+            plans were left out because they are those of an earlier save.
+    """
+    if not all(plan.usable for plan in plans):
+        raise UnsupportedError(
+            "the planner keeps plans of an earlier save, with places in its files",
+            hint="Make the planner without enable_plan_caching",
+        )
+    tensors: dict[str, Held] = {}
+    names: dict[str, None] = {}
+    for rank, plan in enumerate(plans):
+        for place, item in enumerate(plan.items):
+            names[item.index.fqn] = None
+            if not is_object(item):
+                _add(tensors, rank, place, item)
+    for name, held in tensors.items():
+        _check_covered(name, held)
+    paths: dict[str, _Path] = {}
+    for plan in plans:
+        paths |= {name: path for name, path in (plan.planner_data or {}).items() if name in names}
+    return Gathered(tensors, {**paths, **{name: (name,) for name in names if name not in paths}}, len(plans))
+
+
+def _add(tensors: dict[str, Held], rank: int, place: int, item: WriteItem) -> None:
+    data, name = tensor_data_of(item), item.index.fqn
+    dtype = dtype_row(data.properties.dtype)
+    if dtype is None:
+        raise DtypeError(
+            f"tensor `{name}` has a dtype that the format cannot hold", tensor=name, found=str(data.properties.dtype)
+        )
+    if data.properties.layout != torch.strided:
+        raise UnsupportedError(f"tensor `{name}` is not dense", tensor=name, found=str(data.properties.layout))
+    held = tensors.setdefault(name, Held(dtype, tuple(data.size), []))
+    if (held.dtype, held.shape) != (dtype, tuple(data.size)):
+        raise UnsupportedError(
+            f"ranks have different tensors under the name `{name}`",
+            tensor=name,
+            expected=f"{held.dtype.name} {list(held.shape)}",
+            found=f"{dtype.name} {list(data.size)} on rank {rank}",
+        )
+    region = region_of(item)
+    if region.n_elements:
+        held.parts.append((rank, place, region))
+
+
+def _check_covered(name: str, held: Held) -> None:
+    fault = cover_fault(held.shape, (region for _, _, region in held.parts))
+    if fault is None:
+        return
+    what = {"missing": "no rank has", "overlap": "two ranks have", "outside": "there is no"}[fault.kind]
+    raise UnsupportedError(
+        f"the parts of tensor `{name}` are not all of it",
+        tensor=name,
+        expected=f"each element of shape {list(held.shape)} on one rank",
+        found=f"{what} {fault.region}",
+    )
+
+
+def tree_of(
+    gathered: Gathered, objects: Mapping[str, Any], ties: Sequence[Iterable[Sequence[str]]]
+) -> tuple[Any, dict[str, PlannedTensor]]:
+    """Return the state that is saved.
+
+    Args:
+        gathered: All plans.
+        objects: Name to value, of what is no tensor.
+        ties: For each rank, groups of names that are one tensor there.
+
+    Returns:
+        Nested data with planned tensors in it, and these by name.
+    """
+    memory = _memory_of(gathered, ties)
+    leaves = {
+        name: PlannedTensor(held.dtype, held.stored_shape, "torch", memory.get(name))
+        for name, held in gathered.tensors.items()
+    }
+    tree: dict[str | int, Any] = {}
+    for name, path in gathered.paths.items():
+        _put(tree, path, leaves[name] if name in leaves else objects[name])
+    return tree, leaves
+
+
+def _memory_of(gathered: Gathered, ties: Sequence[Iterable[Sequence[str]]]) -> dict[str, int]:
+    """Number the groups of names that are one tensor: so say all ranks that have elements of any of them."""
+    group_of = [{name: frozenset(group) for group in groups for name in group} for groups in ties]
+    memory: dict[str, int] = {}
+    n_groups = 0
+    for group in dict.fromkeys(group for groups in group_of for group in groups.values()):
+        names = [name for name in group if name in gathered.tensors and name not in memory]
+        ranks = {rank for name in names for rank, _, _ in gathered.tensors[name].parts}
+        alike = {(gathered.tensors[name].dtype.name, gathered.tensors[name].shape) for name in names}
+        if (
+            len(names) > 1
+            and len(alike) == 1
+            and all(group_of[rank].get(names[0], frozenset()) >= group for rank in ranks)
+        ):
+            n_groups += 1
+            memory |= dict.fromkeys(names, n_groups)
+    return memory
+
+
+def _put(tree: dict[str | int, Any], path: _Path, value: Any) -> None:
+    """Put a value where its keys lead to: texts are keys of dicts, numbers are places in lists."""
+    into: Any = tree
+    for key, following in pairwise(path):
+        into = _entry(into, key, {} if isinstance(following, str) else [])
+    if isinstance(into, list):
+        _entry(into, path[-1], None)
+    into[path[-1]] = value
+
+
+def _entry(into: Any, key: str | int, empty: Any) -> Any:
+    if isinstance(into, dict):
+        return into.setdefault(key, empty)
+    into.extend(None for _ in range(len(into), int(key) + 1))
+    if into[key] is None:
+        into[key] = empty
+    return into[key]
+
+
+def tasks_for(
+    gathered: Gathered, names: Mapping[str, str], places: Mapping[str, Place], files: tuple[Reserved, ...]
+) -> list[Task]:
+    """Share out the work.
+
+    Args:
+        gathered: All plans.
+        names: Name of a planned tensor to the one that it has in the files.
+        places: Name in the files to where it goes; tied tensors that are not stored have none.
+        files: The files.
+
+    Returns:
+        What each rank does.
+    """
+    tasks = [Task(files, [], []) for _ in range(gathered.n_ranks)]
+    loads = [(0, rank) for rank in range(gathered.n_ranks)]
+    heapify(loads)
+    for planned, held in sorted(gathered.tensors.items(), key=lambda item: -item[1].nbytes):
+        name = names[planned]
+        if name not in places:
+            continue
+        place = places[name]
+        is_whole = len(held.parts) == 1
+        for rank, item, _ in held.parts:
+            tasks[rank].writings.append(Writing(item, name, place, is_whole))
+        if not is_whole:
+            load, rank = loads[0]
+            heapreplace(loads, (load + held.nbytes, rank))
+            tasks[rank].digestings.append(Digesting(name, place, held.nbytes))
+    return tasks

@@ -1,0 +1,74 @@
+"""Saves of this process that are under way, so that one that was broken off does not stand in the way of the next.
+
+Whether all ranks came through is told to `finish`, which is not called where torch finds that one did not. The first
+rank then still has the lock of the directory, until it saves there again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from tensorkeep.checkpoint import JointSave
+from tensorkeep.tensors import Prepared
+
+__all__ = ["abandon", "begin", "commit"]
+
+_Key = tuple[str, str, str | None]
+
+_saves: dict[_Key, tuple[JointSave, threading.Thread]] = {}
+
+
+def begin(prepared: Prepared, directory: str, options: dict[str, Any]) -> JointSave:
+    """Begin a save; one into the same place that this thread, or one that has ended, began is abandoned.
+
+    Args:
+        prepared: The state, taken apart.
+        directory: Where it goes.
+        options: What `JointSave` takes besides.
+
+    Raises:
+        TensorkeepError: As `JointSave` raises it.
+    """
+    key = (os.path.realpath(directory), options["base_name"], options["variant"])
+    older, thread = _saves.get(key, (None, None))
+    if older is not None and thread is not None and (thread is threading.current_thread() or not thread.is_alive()):
+        abandon(older)
+    save = JointSave(prepared, directory, **options)
+    _saves[key] = save, threading.current_thread()
+    return save
+
+
+def commit(save: JointSave, digests: dict[str, bytes]) -> None:
+    """Switch to the new files.
+
+    Args:
+        save: That was begun here.
+        digests: Name of each tensor to the BLAKE3 of its bytes.
+
+    Raises:
+        TensorkeepError: As `JointSave.commit` raises it.
+    """
+    try:
+        save.commit(digests)
+    finally:
+        _forget(save)
+
+
+def abandon(save: JointSave) -> None:
+    """Leave everything as it was.
+
+    Args:
+        save: That was begun here.
+    """
+    try:
+        save.abandon()
+    finally:
+        _forget(save)
+
+
+def _forget(save: JointSave) -> None:
+    for key, (known, _) in list(_saves.items()):
+        if known is save:
+            del _saves[key]

@@ -1,0 +1,165 @@
+"""What one rank does of a save: it writes its parts, and makes digests of what it wrote alone or is given to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+
+from tensorkeep.arrays import HostTensor
+from tensorkeep.checkpoint import JointSave
+from tensorkeep.digests import new_hasher
+from tensorkeep.errors import DtypeError
+from tensorkeep.integrations.distributed._layout import Digesting, Task, Writing, region_of
+from tensorkeep.integrations.distributed._parts import blocks_of, write_block
+from tensorkeep.integrations.distributed._survey import dtype_row, tensor_data_of
+from tensorkeep.tensors import Digesting as PassingDigests
+from tensorkeep.transport import ByteRange, Reserved, ReservedFile, open_source
+
+__all__ = ["digest_parts", "write_own", "write_parts"]
+
+_Look = Callable[[], Any]
+
+
+class _Files:
+    """The files of a save, each opened when it is first written to."""
+
+    def __init__(self, reserved: tuple[Reserved, ...], stack: ExitStack) -> None:
+        self._reserved = reserved
+        self._stack = stack
+        self._open: dict[int, ReservedFile] = {}
+
+    def __getitem__(self, number: int) -> ReservedFile:
+        if number not in self._open:
+            self._open[number] = file = ReservedFile(self._reserved[number])
+            self._stack.callback(file.close)
+        return self._open[number]
+
+    def sync(self) -> None:
+        """Wait until the disk has what was written."""
+        for file in self._open.values():
+            file.sync()
+
+
+def write_parts(plan: SavePlan, planner: SavePlanner, task: Task, *, durable: bool, look: _Look) -> dict[str, bytes]:
+    """Write the parts of tensors that this rank has.
+
+    Args:
+        plan: Of this rank.
+        planner: Gives the tensors.
+        task: What to do.
+        durable: Whether to wait until the disk has all of it.
+        look: Called between pieces; what it raises ends the work.
+
+    Returns:
+        Name to digest, of tensors that this rank has whole.
+
+    Raises:
+        DtypeError: If the planner gives another dtype than it had planned.
+        UnsupportedError: If a part is of another shape, or has no bytes of its own.
+        BusyError: If another save took this one for dead.
+        TransportError: If not everything could be written.
+    """
+    with ExitStack() as stack, PassingDigests() as passing:
+        files = _Files(task.files, stack)
+        writings = sorted(task.writings, key=lambda writing: (writing.place.file, writing.place.start))
+        for writing in writings:
+            _write(plan, planner, writing, files, passing, look)
+        if durable:
+            files.sync()
+        whole = (writing.name for writing in writings if writing.is_whole)
+        return dict(zip(whole, passing.digests(), strict=True))
+
+
+def _write(
+    plan: SavePlan, planner: SavePlanner, writing: Writing, files: _Files, passing: PassingDigests, look: _Look
+) -> None:
+    item = plan.items[writing.item]
+    data = tensor_data_of(item)
+    part = planner.resolve_data(item)
+    if not isinstance(part, torch.Tensor) or dtype_row(part.dtype) != dtype_row(data.properties.dtype):
+        raise DtypeError(
+            f"the planner gives another dtype for tensor `{writing.name}` than it had planned",
+            tensor=writing.name,
+            expected=str(data.properties.dtype),
+            found=str(getattr(part, "dtype", type(part).__name__)),
+        )
+    region, shape = region_of(item), tuple(data.size)
+    file, start = files[writing.place.file], writing.place.start
+    if not writing.is_whole:
+        for block, content in blocks_of(writing.name, part, region):
+            write_block(file, start, shape, block, content, look)
+        return
+    contents = (content for _, content in blocks_of(writing.name, part, region))
+    _write_through(file, start, region.n_elements * part.element_size(), contents, passing, look)
+
+
+def _write_through(
+    file: ReservedFile,
+    start: int,
+    nbytes: int,
+    contents: Iterator[Any],
+    passing: PassingDigests,
+    look: _Look,
+) -> None:
+    for piece in passing.passing(nbytes, contents):
+        view = memoryview(piece).cast("B")
+        file.write(start, view)
+        start += len(view)
+        look()
+
+
+def write_own(save: JointSave, hosts: Mapping[str, HostTensor], *, durable: bool) -> dict[str, bytes]:
+    """Write the tensors that the first rank was told of with values that are no tensors.
+
+    Args:
+        save: The save.
+        hosts: Name to description.
+        durable: Whether to wait until the disk has all of it.
+
+    Returns:
+        Name to digest.
+
+    Raises:
+        TransportError: If not everything could be written.
+    """
+    with ExitStack() as stack, PassingDigests() as passing:
+        files = _Files(save.files, stack)
+        for name, host in hosts.items():
+            place = save.places[name]
+            _write_through(files[place.file], place.start, host.nbytes, host.buffers(), passing, save.refresh)
+        if durable:
+            files.sync()
+        return dict(zip(hosts, passing.digests(), strict=True))
+
+
+def digest_parts(task: Task, look: _Look) -> dict[str, bytes]:
+    """Make the digests of tensors that several ranks wrote, when all have written.
+
+    Args:
+        task: What to do.
+        look: Called between pieces; what it raises ends the work.
+
+    Returns:
+        Name to digest.
+
+    Raises:
+        TransportError: If a file cannot be read.
+    """
+    return {digesting.name: _digest(task, digesting, look) for digesting in task.digestings}
+
+
+def _digest(task: Task, digesting: Digesting, look: _Look) -> bytes:
+    hasher = new_hasher()
+    source = open_source(task.files[digesting.place.file].path)
+    try:
+        start = digesting.place.start
+        for piece in source.pieces(ByteRange(start, start + digesting.nbytes)):
+            hasher.update(piece)
+            look()
+    finally:
+        source.close()
+    return hasher.digest()

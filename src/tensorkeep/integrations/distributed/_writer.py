@@ -1,0 +1,252 @@
+"""A storage writer of torch.distributed.checkpoint, with which all ranks write one checkpoint."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import msgspec
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from tensorkeep.checkpoint import JointSave, index_name, parse_size, refuse_file_name
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.integrations.distributed import _under_way
+from tensorkeep.integrations.distributed._council import Council, Session
+from tensorkeep.integrations.distributed._layout import Gathered, Task, gather, tasks_for, tree_of
+from tensorkeep.integrations.distributed._survey import Survey, objects_of, survey
+from tensorkeep.integrations.distributed._work import digest_parts, write_own, write_parts
+from tensorkeep.tensors import check_target, prepare
+
+__all__ = ["TensorkeepWriter"]
+
+_T = TypeVar("_T")
+_Digests = dict[str, bytes]
+_NO_DIGESTS: Final[Mapping[str, bytes]] = {}
+
+
+class TensorkeepWriter(StorageWriter):
+    """Saves what all ranks have as one checkpoint, complete or not at all: `dcp.save(..., storage_writer=...)`.
+
+    The result is what `tensorkeep.save_checkpoint` writes: `model.safetensors`, or several shards with an index.
+    Each rank writes its parts of tensors to their places in these files; nothing is gathered, and nothing is pickled.
+    Values that are no tensors become part of the checkpoint's tree, so that `tensorkeep.load` gives back the nested
+    state dict. The checkpoint that stands there stays whole until the new one is, whichever rank fails or is killed.
+
+    All ranks must see the directory: it is on a file system that they share.
+
+    Args:
+        path: The directory; made by the first rank if its parent is there.
+        max_shard_size: Bytes of tensors in one file: a number, or text such as `"5GB"` or `"500 MiB"`. A larger
+            tensor gets a file of its own.
+        base_name: What file names begin with.
+        variant: Such as `"fp16"`, which gives `model.fp16.safetensors`.
+        metadata: Free text by key, for each file.
+        sha256: Whether the index gets the SHA-256 of each file, the name that Git LFS and the Hub give it.
+        durable: Whether to wait until the disk has everything (fsync).
+        timeout_s: Seconds after which a rank that is not heard of is given up; None for those of the process group.
+
+    Raises:
+        TypeError: If the path is none.
+        UnsupportedError: If an argument is invalid.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_shard_size: int | str = "5GB",
+        base_name: str = "model",
+        variant: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        sha256: bool = False,
+        durable: bool = True,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Remember what is wanted; see the class."""
+        index_name(base_name, variant)
+        self._path = _checked(path)
+        self._options: dict[str, Any] = {
+            "max_shard_nbytes": parse_size(max_shard_size),
+            "base_name": base_name,
+            "variant": variant,
+            "metadata": None if metadata is None else dict(metadata),
+            "sha256": sha256,
+            "durable": durable,
+        }
+        self._timeout_s = timeout_s
+        self._gathered: Gathered | None = None
+        self._save: JointSave | None = None
+        self._own_digests: Mapping[str, bytes] = _NO_DIGESTS
+
+    @property
+    def checkpoint_id(self) -> str:
+        """The directory."""
+        return self._path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Say whether something is the path of a directory.
+
+        Args:
+            checkpoint_id: Anything.
+        """
+        with suppress(TypeError, UnsupportedError):
+            _checked(checkpoint_id)
+            return True
+        return False
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Begin anew, in another directory if one is given.
+
+        Args:
+            checkpoint_id: The directory; None for the one that the writer has.
+        """
+        self._abandon()
+        self._gathered = None
+        if checkpoint_id is not None:
+            self._path = _checked(checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Begin a save; called on all ranks.
+
+        Args:
+            is_coordinator: Whether this rank plans for all.
+            *args: Of no effect.
+            **kwargs: What torch says of the save.
+
+        Raises:
+            UnsupportedError: If ranks are to save without a word to each other.
+        """
+        if not kwargs.get("use_collectives", True):
+            raise UnsupportedError(
+                "ranks that save into the same files must agree on their places",
+                expected="use_collectives=True",
+                found="use_collectives=False",
+            )
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Take the plan of this rank as it is.
+
+        Args:
+            plan: The plan.
+        """
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Put the plans of all ranks together; called on the first.
+
+        Args:
+            plans: Of each rank.
+
+        Returns:
+            The same plans, with what tells this save from others.
+
+        Raises:
+            DtypeError: If the format has no such dtype.
+            UnsupportedError: If the plans are not all of each tensor.
+        """
+        self._gathered = gather(plans)
+        save_id = uuid.uuid4().hex
+        return [
+            SavePlan(plan.items, Session(save_id, rank, len(plans)), plan.planner_data, plan.usable)
+            for rank, plan in enumerate(plans)
+        ]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write what this rank has; called on all ranks.
+
+        Args:
+            plan: Of this rank.
+            planner: Gives the values.
+
+        Returns:
+            A future that is done, with the digests that this rank made.
+
+        Raises:
+            UnsupportedError: If the plan is not one that `prepare_global_plan` gave.
+            BaseException: What goes wrong here, or on any other rank: all raise it.
+        """
+        session = plan.storage_data
+        if not isinstance(session, Session):
+            raise UnsupportedError("the plan is not of this save", found=type(session).__name__)
+        council = Council(session, self._timeout_s)
+        try:
+            digests = self._write(plan, planner, session, council)
+        except BaseException as error:
+            with suppress(Exception):  # the store may be gone with the rank that had it
+                council.fail(error)
+            self._abandon()
+            raise
+        future: Future[list[WriteResult]] = Future()
+        future.set_result([WriteResult(MetadataIndex(name), len(digest), digest) for name, digest in digests.items()])
+        return future
+
+    def _write(self, plan: SavePlan, planner: SavePlanner, session: Session, council: Council) -> _Digests:
+        council.tell(f"survey/{session.rank}", msgspec.msgpack.encode(survey(plan, planner)))
+        if session.rank == 0:
+            self._begin(session, council)
+        task = msgspec.msgpack.decode(council.hear(f"task/{session.rank}"), type=Task)
+        refresh = None if self._save is None else self._save.refresh
+        digests = write_parts(plan, planner, task, durable=self._options["durable"], look=council.look)
+        council.meet("written", refresh)
+        digests |= digest_parts(task, council.look)
+        council.meet("digested", refresh)
+        return digests
+
+    def _begin(self, session: Session, council: Council) -> None:
+        """Plan the files of all, stage them, and tell each rank what to write."""
+        gathered = _planned(self._gathered)
+        surveys = [
+            msgspec.msgpack.decode(council.hear(f"survey/{rank}"), type=Survey) for rank in range(session.n_ranks)
+        ]
+        objects = {name: value for survey in surveys for name, value in objects_of(survey).items()}
+        tree, leaves = tree_of(gathered, objects, [survey.ties for survey in surveys])
+        prepared = prepare(tree)
+        name_of = {id(tensor): name for name, tensor in prepared.tensors.items()}
+        names = {planned: name_of[id(leaf)] for planned, leaf in leaves.items()}
+        self._save = save = _under_way.begin(prepared, self._path, self._options)
+        own = {name: host for name, host in prepared.hosts.items() if name not in names.values()}
+        self._own_digests = write_own(save, own, durable=self._options["durable"])
+        tasks = tasks_for(gathered, names, save.places, save.files)
+        for rank, task in enumerate(tasks):
+            council.tell(f"task/{rank}", msgspec.msgpack.encode(task))
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:  # noqa: ARG002
+        """Switch to the new checkpoint; called on the first rank when all have written.
+
+        Args:
+            metadata: Of no effect: the files say it.
+            results: Of each rank.
+
+        Raises:
+            BusyError: If another process took the save for dead.
+            TransportError: If the system fails.
+        """
+        digests = {result.index.fqn: result.storage_data for of_rank in results for result in of_rank}
+        save, self._save = _planned(self._save), None
+        _under_way.commit(save, {**self._own_digests, **digests})
+
+    def _abandon(self) -> None:
+        save, self._save = self._save, None
+        if save is not None:
+            _under_way.abandon(save)
+
+
+def _planned(what: _T | None) -> _T:
+    """Return what an earlier step made."""
+    if what is None:
+        raise UnsupportedError("a step of the save was left out", hint="Save with torch.distributed.checkpoint.save")
+    return what
+
+
+def _checked(path: str | os.PathLike[str]) -> str:
+    """Return the path of a directory as text."""
+    directory = check_target(path)
+    refuse_file_name(directory)
+    return directory

@@ -1,0 +1,152 @@
+"""Parts of a checkpoint's tensors into tensors that exist, reading hardly more than these parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+import torch
+
+from tensorkeep.arrays import adapter_for, pieces
+from tensorkeep.dtypes import BY_NAME
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError
+from tensorkeep.models._fill import Job, dtype_row, fill
+from tensorkeep.tensors import LazyTensor, Region, narrowed, rows_of, run_of
+from tensorkeep.transport import LocalFile
+
+__all__ = ["PartJob", "check_castable", "fill_parts"]
+
+_STAGED_NBYTES: Final = 2**22
+"""Bytes that pass through memory of their own at once."""
+
+
+class PartJob(msgspec.Struct, frozen=True, eq=False):
+    """A tensor to fill with a part of another.
+
+    Attributes:
+        lazy: The other.
+        region: Which part of it, in the elements of the checkpoint.
+        into: A tensor of the shape of the region; packed ones (F4) have half as many elements in the last dimension.
+    """
+
+    lazy: LazyTensor
+    region: Region
+    into: torch.Tensor
+
+
+def check_castable(lazy: LazyTensor, into: torch.Tensor, name: str) -> None:
+    """Make sure that numbers of a checkpoint can become those of a tensor.
+
+    Args:
+        lazy: The checkpoint's.
+        into: The tensor.
+        name: Its name, for messages.
+
+    Raises:
+        DtypeError: If they cannot, such as complex numbers that are to be real.
+    """
+    stored = BY_NAME.get(lazy.dtype)
+    found = getattr(torch, stored.torch, None) if stored is not None and stored.torch else None
+    is_packed = stored is not None and stored.is_packed
+    if is_packed and (dtype_row(into.dtype) == stored or into.dtype.is_floating_point):
+        return
+    if found is None or not torch.can_cast(found, into.dtype):
+        raise DtypeError(
+            f"the numbers of tensor `{name}` cannot become those of the tensor that is to be filled",
+            tensor=name,
+            expected=str(into.dtype).removeprefix("torch."),
+            found=lazy.dtype,
+        )
+
+
+def fill_parts(jobs: Iterable[PartJob], report: Callable[[int], None]) -> None:
+    """Fill tensors with parts of others.
+
+    What lies in one run is read straight into the tensor's memory, together with all else of its file. Other parts
+    are read row by row from local files; from elsewhere in larger reads, with what stands between rows that are near
+    to each other.
+
+    Args:
+        jobs: What to fill with what; dtypes and shapes were checked.
+        report: Called with the bytes of the checkpoint that are newly done.
+
+    Raises:
+        TransportError: If the bytes cannot be read.
+    """
+    runs: list[Job] = []
+    others: list[PartJob] = []
+    for job in jobs:
+        if not job.region.n_elements:
+            continue
+        run = _run(job)
+        if run is not None:
+            runs.append(Job(run, job.into))
+        else:
+            others.append(job)
+    fill(runs, report)
+    for job in others:
+        _fill_rows(job, report)
+
+
+def _run(job: PartJob) -> LazyTensor | None:
+    """Return the part as a tensor of its own, where its bytes follow each other."""
+    lazy = job.lazy
+    run = run_of(job.region, lazy.shape)
+    dtype = BY_NAME[lazy.dtype]
+    if run is None or lazy.span is None or (run.start * dtype.bits % 8, len(run) * dtype.bits % 8) != (0, 0):
+        return None
+    start = lazy.entry.data_offsets[0] + dtype.nbytes(run.start)
+    entry = TensorEntry(dtype.name, job.region.shape, (start, start + dtype.nbytes(len(run))))
+    return LazyTensor(lazy.name, entry, lazy.reader)
+
+
+def _fill_rows(job: PartJob, report: Callable[[int], None]) -> None:
+    dtype = BY_NAME[job.lazy.dtype]
+    into = job.into.detach()
+    is_exact = isinstance(job.lazy.source, LocalFile) and not dtype.is_packed
+    staging = memoryview(bytearray(_STAGED_NBYTES if is_exact else 0))
+    itemsize = max(dtype.itemsize, into.element_size())
+    for index in pieces(job.region.shape, itemsize, _STAGED_NBYTES):
+        part = narrowed(job.region, index)
+        values = _read_rows(job.lazy, part, staging) if is_exact else _read(job.lazy, part)
+        with torch.no_grad():
+            target = into[_halved(index, into)]
+            target.copy_(values.reshape(target.shape))
+        report(dtype.nbytes(part.n_elements))
+
+
+def _read_rows(lazy: LazyTensor, part: Region, staging: memoryview) -> torch.Tensor:
+    """Read the rows of a part, and nothing between them."""
+    dtype, source, span = BY_NAME[lazy.dtype], lazy.source, lazy.span
+    parts: list[tuple[int, memoryview]] = []
+    done = 0
+    for rows in rows_of(part, lazy.shape, dtype.itemsize):
+        for row in range(rows.n_rows):
+            offset = (span.start if span else 0) + rows.first + row * rows.step
+            parts.append((offset, staging[done : done + rows.nbytes]))
+            done += rows.nbytes
+    if source is not None:
+        source.read_into(parts)
+    entry = TensorEntry(dtype.name, (part.n_elements,), (0, done))
+    tensor: torch.Tensor = adapter_for("torch").views(staging[:done], {"": entry}, 0)[""]
+    return tensor
+
+
+def _read(lazy: LazyTensor, part: Region) -> torch.Tensor:
+    found = lazy[part.index]
+    if isinstance(found, torch.Tensor):
+        return found
+    dtype = BY_NAME[lazy.dtype]
+    tensor: torch.Tensor = adapter_for("torch").from_elements(found.view(dtype.bits_name), dtype)
+    return tensor
+
+
+def _halved(index: tuple[int | slice, ...], into: torch.Tensor) -> tuple[int | slice, ...]:
+    """Return an index in the elements of a tensor that has two in each."""
+    row = dtype_row(into.dtype)
+    if row is None or not row.is_packed or len(index) < into.ndim:
+        return index
+    last = index[-1]
+    return (*index[:-1], last // 2 if isinstance(last, int) else slice(last.start // 2, last.stop // 2))

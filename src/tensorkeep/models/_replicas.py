@@ -1,0 +1,87 @@
+"""What several ranks have alike, read by one of them and sent to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tensorkeep.errors import TransportError
+from tensorkeep.models._spread import as_spread, is_spread, local_of
+
+__all__ = ["Replicas"]
+
+
+class Replicas:
+    """The tensors of a model that are filled.
+
+    Args:
+        tensors: DTensors and plain ones, in an order that is the same on all ranks.
+    """
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Remember them."""
+        self._tensors = list(tensors)
+
+    def is_read_here(self, tensor: torch.Tensor) -> bool:
+        """Say whether this rank reads its part, and is not sent it.
+
+        Args:
+            tensor: One of them.
+        """
+        return all(group_rank == 0 for group_rank, _ in _groups(tensor))
+
+    @contextmanager
+    def agreeing(self) -> Iterator[None]:
+        """Let all ranks fail where one fails in the block, so that none waits for what nobody sends.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            TransportError: If another rank failed.
+        """
+        try:
+            yield
+        except BaseException:
+            _n_failed(1)
+            raise
+        n_failed = _n_failed(0)
+        if n_failed:
+            raise TransportError(f"{n_failed} of the ranks could not read their parts")
+
+    def send(self) -> None:
+        """Send what was read to all that have the same; a collective call."""
+        for tensor in self._tensors:
+            local = local_of(tensor)
+            if not local.numel():
+                continue
+            memory = local if local.is_contiguous() else local.contiguous()
+            bits = memory.view(torch.uint8) if memory.ndim else memory.reshape(1).view(torch.uint8)
+            for _, group in _groups(tensor):
+                dist.broadcast(bits, group=group, group_src=0)
+            if memory is not local:
+                local.copy_(memory)
+
+
+def _groups(tensor: torch.Tensor) -> Iterator[tuple[int, Any]]:
+    """Give the groups of ranks that have the same of a tensor, and the place of this rank in each."""
+    if not is_spread(tensor):
+        yield dist.get_rank(), None
+        return
+    spread = as_spread(tensor)
+    coordinate = spread.device_mesh.get_coordinate()
+    for axis, placement in enumerate(spread.placements):
+        if placement.is_replicate() and coordinate is not None:
+            yield coordinate[axis], spread.device_mesh.get_group(axis)
+
+
+def _n_failed(failed: int) -> int:
+    group: Any = dist.distributed_c10d._get_default_group()
+    device = "cpu" if torch.device("cpu") in group._device_types else "cuda"
+    count = torch.tensor([failed], device=device)
+    dist.all_reduce(count)
+    return int(count)

@@ -1,0 +1,133 @@
+"""What a request's conditions and range make of a file: RFC 9110, 13 and 14. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from email.utils import formatdate, parsedate_to_datetime
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from tensorkeep.transport import ByteRange
+
+__all__ = ["Decision", "FileVersion", "decide", "version_of"]
+
+_LAST_SECOND: Final = 253_402_300_799
+"""The end of the year 9999, after which no date can be written."""
+
+_find_tags = re.compile(r'(W/)?"([^"]*)"').findall
+_match_ranges = re.compile(r"bytes=([0-9,\s-]+)", re.IGNORECASE | re.ASCII).fullmatch
+_match_range = re.compile(r"([0-9]{1,30})-([0-9]{1,30})?|-([0-9]{1,30})").fullmatch
+
+
+class FileVersion(NamedTuple):
+    """What tells a file from another one under its name.
+
+    Attributes:
+        etag: Strong: it changes with every other file, and with every change that the system notes.
+        modified_s: When it was last changed, in whole seconds since 1970.
+        nbytes: Its size in bytes.
+    """
+
+    etag: str
+    modified_s: int
+    nbytes: int
+
+    @property
+    def last_modified(self) -> str:
+        """The time of the last change, as it stands in a header."""
+        return formatdate(self.modified_s, usegmt=True)
+
+
+def version_of(status: os.stat_result) -> FileVersion:
+    """Return the version of an open file.
+
+    The inode tells apart files that replaced each other and have one size and one time, as copies can that keep
+    times. The time at which the inode changed is left out: another hard link to the same bytes changes it too.
+
+    Args:
+        status: What the system says of it.
+    """
+    etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"'
+    return FileVersion(etag, min(max(int(status.st_mtime), 0), _LAST_SECOND), status.st_size)
+
+
+class Decision(NamedTuple):
+    """What is to be answered.
+
+    Attributes:
+        status: 200 or 206 with bytes; 304, 412 or 416 without.
+        spans: The parts of the file, half-open, ascending and apart: one, or for 206 several.
+    """
+
+    status: int
+    spans: tuple[ByteRange, ...] = ()
+
+
+def decide(method: str, headers: Mapping[str, str], version: FileVersion) -> Decision:
+    """Decide what a request for a file is answered with.
+
+    What is no range that is known here is answered with the whole file, as servers may. So are ranges that overlap or
+    go backwards, by which a small request would cost much.
+
+    Args:
+        method: `GET` or `HEAD`; only with the first a range means anything.
+        headers: Name in lower case to value.
+        version: What the file is.
+    """
+    if _is_refused(headers, version):
+        return Decision(412)
+    if _is_known(headers, version):
+        return Decision(304)
+    asked = _ranges(headers.get("range", "")) if method == "GET" else None
+    if asked is None or headers.get("if-range", version.etag) not in {version.etag, version.last_modified}:
+        return Decision(200, (ByteRange(0, version.nbytes),))
+    spans = tuple(span for text in asked if (span := _span(text, version.nbytes)))
+    if any(before.stop > after.start for before, after in pairwise(spans)):
+        return Decision(200, (ByteRange(0, version.nbytes),))
+    return Decision(206, spans) if spans else Decision(416)
+
+
+def _ranges(header: str) -> list[re.Match[str]] | None:
+    """Return the ranges that are asked for; None where there are none, or some that mean nothing."""
+    found = _match_ranges(header)
+    ranges = [_match_range(text.strip()) for text in found[1].split(",")] if found else []
+    known = [each for each in ranges if each is not None]
+    return known if known and len(known) == len(ranges) else None
+
+
+def _span(asked: re.Match[str], nbytes: int) -> ByteRange | None:
+    """Return a range as far as the file has it; None where that is nothing."""
+    first, last, tail = asked.groups()
+    if tail is not None:
+        start, stop = max(nbytes - int(tail), 0), nbytes
+    else:
+        start, stop = int(first), min(int(last) + 1 if last else nbytes, nbytes)
+    return ByteRange(start, stop) if start < stop else None
+
+
+def _is_refused(headers: Mapping[str, str], version: FileVersion) -> bool:
+    """Say whether the client wants another version only."""
+    wanted = headers.get("if-match")
+    if wanted is not None:
+        return wanted.strip() != "*" and ("", version.etag.strip('"')) not in _find_tags(wanted)
+    before = _seconds(headers.get("if-unmodified-since"))
+    return before is not None and version.modified_s > before
+
+
+def _is_known(headers: Mapping[str, str], version: FileVersion) -> bool:
+    """Say whether the client has this version already."""
+    known = headers.get("if-none-match")
+    if known is not None:
+        return known.strip() == "*" or version.etag.strip('"') in {tag for _, tag in _find_tags(known)}
+    since = _seconds(headers.get("if-modified-since"))
+    return since is not None and version.modified_s <= since
+
+
+def _seconds(date: str | None) -> float | None:
+    """Return the seconds since 1970 of a date in a header; None for what is none."""
+    try:
+        return parsedate_to_datetime(date).timestamp() if date else None
+    except (ValueError, OverflowError):
+        return None

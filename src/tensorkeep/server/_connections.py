@@ -1,0 +1,158 @@
+"""How many connections there are at a time, and which of them goes when there is no room for another.
+
+Who asks for something keeps the connection until all is answered. Who asks for nothing, be it between two requests or
+before the first, gives way to those who come; if all are busy, these are told to come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, cast
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["Connections", "affordable", "raise_descriptor_limit"]
+
+_DESCRIPTORS_EACH: Final = 3
+"""Of a connection, its copy for the thread that sends, and the file."""
+
+_OTHER_DESCRIPTORS: Final = 64
+_MAX_REFUSED: Final = 64
+"""Connections at a time that are told to come again; more are closed without a word."""
+
+_FAREWELL_S: Final = 1.0
+"""Seconds in which a client can read that it should come again."""
+
+_TURNS: Final = 4
+"""Turns of an event loop in which a connection that the system has accepted comes to be known, and is closed."""
+
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nServer: tensorkeep\r\nRetry-After: 1\r\n"
+    b"Content-Length: 0\r\nConnection: close\r\n\r\n"
+)
+
+
+class Connections:
+    """The connections of a server.
+
+    Args:
+        server: What answers requests.
+        limit: How many there may be at a time.
+    """
+
+    def __init__(self, server: web.Server, limit: int) -> None:
+        self._server = server
+        self._limit = limit
+        self._busy: set[object] = set()
+        self._n_refused = 0
+        self._transports: WeakSet[asyncio.Transport] = WeakSet()
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return what meets a new connection."""
+        return _Door(self)
+
+    @contextmanager
+    def busy(self, connection: object) -> Iterator[None]:
+        """Keep a connection while the block answers a request that came over it.
+
+        Args:
+            connection: The request's protocol.
+        """
+        self._busy.add(connection)
+        try:
+            yield
+        finally:
+            self._busy.discard(connection)
+
+    def let_in(self, transport: asyncio.Transport) -> bool:
+        """Let a new connection ask, if there is room or somebody gives way.
+
+        Args:
+            transport: The connection.
+        """
+        self._transports.add(transport)
+        present = [each for each in self._server.connections if each.connected]
+        if len(present) >= self._limit:
+            idle = next((each for each in present if each not in self._busy), None)
+            if idle is None:
+                return False
+            idle.force_close()
+        transport.set_write_buffer_limits(0)  # so that what is drained is with the system
+        protocol = self._server()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        return True
+
+    def refuse(self, transport: asyncio.Transport) -> None:
+        """Tell a client to come again, and give it the time to read that.
+
+        Args:
+            transport: The connection.
+        """
+        if self._n_refused >= _MAX_REFUSED:
+            transport.abort()
+            return
+        self._n_refused += 1
+        transport.write(_FULL)
+        transport.write_eof()
+        asyncio.get_running_loop().call_later(_FAREWELL_S, self._end_farewell, transport)
+
+    async def end(self) -> None:
+        """Close all that is open, and what is just coming, and wait until the loop has let go of it."""
+        for _ in range(_TURNS):
+            for transport in list(self._transports):
+                transport.abort()
+            await asyncio.sleep(0)
+
+    def _end_farewell(self, transport: asyncio.Transport) -> None:
+        self._n_refused -= 1
+        transport.abort()
+
+
+class _Door(asyncio.Protocol):
+    """What meets a new connection: it becomes the server's, or is refused."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Let it in or refuse it."""
+        connection = cast("asyncio.Transport", transport)
+        if not self._connections.let_in(connection):
+            self._connections.refuse(connection)
+
+
+def affordable(connections: int) -> int:
+    """Return how many connections this process has descriptors for.
+
+    Args:
+        connections: How many there shall be.
+    """
+    try:
+        import resource
+    except ImportError:
+        return connections
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return connections
+    return max(min(connections, (soft - _OTHER_DESCRIPTORS) // _DESCRIPTORS_EACH), 1)
+
+
+def raise_descriptor_limit(connections: int) -> None:
+    """Let this process have descriptors for so many connections, as far as the system allows.
+
+    Args:
+        connections: How many there shall be.
+    """
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = connections * _DESCRIPTORS_EACH + _OTHER_DESCRIPTORS
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,0 +1,83 @@
+"""Which names below the served directory a request asks for. Pure.
+
+Only plain names are asked for: what could lead elsewhere, on any system, names nothing. Nor does what begins with a
+dot: there are secrets, and what saves keep while they are under way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+import msgspec
+
+__all__ = ["Asked", "asked_by", "is_served", "link_to"]
+
+_FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f/\\]" if os.name != "nt" else r'[\x00-\x1f\x7f/\\:<>"|?*]')
+_match_origin = re.compile(r"https?://[^/?#]*", re.IGNORECASE).match
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a request asks for.
+
+    Attributes:
+        names: Those of the folders on the way, and then its own; none for the served directory itself.
+        is_folder: Whether the path ends with a slash.
+    """
+
+    names: tuple[str, ...]
+    is_folder: bool
+
+
+def asked_by(target: str) -> Asked | None:
+    """Return what the target of a request asks for.
+
+    Args:
+        target: As it stands in the request, such as `/run/model.safetensors?x`; its query says nothing here.
+
+    Returns:
+        The names; None where they cannot be those of anything that is served.
+    """
+    origin = _match_origin(target)
+    path = re.split(r"[?#]", target[origin.end() if origin else 0 :], maxsplit=1)[0]
+    if not path.startswith("/"):
+        return Asked((), is_folder=True) if origin and not path else None
+    *parts, last = path[1:].split("/")
+    if last:
+        parts.append(last)
+    names = [_decoded(part) for part in parts]
+    if not all(name is not None and is_served(name) for name in names):
+        return None
+    return Asked(tuple(name for name in names if name is not None), is_folder=not last)
+
+
+def _decoded(part: str) -> str | None:
+    try:
+        return unquote_to_bytes(part).decode()
+    except ValueError:
+        return None
+
+
+def is_served(name: str) -> bool:
+    """Say whether a file or folder of that name may be served.
+
+    Args:
+        name: Its own name, as the system has it.
+    """
+    if not name or name.startswith(".") or _FORBIDDEN.search(name):
+        return False
+    if os.name == "nt" and name.endswith((".", " ")):  # which the system takes for the name without them
+        return False
+    return not any("\ud800" <= char <= "\udfff" for char in name)  # bytes that are no text have no URL
+
+
+def link_to(name: str, *, is_folder: bool) -> str:
+    """Return a relative link to something, from the folder that it is in.
+
+    Args:
+        name: Its own name.
+        is_folder: Whether it is one.
+    """
+    return f"./{quote(name, safe='')}{'/' if is_folder else ''}"

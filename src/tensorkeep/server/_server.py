@@ -1,0 +1,298 @@
+"""The server: a socket, a thread with an event loop, and aiohttp, which speaks HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+from tensorkeep.errors import (
+    MissingDependencyError,
+    SourceMissingError,
+    UnsupportedError,
+    as_transport_error,
+)
+from tensorkeep.server._access import Access, is_loopback
+from tensorkeep.server._answers import Answer, Question, Site, answer_to
+from tensorkeep.server._connections import Connections, affordable
+from tensorkeep.server._sending import Sending
+from tensorkeep.server._served import Served
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["Server"]
+
+_BACKLOG: Final = 1024
+"""Connections that the system keeps for us until we look."""
+
+_GRACE_S: Final = 1.0
+"""Seconds that answers under way get when the server ends; bodies of files are cut at once."""
+
+_IDLE_S: Final = 60.0
+"""Seconds between two requests after which a connection is closed, at most."""
+
+_log = logging.getLogger("tensorkeep.server")
+_quiet = logging.getLogger("tensorkeep.server.http")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False  # what strangers send is no HTTP now and then, which says nothing of this server
+
+
+class Server:
+    """Serves a directory over HTTP, read-only, in a thread, as long as the `with` block lasts.
+
+        with Server("runs", port=0) as server:
+            tensorkeep.open(server.url + "model.safetensors")
+
+    Files are served with ranges, strong ETags and conditions, folders as lists of what they hold. What begins with a
+    dot is not served, and nothing outside of the directory: links are followed where they stay within it.
+
+    Args:
+        directory: What is served.
+        host: The address that is listened at: a name, or digits.
+        port: The port; 0 takes any free one.
+        token: What clients must know: they send `Authorization: Bearer TOKEN`, or the token as a password. None lets
+            all read who can connect.
+        public: Whether all may read who can reach this machine: without a token, only addresses of the machine itself
+            are listened at.
+        connections: How many there may be at a time, as far as the system has descriptors for them; three for each.
+        patience_s: Seconds in which a client must have asked for something, and taken some of what it gets.
+        on_served: Called with each request that was answered, in the server's thread. It must not wait.
+
+    Attributes:
+        url: Where the directory is served, with a slash at the end.
+        is_local: Whether only clients on this machine can connect.
+        connections: How many there can be at a time.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        token: str | None = None,
+        public: bool = False,
+        connections: int = 512,
+        patience_s: float = 60.0,
+        on_served: Callable[[Served], None] | None = None,
+    ) -> None:
+        """Listen to the port; nothing is answered before the `with` block.
+
+        Raises:
+            SourceMissingError: If there is no such directory.
+            UnsupportedError: If others could read without a token, or an argument makes no sense.
+            TransportError: If the port cannot be listened at.
+            MissingDependencyError: If aiohttp is not installed.
+        """
+        _check_aiohttp()
+        root = os.path.abspath(os.fspath(directory))
+        with as_transport_error("could not serve the directory", root):
+            if not os.path.isdir(root):
+                raise SourceMissingError("no directory to serve", path=os.fspath(directory))
+            os.listdir(root)
+        if connections < 1 or patience_s <= 0 or not 0 <= port < 2**16:
+            raise UnsupportedError("connections and patience_s are more than 0, and ports less than 65,536")
+        self.connections = affordable(connections)
+        self._patience_s = patience_s
+        self._on_served = on_served
+        self._socket = _listening(host, port)
+        address, bound = self._socket.getsockname()[:2]
+        self.is_local = is_loopback(address)
+        try:
+            self._site = Site(root, Access(token, only_local=self.is_local))
+            if token is None and not public and not self.is_local:
+                _refuse_strangers(host)
+        except BaseException:
+            self._socket.close()
+            raise
+        self.url = f"http://{_name_of(host, address)}:{bound}/"
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        """Begin to answer."""
+        begun: Future[Callable[[], None]] = Future()
+        self._thread = threading.Thread(target=self._run, args=(begun,), name="tensorkeep-server", daemon=True)
+        self._thread.start()
+        self._stop = begun.result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop: what is being sent is cut."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop, if it has not: what is being sent is cut, and the port is free again."""
+        if self._thread is None:
+            self._socket.close()
+            return
+        self._stop()
+        self._thread.join()
+
+    def _run(self, begun: Future[Callable[[], None]]) -> None:
+        try:
+            asyncio.run(self._serve(begun))
+        except BaseException as error:
+            if not begun.done():
+                begun.set_exception(error)
+            raise
+        finally:
+            self._socket.close()
+
+    async def _serve(self, begun: Future[Callable[[], None]]) -> None:
+        from aiohttp import web
+
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        self._threads = ThreadPoolExecutor(self.connections, thread_name_prefix="tensorkeep-send")
+        self._sending = Sending(self._threads, self._patience_s)
+        server = web.Server(
+            self._handle,
+            access_log=None,
+            logger=_quiet,
+            keepalive_timeout=min(_IDLE_S, self._patience_s),
+            lingering_time=_GRACE_S,
+            auto_decompress=False,  # bodies of requests are thrown away
+        )
+        self._connections = Connections(server, self.connections)
+        listener = await loop.create_server(self._connections, sock=self._socket, backlog=_BACKLOG)
+        begun.set_result(lambda: _call_in(loop, stopping.set))
+        try:
+            await stopping.wait()
+        finally:
+            listener.close()
+            self._sending.stop()
+            for each in server.connections:
+                each.close()
+            await server.shutdown(_GRACE_S)
+            await self._connections.end()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request, and say so."""
+        at_s, begin = time(), perf_counter()
+        with self._connections.busy(request.protocol):
+            try:
+                answer = await asyncio.get_running_loop().run_in_executor(
+                    self._threads, answer_to, _question_of(request), self._site
+                )
+                response, n_sent, is_whole = await self._give(request, answer)
+            except Exception:
+                _log.exception("A request failed")
+                raise
+        if self._on_served is not None:
+            self._on_served(
+                Served(
+                    at_s=at_s,
+                    client=request.remote or "",
+                    method=request.method,
+                    path=request.raw_path.partition("?")[0],
+                    status=answer.status,
+                    nbytes=n_sent,
+                    is_whole=is_whole,
+                    seconds=perf_counter() - begin,
+                )
+            )
+        return response
+
+    async def _give(self, request: web.BaseRequest, answer: Answer) -> tuple[web.StreamResponse, int, bool]:
+        """Send an answer; return the response, the bytes of its body that were sent, and whether these are all."""
+        from aiohttp import web
+
+        transport = request.transport
+        n_promised, n_sent = _n_promised(request, answer), 0
+        if isinstance(answer.body, bytes):
+            body = answer.body[:n_promised]
+            response: web.StreamResponse = web.Response(status=answer.status, headers=answer.headers, body=body)
+            is_whole = await self._patiently(_write_all(response, request))
+            n_sent = n_promised if is_whole else 0
+        else:
+            response = web.StreamResponse(status=answer.status, headers=answer.headers)
+            with answer.body.file:
+                if transport is not None and await self._patiently(_write_headers(response, request)):
+                    n_sent = await self._sending.send(transport, answer.body)
+            is_whole = n_sent == n_promised
+        if not is_whole and transport is not None:
+            transport.abort()
+        return response, n_sent, is_whole
+
+    async def _patiently(self, writing: Coroutine[Any, Any, None]) -> bool:
+        """Wait until the system has taken what is written; say whether it has."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await writing
+        except (TimeoutError, ConnectionError):
+            return False
+        return True
+
+
+async def _write_all(response: web.StreamResponse, request: web.BaseRequest) -> None:
+    await response.prepare(request)
+    await response.write_eof()
+
+
+async def _write_headers(response: web.StreamResponse, request: web.BaseRequest) -> None:
+    writer = await response.prepare(request)
+    if writer is not None:
+        await writer.drain()
+
+
+def _question_of(request: web.BaseRequest) -> Question:
+    headers = {name.lower(): ", ".join(request.headers.getall(name)) for name in request.headers}
+    return Question(request.method, request.raw_path, headers)
+
+
+def _n_promised(request: web.BaseRequest, answer: Answer) -> int:
+    """Return the bytes that the body has, if it is sent as a whole."""
+    if request.method == "HEAD":
+        return 0
+    return len(answer.body) if isinstance(answer.body, bytes) else answer.body.nbytes
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    with suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(callback)
+
+
+def _refuse_strangers(host: str) -> NoReturn:
+    raise UnsupportedError(
+        "without a token only this machine is served",
+        expected="a token, or an address such as 127.0.0.1",
+        found=host,
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens."""
+    with as_transport_error("could not listen", f"{host}:{port}"):
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+        has_both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
+        try:
+            return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=has_both)
+        except OSError as error:  # Python's text repeats the address
+            raise OSError(error.errno, os.strerror(error.errno or 0)) from None
+
+
+def _name_of(host: str, address: str) -> str:
+    """Return the host of the URL that clients use."""
+    if ipaddress.ip_address(address.partition("%")[0]).is_unspecified:
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host
+
+
+def _check_aiohttp() -> None:
+    try:
+        import aiohttp  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError(
+            "aiohttp is needed to serve", found=str(error), hint="pip install 'tensorkeep[serve]'"
+        ) from error

@@ -1,0 +1,164 @@
+"""Parts of a tensor that are a range along each dimension, and whether several of them are all of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from operator import lt
+from typing import Final, Literal
+
+import msgspec
+
+from tensorkeep.errors import LimitError, SelectionError
+
+__all__ = ["CoverFault", "Region", "cover_fault", "run_of", "shard_range"]
+
+_MAX_STEPS: Final = 50_000_000
+"""Pairs of regions that are compared; shards of a mesh of any size need two or three for each."""
+
+
+class Region(msgspec.Struct, frozen=True, order=True):
+    """A range of positions along each dimension; sorted, regions are in C order of their first elements.
+
+    Attributes:
+        starts: First position along each dimension.
+        stops: One past the last position along each dimension.
+    """
+
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each dimension."""
+        return tuple(stop - start for start, stop in zip(self.starts, self.stops, strict=True))
+
+    @property
+    def n_elements(self) -> int:
+        """Elements in it."""
+        return prod(self.shape)
+
+    @property
+    def index(self) -> tuple[slice, ...]:
+        """What stands between the brackets to read it."""
+        return tuple(map(slice, self.starts, self.stops))
+
+    def common(self, other: Region) -> Region | None:
+        """Return the elements of both; None where there are none.
+
+        Args:
+            other: Of the same tensor.
+        """
+        starts = tuple(map(max, self.starts, other.starts))
+        stops = tuple(map(min, self.stops, other.stops))
+        return Region(starts, stops) if all(map(lt, starts, stops)) else None
+
+    def without(self, inner: Region) -> list[Region]:
+        """Return what is left without a region in it, as two regions or fewer for each dimension.
+
+        Args:
+            inner: Inside of this one.
+        """
+        left: list[Region] = []
+        starts, stops = self.starts, self.stops
+        for axis, (start, stop) in enumerate(zip(inner.starts, inner.stops, strict=True)):
+            if starts[axis] < start:
+                left.append(Region(starts, (*stops[:axis], start, *stops[axis + 1 :])))
+            if stop < stops[axis]:
+                left.append(Region((*starts[:axis], stop, *starts[axis + 1 :]), stops))
+            starts = (*starts[:axis], start, *starts[axis + 1 :])
+            stops = (*stops[:axis], stop, *stops[axis + 1 :])
+        return left
+
+    def __str__(self) -> str:
+        """Return the ranges as an index is written, such as `[0:4, 8:16]`."""
+        return "[" + ", ".join(f"{start}:{stop}" for start, stop in zip(self.starts, self.stops, strict=True)) + "]"
+
+
+def run_of(region: Region, shape: tuple[int, ...]) -> range | None:
+    """Return the elements of a region, where they follow each other in C order.
+
+    Args:
+        region: Inside of the shape.
+        shape: The whole, elements along each dimension.
+
+    Returns:
+        Half-open, counted in C order; None where others stand between them.
+    """
+    sizes = region.shape
+    cut = next((axis for axis, size in enumerate(sizes) if size != 1), len(sizes))
+    if sizes[cut + 1 :] != shape[cut + 1 :]:
+        return None
+    first = sum(start * prod(shape[axis + 1 :]) for axis, start in enumerate(region.starts))
+    return range(first, first + region.n_elements)
+
+
+class CoverFault(msgspec.Struct, frozen=True):
+    """Why regions are not all of a tensor, each element once.
+
+    Attributes:
+        kind: `"missing"`: nobody has the region; `"overlap"`: two have it; `"outside"`: it is not in the tensor.
+        region: Which.
+    """
+
+    kind: Literal["missing", "overlap", "outside"]
+    region: Region
+
+
+def cover_fault(shape: tuple[int, ...], regions: Iterable[Region]) -> CoverFault | None:
+    """Say why regions are not all of a tensor, each element once.
+
+    Args:
+        shape: The tensor's, elements along each dimension.
+        regions: In any order; those without elements do not count.
+
+    Returns:
+        The first fault in C order; None where there is none.
+
+    Raises:
+        LimitError: If they are cut in a way that takes too long to look through.
+    """
+    left = [Region((0,) * len(shape), shape)] if prod(shape) else []
+    n_steps = 0
+    for region in sorted(region for region in regions if region.n_elements):
+        if len(region.stops) != len(shape) or min(region.starts, default=0) < 0 or any(map(lt, shape, region.stops)):
+            return CoverFault("outside", region)
+        n_left = region.n_elements
+        rest: list[Region] = []
+        for part in left:
+            common = part.common(region) if n_left else None
+            if common is None:
+                rest.append(part)
+            else:
+                n_left -= common.n_elements
+                rest += part.without(common)
+        if n_left:
+            return CoverFault("overlap", region)
+        n_steps += len(left)
+        if n_steps > _MAX_STEPS:
+            raise LimitError("the pieces of a tensor are cut in a way that takes too long to look through")
+        left = rest
+    return CoverFault("missing", min(left)) if left else None
+
+
+def shard_range(extent: int, rank: int, world: int) -> range:
+    """Return the positions of a dimension that one of several ranks has.
+
+    As `torch.chunk` and DTensor's `Shard` cut: all ranks have as many, rounded up, but the last that have any; ranks
+    behind those have none.
+
+    Args:
+        extent: Positions in all.
+        rank: Which rank, from 0.
+        world: How many ranks.
+
+    Returns:
+        Half-open; empty for a rank that has none.
+
+    Raises:
+        SelectionError: If there is no such rank.
+    """
+    if not 0 <= rank < world:
+        raise SelectionError(f"rank {rank} is none of {world}", expected=f"0 to {world - 1}", found=str(rank))
+    size = -(-extent // world)
+    return range(min(rank * size, extent), min((rank + 1) * size, extent))

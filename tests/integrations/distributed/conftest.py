@@ -1,0 +1,14 @@
+"""Four processes for all tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from gloo_ranks import Ranks
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    with Ranks(4) as four:
+        yield four
