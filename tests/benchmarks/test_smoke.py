@@ -31,6 +31,7 @@ GROUPS = {
         "pickles",
         "store",
         "trainers",
+        "remote",
     ),
     "serve",
 }
@@ -67,6 +68,7 @@ def test_a_quick_run_measures_every_case_and_leaves_no_file(tmp_path: Path) -> N
         "Into a model",
         "Files of torch.save",
         "Training libraries",
+        "From a web server",
         "Serving",
         "Starting up",
         "All figures",

@@ -3,6 +3,7 @@
 - `_modules`: names of parameters, whatever wraps a model; what does not fit, before it is loaded.
 - `_ties`: weights that a model ties, and that differ in the checkpoint; a state that is the model's own memory.
 - `_memory`: tensors of a checkpoint in memory of their own.
+- `_wrappers`: optimizers and schedulers that libraries wrap.
 - `_optimizers`, `_schedulers`: states of torch's own, held against what they are to be loaded into.
 - `_generators`: random generators, and the states of those that are everybody's.
 - `_capture`: `capture`.

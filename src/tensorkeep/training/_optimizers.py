@@ -18,6 +18,7 @@ from torch import nn, optim
 
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.training._memory import own_memory
+from tensorkeep.training._wrappers import bare_optimizer
 
 __all__ = ["check_optimizer", "load_optimizer"]
 
@@ -75,6 +76,7 @@ def check_optimizer(optimizer: optim.Optimizer, saved: Any, part: str, *, strict
     Raises:
         StateDictMismatchError: If it does not fit.
     """
+    optimizer = bare_optimizer(optimizer)
     if not _is_state(saved):
         raise StateDictMismatchError(
             f"{part} is not the state of an optimizer of torch",
@@ -109,6 +111,7 @@ def load_optimizer(optimizer: optim.Optimizer, saved: dict[str, Any], *, strict:
         strict: Whether optimizers that are none of torch's get the dtypes that were saved.
     """
     optimizer.load_state_dict(saved)
+    optimizer = bare_optimizer(optimizer)
     for parameter, state in optimizer.state.items():
         optimizer.state[parameter] = own_memory(state)
     if strict and _loads_as_usual(optimizer) and not _steps_as_torch(optimizer):
@@ -157,14 +160,12 @@ def _check_groups(optimizer: optim.Optimizer, saved: Mapping[str, Any], part: st
         place = f"{part}.param_groups.{number}"
         if "param_names" in own and "param_names" in theirs:
             _check_param_names(own["param_names"], theirs["param_names"], place)
-        missing = sorted((_SETTINGS & optimizer.defaults.keys()) - theirs.keys())
-        foreign = sorted((_SETTINGS & theirs.keys()) - optimizer.defaults.keys() - own.keys())
-        is_other = bool(missing or foreign) if _steps_as_torch(optimizer) else bool(missing and foreign)
+        expected = _SETTINGS & optimizer.defaults.keys()
+        missing, foreign = expected - theirs.keys(), (_SETTINGS & theirs.keys()) - expected - own.keys()
+        is_other = missing or foreign if _steps_as_torch(optimizer) else missing and foreign
         if is_other:
-            facts = [
-                f"{kind} {', '.join(names)}" for kind, names in (("it lacks", missing), ("it has", foreign)) if names
-            ]
-            _refuse(optimizer, part, f"{place}: {' and '.join(facts)}", expected=f"settings of {_name(optimizer)}")
+            found = ", ".join(sorted(_SETTINGS & theirs.keys())) or "none"
+            _refuse(optimizer, part, f"{found} in {place}", expected=f"settings {', '.join(sorted(expected))}")
         decoupled = [bool(group.get("decoupled_weight_decay")) for group in (own, theirs)]
         if isinstance(optimizer, optim.Adam) and "decoupled_weight_decay" in theirs and decoupled[0] != decoupled[1]:
             _refuse(

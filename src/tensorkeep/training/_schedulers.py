@@ -9,6 +9,7 @@ from typing import Any, Final
 from torch.optim import lr_scheduler, swa_utils
 
 from tensorkeep.errors import StateDictMismatchError
+from tensorkeep.training._wrappers import bare_scheduler
 
 __all__ = ["check_scheduler"]
 
@@ -49,6 +50,7 @@ def check_scheduler(scheduler: Any, saved: Any, part: str) -> None:
     Raises:
         StateDictMismatchError: If it is the state of another.
     """
+    scheduler = bare_scheduler(scheduler)
     if not isinstance(scheduler, _Scheduler) or not type(scheduler).__module__.startswith("torch.optim."):
         return
     own, theirs = scheduler.state_dict(), saved if isinstance(saved, Mapping) else {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
 import torch
@@ -113,18 +113,23 @@ class Council:
             self._store.set(place, b"all")
         self._wait_for(place, on_wait)
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> TensorkeepError | None:
         """Tell all that this rank failed; only the first failure is heard.
 
         Args:
             error: What happened.
+
+        Returns:
+            The error of another rank that failed before, which may be the cause of this one.
         """
         if isinstance(error, TensorkeepError):
             fields = error.fields()
         else:
             fields = {"message": f"{type(error).__name__}: {error}"}
         failure = _Failure(self._session.rank, type(error).__name__, fields)
-        self._store.compare_set(_FAILED, "", msgspec.json.encode(failure).decode())
+        heard = self._store.compare_set(_FAILED, "", msgspec.json.encode(failure).decode())
+        first = msgspec.json.decode(heard, type=_Failure)
+        return None if first == failure else _error_of(first)
 
     def look(self) -> None:
         """Give up early if another rank failed; cheap enough to be called with every piece that is written.
@@ -155,7 +160,7 @@ class Council:
 
     def _check(self) -> None:
         if self._store.check([_FAILED]):
-            _raise(msgspec.json.decode(self._store.get(_FAILED), type=_Failure))
+            raise _error_of(msgspec.json.decode(self._store.get(_FAILED), type=_Failure))
 
 
 def _store(session: Session) -> Any:
@@ -178,10 +183,9 @@ def _group_timeout_s(session: Session) -> float:
     return float(distributed_c10d.default_pg_timeout.total_seconds())
 
 
-def _raise(failure: _Failure) -> NoReturn:
-    """Raise what another rank has raised, as an error of the same class where it is one of this package."""
+def _error_of(failure: _Failure) -> TensorkeepError:
+    """Return what another rank has raised, as an error of the same class where it is one of this package."""
     kind = getattr(errors, failure.kind, TensorkeepError)
     is_ours = isinstance(kind, type) and issubclass(kind, TensorkeepError)
-    raise (kind if is_ours else TensorkeepError)(
-        **failure.fields | {"message": f"rank {failure.rank}: {failure.fields['message']}"}
-    )
+    fields = failure.fields | {"message": f"rank {failure.rank}: {failure.fields['message']}"}
+    return (kind if is_ours else TensorkeepError)(**fields)

@@ -179,9 +179,12 @@ class TensorkeepWriter(StorageWriter):
         try:
             digests = self._write(plan, planner, session, council)
         except BaseException as error:
+            first = None
             with suppress(Exception):  # the store may be gone with the rank that had it
-                council.fail(error)
+                first = council.fail(error)
             self._abandon()
+            if first is not None and isinstance(error, Exception):
+                raise first from error
             raise
         future: Future[list[WriteResult]] = Future()
         future.set_result([WriteResult(MetadataIndex(name), len(digest), digest) for name, digest in digests.items()])

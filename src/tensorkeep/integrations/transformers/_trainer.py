@@ -49,8 +49,11 @@ _PICKLED_ARGUMENTS: Final = "training_args.bin"
 _ARGUMENTS: Final = "training_args.json"
 _STATE: Final = "trainer_state.json"
 
-_LOSS: Final = {"_tr_loss", "_globalstep_last_logged"}
-"""Attributes of the loss that is summed up and not logged yet, without which the next line of the log is another."""
+_LOSS: Final = {"_tr_loss", "_globalstep_last_logged", "_total_loss_scalar", "_initial_global_step"}
+"""Attributes of the loss that is summed up: what is not logged yet, what was, and since when.
+
+Without them the next line of the log would be another, and the loss of the whole run at its end.
+"""
 
 _WAYS: Final = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 """Ways to train in which one process has the whole model and the whole state of the optimizer."""
