@@ -5,6 +5,7 @@ BLAKE3 is cryptographic, and about four times as fast on one core as SHA-256 whe
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from tensorkeep.buffers import Buffer
@@ -18,15 +19,34 @@ DIGEST_NBYTES: Final = 32
 """Bytes of a digest."""
 
 
+class _Threads:
+    """Whether the threads that BLAKE3 works with are there: a process that is forked from one with them has none."""
+
+    is_started = False
+    is_lost = False
+
+    @classmethod
+    def lose(cls) -> None:
+        """Note that this process was forked."""
+        cls.is_lost = cls.is_started
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Threads.lose)
+
+
 def new_hasher(*, parallel: bool = False) -> blake3:
     """Return a hasher to feed with `update` and read with `digest`.
 
     Args:
-        parallel: Whether each update may use all cores; it pays from about 1 MiB per update.
+        parallel: Whether each update may use all cores, where threads can do so; it pays from about 1 MiB per update.
     """
     from blake3 import blake3  # 3 ms, which reading tensors need not pay
 
-    return blake3(max_threads=blake3.AUTO if parallel else 1)
+    if not parallel or _Threads.is_lost:
+        return blake3(max_threads=1)
+    _Threads.is_started = True
+    return blake3(max_threads=blake3.AUTO)
 
 
 def digest_of(data: Buffer) -> bytes:

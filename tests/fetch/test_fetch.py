@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -36,6 +37,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.server import Server
+from tensorkeep.transport import _folder, _staging
 
 KEYS = {"access_key_id": "me", "secret_access_key": "so-secret", "region": "us-east-1"}
 QUICK = {"pause_s": 0.001, "longest_pause_s": 0.01, "timeout_s": 5.0}
@@ -546,6 +548,27 @@ class TestOneAtATime:
         tensorkeep.save_checkpoint(weights(1), tmp_path / "new", before_commit=before_commit)
         assert isinstance(errors[0], BusyError)
         assert_weights(tmp_path / "new", 1)
+
+    @pytest.mark.parametrize(("url", "call"), [("run-5/", "exchange"), ("sharded/", "sync_directory")])
+    def test_a_last_step_that_fails_keeps_what_has_come(
+        self, server: Nginx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked, url, call
+    ) -> None:
+        (tmp_path / "new").mkdir()
+        module = _folder if call == "exchange" else _staging
+
+        def fail(*_: object) -> bool:
+            raise OSError(errno.EIO, "no")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, call, fail)
+            with pytest.raises(TransportError, match="no"):
+                tensorkeep.fetch(server.url + url, tmp_path / "new")
+        asked()
+
+        tensorkeep.fetch(server.url + url, tmp_path / "new")
+
+        assert all(span.startswith("bytes=0-") or nbytes < 10**5 for _, _, span, nbytes in asked())
+        assert not [path for path in tmp_path.rglob("*") if ".tensorkeep-" in path.name]
 
     def test_what_the_callback_raises_ends_it_and_the_next_one_goes_on(
         self, server: Nginx, tmp_path: Path, asked

@@ -137,7 +137,7 @@ def contents_but_staging(directory: Path) -> dict[str, bytes]:
 
 
 def number_in(directory: Path) -> int | None:
-    """Return which checkpoint is there, all of it; None where there is none. A commit that was cut off is finished."""
+    """Return which checkpoint is there, all of it, or None; a commit that was cut off is finished by that."""
     try:
         found = tensorkeep.load(directory)
     except SourceMissingError:

@@ -238,3 +238,14 @@ def test_neither_a_url_nor_a_store() -> None:
 
 def test_access_denied_is_what_python_calls_it() -> None:
     assert issubclass(AccessDeniedError, PermissionError)
+
+
+def test_a_file_that_is_written_over_in_place(tmp_path) -> None:
+    path = tmp_path / "x.safetensors"
+    tensorkeep.save({"w": np.zeros(400_000, np.uint8)}, path)
+    with tensorkeep.open(remote(f"file://{path}", head_nbytes=1024)) as file:
+        with path.open("r+b") as again:
+            again.seek(200_000)
+            again.write(b"1")
+        with pytest.raises(SourceChangedError):
+            file["w"].load()

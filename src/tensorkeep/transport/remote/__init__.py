@@ -6,6 +6,7 @@
 - `_requests`: which ranges to ask for.
 - `_runs`: runs of equal length as requests of several ranges.
 - `_retries`: requests that are made again.
+- `_manner`: how objects are read.
 - `_copying`: a range that comes whole, by as many requests as it takes.
 - `_source`: an object as a source of bytes, always the same version.
 - `_multipart`: several ranges in one answer.

@@ -346,5 +346,5 @@ def whole_file_too_large(name: str, nbytes: int | None, max_nbytes: int) -> Rang
         path=name,
         expected=f"ranges, or at most {max_nbytes:,} bytes",
         found=f"{nbytes:,} bytes" if nbytes is not None else "more",
-        hint="Download the file and open it from the disk",
+        hint="tensorkeep.fetch brings it to the disk",
     )

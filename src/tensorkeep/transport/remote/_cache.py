@@ -29,7 +29,7 @@ from tensorkeep.transport.remote._base import (
 )
 from tensorkeep.transport.remote._block_files import BlockFiles
 from tensorkeep.transport.remote._copying import copy_range
-from tensorkeep.transport.remote._source import Manner
+from tensorkeep.transport.remote._manner import Manner
 
 __all__ = ["cached"]
 

@@ -30,7 +30,7 @@ from tensorkeep.transport.remote._urls import shown_url
 
 __all__ = ["FsspecObject", "FsspecStore", "import_fsspec"]
 
-_TAGS = ("ETag", "etag", "blob_id", "oid", "md5", "sha256", "ino")
+_TAGS = ("ETag", "etag", "blob_id", "oid", "md5", "sha256")
 """What file systems call that which tells one version of a file from another."""
 
 _PIECE_NBYTES = 2**20
@@ -181,6 +181,8 @@ class FsspecObject:
             raise SourceMissingError("there is no such file", path=self.name, found=str(info.get("type", "nothing")))
         tag = next((str(info[key]) for key in _TAGS if info.get(key)), None)
         time = next((str(info[key]) for key in _TIMES if info.get(key)), None)
+        if tag is None and info.get("ino") and time is not None:  # a file that is written to keeps its number
+            tag = f"{info['ino']} {time}"
         return Version(int(info["size"]), tag, time)
 
 

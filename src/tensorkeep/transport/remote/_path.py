@@ -21,7 +21,8 @@ from tensorkeep.transport.remote._base import (
     read_only,
 )
 from tensorkeep.transport.remote._cache import cached
-from tensorkeep.transport.remote._source import Manner, RemoteSource
+from tensorkeep.transport.remote._manner import Manner
+from tensorkeep.transport.remote._source import RemoteSource
 from tensorkeep.transport.remote._stores import store_and_path, store_over
 from tensorkeep.transport.remote._urls import is_url, join_url, shown_url, split_url
 

@@ -10,8 +10,6 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TransportError
 from tensorkeep.transport._base import ByteRange
@@ -27,11 +25,11 @@ from tensorkeep.transport.remote._base import (
     whole_file_too_large,
 )
 from tensorkeep.transport.remote._copying import PROGRESS_NBYTES, copy_range
+from tensorkeep.transport.remote._manner import Manner
 from tensorkeep.transport.remote._requests import PART_GAP_NBYTES, Request, one_by_one, plan_requests, remaining
-from tensorkeep.transport.remote._retries import Patience
 from tensorkeep.transport.remote._runs import RunsRequest, plan_runs
 
-__all__ = ["Manner", "RemoteSource"]
+__all__ = ["RemoteSource"]
 
 _MAX_OPEN: Final = 64
 """Requests of the whole process that are under way at a time."""
@@ -55,42 +53,6 @@ def _start_anew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_anew)
-
-
-class Manner(msgspec.Struct, frozen=True):
-    """How objects are read.
-
-    Attributes:
-        head_nbytes: Bytes that the first request asks for; the headers of most files are shorter.
-        gap_nbytes: Unwanted bytes between two ranges up to which one request brings both.
-        request_nbytes: Bytes of one request.
-        connections: Requests of one read that are under way at a time.
-        attempts: How often in a row a request may fail that may succeed if it is made again.
-        pause_s: Seconds between the first two attempts; then each time about twice as long.
-        longest_pause_s: Seconds between two attempts at most, also where a server asks for more.
-        timeout_s: Seconds without a byte after which a request has failed.
-        whole_nbytes: Size up to which an object is read whole where the server serves no ranges.
-        needs_ranges: Whether a larger one is refused there; else it can be opened, and copied as a whole.
-        cache_dir: Directory in which blocks are kept, so that none is asked for twice; None where none are kept.
-        cache_nbytes: Bytes of all blocks in it together, at most.
-    """
-
-    head_nbytes: int = 2**17
-    gap_nbytes: int = 2**14
-    request_nbytes: int = 2**24
-    connections: int = 16
-    attempts: int = 6
-    pause_s: float = 0.1
-    longest_pause_s: float = 30.0
-    timeout_s: float = 30.0
-    whole_nbytes: int = 2**26
-    needs_ranges: bool = True
-    cache_dir: str | None = None
-    cache_nbytes: int = 10 * 10**9
-
-    def patience(self) -> Patience:
-        """Return what counts the attempts of one request."""
-        return Patience(self.attempts, self.pause_s, self.longest_pause_s)
 
 
 class _Known(NamedTuple):
