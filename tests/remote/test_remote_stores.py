@@ -249,3 +249,22 @@ def test_a_file_that_is_written_over_in_place(tmp_path) -> None:
             again.write(b"1")
         with pytest.raises(SourceChangedError):
             file["w"].load()
+
+
+def test_a_folder_with_a_manifest(tmp_path) -> None:
+    with tensorkeep.checkpoint.save_folder(tmp_path / "run") as staging:
+        tensorkeep.save(WEIGHTS, f"{staging}/model.safetensors")
+        with open(f"{staging}/config.json", "w") as file:
+            file.write("{}")
+    memory = fsspec.filesystem("memory")
+    memory.put(f"{tmp_path}/run/", "/with-manifest/", recursive=True)
+    try:
+        found = tensorkeep.verify("memory://with-manifest/")
+        assert (found.is_whole, found.n_others, found.n_checked) == (True, 1, 2)
+
+        memory.pipe("/with-manifest/config.json", b"{ ")
+        assert [finding.shard for finding in tensorkeep.verify("memory://with-manifest/").findings] == ["config.json"]
+        memory.rm("/with-manifest/config.json")
+        assert tensorkeep.verify("memory://with-manifest/").findings[0].kind == "missing"
+    finally:
+        memory.rm("/with-manifest", recursive=True)

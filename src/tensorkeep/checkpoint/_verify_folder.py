@@ -17,7 +17,7 @@ from tensorkeep.digests import new_hasher
 from tensorkeep.errors import FormatError, IntegrityError, LimitError, SourceMissingError, TensorkeepError
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.tensors import open_file
-from tensorkeep.transport import ByteRange, open_source, settle_folders
+from tensorkeep.transport import ByteRange, is_directory, is_file, is_remote, join, open_source, settle_folders
 
 __all__ = ["digest_of_file", "examine_folder", "has_manifest", "read_manifest", "verify_folder"]
 
@@ -69,15 +69,16 @@ def examine_folder(
         UnsupportedError: If its manifest is of a later version.
         TransportError: If it cannot be read.
     """
-    settle_folders(os.path.dirname(os.path.realpath(path)))
+    if not is_remote(path):
+        settle_folders(os.path.dirname(os.path.realpath(path)))
     records = read_manifest(path)
     meter = Meter(progress, sum(record.nbytes for record in records.values()))
     checks = []
     for name, record in records.items():
-        checks.append(_check(os.path.join(path, *name.split("/")), name, record, quick=quick))
+        checks.append(_check(join(path, name), name, record, quick=quick))
         meter.add(record.nbytes)
     return Verification(
-        path=path,
+        path=str(path),
         findings=tuple(finding for check in checks for finding in check.findings),
         n_shards=sum(record.header is not None for record in records.values()),
         n_tensors=sum(check.n_tensors for check in checks),
@@ -95,7 +96,7 @@ def has_manifest(path: str) -> bool:
     Args:
         path: The directory.
     """
-    return os.path.isfile(os.path.join(path, MANIFEST))
+    return is_directory(path) and is_file(join(path, MANIFEST))
 
 
 def read_manifest(folder: str) -> dict[str, FileRecord]:
@@ -115,7 +116,7 @@ def read_manifest(folder: str) -> dict[str, FileRecord]:
         UnsupportedError: If its manifest is of a later version.
         TransportError: If it cannot be read.
     """
-    path = os.path.join(folder, MANIFEST)
+    path = join(folder, MANIFEST)
     try:
         source = open_source(path, backend="pread")
     except SourceMissingError:
@@ -146,7 +147,7 @@ def digest_of_file(path: str) -> str:
 def _check(path: str, name: str, record: FileRecord, *, quick: bool) -> Verification:
     """Check one file of a directory."""
     try:
-        nbytes = os.path.getsize(path)
+        nbytes = open_source(path).nbytes if is_remote(path) else os.path.getsize(path)
         if nbytes != record.nbytes:
             return _found(name, _different("another size", name, f"{record.nbytes:,} bytes", f"{nbytes:,}"))
         if record.header is not None:
