@@ -22,6 +22,8 @@ GROUPS = (
     "trainers",
     "remote",
     "serve",
+    "distributed",
+    "ranks",
     "startup",
 )
 

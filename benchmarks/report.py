@@ -25,6 +25,8 @@ _HEADINGS = {
     "trainers": "Training libraries",
     "remote": "From a web server",
     "serve": "Serving",
+    "distributed": "Many ranks",
+    "ranks": "Plans of many ranks",
     "startup": "Starting up",
 }
 _INTRODUCTION = """\

@@ -199,6 +199,7 @@ _MODULES = (
     "checkpoint",
     "compat",
     "conversion",
+    "dcp",
     "digests",
     "dtypes",
     "entries",

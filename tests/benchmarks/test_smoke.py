@@ -34,6 +34,8 @@ GROUPS = {
         "remote",
     ),
     "serve",
+    "distributed",
+    "ranks",
 }
 
 MACHINE = Machine(hardware="one core", system="Linux", software="Python", load="nothing else ran")
@@ -70,6 +72,7 @@ def test_a_quick_run_measures_every_case_and_leaves_no_file(tmp_path: Path) -> N
         "Training libraries",
         "From a web server",
         "Serving",
+        "Many ranks",
         "Starting up",
         "All figures",
     ):

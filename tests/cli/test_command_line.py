@@ -30,7 +30,7 @@ def test_the_installed_command_and_the_module_are_one() -> None:
         assert done.stdout == f"tensorkeep {tensorkeep.__version__}\n"
 
 
-COMMANDS = ("inspect", "slice", "verify", "scan", "convert", "diff", "reshard", "merge", "edit", "serve")
+COMMANDS = ("inspect", "slice", "verify", "scan", "convert", "diff", "reshard", "merge", "edit", "fetch", "serve")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], *([command, "--help"] for command in COMMANDS)])
@@ -65,7 +65,8 @@ def test_the_list_of_commands_is_not_cut(run: Any, width: str) -> None:
         "  merge    Write several checkpoints as one.",
         "  edit     Change metadata and names in place.",
         "  list     List the steps of a CheckpointStore.",
-        "  serve    Serve a directory over HTTP, read-only.",
+        "  fetch    Download a checkpoint, whole.",
+        "  serve    Serve a directory over HTTP.",
     ]
 
 

@@ -19,6 +19,7 @@
 - `_upload`: a save to a store.
 - `_switch`: from the files of an old checkpoint to those of a new one.
 - `_save`: tensors to a directory, in one transaction.
+- `_joint_plan`: which files several processes write together. Pure.
 - `_joint`: a checkpoint that several processes write together.
 - `_reuse`: files that would be what they were before, linked and not written.
 - `_snapshot`: a copy of tensors, in memory that is used again.
@@ -27,6 +28,7 @@
 - `_reshard`: finished checkpoints written anew, or several as one.
 - `_pickle_location`: which files of pickles a path stands for.
 - `_pickle_set`: several files of pickles as one checkpoint.
+- `_rank_boxes`, `_ranks`: what each of many ranks would read.
 - `rewriting`: finished checkpoints put together, chosen from, changed and checked.
 - `_change`: a finished checkpoint, held open for a change.
 - `_edit`: its names and metadata, changed without a copy of its data.
@@ -55,6 +57,7 @@ from tensorkeep.checkpoint._findings import Finding, Verification, refuse
 from tensorkeep.checkpoint._folder import save_folder
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
 from tensorkeep.checkpoint._joint import JointSave, Place
+from tensorkeep.checkpoint._joint_plan import JointPlan, plan_pieces, plan_whole
 from tensorkeep.checkpoint._location import Location, locate
 from tensorkeep.checkpoint._manifest import MANIFEST, FileRecord, parse_manifest
 from tensorkeep.checkpoint._names import (
@@ -77,6 +80,8 @@ from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
 from tensorkeep.checkpoint._pieced import PiecedTensor, index_of_pieces, piece_name
 from tensorkeep.checkpoint._pieces import Piece, TensorSize
 from tensorkeep.checkpoint._plan import Shard, ShardPlan, plan_from_layout, plan_shards
+from tensorkeep.checkpoint._rank_boxes import StoredPart
+from tensorkeep.checkpoint._ranks import RankPlan, RankReads, parts_of, sharded_along
 from tensorkeep.checkpoint._reshard import merge, reshard
 from tensorkeep.checkpoint._save import refuse_file_name, save_checkpoint, write_checkpoint
 from tensorkeep.checkpoint._save_async import save_async, save_in_background
@@ -97,6 +102,7 @@ __all__ = [
     "FileRecord",
     "Finding",
     "Index",
+    "JointPlan",
     "JointSave",
     "Location",
     "PickleLocation",
@@ -104,10 +110,13 @@ __all__ = [
     "Piece",
     "PiecedTensor",
     "Place",
+    "RankPlan",
+    "RankReads",
     "SaveHandle",
     "Shard",
     "ShardPlan",
     "ShardRecord",
+    "StoredPart",
     "StrayShardWarning",
     "TensorDiff",
     "TensorSize",
@@ -134,10 +143,13 @@ __all__ = [
     "parse_index",
     "parse_manifest",
     "parse_size",
+    "parts_of",
     "pickle_index_names",
     "piece_name",
     "plan_from_layout",
+    "plan_pieces",
     "plan_shards",
+    "plan_whole",
     "read_index",
     "refuse",
     "refuse_file_name",
@@ -149,6 +161,7 @@ __all__ = [
     "save_in_background",
     "sha256_of",
     "shard_name",
+    "sharded_along",
     "stem_of_index",
     "stem_of_pickle_index",
     "stem_of_weights",

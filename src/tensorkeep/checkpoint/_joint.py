@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from tensorkeep.checkpoint._contents import index_of, tensors_of
 from tensorkeep.checkpoint._index import ShardRecord, emit_index
-from tensorkeep.checkpoint._names import index_name, index_names, weights_name
-from tensorkeep.checkpoint._pieces import TensorSize
-from tensorkeep.checkpoint._plan import Shard, plan_shards
+from tensorkeep.checkpoint._joint_plan import JointPlan
+from tensorkeep.checkpoint._names import index_names, weights_name
 from tensorkeep.checkpoint._save import made_directory, refuse_file_name
 from tensorkeep.checkpoint._sha256 import sha256_of
 from tensorkeep.checkpoint._switch import switch_to
 from tensorkeep.checkpoint.workers import Meter, side_by_side
 from tensorkeep.digests import digest_of
+from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.tensors import Prepared, Sealing, check_target, sealed_head
+from tensorkeep.tensors import Sealing, check_target, sealed_head
 from tensorkeep.transport import Reserved, Transaction, is_remote, open_source, transaction
 
 __all__ = ["JointSave", "Place"]
@@ -48,9 +47,8 @@ class JointSave:
     switches to them; `abandon` leaves everything as it was.
 
     Args:
-        prepared: The state, taken apart; tensors that others write are planned ones.
+        plan: Which files there will be.
         directory: Made if its parent is there.
-        max_shard_nbytes: Bytes of tensors in one shard.
         base_name: What file names begin with.
         variant: Such as `"fp16"`.
         metadata: Free text by key, for each shard.
@@ -59,7 +57,7 @@ class JointSave:
 
     Attributes:
         files: The files that are to be filled.
-        places: Name of a tensor to where it goes.
+        places: Name of a tensor, or of a piece, to where it goes.
 
     Raises:
         UnsupportedError: If a name is invalid, or the directory is a URL.
@@ -72,10 +70,9 @@ class JointSave:
 
     def __init__(
         self,
-        prepared: Prepared,
+        plan: JointPlan,
         directory: str | os.PathLike[str],
         *,
-        max_shard_nbytes: int,
         base_name: str = "model",
         variant: str | None = None,
         metadata: Mapping[str, str] | None = None,
@@ -83,34 +80,31 @@ class JointSave:
         durable: bool = True,
     ) -> None:
         """Stage the files; see the class."""
-        self._prepared = prepared
+        self._plan = plan
         self._directory = check_target(directory)
         self._stem = f"{base_name}.{variant}" if variant else base_name
-        self._metadata = prepared.with_ties(metadata)
+        self._metadata = {**plan.ties, **(metadata or {})} if plan.ties else metadata
         self._sha256 = sha256
         refuse_file_name(self._directory)
         _refuse_remote(self._directory)
-        sizes = {name: TensorSize(host.nbytes, ()) for name, host in prepared.hosts.items()}
-        self._plan = plan_shards(sizes, max_shard_nbytes=max_shard_nbytes, base=base_name, variant=variant)
-        self._index_file = self._plan.index_file or (index_name(base_name, variant) if sha256 else None)
         with ExitStack() as stack:
             folder = stack.enter_context(made_directory(self._directory, durable=durable))
             self._staging: Transaction = stack.enter_context(transaction(folder, self._stem, durable=durable))
             self.places: dict[str, Place] = {}
-            self.files = tuple(self._reserve(number, shard) for number, shard in enumerate(self._plan.shards))
+            self.files = tuple(self._reserve(number, file) for number, file in enumerate(plan.files))
             self._open = stack.pop_all()
 
-    def _reserve(self, number: int, shard: Shard) -> Reserved:
-        head, entries = self._head(shard, None)
+    def _reserve(self, number: int, file: str) -> Reserved:
+        head, entries = self._head(file, None)
         self.places |= {name: Place(number, len(head) + entry.data_offsets[0]) for name, entry in entries.items()}
-        return self._staging.reserve(shard.file, len(head) + sum(entry.nbytes for entry in entries.values()))
+        return self._staging.reserve(file, len(head) + sum(entry.nbytes for entry in entries.values()))
 
-    def _head(self, shard: Shard, digests: Mapping[str, bytes] | None) -> tuple[bytes, Mapping[str, Any]]:
+    def _head(self, file: str, digests: Mapping[str, bytes] | None) -> tuple[bytes, Mapping[str, TensorEntry]]:
         return sealed_head(
-            tensors_of(shard, self._prepared),
+            self._plan.files[file],
             self._metadata,
-            state=None if self._index_file else self._prepared.state,
-            sealing=Sealing(index=self._index_file),
+            state=None if self._plan.index_file else self._plan.state,
+            sealing=Sealing(index=self._plan.index_file),
             digests=digests,
         )
 
@@ -122,7 +116,7 @@ class JointSave:
         """Switch to the new files, which are filled.
 
         Args:
-            digests: Name of each tensor to the BLAKE3 of its bytes.
+            digests: Name of each tensor, or piece, to the BLAKE3 of its bytes.
 
         Raises:
             BusyError: If another process took the save for dead.
@@ -130,15 +124,15 @@ class JointSave:
                 save is committed.
         """
         with self._open:
-            heads = {shard.file: self._head(shard, digests)[0] for shard in self._plan.shards}
+            heads = {file: self._head(file, digests)[0] for file in self._plan.files}
             for file, head in heads.items():
                 self._staging.admit(file, head)
-            if self._index_file is not None:
-                index = index_of(self._plan, self._prepared, self._records(heads), {})
-                with self._staging.file(self._index_file) as sink:
-                    sink.write([emit_index(index)])
+            index_file = self._plan.index_file
+            if index_file is not None:
+                with self._staging.file(index_file) as sink:
+                    sink.write([emit_index(self._plan.index(self._records(heads)))])
             entries = (weights_name(self._stem), *index_names(self._stem))
-            switch_to(list(heads), self._index_file, self._staging, self._directory, entries)
+            switch_to(list(heads), index_file, self._staging, self._directory, entries)
 
     def _records(self, heads: Mapping[str, bytes]) -> dict[str, ShardRecord]:
         def record(file: str) -> ShardRecord:

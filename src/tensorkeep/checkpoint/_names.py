@@ -31,7 +31,7 @@ _match_index = re.compile(r"(?P<base>[^.].*)\.safetensors\.index(?:\.(?P<variant
 _match_weights = re.compile(r"(?P<stem>[^.].*)\.safetensors").fullmatch
 _match_shard = re.compile(r"[^.].*(?P<number>-[0-9]{5}-of-[0-9]{5})\.safetensors").fullmatch
 _ends_like_shard = re.compile(r".*-[0-9]{5}-of-[0-9]{5}").fullmatch
-_has_drive = re.compile(r"[A-Za-z]:").match
+_has_drive = re.compile(r".:", re.DOTALL).match
 
 
 def weights_name(base: str, variant: str | None = None) -> str:

@@ -5,54 +5,23 @@ All tensors are looked at together, as columns of numbers, so a rank's share of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from tensorkeep.arrays.elements import known_dtype
+from tensorkeep.checkpoint._rank_boxes import Boxes, Cut, Kinds, Numbers, StoredPart, column, cuts_of
 from tensorkeep.limits import GAP_NBYTES, READ_NBYTES
-from tensorkeep.tensors import (
-    AssembledReader,
-    LazyTensor,
-    Placement,
-    Region,
-    Sharded,
-    coordinate_of,
-    positions_of_rank,
-    region_of_rank,
-)
+from tensorkeep.tensors import AssembledReader, LazyTensor, Placement, Region, Sharded
 from tensorkeep.transport import ByteRange
 
-__all__ = ["RankPlan", "RankReads", "StoredPart", "parts_of", "sharded_along"]
-
-Numbers = npt.NDArray[np.int64]
+__all__ = ["RankPlan", "RankReads", "parts_of", "sharded_along"]
 
 MAX_OVER_READ: Final = 0.1
 """Unwanted bytes that may come with wanted ones, as a share of these."""
-
-
-class StoredPart(msgspec.Struct, frozen=True):
-    """A part of a tensor that stands in C order in a file.
-
-    Attributes:
-        tensor: Name of the tensor.
-        shape: That of the tensor, elements along each dimension.
-        region: The part.
-        bits: Bits of one element.
-        file: Path of the file.
-        start: First byte in it.
-    """
-
-    tensor: str
-    shape: tuple[int, ...]
-    region: Region
-    bits: int
-    file: str
-    start: int
 
 
 class RankReads(msgspec.Struct, frozen=True):
@@ -120,3 +89,105 @@ class RankPlan:
     Raises:
         SelectionError: If a placement cuts a dimension that its tensor has not.
     """
+
+    def __init__(
+        self,
+        parts: Iterable[StoredPart],
+        mesh: Sequence[int],
+        placements: Callable[[str, tuple[int, ...]], Sequence[Placement]],
+        *,
+        max_gap_nbytes: int = GAP_NBYTES,
+        max_nbytes: int = READ_NBYTES,
+        max_over_read: float = MAX_OVER_READ,
+    ) -> None:
+        """Put the parts in columns; see the class."""
+        self.mesh = tuple(mesh)
+        self._max_gap_nbytes, self._max_nbytes, self._max_over_read = max_gap_nbytes, max_nbytes, max_over_read
+        ordered = sorted(parts, key=lambda part: (part.file, part.start))
+        self._kinds = Kinds(self.mesh, max_gap_nbytes, max_over_read)
+        cuts: dict[str, tuple[Cut, ...]] = {}
+        for part in ordered:
+            if part.tensor not in cuts:
+                cuts[part.tensor] = cuts_of(part.shape, self.mesh, placements(part.tensor, part.shape))
+        self._kind = column(self._kinds.number(part, cuts[part.tensor]) for part in ordered)
+        self._kinds.complete()
+        files: dict[str, int] = {}
+        tensors: dict[str, int] = {}
+        self._file = column(files.setdefault(part.file, len(files)) for part in ordered)
+        self._tensor = column(tensors.setdefault(part.tensor, len(tensors)) for part in ordered)
+        self._start = column(part.start for part in ordered)
+        self._files = list(files)
+        self._n_of_kind = np.bincount(self._kind, minlength=len(self._kinds))
+        self._is_of_another_file = self._file[1:] != self._file[:-1]
+
+    @property
+    def n_ranks(self) -> int:
+        """How many ranks the mesh has."""
+        return prod(self.mesh)
+
+    def reads_of(self, rank: int) -> RankReads:
+        """Return what one rank would read.
+
+        Args:
+            rank: From 0.
+
+        Raises:
+            SelectionError: If there is no such rank.
+            UnsupportedError: If it has several ranges of a dimension.
+        """
+        boxes = self._kinds.boxes(rank)
+        starts, stops, _ = self._together(boxes)
+        together = stops - starts
+        n_apart = (boxes.is_apart * self._n_of_kind) * boxes.n_runs
+        has_some = np.zeros(self._tensor.max(initial=-1) + 1, np.bool_)
+        has_some[self._tensor[(boxes.wanted > 0)[self._kind]]] = True
+        return RankReads(
+            rank=rank,
+            n_tensors=int(has_some.sum()),
+            wanted_nbytes=int((boxes.wanted * self._n_of_kind).sum()),
+            nbytes=int(together.sum() + (n_apart * boxes.run_nbytes).sum()),
+            n_requests=int(
+                (-(-together // self._max_nbytes)).sum() + (n_apart * -(-boxes.run_nbytes // self._max_nbytes)).sum()
+            ),
+        )
+
+    def ranges_of(self, rank: int) -> dict[str, list[ByteRange]]:
+        """Return the ranges of bytes that one rank would read.
+
+        Args:
+            rank: From 0.
+
+        Returns:
+            Path of a file to half-open ranges of it, in order and apart; longer ones than a read takes are not cut.
+
+        Raises:
+            SelectionError: If there is no such rank.
+            UnsupportedError: If it has several ranges of a dimension.
+        """
+        boxes = self._kinds.boxes(rank)
+        columns = (column.tolist() for column in reversed(self._together(boxes)))
+        found = [(file, start, stop) for file, stop, start in zip(*columns, strict=True)]
+        for row in np.flatnonzero(boxes.is_apart[self._kind]).tolist():
+            kind, file, base = (int(column[row]) for column in (self._kind, self._file, self._start))
+            nbytes = int(boxes.run_nbytes[kind])
+            found += [(file, base + start, base + start + nbytes) for start in boxes.runs(kind)]
+        ranges: dict[str, list[ByteRange]] = {}
+        for file, start, stop in sorted(found):
+            ranges.setdefault(self._files[file], []).append(ByteRange(start, stop))
+        return ranges
+
+    def _together(self, boxes: Boxes) -> tuple[Numbers, Numbers, Numbers]:
+        """Return first byte, byte after the last and file of what is read in one, of all that is not read apart."""
+        is_taken = (boxes.wanted > 0) & ~boxes.is_apart
+        kind, base, file, other_file = self._kind, self._start, self._file, self._is_of_another_file
+        if not is_taken.all():
+            chosen = np.flatnonzero(is_taken[kind])
+            kind, base, file = kind[chosen], base[chosen], file[chosen]
+            other_file = file[1:] != file[:-1]
+        start, stop, wanted = base + boxes.start[kind], base + boxes.stop[kind], boxes.wanted[kind]
+        near = np.minimum(self._max_gap_nbytes, self._max_over_read / 4 * (wanted[1:] + wanted[:-1]))
+        is_first = np.ones(len(start), np.bool_)
+        is_first[1:] = other_file | (start[1:] - stop[:-1] > near)
+        is_last = np.ones(len(start), np.bool_)
+        is_last[:-1] = is_first[1:]
+        return start[is_first], stop[is_last], file[is_first]

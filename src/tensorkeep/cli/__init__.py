@@ -18,7 +18,7 @@
 - `_verdict`, `_comparison`: what `verify` and `diff` found, as lines for people and for programs. Pure.
 - `_written`: what stands in a directory now, said by the commands that write one.
 - `_index`: the text of an index, read without being evaluated. Pure.
-- `_plan`: what a read would cost.
+- `_plan`, `_ranks`: what a read would cost; what each of many ranks would read.
 - `_preview`: the part of a large tensor that is printed, read without the rest.
 - `_npy`: an array as a `.npy` file.
 - `_text`, `_lines`: values as people read them; columns of styled text. Pure.

@@ -10,7 +10,6 @@ import msgspec
 
 from tensorkeep.cli._lines import Line
 from tensorkeep.cli._text import size_text, tensors_text
-from tensorkeep.dcp import find_distributed
 
 if TYPE_CHECKING:
     from tensorkeep import Finding, Verification
@@ -43,11 +42,13 @@ class Verdict(msgspec.Struct, frozen=True):
         verification: What was checked and found.
         n_asked: Tensors that were asked for, or None for all.
         seconds: How long it took.
+        is_finished: Whether it is one checkpoint, and not what many ranks left of one.
     """
 
     verification: Verification
     n_asked: int | None
     seconds: float
+    is_finished: bool = True
 
     @property
     def status(self) -> Status:
@@ -102,7 +103,7 @@ def _unverifiable_lines(verdict: Verdict) -> Iterator[Line]:
         ("not verified", "warning"),
         (f": {n_unknown:,} of {n_wanted:,} tensors carry no digest; of these only the structure was checked", ""),
     ]
-    command = "reshard" if find_distributed(done.path) is None else "convert"
+    command = "reshard" if verdict.is_finished else "convert"
     yield [(f"`tensorkeep {command} {shlex.quote(done.path)} DIRECTORY` writes a copy that has digests", "")]
 
 

@@ -44,7 +44,7 @@ def fetch(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a remote checkpoint to the disk.
+    """Download a checkpoint, whole.
 
     Many ranges come at once. What is stopped, by Ctrl-C or in any other way, goes on when the same command is run
     again. All that comes is checked before it replaces what was there, in one step.

@@ -11,6 +11,7 @@ from tensorkeep.cli._contents import read_report
 from tensorkeep.cli._json import json_lines
 from tensorkeep.cli._lines import Line
 from tensorkeep.cli._modules import tree_of
+from tensorkeep.cli._ranks import rank_lines, read_ranks
 from tensorkeep.cli._render import draws_ascii_only, show, show_text, terminal_width
 from tensorkeep.cli._report import Order
 from tensorkeep.cli._state_lines import state_lines
@@ -36,6 +37,13 @@ def inspect(
     order: Annotated[
         Order | None, typer.Option("--sort", help="By default the tree is sorted by name, lists by offset.")
     ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option("--ranks", metavar="N", min=1, max=100_000, help="What each of N ranks would read."),
+    ] = None,
+    dim: Annotated[
+        int, typer.Option("--dim", metavar="D", min=0, help="With --ranks: what tensors are cut along.")
+    ] = 0,
     variant: Variant = None,
 ) -> None:
     """Show what is in a checkpoint.
@@ -47,7 +55,14 @@ def inspect(
     Tensors that share memory with others have no bytes of their own. Of a whole state, numbers, texts and all else
     that is no tensor stand at the end.
     Sizes are decimal: 1 MB is 1,000,000 bytes.
+
+    With --ranks N: what each of N ranks would read, if every tensor is cut in N along dimension 0 (--dim D) as FSDP
+    cuts it; neighbours are read together.
     """
+    if ranks is not None:
+        _refuse_with_ranks(flat=flat, expand=expand, json=as_json, filter=pattern, sort=order)
+        show(rank_lines(path, read_ranks(path, variant, ranks, dim), dim))
+        return
     if as_json:
         _refuse_views(flat=flat, expand=expand)
     with PausedCollector():
@@ -76,6 +91,12 @@ def inspect(
         if report.shown and data:
             show([[]])
         show(data)
+
+
+def _refuse_with_ranks(**given: object) -> None:
+    for name, value in given.items():
+        if value:
+            raise typer.BadParameter("it says nothing of what ranks read (--ranks)", param_hint=f"'--{name}'")
 
 
 def _refuse_views(*, flat: bool, expand: bool) -> None:

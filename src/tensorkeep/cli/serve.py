@@ -37,7 +37,7 @@ def serve(
     ] = 512,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No line for each request.")] = False,
 ) -> None:
-    """Serve a directory over HTTP, read-only.
+    """Serve a directory over HTTP.
 
     Wherever tensorkeep takes a path, it takes the URL of what is served; so do browsers and all other clients. What
     begins with a dot is not served, and nothing outside of the directory.

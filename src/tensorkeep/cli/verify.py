@@ -87,7 +87,9 @@ def _verdict(
         if error.path is None or _is_of_another_kind(error.path):
             raise
         verification = _damaged(path, error)
-    return Verdict(verification, None if names is None else len(names), perf_counter() - start)
+    seconds = perf_counter() - start
+    is_finished = tensorkeep.dcp.find_distributed(path) is None
+    return Verdict(verification, None if names is None else len(names), seconds, is_finished)
 
 
 def _is_of_another_kind(path: str) -> bool:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from math import prod
+from operator import mul
 from typing import Final
 
 import msgspec
+import numpy as np
 import torch
 
 from tensorkeep.arrays import adapter_for, pieces
@@ -14,12 +18,15 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
 from tensorkeep.models._fill import Job, dtype_row, fill
 from tensorkeep.tensors import LazyTensor, Region, narrowed, rows_of, run_of
-from tensorkeep.transport import LocalFile
+from tensorkeep.transport import ByteRange, LocalFile
 
 __all__ = ["PartJob", "check_castable", "fill_parts"]
 
 _STAGED_NBYTES: Final = 2**22
 """Bytes that pass through memory of their own at once."""
+
+_SIGNED: Final = {1: "i1", 2: "i2", 4: "i4", 8: "i8"}
+"""Bytes of an element to the integers that torch takes from NumPy whatever they stand for."""
 
 
 class PartJob(msgspec.Struct, frozen=True, eq=False):
@@ -105,19 +112,43 @@ def _run(job: PartJob) -> LazyTensor | None:
 def _fill_rows(job: PartJob, report: Callable[[int], None]) -> None:
     dtype = BY_NAME[job.lazy.dtype]
     into = job.into.detach()
-    is_exact = isinstance(job.lazy.source, LocalFile) and not dtype.is_packed
-    staging = memoryview(bytearray(_STAGED_NBYTES if is_exact else 0))
+    read = _reading_of(job.lazy)
     itemsize = max(dtype.itemsize, into.element_size())
     for index in pieces(job.region.shape, itemsize, _STAGED_NBYTES):
         part = narrowed(job.region, index)
-        values = _read_rows(job.lazy, part, staging) if is_exact else _read(job.lazy, part)
+        values = read(part)
         with torch.no_grad():
             target = into[_halved(index, into)]
             target.copy_(values.reshape(target.shape))
         report(dtype.nbytes(part.n_elements))
 
 
-def _read_rows(lazy: LazyTensor, part: Region, staging: memoryview) -> torch.Tensor:
+def _reading_of(lazy: LazyTensor) -> Callable[[Region], torch.Tensor]:
+    """Return what reads a part that does not lie in one run."""
+    source = lazy.source
+    if not isinstance(source, LocalFile) or BY_NAME[lazy.dtype].is_packed:
+        return partial(_read, lazy)
+    if source.backend == "mmap":
+        return partial(_map_rows, lazy)
+    return partial(_read_rows, lazy, memoryview(bytearray(_STAGED_NBYTES)))
+
+
+def _map_rows(lazy: LazyTensor, part: Region) -> torch.Tensor:
+    """Map what covers a part, for as long as it is needed: only the pages with something of it are touched."""
+    source, span = lazy.source, lazy.span
+    dtype = BY_NAME[lazy.dtype]
+    strides = [prod(lazy.shape[axis + 1 :]) * dtype.itemsize for axis in range(lazy.ndim)]
+    first = (span.start if span else 0) + sum(map(mul, part.starts, strides))
+    last = first + sum((size - 1) * stride for size, stride in zip(part.shape, strides, strict=True))
+    mapped = source.map(ByteRange(first, last + dtype.itemsize)) if source else None
+    if mapped is None or (first - mapped[1]) % dtype.itemsize:
+        return _read(lazy, part)
+    buffer, start = mapped
+    elements = np.ndarray(part.shape, f"<{_SIGNED[dtype.itemsize]}", buffer, first - start, tuple(strides))
+    return torch.from_numpy(elements).view(getattr(torch, dtype.torch or ""))
+
+
+def _read_rows(lazy: LazyTensor, staging: memoryview, part: Region) -> torch.Tensor:
     """Read the rows of a part, and nothing between them."""
     dtype, source, span = BY_NAME[lazy.dtype], lazy.source, lazy.span
     parts: list[tuple[int, memoryview]] = []

@@ -47,7 +47,8 @@ class CheckpointStore:
     processes left is removed by the next save. The rules are not stored: they hold for saves of this object.
 
     Args:
-        root: The directory, made by the first save; where it is does not change with the working directory.
+        root: The directory, made by the first save; where it is does not change with the working directory. `~` is
+            the directory of the user.
         keep_last: How many of the steps that were saved last are kept; None for all.
         keep_best: How many of the best; None for all that have the metric.
         monitor: Name of the metric that says what is best; NaN never is. Of a save with other metrics only, a
@@ -85,7 +86,9 @@ class CheckpointStore:
             if number is not None and not (isinstance(number, int) and number >= least):
                 raise UnsupportedError(f"{name} is invalid", expected=f"{least} or more, or None", found=repr(number))
         refuse_url(os.fsdecode(root), hint="The URL of one of its steps can be opened as a checkpoint")
-        self._root = os.path.abspath(os.fsdecode(root))  # whatever the working directory is when a thread saves
+        self._root = os.path.abspath(
+            os.path.expanduser(os.fsdecode(root))
+        )  # whatever the working directory is when a thread saves
         if os.path.exists(self._root) and not os.path.isdir(self._root):
             raise TransportError(
                 "the store is no directory", path=self._root, found="a file", hint="Give it another name"

@@ -3,6 +3,7 @@
 - `_selection`: a NumPy index, taken apart into what is read from each axis and what is done with it then. Pure.
 - `_regions`: parts of a tensor, and whether several are all of it. Pure.
 - `_rows`: where the parts of a region lie in the bytes of its tensor. Pure.
+- `_placements`: which part of a tensor a rank has. Pure.
 - `_boxes`: a selection cut into reads that are neither too small nor too large. Pure.
 - `_runs`: a selection as runs of equal length. Pure.
 - `_blocks`: the elements of a selection, copied out of memory or a source.
@@ -40,6 +41,7 @@ from tensorkeep.tensors._lazy import LazyTensor, load_together
 from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted
 from tensorkeep.tensors._names import Renaming, Selector, chooser, chosen_names
 from tensorkeep.tensors._overlap import overlapping
+from tensorkeep.tensors._placements import Placement, Sharded, coordinate_of, positions_of_rank, region_of_rank
 from tensorkeep.tensors._plan import ReadPlan
 from tensorkeep.tensors._planned import PlannedTensor
 from tensorkeep.tensors._prepare import Prepared, prepare, ties_as_text
@@ -61,6 +63,7 @@ __all__ = [
     "LazyTensors",
     "OpenTensors",
     "PlacedPiece",
+    "Placement",
     "PlannedTensor",
     "Prepared",
     "ReadPlan",
@@ -70,6 +73,7 @@ __all__ = [
     "SavedTensors",
     "Sealing",
     "Selector",
+    "Sharded",
     "StoredTensor",
     "StridedReader",
     "TensorFile",
@@ -80,6 +84,7 @@ __all__ = [
     "check_target",
     "chooser",
     "chosen_names",
+    "coordinate_of",
     "counted",
     "cover_fault",
     "file_body",
@@ -91,7 +96,9 @@ __all__ = [
     "narrowed",
     "open_file",
     "overlapping",
+    "positions_of_rank",
     "prepare",
+    "region_of_rank",
     "renamed_state",
     "rows_of",
     "run_of",

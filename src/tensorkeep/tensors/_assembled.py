@@ -110,9 +110,9 @@ class AssembledReader:
         return adapter_for(*self._target)
 
     @property
-    def n_pieces(self) -> int:
-        """How many pieces the tensor stands in."""
-        return len(self._placed)
+    def placed(self) -> tuple[PlacedPiece, ...]:
+        """The pieces, in C order of their first elements."""
+        return self._placed
 
     @property
     def source(self) -> ByteSource | None:

@@ -41,7 +41,9 @@ def coordinate_of(rank: int, mesh: Sequence[int]) -> tuple[int, ...]:
         SelectionError: If there is no such rank.
     """
     if not 0 <= rank < prod(mesh):
-        raise SelectionError(f"rank {rank} is none of {prod(mesh)}", expected=f"0 to {prod(mesh) - 1}", found=str(rank))
+        raise SelectionError(
+            f"rank {rank} is none of {prod(mesh)}", expected=f"0 to {prod(mesh) - 1}", found=str(rank)
+        )
     return tuple(rank // prod(mesh[axis + 1 :]) % extent for axis, extent in enumerate(mesh))
 
 
@@ -63,7 +65,10 @@ def positions_of_rank(extent: int, cuts: Sequence[tuple[int, int, int]]) -> rang
         length = sum(map(len, held))
         first = [shard_range(length, part, split_factor) for part in range(split_factor)]
         within = (shard_range(len(part), rank, world) for part in first)
-        taken = [range(part.start + inner.start, part.start + inner.stop) for part, inner in zip(first, within, strict=True)]
+        taken = [
+            range(part.start + inner.start, part.start + inner.stop)
+            for part, inner in zip(first, within, strict=True)
+        ]
         held = _joined([piece for part in taken for piece in _at(held, part)])
     if len(held) > 1:
         raise UnsupportedError(
@@ -96,9 +101,7 @@ def _joined(pieces: Sequence[range]) -> list[range]:
     return joined
 
 
-def region_of_rank(
-    shape: tuple[int, ...], mesh: Sequence[int], placements: Sequence[Placement], rank: int
-) -> Region:
+def region_of_rank(shape: tuple[int, ...], mesh: Sequence[int], placements: Sequence[Placement], rank: int) -> Region:
     """Return the part of a tensor that a rank has.
 
     Args:

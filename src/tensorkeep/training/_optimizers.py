@@ -160,11 +160,14 @@ def _check_groups(optimizer: optim.Optimizer, saved: Mapping[str, Any], part: st
         place = f"{part}.param_groups.{number}"
         if "param_names" in own and "param_names" in theirs:
             _check_param_names(own["param_names"], theirs["param_names"], place)
-        expected = _SETTINGS & optimizer.defaults.keys()
-        missing, foreign = expected - theirs.keys(), (_SETTINGS & theirs.keys()) - expected - own.keys()
-        is_other = missing or foreign if _steps_as_torch(optimizer) else missing and foreign
+        expected = optimizer.defaults.keys() - {"params", *_WAYS}
+        foreign = (_SETTINGS & theirs.keys()) - optimizer.defaults.keys() - own.keys()
+        if _steps_as_torch(optimizer):
+            is_other = bool(foreign or (_SETTINGS & expected) - theirs.keys())
+        else:
+            is_other = bool(foreign and expected - theirs.keys())
         if is_other:
-            found = ", ".join(sorted(_SETTINGS & theirs.keys())) or "none"
+            found = ", ".join(sorted((_SETTINGS | expected) & theirs.keys())) or "none"
             _refuse(optimizer, part, f"{found} in {place}", expected=f"settings {', '.join(sorted(expected))}")
         decoupled = [bool(group.get("decoupled_weight_decay")) for group in (own, theirs)]
         if isinstance(optimizer, optim.Adam) and "decoupled_weight_decay" in theirs and decoupled[0] != decoupled[1]:

@@ -11,14 +11,33 @@ from torch import nn
 
 from tensorkeep.errors import StateDictMismatchError, StateError
 from tensorkeep.training._generators import GENERATORS, prepare_generator
+from tensorkeep.training._inert import refuse_inert
 from tensorkeep.training._memory import own_memory
 from tensorkeep.training._modules import check_module, load_module
 from tensorkeep.training._optimizers import check_optimizer, load_optimizer
 from tensorkeep.training._schedulers import check_scheduler
 
-__all__ = ["prepare"]
+__all__ = ["check_fit", "prepare"]
 
 _Action = Callable[[], object]
+
+
+def check_fit(target: Any, saved: Any, part: str) -> None:
+    """Make sure that a state fits an object, for those who let somebody else load it. Nothing is changed.
+
+    Args:
+        target: The object, or a dict, list or tuple of several.
+        saved: Its state, in the same containers.
+        part: What to call it in messages.
+
+    Raises:
+        StateDictMismatchError: If it does not fit.
+        StateError: If there is no way to give the object a state.
+        UnsupportedError: If something in it only stands for an object, or a module has no memory to load into.
+    """
+    refuse_inert(saved, part)
+    for _ in prepare(target, saved, part, strict=True):
+        pass
 
 
 def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Action]:

@@ -123,14 +123,15 @@ def _called(
     function: Callable[..., Any], args: tuple[Any, ...], rank: int, world: int, port: int, number: int, timeout_s: float
 ) -> Any:
     store = dist.PrefixStore(str(number), dist.TCPStore("127.0.0.1", port, is_master=False))
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout_s))
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
     try:
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout_s))
         return function(rank, *args)
     except BaseException:
         return FailedRank(f"rank {rank}: {traceback.format_exc()[-3000:]}")
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def save(state: Any, path: Any, **options: Any) -> None:

@@ -36,10 +36,10 @@ def load_all(rank: int, path: str, mesh_shape: tuple[int, ...], placements: list
     assert not wrong, wrong
 
 
-@pytest.fixture(scope="module")
-def saved(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("placed") / "checkpoint"
-    ranks.run(save_all, str(path), {"max_shard_size": 300})
+@pytest.fixture(scope="module", params=["in_place", "per_rank"])
+def saved(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    path = tmp_path_factory.mktemp("placed") / request.param
+    ranks.run(save_all, str(path), {"max_shard_size": 300, "layout": request.param})
     return path
 
 
@@ -53,8 +53,11 @@ def test_every_placement_is_saved_whole(saved: Path) -> None:
     assert [name for name in PLACED if not is_equal(loaded[name], full(name))] == []
 
 
-def test_other_readers_find_the_tensors(saved: Path) -> None:
+def test_other_readers_find_the_tensors(saved: Path, tmp_path: Path) -> None:
     found = {}
+    if saved.name == "per_rank":
+        tensorkeep.reshard(saved, tmp_path / "usual", max_shard_size=300)
+        saved = tmp_path / "usual"
     for file in saved.glob("*.safetensors"):
         with safe_open(file, framework="pt") as opened:
             found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
@@ -77,16 +80,16 @@ def test_other_readers_find_the_tensors(saved: Path) -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_any_number_of_ranks_loads_it_in_any_way(
-    ranks: Ranks, saved: Path, mesh_shape: tuple[int, ...], placements: list[Any], backend: str
+    ranks: Ranks, saved: Path, mesh_shape: tuple[int, ...], placements: list[Any]
 ) -> None:
     world = torch.Size(mesh_shape).numel()
 
-    ranks.run(load_all, str(saved), mesh_shape, placements, {"backend": backend}, world=world)
+    for backend in ("mmap", "pread"):
+        ranks.run(load_all, str(saved), mesh_shape, placements, {"backend": backend}, world=world)
 
 
-def save_large(rank: int, path: str) -> None:
+def save_large(rank: int, path: str, layout: str) -> None:
     numbers = torch.arange(torch.Size(LARGE).numel(), dtype=torch.float32).reshape(LARGE)
     transposed = spread(numbers.t().contiguous(), (4,), [Shard(1)])
     state = {
@@ -98,11 +101,12 @@ def save_large(rank: int, path: str) -> None:
     }
     assert not state["crosswise"].to_local().is_contiguous()
     assert transposed.shape == state["crosswise"].shape
-    save(state, path)
+    save(state, path, layout=layout)
 
 
-def test_parts_of_many_pieces_in_any_memory_order(ranks: Ranks, tmp_path: Path) -> None:
-    ranks.run(save_large, str(tmp_path / "large"))
+@pytest.mark.parametrize("layout", ["in_place", "per_rank"])
+def test_parts_of_many_pieces_in_any_memory_order(ranks: Ranks, tmp_path: Path, layout: str) -> None:
+    ranks.run(save_large, str(tmp_path / "large"), layout)
 
     loaded = tensorkeep.load(tmp_path / "large")
     numbers = torch.arange(torch.Size(LARGE).numel(), dtype=torch.float32).reshape(LARGE)

@@ -56,8 +56,8 @@ def nested(factor: int = 1) -> dict[str, Any]:
     }
 
 
-def save_nested(rank: int, path: str) -> None:
-    save(nested(), path, max_shard_size=200)
+def save_nested(rank: int, path: str, layout: str) -> None:
+    save(nested(), path, max_shard_size=200, layout=layout)
 
 
 def load_nested(rank: int, path: str) -> None:
@@ -78,10 +78,10 @@ def load_nested(rank: int, path: str) -> None:
     assert (state["step"], state["when"]) == (1000, date(2026, 11, 21))
 
 
-@pytest.fixture(scope="module")
-def saved(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("nested") / "checkpoint"
-    ranks.run(save_nested, str(path))
+@pytest.fixture(scope="module", params=["in_place", "per_rank"])
+def saved(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    path = tmp_path_factory.mktemp("nested") / request.param
+    ranks.run(save_nested, str(path), request.param)
     return path
 
 

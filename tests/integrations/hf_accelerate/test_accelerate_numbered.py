@@ -35,15 +35,30 @@ def test_a_numbered_checkpoint_is_never_replaced(tmp_path: Path) -> None:
     make_run(0, project=tmp_path).accelerator.save_state()
     other = make_run(1, project=tmp_path)
 
-    with pytest.raises(RefusedError, match="there already"):
+    with pytest.raises(RefusedError, match=r"there already.*found checkpoint_0.*iteration = 1"):
         other.accelerator.save_state()
 
     other.accelerator.project_configuration.iteration = 12
     assert other.accelerator.save_state().name == "checkpoint_12"
-    other.accelerator.project_configuration.iteration = 3
-    other.accelerator.project_configuration.total_limit = 1
-    assert other.accelerator.save_state().name == "checkpoint_3"
-    assert os.listdir(tmp_path / "checkpoints") == ["checkpoint_3"]
+
+
+def test_the_highest_number_is_the_newest(tmp_path: Path) -> None:
+    """A run begun anew beside higher numbers would lose its own checkpoints, and go on from those of the other."""
+    before = make_run(0, project=tmp_path, total_limit=2)
+    for _ in range(4):
+        before.accelerator.save_state()
+    anew = make_run(1, project=tmp_path, total_limit=2)
+
+    with pytest.raises(RefusedError, match=r"checkpoint_0.*found checkpoint_3.*iteration = 4"):
+        anew.accelerator.save_state()
+
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["checkpoint_2", "checkpoint_3"]
+    anew.accelerator.project_configuration.iteration = 4
+    anew.accelerator.save_state()
+    expected = everything(anew)
+    again = make_run(2, project=tmp_path)
+    again.accelerator.load_state()
+    assert same(everything(again), expected)
 
 
 def test_the_old_one_goes_only_when_the_new_one_is_there(tmp_path: Path) -> None:

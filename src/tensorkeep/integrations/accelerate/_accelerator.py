@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import accelerate
 
+from tensorkeep.errors import UnsupportedError
 from tensorkeep.integrations.accelerate._load import load_state
 from tensorkeep.integrations.accelerate._loaders import skip_first_batches
 from tensorkeep.integrations.accelerate._processes import connect
@@ -50,8 +51,15 @@ def keep_safe(accelerator: _Accelerator) -> _Accelerator:
         The same object.
 
     Raises:
-        UnsupportedError: If an engine (FSDP, DeepSpeed, Megatron-LM, XLA) keeps the state of the run in parts.
+        UnsupportedError: If an engine (FSDP, DeepSpeed, Megatron-LM, XLA) keeps the state of the run in parts; or it
+            is no accelerator.
     """
+    if not isinstance(accelerator, accelerate.Accelerator):
+        raise UnsupportedError(
+            "only an Accelerator is made to save and load so",
+            expected="an accelerate.Accelerator",
+            found=f"{type(accelerator).__module__}.{type(accelerator).__qualname__}",
+        )
     refuse_unsupported(accelerator)
     connect(accelerator)
     for method in _METHODS:

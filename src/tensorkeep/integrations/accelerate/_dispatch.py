@@ -18,7 +18,7 @@ from torch import nn
 
 from tensorkeep.checkpoint import open_checkpoint, refuse
 from tensorkeep.checkpoint import verify as verify_checkpoint
-from tensorkeep.errors import IntegrityError, UnsupportedError
+from tensorkeep.errors import IntegrityError, StateDictMismatchError, UnsupportedError
 from tensorkeep.integrations.accelerate._match import cast_to_model, check_ties, match, torch_dtype_of
 from tensorkeep.integrations.accelerate._offload import OffloadedWeights
 from tensorkeep.integrations.accelerate._place import (
@@ -185,13 +185,13 @@ def load_checkpoint_in_model(
         )
     if device_map is not None:
         check_device_map(model, device_map)
-    tensors = checkpoint if isinstance(checkpoint, LazyTensors) else open_checkpoint(checkpoint, framework="torch")
+    tensors = checkpoint if isinstance(checkpoint, LazyTensors) else _opened(checkpoint)
     if verify:
         _check_bytes(tensors.path)
     wanted = cast_to_model(tensors, model, _torch_dtype(dtype), keep_in_fp32_modules or ())
     if device_map is None:
         is_empty = any(tensor.is_meta for tensor in model.state_dict().values() if isinstance(tensor, torch.Tensor))
-        load_into(model, wanted, strict=strict, assign=is_empty)
+        _load_whole(model, wanted, strict=strict, assign=is_empty)
         return OffloadedWeights({})
     found = match(model, wanted, strict=strict)
     stored = {name: tensors[lazy.name] for name, lazy in found.items()}
@@ -201,6 +201,19 @@ def load_checkpoint_in_model(
     place(model, parts, tensors.path)
     dtypes = {name: torch_dtype_of(lazy) for name, lazy in parts.get(ON_DISK, {}).items()}
     return OffloadedWeights({name: stored[name] for name in dtypes}, dtypes, verify=verify)
+
+
+def _opened(checkpoint: str | os.PathLike[str]) -> Any:
+    return open_checkpoint(os.path.expanduser(os.fsdecode(checkpoint)), framework="torch")
+
+
+def _load_whole(model: nn.Module, tensors: LazyTensors, *, strict: bool, assign: bool) -> None:
+    try:
+        load_into(model, tensors, strict=strict, assign=assign)
+    except StateDictMismatchError as error:
+        if error.mismatched:  # there is an argument for these, and not here
+            error.hint = "Make the model with the shapes of the checkpoint"
+        raise
 
 
 def _check_bytes(path: str) -> None:

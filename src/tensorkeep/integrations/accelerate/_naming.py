@@ -48,18 +48,22 @@ def next_folder(accelerator: Any) -> str:
         accelerator: That of the run.
 
     Raises:
-        RefusedError: If it is there already, or the run has no directory.
+        RefusedError: If it is there already, or one with a higher number, or the run has no directory.
         TransportError: If the directory around it cannot be made.
     """
     parent = _parent(accelerator)
     path = os.path.join(parent, f"checkpoint_{accelerator.save_iteration}")
     with as_transport_error("could not make the directory", parent):
         os.makedirs(parent, exist_ok=True)
-    if os.path.lexists(path):
+    there = _numbered(parent)
+    highest = max(there, default=-1)
+    if os.path.lexists(path) or highest >= accelerator.save_iteration:
         raise RefusedError(
-            "this checkpoint is there already, from another run",
+            "checkpoints of another run are there already, and would be taken for newer ones",
             path=path,
-            hint="Go on with that run, by load_state(); or set accelerator.project_configuration.iteration",
+            found=os.path.basename(there.get(highest, path)),
+            hint="Go on with that run, by load_state(); or give this one a project_dir of its own; or number on from"
+            f" there, by accelerator.project_configuration.iteration = {highest + 1}",
         )
     return path
 
@@ -141,7 +145,7 @@ def _parent(accelerator: Any) -> str:
             expected="a directory",
             hint="Give one to ProjectConfiguration(project_dir=…)",
         )
-    return os.path.join(os.path.abspath(directory), "checkpoints")
+    return os.path.join(os.path.abspath(os.path.expanduser(directory)), "checkpoints")
 
 
 def _numbered(parent: str) -> dict[int, str]:

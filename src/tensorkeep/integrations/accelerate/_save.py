@@ -49,7 +49,8 @@ def save_state(
     Raises:
         StateError: If something is no data, such as what an object gave that was registered for checkpointing.
         UnsupportedError: If pickles are asked for, or the nodes of a run are to have a directory each.
-        RefusedError: If there is no directory to save to, or a numbered one is there already.
+        RefusedError: If there is no directory to save to, or a numbered one is there already, of this number or a
+            higher one.
         BusyError: If another process is saving there.
         TransportError: If it cannot be written.
         TensorkeepError: If another process has failed, or did not call it; nothing was changed.

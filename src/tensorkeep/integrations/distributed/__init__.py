@@ -11,7 +11,8 @@ laptop, without any process group.
 
 - `_council`: what ranks tell each other while they write.
 - `_survey`: what a rank has that is no tensor, and which of its tensors are one.
-- `_layout`: all plans as one, and what each rank does.
+- `_layout`: all plans as one. Pure.
+- `_tasks`: what each rank does. Pure.
 - `_parts`: a part of a tensor, written to its places.
 - `_work`: what a rank does of a save.
 - `_under_way`: saves that are not over.

@@ -1,9 +1,8 @@
-"""From the plans of all ranks to what is saved, and to what each of them writes. Pure."""
+"""From the plans of all ranks to what is saved. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heapreplace
 from itertools import pairwise
 from math import prod
 from typing import Any, TypeAlias
@@ -12,14 +11,12 @@ import msgspec
 import torch
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
-from tensorkeep.checkpoint import Place
 from tensorkeep.dtypes import DType
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.integrations.distributed._survey import dtype_row, is_object, tensor_data_of
 from tensorkeep.tensors import PlannedTensor, Region, cover_fault
-from tensorkeep.transport import Reserved
 
-__all__ = ["Digesting", "Gathered", "Held", "Task", "Writing", "gather", "region_of", "tasks_for", "tree_of"]
+__all__ = ["Gathered", "Held", "gather", "region_of", "tree_of"]
 
 _Path: TypeAlias = tuple[str | int, ...]
 
@@ -49,6 +46,17 @@ class Held(msgspec.Struct, frozen=True):
             return (*self.shape[:-1], 2 * self.shape[-1])
         return self.shape
 
+    def stored_region(self, region: Region) -> Region:
+        """Return a part as a header counts elements.
+
+        Args:
+            region: As torch counts them.
+        """
+        if not self.dtype.is_packed:
+            return region
+        starts, stops = ((*ends[:-1], 2 * ends[-1]) for ends in (region.starts, region.stops))
+        return Region(starts, stops)
+
 
 class Gathered(msgspec.Struct, frozen=True):
     """All plans as one.
@@ -62,50 +70,6 @@ class Gathered(msgspec.Struct, frozen=True):
     tensors: dict[str, Held]
     paths: dict[str, _Path]
     n_ranks: int
-
-
-class Writing(msgspec.Struct, frozen=True):
-    """One part of a tensor that a rank writes.
-
-    Attributes:
-        item: Its place in the plan of the rank.
-        name: The tensor's, in the file.
-        place: Where the tensor goes.
-        is_whole: Whether the part is the whole tensor, so that its digest is made on its way.
-    """
-
-    item: int
-    name: str
-    place: Place
-    is_whole: bool
-
-
-class Digesting(msgspec.Struct, frozen=True):
-    """A tensor that several ranks write, and one makes the digest of.
-
-    Attributes:
-        name: The tensor's.
-        place: Where it is.
-        nbytes: Its size in bytes.
-    """
-
-    name: str
-    place: Place
-    nbytes: int
-
-
-class Task(msgspec.Struct, frozen=True):
-    """What one rank does.
-
-    Attributes:
-        files: The files of the save.
-        writings: What it writes.
-        digestings: What it reads when all have written.
-    """
-
-    files: tuple[Reserved, ...]
-    writings: list[Writing]
-    digestings: list[Digesting]
 
 
 def region_of(item: WriteItem) -> Region:
@@ -248,35 +212,3 @@ def _entry(into: Any, key: str | int, empty: Any) -> Any:
     if into[key] is None:
         into[key] = empty
     return into[key]
-
-
-def tasks_for(
-    gathered: Gathered, names: Mapping[str, str], places: Mapping[str, Place], files: tuple[Reserved, ...]
-) -> list[Task]:
-    """Share out the work.
-
-    Args:
-        gathered: All plans.
-        names: Name of a planned tensor to the one that it has in the files.
-        places: Name in the files to where it goes; tied tensors that are not stored have none.
-        files: The files.
-
-    Returns:
-        What each rank does.
-    """
-    tasks = [Task(files, [], []) for _ in range(gathered.n_ranks)]
-    loads = [(0, rank) for rank in range(gathered.n_ranks)]
-    heapify(loads)
-    for planned, held in sorted(gathered.tensors.items(), key=lambda item: -item[1].nbytes):
-        name = names[planned]
-        if name not in places:
-            continue
-        place = places[name]
-        is_whole = len(held.parts) == 1
-        for rank, item, _ in held.parts:
-            tasks[rank].writings.append(Writing(item, name, place, is_whole))
-        if not is_whole:
-            load, rank = loads[0]
-            heapreplace(loads, (load + held.nbytes, rank))
-            tasks[rank].digestings.append(Digesting(name, place, held.nbytes))
-    return tasks

@@ -10,8 +10,7 @@ import os
 import threading
 from typing import Any
 
-from tensorkeep.checkpoint import JointSave
-from tensorkeep.tensors import Prepared
+from tensorkeep.checkpoint import JointPlan, JointSave
 
 __all__ = ["abandon", "begin", "commit"]
 
@@ -20,11 +19,11 @@ _Key = tuple[str, str, str | None]
 _saves: dict[_Key, tuple[JointSave, threading.Thread]] = {}
 
 
-def begin(prepared: Prepared, directory: str, options: dict[str, Any]) -> JointSave:
+def begin(plan: JointPlan, directory: str, options: dict[str, Any]) -> JointSave:
     """Begin a save; one into the same place that this thread, or one that has ended, began is abandoned.
 
     Args:
-        prepared: The state, taken apart.
+        plan: Which files there will be.
         directory: Where it goes.
         options: What `JointSave` takes besides.
 
@@ -35,7 +34,7 @@ def begin(prepared: Prepared, directory: str, options: dict[str, Any]) -> JointS
     older, thread = _saves.get(key, (None, None))
     if older is not None and thread is not None and (thread is threading.current_thread() or not thread.is_alive()):
         abandon(older)
-    save = JointSave(prepared, directory, **options)
+    save = JointSave(plan, directory, **options)
     _saves[key] = save, threading.current_thread()
     return save
 

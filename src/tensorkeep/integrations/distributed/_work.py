@@ -13,9 +13,10 @@ from tensorkeep.arrays import HostTensor
 from tensorkeep.checkpoint import JointSave
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import DtypeError
-from tensorkeep.integrations.distributed._layout import Digesting, Task, Writing, region_of
+from tensorkeep.integrations.distributed._layout import region_of
 from tensorkeep.integrations.distributed._parts import blocks_of, write_block
 from tensorkeep.integrations.distributed._survey import dtype_row, tensor_data_of
+from tensorkeep.integrations.distributed._tasks import Digesting, Task, Writing
 from tensorkeep.tensors import Digesting as PassingDigests
 from tensorkeep.transport import ByteRange, Reserved, ReservedFile, open_source
 

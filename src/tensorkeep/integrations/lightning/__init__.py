@@ -5,8 +5,8 @@
     trainer = Trainer(plugins=[TensorkeepCheckpointIO()])
 
 Checkpoints are complete or absent, verified when they are loaded, and no pickles. `AsyncTensorkeepCheckpointIO`
-writes them in the background; the callback `RandomState` keeps random generators in them; and `load_from_checkpoint`
-does what the method of that name of modules and data modules does.
+writes them in the background; the callback `RandomState` keeps random generators in them, and holds the optimizers of
+a run against theirs; and `load_from_checkpoint` does what the method of that name of modules and data modules does.
 
 Both `lightning` and `pytorch_lightning` are served, whichever is imported. Checkpoints that Lightning itself has
 written load too, and nothing of them is run. docs/how-to/lightning.md shows it.
@@ -17,6 +17,7 @@ written load too, and nothing of them is run. docs/how-to/lightning.md shows it.
 - `_values`: all that checkpoints hold beside plain data, as data, and back.
 - `_pickles`: what Lightning's own checkpoints hold.
 - `_files`: checkpoints written, read and removed.
+- `_inert`: what stands for objects that were not made again, where they are needed.
 - `_links`: links to the last checkpoint.
 - `_pending`: saves in the background, and what is to be removed when they are written.
 - `_plugins`: the plugins.

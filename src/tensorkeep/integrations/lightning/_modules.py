@@ -12,6 +12,7 @@ import torch
 
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import Unknown
+from tensorkeep.integrations.lightning._inert import refuse_inert
 from tensorkeep.integrations.lightning._library import attribute_dict, library_of
 from tensorkeep.integrations.lightning._plugins import TensorkeepCheckpointIO
 from tensorkeep.state import NamedData
@@ -22,8 +23,7 @@ _VERSION: Final = "pytorch-lightning_version"
 _FIRST_KEYS: Final = ("hparams", "module_arguments")
 """Where the first versions had hyper-parameters."""
 
-_SHOWN: Final = 200
-"""Characters of a place in a message."""
+_ADVICE: Final = "Pass plugin=TensorkeepCheckpointIO(classes=[{}]), or the argument itself"
 
 _INSTANTIATOR: Final = "_instantiator"
 _CLASS_PATH: Final = "_class_path"
@@ -77,7 +77,14 @@ def load_from_checkpoint(
             path=str(hparams_file),
             hint="Read it, and pass what is in it: **yaml.safe_load(file)",
         )
-    checkpoint = (plugin or TensorkeepCheckpointIO()).load_checkpoint(checkpoint_path, map_location)
+    if not isinstance(cls, type):
+        raise UnsupportedError(
+            "a module is made again of its class",
+            expected="a subclass of LightningModule or LightningDataModule",
+            found=f"an object of {type(cls).__name__}",
+            hint=f"load_from_checkpoint({type(cls).__name__}, path)",
+        )
+    checkpoint = (plugin or TensorkeepCheckpointIO()).read(checkpoint_path, map_location)
     return _made_again(cls, checkpoint, kwargs, strict=strict, path=os.fsdecode(checkpoint_path))
 
 
@@ -119,7 +126,7 @@ def _arguments(cls: Any, checkpoint: dict[str, Any], given: dict[str, Any], path
     key = cls.CHECKPOINT_HYPER_PARAMS_KEY
     hyper_parameters = checkpoint.setdefault(key, {})
     if isinstance(hyper_parameters, NamedData | Unknown):
-        _refuse_inert(hyper_parameters, key, path)
+        refuse_inert(hyper_parameters, key, path, _ADVICE)
     hyper_parameters.update(given)
     saved = _of_type(_with_first(checkpoint, hyper_parameters), checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_TYPE))
     parameters = inspect.signature(cls.__init__).parameters
@@ -134,7 +141,7 @@ def _arguments(cls: Any, checkpoint: dict[str, Any], given: dict[str, Any], path
         _refuse_strange(cls, () if is_one else given.keys() - set(taken))
         arguments = {name: value for name, value in arguments.items() if name in taken}
     for name, value in arguments.items():
-        _refuse_inert(value, f"{key}.{name}", path)
+        refuse_inert(value, f"{key}.{name}", path, _ADVICE)
     return arguments
 
 
@@ -158,30 +165,6 @@ def _of_type(hyper_parameters: Any, kind: Any) -> Any:
     if not isinstance(kind, type) or isinstance(hyper_parameters, kind):
         return hyper_parameters
     return kind(hyper_parameters)
-
-
-def _refuse_inert(value: Any, place: str, path: str) -> None:
-    """Refuse to give a module what only stands for an object."""
-    pending, seen = [(place, value)], set()
-    while pending:
-        where, item = pending.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, NamedData | Unknown):
-            name = item.class_name if isinstance(item, NamedData) else item.qualified_name
-            raise UnsupportedError(
-                f"`{where}` was saved as an object, and is not made again by itself",
-                path=path,
-                found=name,
-                hint=f"Pass plugin=TensorkeepCheckpointIO(classes=[{_last_of(name)}]), or the argument itself",
-            )
-        children = item.items() if isinstance(item, dict) else enumerate(item) if type(item) in {list, tuple} else ()
-        pending += [(f"{where}.{key}"[:_SHOWN], child) for key, child in children]
-
-
-def _last_of(name: str) -> str:
-    return name.replace(":", ".").rpartition(".")[2]
 
 
 def _refuse_built(arguments: Mapping[str, Any], given: Mapping[str, Any], path: str) -> None:

@@ -16,6 +16,7 @@ from tensorkeep.integrations.lightning._files import (
     remove_checkpoint,
     write_checkpoint,
 )
+from tensorkeep.integrations.lightning._inert import refuse_inert_states
 from tensorkeep.integrations.lightning._library import import_library, register_plugin
 from tensorkeep.integrations.lightning._links import LAST, lead_on, links_to_last
 from tensorkeep.integrations.lightning._pending import PendingSaves
@@ -35,8 +36,9 @@ class TensorkeepCheckpointIO:
 
     Args:
         classes: Dataclasses, enums and named tuples among hyper-parameters that are made again when they are loaded,
-            and classes that may stand there themselves; or name to class. What is of another class is loaded as
-            `tensorkeep.NamedData`, and saved again as it was.
+            and in states of callbacks, and classes that may stand among hyper-parameters themselves; or name to
+            class. A hyper-parameter of another class is loaded as `tensorkeep.NamedData`, and saved again as it was;
+            a state that has one is refused when it is loaded.
         durable: Whether a save waits until the disk has everything (fsync), so that not even a power cut loses it.
         verify: Whether every byte is held against its digest when a checkpoint is loaded. A file of another program
             that has no digests is then refused; pickles have sums that are looked at.
@@ -47,7 +49,17 @@ class TensorkeepCheckpointIO:
     def __init__(
         self, *, classes: Classes = (), durable: bool = True, verify: bool = True, drop_unknown: bool = False
     ) -> None:
-        """Keep the settings; see the class."""
+        """Keep the settings; see the class.
+
+        Raises:
+            UnsupportedError: If `verify` is neither True nor False.
+        """
+        if not isinstance(verify, bool):
+            raise UnsupportedError(
+                "verify is invalid",
+                expected="True, which refuses a file without digests too, or False",
+                found=repr(verify),
+            )
         self._classes = classes_by_name(classes)
         self._durable = durable
         self._verify = verify
@@ -96,12 +108,28 @@ class TensorkeepCheckpointIO:
         Raises:
             SourceMissingError: If there is no such file (also a FileNotFoundError).
             IntegrityError: If it is not as it was saved.
-            UnsupportedError: If the path is a URL, a pickle holds what is not known to be data, or there are no
-                digests to verify by.
+            UnsupportedError: If the path is a URL, a pickle holds what is not known to be data, there are no digests
+                to verify by, or a callback would get an object of a class that was not passed.
             UnsafeError: If a pickle names what could only do harm.
             FormatError: If the file is malformed, or a class is not the one whose data were saved.
             MissingDependencyError: If a library is needed that is not installed.
             TransportError: If it cannot be read.
+        """
+        checkpoint = self.read(path, map_location)
+        refuse_inert_states(checkpoint, local_path(path))
+        return checkpoint
+
+    def read(self, path: str | os.PathLike[str], map_location: Any = None) -> dict[str, Any]:
+        """Load a checkpoint from which no Trainer is to go on.
+
+        What is of a class that was not passed is loaded as `tensorkeep.NamedData` wherever it stands.
+
+        Args:
+            path: The file.
+            map_location: Where tensors go; see `load_checkpoint`.
+
+        Raises:
+            TensorkeepError: See `load_checkpoint`.
         """
         checkpoint: dict[str, Any] = read_checkpoint(
             local_path(path),
@@ -147,7 +175,9 @@ class TensorkeepCheckpointIO:
             return prepare(as_data(checkpoint, self._classes))
         except StateError as error:
             if "hyper_parameters" in error.message:
-                hint = f"{error.hint}; or leave it out: self.save_hyperparameters(ignore=[...])"
+                is_class = (error.found or "").startswith("the class ")
+                known = ", or pass it to the plugin: TensorkeepCheckpointIO(classes=[...])" if is_class else ""
+                hint = f"{error.hint}{known}; or leave it out: self.save_hyperparameters(ignore=[...])"
                 raise error.with_fields(hint=hint) from None
             raise
 
@@ -184,7 +214,7 @@ class AsyncTensorkeepCheckpointIO(TensorkeepCheckpointIO):
         """Keep the settings; see the class.
 
         Raises:
-            UnsupportedError: If `max_waiting` is invalid.
+            UnsupportedError: If `max_waiting` or `verify` is invalid.
         """
         super().__init__(classes=classes, durable=durable, verify=verify, drop_unknown=drop_unknown)
         if max_waiting < 0:
@@ -222,22 +252,19 @@ class AsyncTensorkeepCheckpointIO(TensorkeepCheckpointIO):
         if is_linked:  # ModelCheckpoint changes the link as soon as this returns
             self._pending.wait()
 
-    def load_checkpoint(
-        self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
-        """Load a checkpoint when all saves are written; see `TensorkeepCheckpointIO.load_checkpoint`.
+    def read(self, path: str | os.PathLike[str], map_location: Any = None) -> dict[str, Any]:
+        """Load a checkpoint when all saves are written; see `TensorkeepCheckpointIO.read`.
 
         Args:
             path: The file.
             map_location: Where tensors go.
-            weights_only: Of no effect.
 
         Raises:
             TensorkeepError: See there.
             BaseException: What an earlier save raised.
         """
         self._pending.wait()
-        return super().load_checkpoint(path, map_location, weights_only)
+        return super().read(path, map_location)
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Remove a checkpoint when all saves that were begun are written; at once where there is none.

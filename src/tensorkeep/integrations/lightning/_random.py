@@ -11,7 +11,7 @@ from tensorkeep.errors import StateDictMismatchError, UnsupportedError
 from tensorkeep.integrations.lightning._library import callback_class, import_library
 from tensorkeep.integrations.lightning._plateau import due_metrics, step_schedules
 from tensorkeep.tensors import prepare, write_file
-from tensorkeep.training import capture, restore
+from tensorkeep.training import capture, check_fit, restore
 from tensorkeep.transport import Buffer, ByteRange, ByteSource
 
 __all__ = ["RandomState"]
@@ -33,6 +33,9 @@ class RandomState(Callback):
 
         trainer = Trainer(plugins=[TensorkeepCheckpointIO()], callbacks=[RandomState()])
 
+    Optimizers and schedules are held against the checkpoint before they are loaded: what is of another kind, or of
+    parameters in another order, is an error, where a Trainer goes on with the moments of the wrong ones.
+
     `ReduceLROnPlateau` takes a step at the end of an epoch, after the checkpoint. A Trainer leaves it out when it is
     resumed; with this callback it is taken.
 
@@ -44,10 +47,33 @@ class RandomState(Callback):
         """Begin without a state."""
         super().__init__()
         self._saved: list[torch.Tensor] | None = None
+        self._checkpoint: dict[str, Any] = {}
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - Lightning's
         """Forget what was loaded for another run."""
-        self._saved = None
+        self._saved, self._checkpoint = None, {}
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
+        """Keep the checkpoint until there are optimizers."""
+        self._checkpoint = checkpoint
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's
+        """Hold the optimizers and schedules, which are about to be loaded, against the checkpoint.
+
+        Raises:
+            StateDictMismatchError: If the checkpoint is of others.
+        """
+        checkpoint, self._checkpoint = self._checkpoint, {}
+        schedules = [config.scheduler for config in trainer.lr_scheduler_configs]
+        states = checkpoint.get("lr_schedulers", [])
+        n_both = min(len(schedules), len(states))  # a Trainer lets the others go
+        try:
+            if trainer.strategy.lightning_restore_optimizer and "optimizer_states" in checkpoint:
+                check_fit(list(trainer.optimizers), checkpoint["optimizer_states"], "optimizer_states")
+            check_fit(schedules[:n_both], states[:n_both], "lr_schedulers")
+        except StateDictMismatchError as error:
+            error.path, error.hint = str(trainer.ckpt_path), _AS_MADE
+            raise
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         """Put the states of all processes into the checkpoint."""
@@ -85,6 +111,10 @@ class RandomState(Callback):
         step_schedules(trainer, state["metrics"])
 
 
+_AS_MADE = (
+    "Neither optimizers nor schedules were changed. Make them as they were made for the checkpoint; or load its"
+    " weights alone, with load_from_checkpoint, and train anew"
+)
 _WITHOUT = "Leave out the callback RandomState to go on with other random numbers"
 
 

@@ -17,13 +17,14 @@ event are replaced at once, and a save that fails raises. docs/how-to/skorch.md 
 - `_training`: chance, schedules, patience, and what is frozen.
 - `_sets`: what a callback saved, found again.
 - `_nets`: nets, saved and brought back.
-- `_checkpoint`: the callbacks that save.
+- `_checkpoint`, `_train_end`: the callbacks that save.
 - `_resume`: the callback that goes on.
 - `_functions`: what `save_params` and `load_params` of a net do, with safe files.
 """
 
-from tensorkeep.integrations.skorch._checkpoint import Checkpoint, TrainEndCheckpoint
+from tensorkeep.integrations.skorch._checkpoint import Checkpoint
 from tensorkeep.integrations.skorch._functions import load_params, save_params
 from tensorkeep.integrations.skorch._resume import LoadInitState
+from tensorkeep.integrations.skorch._train_end import TrainEndCheckpoint
 
 __all__ = ["Checkpoint", "LoadInitState", "TrainEndCheckpoint", "load_params", "save_params"]

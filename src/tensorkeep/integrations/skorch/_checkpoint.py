@@ -1,4 +1,4 @@
-"""Callbacks of skorch that save to safe files."""
+"""The callback of skorch that saves while a net is trained, to safe files."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from skorch.utils import noop
 
 from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.integrations.skorch._files import Target, is_path
-from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY, TRAINING, DefaultName, FileName, part_of
+from tensorkeep.integrations.skorch._names import (
+    CHECKPOINT,
+    CRITERION_NAME,
+    HISTORY,
+    HISTORY_NAME,
+    OPTIMIZER_NAME,
+    PARAMS_NAME,
+    TRAINING,
+    TRAINING_NAME,
+    DefaultName,
+    FileName,
+    part_of,
+)
 from tensorkeep.integrations.skorch._nets import restore_net, save_net, wait_for_others
 from tensorkeep.integrations.skorch._parts import components
-from tensorkeep.integrations.skorch._sets import SavedNet, last_event, read_set
+from tensorkeep.integrations.skorch._sets import SavedNet, last_event, other_saves, read_set
+from tensorkeep.state import Classes, classes_by_name
 from tensorkeep.transport import sync_directory
 
-__all__ = ["Checkpoint", "TrainEndCheckpoint", "checkpoint_of", "read_checkpoint", "refuse_pickle"]
-
-_PARAMS = DefaultName("params.safetensors")
-_OPTIMIZER = DefaultName("optimizer.safetensors")
-_CRITERION = DefaultName("criterion.safetensors")
-_HISTORY = DefaultName("history.json")
-_TRAINING = DefaultName("training.safetensors")
+__all__ = ["Checkpoint", "refuse_pickle"]
 
 
 class Checkpoint(skorch.callbacks.Checkpoint):
@@ -42,7 +49,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         f_history: That for the history, as JSON; without fields.
         f_pickle: None: a pickle of a net is a program, which whoever loads it runs.
         fn_prefix: What the names of all files begin with.
-        dirname: Where they are; it is made if it is missing.
+        dirname: Where they are; it is made if it is missing. `~` is the directory of the user.
         event_name: Column of the history that says whether something was saved in an epoch; None for none.
         sink: Called with a text for each event.
         load_best: Whether to load what was saved last when training ends.
@@ -52,6 +59,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
             `state_dict()`.
         f_checkpoint: Name of one file for everything. Other files are then written only if they are named.
         durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
+        classes: Dataclasses, enums and named tuples that may be made again where states have them.
         **kwargs: `f_mymodule` for `net.mymodule_`, and so on. Custom modules, criteria and optimizers that are not
             named go to `mymodule.safetensors`.
 
@@ -64,10 +72,10 @@ class Checkpoint(skorch.callbacks.Checkpoint):
     def __init__(
         self,
         monitor: str | Callable[[Any], bool] | None = "valid_loss_best",
-        f_params: Target | None = _PARAMS,
-        f_optimizer: Target | None = _OPTIMIZER,
-        f_criterion: Target | None = _CRITERION,
-        f_history: Target | None = _HISTORY,
+        f_params: Target | None = PARAMS_NAME,
+        f_optimizer: Target | None = OPTIMIZER_NAME,
+        f_criterion: Target | None = CRITERION_NAME,
+        f_history: Target | None = HISTORY_NAME,
         f_pickle: None = None,
         fn_prefix: str = "",
         dirname: str | os.PathLike[str] = "",
@@ -75,13 +83,15 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         sink: Callable[[str], object] = noop,
         load_best: bool = False,
         use_safetensors: bool = True,
-        f_training: Target | None = _TRAINING,
+        f_training: Target | None = TRAINING_NAME,
         f_checkpoint: Target | None = None,
         durable: bool = True,
+        classes: Classes = (),
         **kwargs: Target | None,
     ) -> None:
         """Keep the arguments; see the class."""
         self.durable = durable
+        self.classes = classes
         super().__init__(
             monitor=monitor,
             f_params=f_params,
@@ -108,16 +118,21 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         refuse_pickle(self.f_pickle)
         super()._validate_filenames()
 
+    @property
+    def _directory(self) -> str:
+        return os.path.expanduser(os.fsdecode(self.dirname))
+
     def initialize(self) -> Checkpoint:
         """Make the directory.
 
         Raises:
             TransportError: If that cannot be done.
         """
-        directory = os.fspath(self.dirname)
+        self._validate_filenames()
+        directory = os.path.abspath(self._directory)
         with as_transport_error("could not make the directory", directory):
-            missing = list(_missing(os.path.abspath(directory)))
-            super().initialize()
+            missing = list(_missing(directory))
+            os.makedirs(directory, exist_ok=True)
             for made in missing if self.durable else ():
                 sync_directory(os.path.dirname(made))
         return self
@@ -151,7 +166,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         """
         if self.load_best and self.monitor is not None:
             self._sink("Loading best checkpoint after training.", net.verbose)
-            restore_net(net, read_checkpoint(self, net), strict=True, training=False)
+            restore_net(net, self.read_saved(net), strict=True, training=False)
 
     def save_model(self, net: Any) -> None:
         """Save the net now.
@@ -180,7 +195,8 @@ class Checkpoint(skorch.callbacks.Checkpoint):
     @property
     def f_history_(self) -> Target | None:
         """The path of the history, or the file object."""
-        return super().f_history_ if isinstance(self.f_history, str) else self.f_history
+        name = None if self.f_history is None else self._file_name(HISTORY, self.f_history)
+        return name.shown if isinstance(name, FileName) and isinstance(self.f_history, str) else self.f_history
 
     def file_names(self, net: Any) -> dict[str, FileName | Target]:
         """Return part to the name of its file, or to a file object.
@@ -190,12 +206,39 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         """
         return {part: self._file_name(part, given) for part, given in self._given(net).items()}
 
-    def read(self, net: Any, without: Collection[str] = ()) -> SavedNet | None:
+    def read_saved(self, net: Any, without: Collection[str] = (), classes: Classes = ()) -> SavedNet:
+        """Read what was saved last; see `read`.
+
+        Args:
+            net: The net, initialized.
+            without: Parts that are not read.
+            classes: Those that may be made again, beside those of this callback.
+
+        Raises:
+            SourceMissingError: If there is nothing, or a part is missing.
+            TensorkeepError: See `read`.
+        """
+        saved = self.read(net, without, classes)
+        if saved is None:
+            names = [name for name in self.file_names(net).values() if isinstance(name, FileName)]
+            raise SourceMissingError(
+                "nothing was saved there yet",
+                path=names[0].shown if names else None,
+                found=", ".join(self.other_saves()) or None,
+            )
+        return saved
+
+    def other_saves(self) -> list[str]:
+        """Return the files in the directory of this callback that were saved of nets under other names."""
+        return other_saves(self._directory, self.fn_prefix) if self._directory else []
+
+    def read(self, net: Any, without: Collection[str] = (), classes: Classes = ()) -> SavedNet | None:
         """Read what was saved last, by this callback or by skorch's own with the same arguments.
 
         Args:
             net: The net.
             without: Parts that are not read.
+            classes: Those that may be made again, beside those of this callback.
 
         Returns:
             All of it; None if there is nothing yet.
@@ -212,7 +255,8 @@ class Checkpoint(skorch.callbacks.Checkpoint):
             for part, given in self._given(net, as_skorch=True).items()
             if part not in without and (name := self._file_name(part, given)) is not None
         }
-        return read_set(names, older, net, self.event_name)
+        known = {**classes_by_name(self.classes), **classes_by_name(classes)}
+        return read_set(names, older, net, self.event_name, known)
 
     def _given(self, net: Any, *, as_skorch: bool = False) -> dict[str, Target]:
         """Return part to what was given for it, of all parts that are saved."""
@@ -236,110 +280,8 @@ class Checkpoint(skorch.callbacks.Checkpoint):
     def _file_name(self, part: str, given: Target) -> FileName | Target:
         if isinstance(given, str):
             is_default = isinstance(given, DefaultName)
-            return FileName(os.fspath(self.dirname), self.fn_prefix, str(given), is_default, part == HISTORY)
+            return FileName(self._directory, self.fn_prefix, str(given), is_default, part == HISTORY)
         return FileName("", "", os.fspath(given), is_literal=True) if is_path(given) else given
-
-
-class TrainEndCheckpoint(skorch.callbacks.TrainEndCheckpoint):
-    """Saves the net when training ends; skorch's callback, with safe files. See `Checkpoint`.
-
-    Args:
-        f_params: As of `Checkpoint`; so are all others.
-        f_optimizer: Likewise.
-        f_criterion: Likewise.
-        f_history: Likewise.
-        f_pickle: Likewise.
-        fn_prefix: What the names of all files begin with.
-        dirname: Where they are; it is made if it is missing.
-        use_safetensors: Of no effect: files are safetensors.
-        sink: Called with a text when it is saved.
-        f_training: As of `Checkpoint`.
-        f_checkpoint: Likewise.
-        durable: Likewise.
-        **kwargs: Likewise.
-
-    Raises:
-        UnsupportedError: If a pickle is asked for.
-        TypeError: If there is no such argument.
-    """
-
-    def __init__(
-        self,
-        f_params: Target | None = _PARAMS,
-        f_optimizer: Target | None = _OPTIMIZER,
-        f_criterion: Target | None = _CRITERION,
-        f_history: Target | None = _HISTORY,
-        f_pickle: None = None,
-        fn_prefix: str = "train_end_",
-        dirname: str | os.PathLike[str] = "",
-        use_safetensors: bool = True,
-        sink: Callable[[str], object] = noop,
-        f_training: Target | None = _TRAINING,
-        f_checkpoint: Target | None = None,
-        durable: bool = True,
-        **kwargs: Target | None,
-    ) -> None:
-        """Keep the arguments; see the class."""
-        super().__init__(
-            f_params=f_params,
-            f_optimizer=f_optimizer,
-            f_criterion=f_criterion,
-            f_history=f_history,
-            f_pickle=f_pickle,
-            fn_prefix=fn_prefix,
-            dirname=dirname,
-            sink=sink,
-            f_training=f_training,
-            f_checkpoint=f_checkpoint,
-            **kwargs,
-        )
-        self.use_safetensors = use_safetensors
-        self.durable = durable
-        refuse_pickle(f_pickle)
-
-    def initialize(self) -> TrainEndCheckpoint:
-        """Make the directory.
-
-        Raises:
-            TransportError: If that cannot be done.
-        """
-        self.checkpoint_ = self.as_checkpoint()
-        self.checkpoint_.initialize()
-        return self
-
-    def as_checkpoint(self) -> Checkpoint:
-        """Return the callback that saves to the same files."""
-        return Checkpoint(
-            monitor=None,
-            fn_prefix=self.fn_prefix,
-            dirname=self.dirname,
-            event_name=None,
-            sink=self.sink,
-            durable=self.durable,
-            **self._f_kwargs(),
-        )
-
-
-def read_checkpoint(callback: Checkpoint | TrainEndCheckpoint, net: Any, without: Collection[str] = ()) -> SavedNet:
-    """Read what a callback saved.
-
-    Args:
-        callback: The callback.
-        net: The net, initialized.
-        without: Parts that are not read.
-
-    Raises:
-        SourceMissingError: If there is nothing, or a part is missing.
-        IntegrityError: If a byte is not the one that was saved, or files were not saved together.
-        UnsupportedError: If the callback is another one.
-        TensorkeepError: If a file cannot be read.
-    """
-    checkpoint = checkpoint_of(callback)
-    saved = checkpoint.read(net, without)
-    if saved is None:
-        names = [name for name in checkpoint.file_names(net).values() if isinstance(name, FileName)]
-        raise SourceMissingError("nothing was saved there yet", path=names[0].shown if names else None)
-    return saved
 
 
 def refuse_pickle(f_pickle: object) -> None:
@@ -359,27 +301,6 @@ def refuse_pickle(f_pickle: object) -> None:
             hint='f_checkpoint="net.safetensors" saves the whole state of the net in one safe file; make the net with'
             " your own code, and load_params brings the state back",
         )
-
-
-def checkpoint_of(callback: Checkpoint | TrainEndCheckpoint) -> Checkpoint:
-    """Return the callback that saves to the files of another.
-
-    Args:
-        callback: The other, which may be that itself.
-
-    Raises:
-        UnsupportedError: If it is not one of these.
-    """
-    if isinstance(callback, TrainEndCheckpoint):
-        return callback.as_checkpoint()
-    if isinstance(callback, Checkpoint):
-        return callback
-    raise UnsupportedError(
-        "the files of this checkpoint callback are not known",
-        expected="a Checkpoint or TrainEndCheckpoint of tensorkeep.integrations.skorch",
-        found=f"{type(callback).__module__}.{type(callback).__qualname__}",
-        hint="Make one with the arguments of this one; it reads what this one wrote",
-    )
 
 
 def _missing(directory: str) -> Iterator[str]:

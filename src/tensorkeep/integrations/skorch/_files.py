@@ -19,6 +19,7 @@ from tensorkeep.errors import (
     FormatError,
     StateDictMismatchError,
     StateError,
+    TensorkeepError,
     UnsupportedError,
     as_transport_error,
 )
@@ -28,7 +29,7 @@ from tensorkeep.pickled import PickledTensors
 from tensorkeep.tensors import Prepared, Sealing, TensorFile, prepare, write_file
 from tensorkeep.transport import ByteRange, ByteSource, finish_pending, transaction
 
-__all__ = ["SavedFile", "Target", "is_path", "place_of", "read_file", "write_files"]
+__all__ = ["SavedFile", "Target", "has_net", "is_path", "place_of", "read_file", "write_files"]
 
 Target: TypeAlias = Any
 """A path, or a binary file object."""
@@ -90,7 +91,7 @@ def write_files(
         TransportError: If something cannot be written. All directories are then as they were; only the last step,
             in which one after another is switched, can fail for some of several.
     """
-    paths = {part: _real_path(os.fsdecode(it)) for part, it in targets.items() if is_path(it)}
+    paths = {part: _real_path(os.path.expanduser(os.fsdecode(it))) for part, it in targets.items() if is_path(it)}
     if len(set(paths.values())) < len(paths):
         twice = next(path for path in paths.values() if list(paths.values()).count(path) > 1)
         raise UnsupportedError("two parts would be written to one file", path=twice)
@@ -230,7 +231,20 @@ def place_of(path: str) -> str:
     return path if pending is None else pending.resolve(name)
 
 
-def read_file(target: Target, part: str) -> SavedFile:
+def has_net(path: str) -> bool:
+    """Say whether these functions wrote a file.
+
+    Args:
+        path: The file.
+    """
+    try:
+        with open_checkpoint(path) as opened:
+            return isinstance(opened, TensorFile) and _EVENT in opened.metadata
+    except TensorkeepError:
+        return False
+
+
+def read_file(target: Target, part: str, classes: Mapping[str, type]) -> SavedFile:
     """Read a part from a file of any kind, or all parts. Nothing of a pickle is run.
 
     Every byte is held against its digest on its way, where a file has digests.
@@ -239,6 +253,7 @@ def read_file(target: Target, part: str) -> SavedFile:
         target: A path, or a binary file object.
         part: What the file holds if it does not say; what is taken of a file that holds all parts; or
             `"checkpoint"` for all of these.
+        classes: Name to class, of those that may be made again.
 
     Raises:
         StateDictMismatchError: If it is not there.
@@ -265,6 +280,7 @@ def read_file(target: Target, part: str) -> SavedFile:
             checked = opened.verifying() if isinstance(opened, TensorFile) and opened.seal else opened
             value = checked.load_tree(
                 only={part}.__contains__ if has_all and part in metadata[_PARTS].split() else None,
+                classes=classes,
                 framework=None if opened.has_tree else "torch",  # a tree says what came from where
             )
             is_ours = has_all or _EVENT in metadata

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tensorkeep.integrations.skorch._checkpoint import Checkpoint, TrainEndCheckpoint, read_checkpoint, refuse_pickle
+from tensorkeep.integrations.skorch._checkpoint import Checkpoint, refuse_pickle
 from tensorkeep.integrations.skorch._files import Target, is_path, place_of, read_file
 from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY, TRAINING, part_of
 from tensorkeep.integrations.skorch._nets import check_initialized, restore_net, save_net, wait_for_others
 from tensorkeep.integrations.skorch._sets import SavedNet
+from tensorkeep.integrations.skorch._train_end import TrainEndCheckpoint, checkpoint_of
+from tensorkeep.state import Classes, classes_by_name
 
 __all__ = ["load_params", "save_params"]
 
@@ -85,6 +87,7 @@ def load_params(
     f_pickle: Target | None = None,
     strict: bool = True,
     training: bool = False,
+    classes: Classes = (),
     **kwargs: Target | None,
 ) -> None:
     """Load parts of a net: what `net.load_params` does, from safe files and from those that skorch wrote.
@@ -110,6 +113,7 @@ def load_params(
         strict: Whether names that only the net or only the file has are an error. If not, those are loaded that both
             have.
         training: Whether what `f_training` names is brought back from `checkpoint` and `f_checkpoint` too.
+        classes: Dataclasses, enums and named tuples that may be made again where states have them.
         **kwargs: `f_mymodule` for `net.mymodule_`, and so on.
 
     Raises:
@@ -118,6 +122,7 @@ def load_params(
         StateError: If the net has no such part. Nothing was changed.
         SourceMissingError: If a file is missing.
         IntegrityError: If a byte is not the one that was saved, or files of the checkpoint were not saved together.
+        UnsupportedError: If a state has an object of a class that was not passed. Nothing was changed.
         UnsafeError: If a pickle names what could only do harm.
         TypeError: If there is no such argument.
         TensorkeepError: If a file cannot be read.
@@ -142,12 +147,12 @@ def load_params(
     if targets.keys() - {HISTORY}:
         check_initialized(net, "load")
     wait_for_others(net)
-    saved = SavedNet.of({})
+    saved, known = SavedNet.of({}), classes_by_name(classes)
     if checkpoint is not None:
-        saved |= read_checkpoint(checkpoint, net, without=targets)
+        saved |= checkpoint_of(checkpoint).read_saved(net, without=targets, classes=known)
     if whole is not None:
-        saved |= SavedNet.of({CHECKPOINT: read_file(_placed(whole), CHECKPOINT)})
-    saved |= SavedNet.of({part: read_file(_placed(target), part) for part, target in targets.items()})
+        saved |= SavedNet.of({CHECKPOINT: read_file(_placed(whole), CHECKPOINT, known)})
+    saved |= SavedNet.of({part: read_file(_placed(target), part, known) for part, target in targets.items()})
     restore_net(net, saved, strict=strict, training=training or TRAINING in targets)
 
 
@@ -164,7 +169,7 @@ def _targets(caller: str, **arguments: Target | None) -> dict[str, Target]:
 
 
 def _placed(target: Target) -> Target:
-    return place_of(os.fsdecode(target)) if is_path(target) else target
+    return place_of(os.path.expanduser(os.fsdecode(target))) if is_path(target) else target
 
 
 def _say(net: Any, text: str) -> None:

@@ -10,7 +10,20 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["CHECKPOINT", "HISTORY", "TRAINING", "DefaultName", "FileName", "argument_of", "part_of"]
+__all__ = [
+    "CHECKPOINT",
+    "CRITERION_NAME",
+    "HISTORY",
+    "HISTORY_NAME",
+    "OPTIMIZER_NAME",
+    "PARAMS_NAME",
+    "TRAINING",
+    "TRAINING_NAME",
+    "DefaultName",
+    "FileName",
+    "argument_of",
+    "part_of",
+]
 
 CHECKPOINT: Final = "checkpoint"
 """What the f_ arguments call one file with all parts."""
@@ -29,6 +42,13 @@ class DefaultName(str):
     """A name that nobody asked for, so that its part may be left out: where there is none, or one file has all."""
 
     __slots__ = ()
+
+
+PARAMS_NAME: Final = DefaultName("params.safetensors")
+OPTIMIZER_NAME: Final = DefaultName("optimizer.safetensors")
+CRITERION_NAME: Final = DefaultName("criterion.safetensors")
+HISTORY_NAME: Final = DefaultName("history.json")
+TRAINING_NAME: Final = DefaultName("training.safetensors")
 
 
 class FileName(msgspec.Struct, frozen=True):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import skorch.callbacks
 
-from tensorkeep.integrations.skorch._checkpoint import Checkpoint, TrainEndCheckpoint, checkpoint_of
+from tensorkeep.integrations.skorch._checkpoint import Checkpoint
 from tensorkeep.integrations.skorch._nets import restore_net
+from tensorkeep.integrations.skorch._train_end import TrainEndCheckpoint, checkpoint_of
 from tensorkeep.integrations.skorch._training import Resumption
+from tensorkeep.state import Classes
 
 __all__ = ["LoadInitState"]
 
@@ -23,11 +26,15 @@ class LoadInitState(skorch.callbacks.LoadInitState):
     Args:
         checkpoint: The callback that saved.
         use_safetensors: Of no effect: files are known by their content.
+        classes: Dataclasses, enums and named tuples that may be made again where states of callbacks have them.
     """
 
-    def __init__(self, checkpoint: Checkpoint | TrainEndCheckpoint, use_safetensors: bool = True) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint | TrainEndCheckpoint, use_safetensors: bool = True, classes: Classes = ()
+    ) -> None:
         """Keep the arguments; see the class."""
         super().__init__(checkpoint, use_safetensors)
+        self.classes = classes
 
     def initialize(self) -> LoadInitState:
         """Forget that anything was loaded."""
@@ -48,12 +55,16 @@ class LoadInitState(skorch.callbacks.LoadInitState):
             StateDictMismatchError: If what was saved does not fit. Nothing was changed.
             SourceMissingError: If a part is missing and others are there. Nothing was changed.
             IntegrityError: If something is not as it was saved. Nothing was changed.
+            UnsupportedError: If a state has an object of a class that was not passed. Nothing was changed.
             TensorkeepError: If a file cannot be read. Nothing was changed.
         """
         if self.did_load_:
             return
-        saved = checkpoint_of(self.checkpoint).read(net)
-        if saved is not None:
+        checkpoint = checkpoint_of(self.checkpoint)
+        saved = checkpoint.read(net, classes=self.classes)
+        if saved is None:
+            _warn_of(checkpoint.other_saves())
+        else:
             self.resumption_ = restore_net(net, saved, strict=True, training=True)
         self.did_load_ = True
 
@@ -71,3 +82,12 @@ class LoadInitState(skorch.callbacks.LoadInitState):
         resumption, self.resumption_ = self.resumption_, None
         if resumption is not None:
             resumption.finish(net, **kwargs)
+
+
+def _warn_of(others: list[str]) -> None:
+    if others:
+        warnings.warn(
+            f"training begins anew, beside what was saved under other names: {', '.join(others)}. To go on from"
+            " there, make the checkpoint callback with the arguments that it had",
+            stacklevel=4,
+        )

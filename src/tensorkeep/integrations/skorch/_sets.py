@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, UnsupportedError
-from tensorkeep.integrations.skorch._files import SavedFile, Target, place_of, read_file
+from tensorkeep.integrations.skorch._files import SavedFile, Target, has_net, place_of, read_file
 from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY, TRAINING, FileName, argument_of
 
-__all__ = ["Names", "SavedNet", "last_event", "read_set"]
+__all__ = ["Names", "SavedNet", "last_event", "other_saves", "read_set"]
 
 Names: TypeAlias = "Mapping[str, FileName | Target]"
 """Part to the name of its file, or to an open file object."""
@@ -61,7 +61,9 @@ def last_event(history: Any, event_name: str | None) -> int:
     return next((row for row in rows if event_name is not None and history[row].get(event_name)), -1)
 
 
-def read_set(names: Names, older: Names, net: Any, event_name: str | None) -> SavedNet | None:
+def read_set(
+    names: Names, older: Names, net: Any, event_name: str | None, classes: Mapping[str, type]
+) -> SavedNet | None:
     """Read what a callback saved.
 
     Args:
@@ -69,6 +71,7 @@ def read_set(names: Names, older: Names, net: Any, event_name: str | None) -> Sa
         older: The same as skorch's own callback would have written it; read if only that is there.
         net: The net; the fields of names are of its history if none was saved.
         event_name: What a row of the history calls it that something was saved.
+        classes: Name to class, of those that may be made again.
 
     Returns:
         All of it; None if there is nothing yet.
@@ -82,11 +85,28 @@ def read_set(names: Names, older: Names, net: Any, event_name: str | None) -> Sa
     for _ in range(_ATTEMPTS):
         before = _fingerprint(names)
         try:
-            return _read_once(names, older, net, event_name)
+            return _read_once(names, older, net, event_name, classes)
         except TensorkeepError:
             if _fingerprint(names) == before:
                 raise
     raise IntegrityError("the files are replaced all the time")
+
+
+def other_saves(directory: str, prefix: str) -> list[str]:
+    """Return the safetensors files of a directory that have something of a net in them.
+
+    Args:
+        directory: Where to look.
+        prefix: What their names begin with.
+    """
+    with suppress(OSError):
+        paths = [path for name in sorted(os.listdir(directory)) if (path := _named(directory, name, prefix))]
+        return [path for path in paths if has_net(path)]
+    return []
+
+
+def _named(directory: str, name: str, prefix: str) -> str | None:
+    return os.path.join(directory, name) if name.startswith(prefix) and name.endswith(".safetensors") else None
 
 
 def _fingerprint(names: Names) -> list[tuple[str, int, int]]:
@@ -105,7 +125,9 @@ def _is_there(name: FileName | Target) -> bool:
     return bool(name.found()) if name.has_fields else os.path.lexists(place_of(name.path(None, [], -1)))
 
 
-def _read_once(names: Names, older: Names, net: Any, event_name: str | None) -> SavedNet | None:
+def _read_once(
+    names: Names, older: Names, net: Any, event_name: str | None, classes: Mapping[str, type]
+) -> SavedNet | None:
     new = {part: name for part, name in names.items() if older.get(part) != name}
     is_older = bool(new) and not any(map(_is_there, new.values()))
     if is_older and any(_is_there(name) for part, name in older.items() if part != HISTORY):
@@ -114,12 +136,12 @@ def _read_once(names: Names, older: Names, net: Any, event_name: str | None) -> 
         return None
     missing = [part for part, name in names.items() if not _is_there(name)]
     _refuse_missing(names, [part for part in missing if part != TRAINING])
-    files = {part: _read(names[part], part) for part in _with_history(names)}
+    files = {part: _read(names[part], part, classes) for part in _with_history(names)}
     history = next((file.parts[HISTORY] for file in files.values() if HISTORY in file.parts), net.history or [])
     row = last_event(history, event_name)
     for part, name in names.items():
         if part not in files and part not in missing:
-            files[part] = _read(name, part, net, history, row)
+            files[part] = _read(name, part, classes, net, history, row)
     if any(file.is_ours for file in files.values()):  # so it is all new: only skorch writes no file of the training
         _refuse_missing({**new, **names}, [*missing, *(new.keys() - names.keys())])
     _refuse_mixture(files)
@@ -133,16 +155,23 @@ def _with_history(names: Names) -> list[str]:
     return [HISTORY] if HISTORY in names else [CHECKPOINT] if is_known else []
 
 
-def _read(name: FileName | Target, part: str, net: Any = None, history: Any = (), row: int = -1) -> SavedFile:
+def _read(
+    name: FileName | Target,
+    part: str,
+    classes: Mapping[str, type],
+    net: Any = None,
+    history: Any = (),
+    row: int = -1,
+) -> SavedFile:
     if not isinstance(name, FileName):
-        return read_file(name, part)
+        return read_file(name, part, classes)
     if name.has_fields and not history:
         raise UnsupportedError(
             "it cannot be known of which epoch the file is to be",
             path=name.shown,
             hint="Save the history in a file of its own too, f_history, or give the file a name without fields",
         )
-    return read_file(place_of(name.path(net, history, row)), part)
+    return read_file(place_of(name.path(net, history, row)), part, classes)
 
 
 def _refuse_missing(names: Names, missing: list[str]) -> None:
@@ -155,7 +184,18 @@ def _refuse_missing(names: Names, missing: list[str]) -> None:
         path=paths[missing[0]],
         expected="all parts or none",
         found=", ".join(there) or "none",
-        hint=f"Bring it back; or leave it out with {argument_of(missing[0])}=None; or remove all to begin anew",
+        hint=_ways_on(paths, missing),
+    )
+
+
+def _ways_on(paths: Mapping[str, str], missing: list[str]) -> str:
+    """Say what to do where some parts are missing."""
+    there = [f"{argument_of(part)}={path!r}" for part, path in paths.items() if part not in missing]
+    left_out = ", ".join(f"{argument_of(part)}=None" for part in missing)
+    return (
+        "Bring back what is missing; or begin with what there is, once and without LoadInitState:"
+        f" load_params(net.initialize(), {', '.join(there)}), and net.partial_fit; or leave out for good what is"
+        f" missing, with {left_out}; or remove all to begin anew"
     )
 
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.torch import capture, restore
+from tensorkeep.training import check_fit
 
 __all__ = [
     "Resumption",
@@ -143,6 +144,7 @@ class Resumption:
     Raises:
         StateDictMismatchError: If a state is that of another callback, or one would need the history to go on.
             Nothing was changed.
+        UnsupportedError: If a state has an object of a class that was not passed. Nothing was changed.
     """
 
     def __init__(self, net: Any, training: Training, path: str, *, has_history: bool) -> None:
@@ -154,6 +156,9 @@ class Resumption:
         for name, callback in net.callbacks_:
             if name in self._states:
                 _check(callback, self._states[name], f"the state of callback {name}", path)
+        for name, target in _stateful(net).items():
+            if name in self._states:
+                check_fit(target, self._states[name], f"callback {name} ({path})")
         if self._behind and not has_history:
             raise StateDictMismatchError(
                 f"{', '.join(training.behind)} had not seen the end of the epoch, and needs the history to go on",

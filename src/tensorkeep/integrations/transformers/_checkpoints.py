@@ -12,7 +12,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NoReturn
 
 from transformers.trainer_utils import sort_checkpoints
 
@@ -25,6 +25,8 @@ __all__ = ["DamagedCheckpointWarning", "check_whole", "get_last_checkpoint", "re
 _match_name = re.compile(r"checkpoint-(?P<step>[0-9]+)").fullmatch
 _REMOVED: Final = ".tensorkeep-removed"
 _STATE: Final = "trainer_state.json"
+_N_LISTED: Final = 10
+"""Checkpoints that a message lists."""
 _WEIGHTS: Final = tuple(
     f"{stem}{ending}"
     for stem, kind in (
@@ -60,7 +62,7 @@ def get_last_checkpoint(folder: str | os.PathLike[str], *, verify: bool = True) 
         SourceMissingError: If there is no such folder.
         TransportError: If it cannot be read.
     """
-    for path in _newest_first(os.fsdecode(folder)):
+    for path in _newest_first(os.path.expanduser(os.fsdecode(folder))):
         try:
             check_whole(path, quick=not verify)
         except TensorkeepError as error:
@@ -94,6 +96,9 @@ def check_whole(path: str, *, quick: bool = False) -> None:
         IntegrityError: If it is damaged.
         TensorkeepError: If a part of it cannot be read.
     """
+    if not os.path.isdir(path):
+        found = "a file" if os.path.lexists(path) else "nothing"
+        raise SourceMissingError("there is no such checkpoint", path=path, expected="a directory", found=found)
     if has_manifest(path):
         refuse(verify_folder(path, quick=quick), path)
     else:
@@ -105,7 +110,7 @@ def _check_plain(path: str, *, quick: bool) -> None:
     with as_transport_error("the checkpoint is incomplete", path):
         names = sorted(os.listdir(path))
         if _STATE not in names:
-            raise SourceMissingError("the checkpoint is incomplete", path=path, expected=_STATE)
+            _refuse_incomplete(path, names)
         with open(os.path.join(path, _STATE), "rb") as file:
             text = file.read()
     try:
@@ -121,6 +126,19 @@ def _check_plain(path: str, *, quick: bool) -> None:
             pass
         if not quick:
             refuse(verify(file_path).findings, path)
+
+
+def _refuse_incomplete(path: str, names: list[str]) -> NoReturn:
+    steps = sorted(int(match["step"]) for name in names if (match := _match_name(name)))
+    if steps:
+        raise SourceMissingError(
+            "the directory is no checkpoint, it has some",
+            path=path,
+            expected=_STATE,
+            found=", ".join(f"checkpoint-{step}" for step in steps[-_N_LISTED:]),
+            hint="Name one of them; or resume_from_checkpoint=True takes the newest that is whole of output_dir",
+        )
+    raise SourceMissingError("the checkpoint is incomplete", path=path, expected=_STATE)
 
 
 def _weights_in(path: str, names: list[str]) -> Iterator[str]:

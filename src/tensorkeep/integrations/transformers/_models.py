@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from typing import Any, Final, Literal
 
 import torch
@@ -14,6 +16,7 @@ from transformers import PreTrainedModel
 
 from tensorkeep.checkpoint import open_checkpoint, parse_size, refuse
 from tensorkeep.checkpoint import verify as verify_checkpoint
+from tensorkeep.dtypes import find_dtype
 from tensorkeep.errors import (
     IntegrityError,
     SourceChangedError,
@@ -67,12 +70,15 @@ def save_pretrained(
 
     Raises:
         UnsupportedError: If a size is invalid, or an option would save in another way.
+        TypeError: If the model's `save_pretrained` has no such option.
         DtypeError: If the format has no such dtype.
         BusyError: If another process is saving there.
         TransportError: If it cannot be written. The directory then holds what it held before.
     """
     parse_size(max_shard_size)
     _refuse_options(options)
+    _refuse_strange(model, options)
+    directory = os.path.expanduser(directory)
     if variant is not None:
         options["variant"] = variant
     with changed_together(directory, stem_of(model, variant), durable=durable) as folder:
@@ -102,16 +108,31 @@ def _is_peft(cls: type) -> bool:
     return peft is not None and issubclass(cls, peft.PeftModel)
 
 
+_REFUSED: Final[dict[str, tuple[bool, str]]] = {
+    "push_to_hub": (True, "Save first, then push the directory"),
+    "distributed_checkpoint": (True, "Leave it out: the weights are gathered"),
+    "is_main_process": (False, "Save in the main process only"),
+    "safe_serialization": (False, "Leave it out: no pickle is written"),
+}
+"""Option to the value that cannot be had, and what to do."""
+
+
 def _refuse_options(options: dict[str, Any]) -> None:
-    refused = {
-        "push_to_hub": (True, "Save first, then push the directory"),
-        "distributed_checkpoint": (True, "Leave it out: the weights are gathered"),
-        "is_main_process": (False, "Save in the main process only"),
-        "safe_serialization": (False, "Leave it out: no pickle is written"),
-    }
-    for name, (value, hint) in refused.items():
+    for name, (value, hint) in _REFUSED.items():
         if name in options and bool(options[name]) is value:
             raise UnsupportedError(f"{name}={options[name]!r} cannot be had together with such a save", hint=hint)
+
+
+def _refuse_strange(model: Any, options: dict[str, Any]) -> None:
+    """Refuse options that a library takes for those of an upload, which is not done here, and lets go."""
+    method = model.save_pretrained
+    if method.__module__.partition(".")[0] not in {"transformers", "peft", "huggingface_hub"}:
+        return
+    known = {*inspect.signature(method).parameters, *_REFUSED, "max_shard_size", "variant", "state_dict", "token"}
+    for name in options.keys() - known:
+        near = get_close_matches(name, [*known, "tokenizer", "sha256", "durable"], 1)
+        meant = f", did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"save_pretrained of {type(model).__name__} has no option {name!r}{meant}")
 
 
 def from_pretrained(
@@ -147,14 +168,25 @@ def from_pretrained(
         SourceChangedError: If a model was saved there meanwhile.
         IntegrityError: If anything is not as it was saved, or has no digest and `verify` is `"require"`.
         StateDictMismatchError: If weights are missing and `strict` is on.
-        UnsupportedError: If there is no way to know what was missing with such a class.
+        UnsupportedError: If there is no way to know what was missing with such a class, or `verify` is no such value.
+        DtypeError: If there is no such dtype.
         TensorkeepError: As `tensorkeep.verify` raises it.
     """
-    given = os.fspath(directory)
+    if verify not in (True, False, "require"):
+        raise UnsupportedError("verify is invalid", expected='True, False or "require"', found=repr(verify))
+    options |= {name: _dtype(options[name]) for name in ("dtype", "torch_dtype") if name in options}
+    given = os.path.expanduser(directory)
     folder = os.path.join(given, options.get("subfolder") or "")
     if not os.path.isdir(folder):
+        is_file = os.path.lexists(folder.rstrip(os.sep))
+        advice = (
+            "the directory that the file is in" if is_file else "Download the model first, and pass the directory"
+        )
         raise SourceMissingError(
-            "no such directory", path=folder, hint="Download the model first, and pass the directory"
+            "no such directory",
+            path=folder,
+            found="a file" if is_file else None,
+            hint=f"Pass {advice}" if is_file else advice,
         )
     with open_checkpoint(folder, variant=options.get("variant")) as opened:
         path, metadata, names = opened.path, getattr(opened, "metadata", None), set(opened)
@@ -164,6 +196,13 @@ def from_pretrained(
         loaded = _load(cls, given, options, names, strict=strict)
     tie_again(loaded[0] if isinstance(loaded, tuple) else loaded, metadata)
     return loaded
+
+
+def _dtype(dtype: Any) -> Any:
+    """Return a dtype that transformers knows: it looks for the name among those of torch."""
+    if not isinstance(dtype, str) or dtype == "auto" or hasattr(torch, dtype):
+        return dtype
+    return getattr(torch, find_dtype(dtype).torch or "", dtype)
 
 
 def _verify(folder: str, variant: str | None, *, require: bool) -> None:

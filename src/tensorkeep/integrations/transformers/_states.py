@@ -37,6 +37,8 @@ _FOLDER: Final = "training_state"
 _OPTIMIZER: Final = "optimizer"
 _SCALER: Final = "scaler"
 _PROCESSES: Final = "processes"
+_UNCHANGED: Final = "Neither optimizer nor scheduler was changed"
+_AS_MADE: Final = "Make them as they were made for the checkpoint, or load its weights alone and train anew"
 
 
 def save_optimizer(folder: str, optimizer: Any, scheduler: Any) -> None:
@@ -117,7 +119,11 @@ def load_optimizer(checkpoint: str, optimizer: Any, scheduler: Any) -> None:
     if not os.path.exists(source):
         files = {"optimizer": "optimizer.pt", "scheduler": "scheduler.pt"}
         source = {part: _unpickled(checkpoint, file) for part, file in files.items()}
-    restore(source, optimizer=optimizer, scheduler=scheduler, rng=False)
+    try:
+        restore(source, optimizer=optimizer, scheduler=scheduler, rng=False)
+    except StateDictMismatchError as error:
+        error.hint = f"{_UNCHANGED}. {_AS_MADE}"
+        raise
 
 
 def load_scaler(checkpoint: str, scaler: Any) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import torch
@@ -146,7 +146,7 @@ class Trainer(transformers.Trainer):
             if path is None:
                 raise SourceMissingError("there is no checkpoint that is whole", path=self.args.output_dir)
         else:
-            path = os.fspath(wanted)
+            path = os.path.expanduser(wanted)
             check_whole(path)
         if not has_optimizer(path):
             raise SourceMissingError(
@@ -242,14 +242,20 @@ class Trainer(transformers.Trainer):
         if self.args.should_save:
             save_processes(output_dir, states)
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        with _naming(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            load_optimizer(checkpoint, self.optimizer, self.lr_scheduler)
+            with _naming(checkpoint):
+                load_optimizer(checkpoint, self.optimizer, self.lr_scheduler)
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         scaler = getattr(self.accelerator, "scaler", None)
         if checkpoint is not None and scaler is not None:
-            load_scaler(checkpoint, scaler)
+            with _naming(checkpoint):
+                load_scaler(checkpoint, scaler)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is None:
@@ -267,9 +273,21 @@ class Trainer(transformers.Trainer):
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         missing = missing_weights(self.model, load_result.missing_keys)
         if missing:
-            refuse_missing(missing, type(self.model).__name__)
+            refuse_missing(
+                missing, type(self.model).__name__, hint="Make the model as it was made for the checkpoint"
+            )
         rest = load_result.missing_keys if set(load_result.missing_keys) == _left_out(self.model) else []
         super()._issue_warnings_after_load(load_result._replace(missing_keys=list(rest)))
+
+
+@contextmanager
+def _naming(checkpoint: str) -> Iterator[None]:
+    """Say of whatever the block raises from which checkpoint it was loading."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"This happened while a run was resumed from {checkpoint}")
+        raise
 
 
 def _left_out(model: Any) -> set[str]:

@@ -1,4 +1,4 @@
-"""A run of two processes, each with the whole model: `torchrun --nproc-per-node 2 two_processes.py FOLDER`."""
+"""A run of two processes, each with the whole model: `torchrun --nproc-per-node 2 two_trainers.py FOLDER`."""
 
 from __future__ import annotations
 

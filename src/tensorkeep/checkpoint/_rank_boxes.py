@@ -1,0 +1,182 @@
+"""What a rank has of parts of tensors that stand in files, as columns of numbers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.tensors import Placement, Region, coordinate_of, positions_of_rank, region_of_rank
+
+__all__ = ["Boxes", "Cut", "Kinds", "Numbers", "StoredPart", "column", "cuts_of"]
+
+Numbers = npt.NDArray[np.int64]
+
+Cut = tuple[int, tuple[tuple[int, int], ...]]
+"""Extent of a dimension, and dimension of the mesh and split factor of each cut through it."""
+
+
+class StoredPart(msgspec.Struct, frozen=True):
+    """A part of a tensor that stands in C order in a file.
+
+    Attributes:
+        tensor: Name of the tensor.
+        shape: That of the tensor, elements along each dimension.
+        region: The part.
+        bits: Bits of one element.
+        file: Path of the file.
+        start: First byte in it.
+    """
+
+    tensor: str
+    shape: tuple[int, ...]
+    region: Region
+    bits: int
+    file: str
+    start: int
+
+
+def column(numbers: Iterable[int]) -> Numbers:
+    """Return numbers as an array.
+
+    Args:
+        numbers: Any.
+    """
+    return np.fromiter(numbers, np.int64)
+
+
+def cuts_of(shape: tuple[int, ...], mesh: Sequence[int], placements: Sequence[Placement]) -> tuple[Cut, ...]:
+    """Return the cuts through each dimension of a tensor.
+
+    Args:
+        shape: Elements along each dimension.
+        mesh: Ranks along each dimension of the mesh.
+        placements: What each dimension of the mesh does with the tensor.
+
+    Raises:
+        SelectionError: If a placement cuts a dimension that the tensor has not.
+    """
+    region_of_rank(shape, mesh, placements, 0)  # which refuses what fits nothing
+    cuts: list[list[tuple[int, int]]] = [[] for _ in shape]
+    for axis, placement in enumerate(placements):
+        if placement is not None:
+            cuts[placement.dim].append((axis, placement.split_factor))
+    return tuple((extent, tuple(cut)) for extent, cut in zip(shape, cuts, strict=True))
+
+
+class Kinds:
+    """Parts of equal size, place in their tensors, dtype and cuts; models have few kinds, and all of one are one row.
+
+    Args:
+        mesh: Ranks along each dimension of the mesh.
+        max_gap_nbytes: Unwanted bytes between two runs up to which one read brings both.
+        max_over_read: Unwanted bytes that may come with wanted ones, as a share of these.
+    """
+
+    def __init__(self, mesh: tuple[int, ...], max_gap_nbytes: int, max_over_read: float) -> None:
+        """Begin with none; see the class."""
+        self._mesh, self._max_gap_nbytes, self._max_over_read = mesh, max_gap_nbytes, max_over_read
+        self._rows: dict[tuple[Region, tuple[Cut, ...], int], int] = {}
+        self._cuts: dict[Cut, int] = {(1, ()): 0}
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._rows)
+
+    def number(self, part: StoredPart, cuts: tuple[Cut, ...]) -> int:
+        """Return the number of a part's kind.
+
+        Args:
+            part: The part.
+            cuts: Those through its tensor, for each dimension.
+        """
+        return self._rows.setdefault((part.region, cuts, part.bits), len(self._rows))
+
+    def complete(self) -> None:
+        """Put all kinds in columns."""
+        n_axes = max((len(cuts) for _, cuts, _ in self._rows), default=0) or 1
+
+        def table(rows: Iterable[Sequence[int]], fill: int) -> Numbers:
+            return np.array([[*row, *[fill] * (n_axes - len(row))] for row in rows], np.int64).reshape(-1, n_axes)
+
+        numbers = [[self._cuts.setdefault(cut, len(self._cuts)) for cut in cuts] for _, cuts, _ in self._rows]
+        self._cut = table(numbers, 0)
+        self._sizes = table((region.shape for region, _, _ in self._rows), 1)
+        self._offsets = table((region.starts for region, _, _ in self._rows), 0)
+        self._bits = column(bits for _, _, bits in self._rows)
+        ones = np.ones(len(self._rows), np.int64)
+        self._strides = np.cumprod(np.c_[ones, self._sizes[:, :0:-1]], axis=1)[:, ::-1]
+
+    def boxes(self, rank: int) -> Boxes:
+        """Return what a rank has of a part of each kind.
+
+        Args:
+            rank: From 0.
+
+        Raises:
+            SelectionError: If there is no such rank.
+            UnsupportedError: If it has several ranges of a dimension.
+        """
+        coordinate = coordinate_of(rank, self._mesh)
+        held = [
+            positions_of_rank(extent, [(coordinate[axis], self._mesh[axis], factor) for axis, factor in cuts])
+            for extent, cuts in self._cuts
+        ]
+        first, last = (column(getattr(part, end) for part in held) for end in ("start", "stop"))
+        low = np.maximum(first[self._cut] - self._offsets, 0)
+        high = np.minimum(last[self._cut] - self._offsets, self._sizes)
+        extents = np.maximum(high - low, 0)
+        is_cut = extents < self._sizes
+        axis = np.where(is_cut.any(axis=1), is_cut.shape[1] - 1 - is_cut[:, ::-1].argmax(axis=1), 0)
+        rows = np.arange(len(axis))
+        n_elements, run = extents.prod(axis=1), extents[rows, axis] * self._strides[rows, axis]
+        gap = (self._sizes - extents)[rows, axis] * self._strides[rows, axis] * self._bits // 8
+        start = (low * self._strides).sum(axis=1) * self._bits // 8
+        stop = -(-(((high - 1) * self._strides).sum(axis=1) + 1) * self._bits // 8)
+        wanted = n_elements * self._bits // 8
+        n_runs = n_elements // np.maximum(run, 1)
+        too_much = stop - start - wanted > self._max_over_read / 2 * wanted
+        is_apart = (n_runs > 1) & ((gap > self._max_gap_nbytes) | too_much)
+        strides = self._strides * self._bits[:, None] // 8
+        return Boxes(start, stop, wanted, n_runs, -(-run * self._bits // 8), is_apart, extents, strides, axis)
+
+
+class Boxes(msgspec.Struct, frozen=True, eq=False):
+    """What a rank has of a part of each kind; every column has shape (n,), bytes count from the part's first.
+
+    Attributes:
+        start: First byte.
+        stop: One past the last.
+        wanted: Bytes of it; 0 where the rank has nothing.
+        n_runs: Runs of bytes that it is.
+        run_nbytes: Bytes of each of them.
+        is_apart: Whether they are read one by one.
+        extents: Elements along each dimension, shape (n, n_axes).
+        strides: Bytes from one entry of each dimension to the next, shape (n, n_axes).
+        axis: The last dimension of which it has not all.
+    """
+
+    start: Numbers
+    stop: Numbers
+    wanted: Numbers
+    n_runs: Numbers
+    run_nbytes: Numbers
+    is_apart: npt.NDArray[np.bool_]
+    extents: Numbers
+    strides: Numbers
+    axis: Numbers
+
+    def runs(self, kind: int) -> list[int]:
+        """Return the first byte of each run.
+
+        Args:
+            kind: Of which kind.
+        """
+        starts = self.start[kind : kind + 1]
+        axis = int(self.axis[kind])
+        for extent, stride in zip(self.extents[kind, :axis], self.strides[kind, :axis], strict=True):
+            starts = (starts[:, None] + np.arange(extent) * stride).reshape(-1)
+        found: list[int] = starts.tolist()
+        return found

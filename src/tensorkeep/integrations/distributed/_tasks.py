@@ -1,0 +1,139 @@
+"""What each rank writes and reads, when it is known what is saved. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from heapq import heapify, heapreplace
+
+import msgspec
+
+from tensorkeep.checkpoint import Place, piece_name
+from tensorkeep.integrations.distributed._layout import Gathered
+from tensorkeep.tensors import Region
+from tensorkeep.transport import Reserved
+
+__all__ = ["Digesting", "Task", "Writing", "pieces_by_rank", "tasks_for", "tasks_for_pieces"]
+
+
+class Writing(msgspec.Struct, frozen=True):
+    """One part of a tensor that a rank writes.
+
+    Attributes:
+        item: Its place in the plan of the rank.
+        name: The tensor's, in the file.
+        place: Where the tensor goes.
+        is_whole: Whether the part is the whole tensor, so that its digest is made on its way.
+    """
+
+    item: int
+    name: str
+    place: Place
+    is_whole: bool
+
+
+class Digesting(msgspec.Struct, frozen=True):
+    """A tensor that several ranks write, and one makes the digest of.
+
+    Attributes:
+        name: The tensor's.
+        place: Where it is.
+        nbytes: Its size in bytes.
+    """
+
+    name: str
+    place: Place
+    nbytes: int
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What one rank does.
+
+    Attributes:
+        files: The files of the save.
+        writings: What it writes.
+        digestings: What it reads when all have written.
+    """
+
+    files: tuple[Reserved, ...]
+    writings: list[Writing]
+    digestings: list[Digesting]
+
+
+def tasks_for(
+    gathered: Gathered, names: Mapping[str, str], places: Mapping[str, Place], files: tuple[Reserved, ...]
+) -> list[Task]:
+    """Share out the work of writing tensors that stand whole in the files.
+
+    Args:
+        gathered: All plans.
+        names: Name of a planned tensor to the one that it has in the files.
+        places: Name in the files to where it goes; tied tensors that are not stored have none.
+        files: The files.
+
+    Returns:
+        What each rank does.
+    """
+    tasks = [Task(files, [], []) for _ in range(gathered.n_ranks)]
+    loads = [(0, rank) for rank in range(gathered.n_ranks)]
+    heapify(loads)
+    for planned, held in sorted(gathered.tensors.items(), key=lambda item: -item[1].nbytes):
+        name = names[planned]
+        if name not in places:
+            continue
+        place = places[name]
+        is_whole = len(held.parts) == 1
+        for rank, item, _ in held.parts:
+            tasks[rank].writings.append(Writing(item, name, place, is_whole))
+        if not is_whole:
+            load, rank = loads[0]
+            heapreplace(loads, (load + held.nbytes, rank))
+            tasks[rank].digestings.append(Digesting(name, place, held.nbytes))
+    return tasks
+
+
+def pieces_by_rank(
+    gathered: Gathered, names: Mapping[str, str], stored: Container[str]
+) -> list[dict[str, list[Region]]]:
+    """Return what each rank has of the tensors, in the elements of the format.
+
+    Args:
+        gathered: All plans.
+        names: Name of a planned tensor to the one that it has in the files.
+        stored: Names in the files; tied tensors that are not stored are none of them.
+
+    Returns:
+        For each rank, name in the files to regions.
+    """
+    pieces: list[dict[str, list[Region]]] = [{} for _ in range(gathered.n_ranks)]
+    for planned, held in gathered.tensors.items():
+        if names[planned] in stored:
+            if not held.parts:  # no elements at all
+                pieces[0][names[planned]] = [Region((0,) * len(held.shape), held.stored_shape)]
+            for rank, _, region in held.parts:
+                pieces[rank].setdefault(names[planned], []).append(held.stored_region(region))
+    return pieces
+
+
+def tasks_for_pieces(
+    gathered: Gathered, names: Mapping[str, str], places: Mapping[str, Place], files: tuple[Reserved, ...]
+) -> list[Task]:
+    """Share out the work of writing pieces, of which each stands in a file of its rank.
+
+    Args:
+        gathered: All plans.
+        names: Name of a planned tensor to the one that it has in the files.
+        places: Name of a piece to where it goes.
+        files: The files.
+
+    Returns:
+        What each rank does.
+    """
+    tasks = [Task(files, [], []) for _ in range(gathered.n_ranks)]
+    for planned, held in gathered.tensors.items():
+        if not held.parts and names[planned] in places:
+            tasks[0].digestings.append(Digesting(names[planned], places[names[planned]], 0))
+        for rank, item, region in held.parts:
+            piece = piece_name(names[planned], held.stored_region(region), held.stored_shape)
+            if piece in places:
+                tasks[rank].writings.append(Writing(item, piece, places[piece], is_whole=True))
+    return tasks
