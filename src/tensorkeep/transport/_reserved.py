@@ -6,7 +6,6 @@ that comes late, when the file is gone and another save has made one of the same
 
 from __future__ import annotations
 
-import mmap
 import os
 import secrets
 from typing import Final
@@ -22,9 +21,6 @@ __all__ = ["MARK_NBYTES", "Reserved", "ReservedFile", "make_room"]
 
 MARK_NBYTES: Final = 16
 """Bytes that such a file has at least."""
-
-_WINDOW_NBYTES: Final = 16 * 2**20
-"""Bytes of a file that are mapped at once for writing."""
 
 _FLAGS: Final = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
@@ -79,7 +75,6 @@ class ReservedFile:
     def __init__(self, reserved: Reserved) -> None:
         """Open it; see the class."""
         self._path = reserved.path
-        self._has_blocks = preallocation_pays(os.path.dirname(self._path))
         self._fd = -1
         with as_transport_error("could not write the file", self._path):
             self._fd = os.open(self._path, _FLAGS)
@@ -115,9 +110,8 @@ class ReservedFile:
         Raises:
             TransportError: If not everything could be written.
         """
-        write = _map_rows if self._has_blocks and _are_dense(step, row_nbytes) else _write_rows
         with as_transport_error("could not write the file", self._path):
-            write(self._fd, offset, step, data, row_nbytes)
+            _write_rows(self._fd, offset, step, data, row_nbytes)
 
     def sync(self) -> None:
         """Wait until the disk has all that was written.
@@ -140,11 +134,6 @@ class ReservedFile:
                 os.close(fd)
 
 
-def _are_dense(step: int, row_nbytes: int) -> bool:
-    """Say whether rows are so short, and so near to each other, that a page of the file has some of them."""
-    return row_nbytes < mmap.PAGESIZE and step < 4 * mmap.PAGESIZE
-
-
 def _write_rows(fd: int, offset: int, step: int, data: memoryview, row_nbytes: int) -> None:
     """Write each row by itself: a million for a few gigabytes, so there is little in the loop."""
     write = os.pwrite if _platform.HAS_POSITIONED_IO else None
@@ -154,19 +143,3 @@ def _write_rows(fd: int, offset: int, step: int, data: memoryview, row_nbytes: i
         if written != row_nbytes:
             write_at(fd, offset + written, row[written:])
         offset += step
-
-
-def _map_rows(fd: int, offset: int, step: int, data: memoryview, row_nbytes: int) -> None:
-    """Copy rows into pages of the file, which has blocks for all of them, so that none can be missing."""
-    import numpy as np  # which reading needs not
-
-    rows = np.frombuffer(data, np.uint8).reshape(-1, row_nbytes)
-    n_together = max(1, _WINDOW_NBYTES // step)
-    for first in range(0, len(rows), n_together):
-        part = rows[first : first + n_together]
-        start = offset + first * step
-        page = start - start % mmap.ALLOCATIONGRANULARITY
-        with mmap.mmap(fd, start - page + (len(part) - 1) * step + row_nbytes, offset=page) as window:
-            into = np.ndarray(part.shape, np.uint8, window, start - page, (step, 1))
-            into[...] = part
-            del into  # else the window could not be closed
