@@ -1,7 +1,7 @@
 """Train a small transformer on several ranks with FSDP2, go on with another number of them, and load it on a laptop.
 
     torchrun --nproc-per-node 4 examples/distributed_transformer.py run --steps 4
-    torchrun --nproc-per-node 2 examples/distributed_transformer.py run --steps 8    # goes on where four ranks stopped
+    torchrun --nproc-per-node 2 examples/distributed_transformer.py run --steps 8    # goes on where four stopped
     python examples/distributed_transformer.py run                                   # loads it with transformers
 
 Killed at any time, it goes on from the last save. Each rank writes its own parts, straight into the files that are
@@ -64,10 +64,11 @@ def load(path: Path, model: Any, optimizer: torch.optim.Optimizer) -> int:
     if not path.exists():
         return 0
     weights, moments = get_state_dict(model, optimizer)
-    state = {"model": weights, "optimizer": moments, "step": 0}
+    state: dict[str, Any] = {"model": weights, "optimizer": moments, "step": 0}
     dcp.load(state, storage_reader=TensorkeepReader(path))
     set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
-    return int(state["step"])
+    step: int = state["step"]
+    return step
 
 
 def train(folder: Path, n_steps: int) -> None:

@@ -22,6 +22,7 @@
         AccessDeniedError [PermissionError]          the system does not let this user
         SourceChangedError                 the file is not the one that was opened
         RangeNotServedError                a server gives whole files only
+        TransientError                     a server failed in a way that may pass, and was asked often enough
         BusyError                          another save into the directory is under way
       MissingDependencyError [ImportError] an optional library is needed
 
@@ -37,7 +38,7 @@ from errno import EFAULT
 from typing import Any, Self
 
 from tensorkeep.limits import MAX_TEXT_LENGTH
-from tensorkeep.redaction import redacted
+from tensorkeep.redaction import redacted, shown_url
 
 __all__ = [
     "AccessDeniedError",
@@ -62,6 +63,7 @@ __all__ = [
     "StateError",
     "TensorNotFoundError",
     "TensorkeepError",
+    "TransientError",
     "TransportError",
     "UnsafeError",
     "UnsupportedError",
@@ -94,7 +96,7 @@ class TensorkeepError(Exception):
         """Keep what is known; see the class for the fields."""
         super().__init__(_bounded(message) or "")
         self.message = _bounded(message) or ""
-        self.path = None if path is None else redacted(str(path))
+        self.path = None if path is None else shown_url(str(path))
         self.tensor = tensor
         self.expected = _bounded(expected)
         self.found = _bounded(found)
@@ -282,6 +284,16 @@ class SourceChangedError(TransportError):
 
 class RangeNotServedError(TransportError):
     """A server gives whole files only, and this one is large."""
+
+
+class TransientError(TransportError):
+    """A request failed in a way that may not happen again: a cut connection, a busy server, a time that ran out.
+
+    Attributes:
+        retry_after_s: Seconds after which the server wants to be asked again; None where it does not say.
+    """
+
+    retry_after_s: float | None = None
 
 
 class BusyError(TransportError):

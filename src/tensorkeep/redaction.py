@@ -5,16 +5,37 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["redacted"]
+__all__ = ["redacted", "shown_url"]
 
-_SECRETS: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/\s\"'<>]*@)?([^\s\"'?#<>]*)(?:\?[^\s\"'<>]*)?")
-"""A URL anywhere in a text: what comes before its host and after its path may be secret."""
+_URLS: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/{1,2}\S+")
+"""URLs anywhere in a text, and what `pathlib` makes of them; too much is taken rather than too little."""
+
+_split: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+:/{1,2})(.*)", re.DOTALL).fullmatch
+_is_port: Final = re.compile(r"[0-9]*").fullmatch
 
 
 def redacted(text: str) -> str:
     """Take users, passwords and queries out of all URLs of a text.
 
     Args:
-        text: A URL, or any text, such as the message of an error.
+        text: Any, such as the message of an error.
     """
-    return _SECRETS.sub(r"\1\2", text) if "://" in text else text
+    return _URLS.sub(lambda found: shown_url(found[0]), text) if ":/" in text else text
+
+
+def shown_url(url: str) -> str:
+    """Return a URL as it may be shown to anybody: without user, password, query and fragment.
+
+    Args:
+        url: A URL, and nothing else; any other text comes back as it is.
+    """
+    found = _split(url)
+    if found is None:
+        return url
+    scheme, rest = found.groups()
+    rest = re.split("[?#]", rest, maxsplit=1)[0]
+    authority, slash, path = rest.partition("/")
+    host = authority.rpartition("@")[2]
+    if "@" in path and not _is_port(authority.partition(":")[2]):  # a password with a slash in it
+        return scheme + rest.rpartition("@")[2]
+    return f"{scheme}{host}{slash}{path}"

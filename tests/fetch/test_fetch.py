@@ -79,7 +79,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tensorkeep.save(weights(), f"{folder}/state.safetensors")
         Path(folder, "inner").mkdir()
         Path(folder, "inner", "notes.txt").write_text("of the run")
-        Path(folder, ".hidden").write_text("listed")
+        Path(folder, "listed").write_text("listed")
         Path(folder, "empty").touch()
     root.joinpath("strange.safetensors").write_text("<!DOCTYPE html><html>Not Found</html>")
     return root

@@ -43,7 +43,7 @@ class Fault(msgspec.Struct, frozen=True):
         parts: What is wrong with the parts of an answer that has several: `"joined"` gives all that lies between the
             first and the last too, `"first"` only the first, `"reversed"`, `"fewer"`, `"twice"`, `"shifted"`,
             `"total"` (a wrong size of the file), `"headless"`, `"type"` (no boundary), `"short"` (a part is shorter
-            than it says).
+            than it says), `"last"` (the last part is).
     """
 
     close: bool = False
@@ -272,7 +272,10 @@ class _Handler(BaseHTTPRequestHandler):
                 "" if fault.parts == "headless" and number else f"Content-Range: bytes {start}-{stop - 1}/{total}\r\n"
             )
             body += f"\r\n--part\r\nContent-Type: text/plain\r\n{says}\r\n".encode()
-            body += data[start : stop - 3 * (fault.parts == "short" and number == 1)]
+            is_short = (fault.parts == "short" and number == 1) or (
+                fault.parts == "last" and number == len(spans) - 1
+            )
+            body += data[start : stop - 3 * is_short]
         boundary = "" if fault.parts == "type" else "; boundary=part"
         return headers | {"Content-Type": f"multipart/byteranges{boundary}"}, body + b"\r\n--part--\r\n"
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -75,7 +77,7 @@ def load(server: FaultServer, **options) -> dict[str, np.ndarray]:
     return tensorkeep.load(at(server, **options))
 
 
-PARTS = ["joined", "first", "reversed", "fewer", "twice", "shifted", "total", "headless", "type", "short"]
+PARTS = ["joined", "first", "reversed", "fewer", "twice", "shifted", "total", "headless", "type", "short", "last"]
 
 
 def random_fault(chance: random.Random, server: FaultServer) -> Fault:
@@ -369,3 +371,22 @@ def test_many_threads_read_one_file_in_trouble(server) -> None:
             thread.join()
 
     assert results == [True] * 40
+
+
+def test_an_interrupt_does_not_wait_for_a_silent_server(server) -> None:
+    server.faults.extend([None, *[Fault(delay_s=20)] * 50])
+    code = f"""
+import _thread, threading, time
+import tensorkeep
+path = tensorkeep.remote({server.url + "x.safetensors"!r}, head_nbytes=1024, request_nbytes=8192, timeout_s=30)
+begin = time.monotonic()
+threading.Timer(0.5, lambda: __import__("os").kill(__import__("os").getpid(), 2)).start()
+try:
+    tensorkeep.load(path)
+except KeyboardInterrupt:
+    print(time.monotonic() - begin < 5)
+"""
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.stdout == "True\n", done.stderr

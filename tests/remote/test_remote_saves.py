@@ -384,3 +384,58 @@ class TestWhereNothingCanBeWritten:
     def test_before_commit(self) -> None:
         with pytest.raises(UnsupportedError, match="nothing can be looked at"):
             tensorkeep.save_checkpoint(STATE, "memory://x", before_commit=print)
+
+
+class TestNames:
+    """What was saved under a name is found under it, whatever the name, and nothing else is touched."""
+
+    @pytest.mark.parametrize(
+        "url", ["s3://models/run#1.safetensors", "s3://models/run?1.safetensors", "az://c/x?sig=1"]
+    )
+    @pytest.mark.parametrize(
+        "use", [lambda path: tensorkeep.save(STATE, path), tensorkeep.open], ids=["save", "open"]
+    )
+    def test_what_would_cut_off_a_key(self, s3, url, use) -> None:
+        before = s3.client.list_objects_v2(Bucket="models").get("KeyCount")
+
+        with pytest.raises(UnsupportedError, match="has no meaning in such a URL"):
+            use(remote(url, endpoint=s3.url, **KEYS))
+
+        assert s3.client.list_objects_v2(Bucket="models").get("KeyCount") == before
+
+    def test_keys_that_have_it(self, s3) -> None:
+        tensorkeep.save(with_step(1), s3.at("odd/run%231%3F.safetensors"))
+        tensorkeep.save_checkpoint(with_step(2), s3.at("odd/a%20b%23/ck/"), max_shard_size=SHARD)
+
+        assert "run#1?.safetensors" in s3.names("odd")
+        assert "a b#/ck/model.safetensors.index.json" in s3.names("odd")
+        assert step_of(tensorkeep.load(s3.at("odd/run%231%3F.safetensors"))) == 1
+        assert step_of(tensorkeep.load(s3.at("odd/a%20b%23/ck/"))) == 2
+
+    @pytest.mark.parametrize("name", ["run?1", "a*", "run[1]", "a#b", "a b", "50%"])
+    def test_names_of_file_systems(self, name, tmp_path) -> None:
+        memory = fsspec.filesystem("memory")
+        local = remote(LocalFileSystem(), f"{tmp_path}/{name}.safetensors")
+        try:
+            for path in (f"memory://odd/{name}.safetensors", local):
+                tensorkeep.save(with_step(1), path)
+                assert step_of(tensorkeep.load(path)) == 1
+            assert memory.ls("/odd", detail=False) == [f"/odd/{name}.safetensors"]
+            assert os.listdir(tmp_path) == [f"{name}.safetensors"]
+        finally:
+            memory.store.clear()
+
+    def test_a_path_beside_a_url(self, s3) -> None:
+        tensorkeep.save(with_step(4), remote("s3://models", "beside/m.safetensors", endpoint=s3.url, **KEYS))
+
+        assert s3.names("beside") == {"m.safetensors"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"timeout_s": None}, {"timeout_s": "3"}, {"attempts": 0}, {"head_nbytes": "1MB"}, {"connections": 0}],
+    ids=str,
+)
+def test_options_that_are_none(options) -> None:
+    with pytest.raises(UnsupportedError, match=r"an option of tensorkeep\.remote is invalid"):
+        remote("https://example.org/m.safetensors", **options)

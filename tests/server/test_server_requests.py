@@ -293,8 +293,26 @@ class TestChanges:
 
         reply = receive(slow)
 
-        assert reply.is_whole
-        assert reply.body == b"1" * self.NBYTES
+        assert not reply.is_whole
+        assert len(reply.body) == self.NBYTES - 1
+
+    def test_a_file_that_is_overwritten_by_a_longer_one(self, slow, file: Path) -> None:
+        file.write_bytes(b"2" * (self.NBYTES + 1))
+
+        assert not receive(slow).is_whole
+
+    def test_a_file_that_is_written_to_and_whose_time_is_put_back(self, slow, file: Path) -> None:
+        before = file.stat()
+        with file.open("r+b") as writer:
+            writer.write(b"2" * self.NBYTES)
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+        assert not receive(slow).is_whole
+
+    def test_a_file_that_gets_another_name(self, slow, file: Path) -> None:
+        os.link(file, file.with_name("other"))
+
+        assert receive(slow).body == b"1" * self.NBYTES
 
     def test_the_next_answer_is_of_the_new_file(self, file: Path) -> None:
         with Server(file.parent, port=0) as server:

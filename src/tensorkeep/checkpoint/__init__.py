@@ -91,7 +91,7 @@ from tensorkeep.checkpoint._snapshot import release_snapshots
 from tensorkeep.checkpoint._state_diff import DataDiff
 from tensorkeep.checkpoint._switch import switch_to
 from tensorkeep.checkpoint._verify import verify
-from tensorkeep.checkpoint._verify_folder import digest_of_file, has_manifest, verify_folder
+from tensorkeep.checkpoint._verify_folder import digest_of_file, has_manifest, read_manifest, verify_folder
 
 __all__ = [
     "MANIFEST",
@@ -142,6 +142,7 @@ __all__ = [
     "open_safetensors",
     "parse_index",
     "parse_manifest",
+    "read_manifest",
     "parse_size",
     "parts_of",
     "pickle_index_names",

@@ -9,6 +9,7 @@
 - `_unchanged`: files that are at the destination already.
 - `_check`: what has arrived, held against what was promised.
 - `_download`: many ranges at once, each to its place.
+- `_owned`: which files of the destination may be replaced.
 - `_destination`: where the files go, and how they all appear there at once.
 - `_fetch`: all of that.
 """

@@ -150,12 +150,18 @@ def destination_of(given: str | os.PathLike[str], plan: Plan) -> Destination:
     """
     path = os.fsdecode(given)
     if os.path.isdir(path) or not path.endswith(_SUFFIXES):
-        return Destination(path, path, None)
+        inside = os.path.join(path, plan.entry or "")
+        return _of_file(inside) if plan.is_one_file and os.path.islink(inside) else Destination(path, path, None)
     if not plan.is_one_file:
         raise UnsupportedError(
             "several files go to a directory", path=path, expected="the name of a directory", found="that of a file"
         )
-    directory, name = os.path.split(path)
+    return _of_file(path)
+
+
+def _of_file(path: str) -> Destination:
+    """Return the destination of a single file; a symbolic link is followed, and stays."""
+    directory, name = os.path.split(os.path.realpath(path) if os.path.islink(path) else path)
     return Destination(path, directory or os.curdir, name)
 
 

@@ -8,11 +8,13 @@ from typing import Final
 
 import msgspec
 
+from tensorkeep.buffers import Buffer
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.checkpoint.workers import Meter, side_by_side
 from tensorkeep.errors import (
     AccessDeniedError,
     IntegrityError,
+    RangeNotServedError,
     SourceMissingError,
     TensorkeepError,
     TransportError,
@@ -22,10 +24,11 @@ from tensorkeep.fetching._check import damaged_spans, findings_in, not_as_saved
 from tensorkeep.fetching._companions import MAX_COMPANION_NBYTES, is_page
 from tensorkeep.fetching._destination import Destination, destination_of
 from tensorkeep.fetching._download import Arrival, download
+from tensorkeep.fetching._owned import refuse_to_replace
 from tensorkeep.fetching._plan import Plan, Wanted, plan_fetch
 from tensorkeep.fetching._staging import Staging
 from tensorkeep.fetching._stamp import Stamp
-from tensorkeep.fetching._unchanged import is_unchanged, note_origin
+from tensorkeep.fetching._unchanged import begins_with, is_unchanged, note_origin
 from tensorkeep.transport import RemotePath, RemoteSource, is_remote, refuse_url
 
 __all__ = ["fetch"]
@@ -77,7 +80,8 @@ def fetch(
         SourceChangedError: If it was replaced by another meanwhile.
         UnsupportedError: If it is no URL, there are several checkpoints, a file is of a form that is not read, or the
             destination has a checkpoint that would be opened in place of this one.
-        RefusedError: If the working directory would be replaced.
+        RefusedError: If the working directory would be replaced, or a manifest lists what others have put there, or a
+            hidden file.
         BusyError: If another fetch or save to that place is under way.
         MissingDependencyError: If the library that reads such URLs is not installed.
         TransportError: If it cannot be read, the disk is full, or the system fails otherwise.
@@ -119,7 +123,7 @@ def _opened(plan: Plan) -> dict[str, RemoteSource]:
 def _open(wanted: Wanted) -> RemoteSource | None:
     is_companion = wanted.role in {"listed", "guessed"}
     try:
-        source = wanted.path.read_by(whole_nbytes=_HEAD_NBYTES).open()
+        source = _source_of(wanted.path)
     except (SourceMissingError, AccessDeniedError):
         if is_companion:
             return None
@@ -138,6 +142,14 @@ def _open(wanted: Wanted) -> RemoteSource | None:
             hint="Is the checkpoint being replaced? Fetch again",
         )
     return source
+
+
+def _source_of(path: RemotePath) -> RemoteSource:
+    """Open a file so that no more than its first bytes come, wherever the server says how long it is."""
+    try:
+        return path.read_by(whole_nbytes=_HEAD_NBYTES).open()
+    except RangeNotServedError:  # it does not: then its end is where the bytes end
+        return path.open()
 
 
 class _Fetch:
@@ -162,9 +174,11 @@ class _Fetch:
 
     def bring(self, staging_path: str, publish: Callable[[Staging], None], *, n_threads: int) -> Staging:
         """Bring all that is missing, check it, and publish it."""
-        staging = Staging(staging_path, self._plan.url, self._stamps, durable=self._durable)
+        staging = Staging(staging_path, self._plan.url, self._plan.origin, self._stamps, durable=self._durable)
         try:
             unchanged = self._take_unchanged(staging)
+            if self._plan.kind == "folder":
+                refuse_to_replace(self._place.directory, self._wanted.keys() - unchanged)
             arrivals = [
                 Arrival(name, source, staging) for name, source in self._sources.items() if name not in unchanged
             ]
@@ -181,8 +195,10 @@ class _Fetch:
     def _take_unchanged(self, staging: Staging) -> set[str]:
         found = set()
         for name, wanted in self._wanted.items():
-            path = self._place.path_of(name)
-            if not staging.spans_of(name) and is_unchanged(path, wanted, self._stamps[name]):
+            path, head = self._place.path_of(name), self._sources[name].opening.head
+            if _is_of_another(staging, name, head):
+                staging.forget(name, None)
+            if not staging.spans_of(name) and is_unchanged(path, wanted, self._stamps[name], head):
                 staging.take(name, path)
                 found.add(name)
         return found
@@ -215,6 +231,13 @@ class _Fetch:
             raise
         except TensorkeepError as error:  # each file is whole, so asking for the same versions again is of no use
             raise error.with_fields(path=self._plan.url) from None
+
+
+def _is_of_another(staging: Staging, name: str, head: Buffer) -> bool:
+    """Say whether what has come before begins otherwise than the file does now."""
+    spans = staging.spans_of(name)
+    here = min(len(memoryview(head)), spans[0].stop) if spans and spans[0].start == 0 else 0
+    return here > 0 and not begins_with(staging.path_of(name), memoryview(head)[:here])
 
 
 def _with_sha256(wanted: Wanted, source: RemoteSource) -> Wanted:

@@ -31,11 +31,13 @@ class Fetch(msgspec.Struct, frozen=True, tag_field="kind", tag="fetch"):
         boot: What tells this run of the system from the next, after which the disk may lack what was written; None
             where each part was on the disk before it was recorded.
         version: Of this format.
+        origin: A digest of all that says where it is, as `RemotePath.fingerprint` gives it.
     """
 
     url: str
     boot: str | None
     version: int = _VERSION
+    origin: str = ""
 
 
 class Begun(msgspec.Struct, frozen=True, tag_field="kind", tag="file"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -18,7 +19,7 @@ from tensorkeep.checkpoint import (
     stem_of_pickle_index,
 )
 from tensorkeep.digests import digest_of
-from tensorkeep.errors import LimitError, SourceMissingError, UnsupportedError
+from tensorkeep.errors import LimitError, RefusedError, SourceMissingError, UnsupportedError
 from tensorkeep.fetching._companions import USUAL_COMPANIONS, companions_among
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.transport import ByteRange, RemotePath, is_directory
@@ -81,6 +82,7 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         kind: See `Kind`.
         url: Where it is, without secrets.
+        origin: A digest of all that says where it is.
         stem: What the names of its files begin with, or the only name.
         files: All of them.
         index: Name of the index, or None.
@@ -89,6 +91,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     kind: Kind
     url: str
+    origin: str
     stem: str
     files: tuple[Wanted, ...]
     index: str | None = None
@@ -124,6 +127,7 @@ def plan_fetch(path: RemotePath, *, variant: str | None, companions: bool) -> Pl
         IndexFileError: If the index is none.
         IntegrityError: If the index or manifest is not the one that was written.
         FormatError: If the manifest is none.
+        RefusedError: If the manifest lists a hidden file.
         LimitError: If either is too long.
         TransportError: If it cannot be read.
     """
@@ -147,6 +151,7 @@ def _of_folder(directory: RemotePath) -> Plan | None:
     except SourceMissingError:
         return None
     records = parse_manifest(text, str(place))
+    _refuse_hidden(records, place)
     manifest = Wanted(MANIFEST, place, _promise_of(text))
     files = (
         Wanted(
@@ -157,7 +162,14 @@ def _of_folder(directory: RemotePath) -> Plan | None:
         )
         for name, record in records.items()
     )
-    return Plan("folder", str(directory), "folder", (*files, manifest))
+    return Plan("folder", str(directory), directory.fingerprint, "folder", (*files, manifest))
+
+
+def _refuse_hidden(names: Iterable[str], place: RemotePath) -> None:
+    """Refuse a manifest that lists what programs read by itself, such as `.bashrc` or the hooks of git."""
+    for name in names:
+        if any(part.startswith(".") for part in name.split("/")):
+            raise RefusedError("the manifest lists a hidden file", path=str(place), found=repr(name))
 
 
 def _of_files(path: RemotePath, variant: str | None) -> Plan:
@@ -186,14 +198,14 @@ def _planned(
 ) -> Plan:
     if index is None:
         files = tuple(Wanted(name, directory.joined(name), role="tensors") for name in names)
-        return Plan(kind, str(path), stem, files)
+        return Plan(kind, str(path), path.fingerprint, stem, files)
     place = directory.joined(index)
     text = _read(place)
     known = parse_index(text, str(place))
     records = known.shards or {}
     shards = (Wanted(name, directory.joined(name), Promise.of(records.get(name)), "tensors") for name in known.files)
     files = (*shards, Wanted(index, place, _promise_of(text)))
-    return Plan(kind, str(path), stem, files, index)
+    return Plan(kind, str(path), path.fingerprint, stem, files, index)
 
 
 def _read(path: RemotePath) -> bytes:

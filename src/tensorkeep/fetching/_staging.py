@@ -35,7 +35,8 @@ class Staging:
 
     Args:
         path: Where it is, in a directory that exists.
-        url: What is fetched, without secrets; what is left of a fetch of something else is dropped.
+        url: What is fetched, without secrets.
+        origin: A digest of all that says where it is; what is left of a fetch from elsewhere is dropped.
         stamps: Relative name of each file to the version that is fetched; what is left of others is dropped.
         durable: Whether each part is on the disk before it is recorded.
 
@@ -45,11 +46,11 @@ class Staging:
         TransportError: If it cannot be made.
     """
 
-    def __init__(self, path: str, url: str, stamps: Mapping[str, Stamp], *, durable: bool) -> None:
+    def __init__(self, path: str, url: str, origin: str, stamps: Mapping[str, Stamp], *, durable: bool) -> None:
         """Make the directory, or take over what a fetch that was stopped has left; see the class."""
         self._path = path
         self.files = os.path.join(path, "files")
-        self._fetch = Fetch(url, None if durable else host_tag())
+        self._fetch = Fetch(url, None if durable else host_tag(), origin=origin)
         self._stamps = stamps
         self._durable = durable
         self._turn = threading.Lock()
@@ -87,7 +88,7 @@ class Staging:
                 known = decode_journal(file.read())
         except FileNotFoundError:
             return Progress()
-        is_same = known.fetch is not None and known.fetch.url == self._fetch.url
+        is_same = known.fetch is not None and known.fetch.origin == self._fetch.origin
         is_safe = known.fetch is not None and known.fetch.boot in {None, host_tag()}
         return known if is_same and is_safe else Progress()
 

@@ -7,16 +7,17 @@ import stat
 
 import msgspec
 
+from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.fetching._check import findings_in
 from tensorkeep.fetching._plan import Promise, Wanted
 from tensorkeep.fetching._stamp import Stamp
 from tensorkeep.transport import leave_note, note_on
 
-__all__ = ["is_unchanged", "note_origin"]
+__all__ = ["begins_with", "is_unchanged", "note_origin"]
 
 
-def is_unchanged(path: str, wanted: Wanted, stamp: Stamp) -> bool:
+def is_unchanged(path: str, wanted: Wanted, stamp: Stamp, head: Buffer) -> bool:
     """Say whether a file is the one that is wanted.
 
     That is so if it was fetched from there in the version that is there now, and has not changed since; or if it has
@@ -26,6 +27,7 @@ def is_unchanged(path: str, wanted: Wanted, stamp: Stamp) -> bool:
         path: Where it would be.
         wanted: What it should be.
         stamp: The version that is there now.
+        head: Its first bytes.
     """
     try:
         status = os.lstat(path)
@@ -33,9 +35,23 @@ def is_unchanged(path: str, wanted: Wanted, stamp: Stamp) -> bool:
         return False
     if not stat.S_ISREG(status.st_mode) or status.st_size != stamp.nbytes:
         return False
-    if stamp.is_telling and note_on(path) == _origin(wanted, stamp):
+    if stamp.is_telling and note_on(path) == _origin(wanted, stamp) and begins_with(path, head):
         return True
     return _is_told_by_digests(wanted.promise) and _has_digests(path, wanted)
+
+
+def begins_with(path: str, head: Buffer) -> bool:
+    """Say whether a file can be read and has these first bytes: servers may give two versions one stamp.
+
+    Args:
+        path: The file.
+        head: What it should begin with.
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(memoryview(head))) == head
+    except OSError:
+        return False
 
 
 def note_origin(path: str, wanted: Wanted, stamp: Stamp) -> None:
@@ -51,7 +67,7 @@ def note_origin(path: str, wanted: Wanted, stamp: Stamp) -> None:
 
 
 def _origin(wanted: Wanted, stamp: Stamp) -> str:
-    return f"fetched {wanted.path} {msgspec.json.encode(stamp).decode()}"
+    return f"fetched {wanted.path} {wanted.path.fingerprint} {msgspec.json.encode(stamp).decode()}"
 
 
 def _is_told_by_digests(promise: Promise) -> bool:

@@ -6,6 +6,7 @@ Nothing else of tensorkeep imports anything here, no folder imports another, and
 - `lightning/`: plugins that save and load the checkpoints of a Trainer.
 - `transformers/`: models and tokenizers in directories, and a Trainer whose checkpoints are complete or absent.
 - `accelerate/`: the state of an Accelerator, and models that are larger than memory.
+- `distributed/`: torch.distributed.checkpoint: what many ranks save and load together.
 """
 
 __all__: list[str] = []

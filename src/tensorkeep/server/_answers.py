@@ -14,7 +14,7 @@ import msgspec
 
 from tensorkeep.server._access import Access
 from tensorkeep.server._body import FileBody, one_part, several_parts
-from tensorkeep.server._conditions import FileVersion, decide, version_of
+from tensorkeep.server._conditions import decide, version_of
 from tensorkeep.server._listing import Listing, kind_of
 from tensorkeep.server._paths import Asked, asked_by, link_to
 from tensorkeep.server._tree import Entry, Opened, entries_of, open_below
@@ -166,14 +166,15 @@ def _of_file(question: Question, asked: Asked, opened: Opened) -> Answer:
     answer = _short(404)
     try:
         if not asked.is_folder:
-            answer = _of_version(question, asked.names[-1], file, version_of(opened.status))
+            answer = _of_status(question, asked.names[-1], file, opened.status)
         return answer
     finally:
         if not isinstance(answer.body, FileBody):
             file.close()
 
 
-def _of_version(question: Question, name: str, file: io.FileIO, version: FileVersion) -> Answer:
+def _of_status(question: Question, name: str, file: io.FileIO, opened: os.stat_result) -> Answer:
+    version = version_of(opened)
     status, spans = decide(question.method, question.headers, version)
     headers = {"ETag": version.etag, "Last-Modified": version.last_modified, "Accept-Ranges": "bytes"}
     if status == 304:
@@ -184,9 +185,9 @@ def _of_version(question: Question, name: str, file: io.FileIO, version: FileVer
         return _short(status, **headers)
     content_type = _TYPES.get(os.path.splitext(name)[1].lower(), "application/octet-stream")
     if len(spans) == 1:
-        body = one_part(file, version, spans[0])
+        body = one_part(file, opened, spans[0])
     else:
-        body, content_type = several_parts(file, version, spans, content_type)
+        body, content_type = several_parts(file, opened, spans, content_type)
     if status == 206 and len(spans) == 1:
         headers["Content-Range"] = f"bytes {spans[0].start}-{spans[0].stop - 1}/{version.nbytes}"
     headers |= {"Content-Type": content_type, "Content-Length": str(body.nbytes)}

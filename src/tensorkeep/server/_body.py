@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tensorkeep.server._conditions import FileVersion, version_of
 from tensorkeep.transport import ByteRange
 
 __all__ = ["FileBody", "one_part", "several_parts"]
@@ -19,13 +18,13 @@ class FileBody(NamedTuple):
 
     Attributes:
         file: The open file.
-        version: What it was when the answer was made.
+        status: What the system said of it when the answer was made.
         pieces: Bytes, and parts of the file, half-open. The last is held back until it is known that the file was not
             changed while the others were read.
     """
 
     file: io.FileIO
-    version: FileVersion
+    status: os.stat_result
     pieces: Sequence[bytes | ByteRange]
 
     @property
@@ -34,9 +33,15 @@ class FileBody(NamedTuple):
         return sum(map(len, self.pieces))
 
     def is_as_promised(self) -> bool:
-        """Say whether the file is still what the answer says, or has only grown."""
-        now = version_of(os.fstat(self.file.fileno()))
-        return now == self.version or now.nbytes > self.version.nbytes
+        """Say whether nothing was written to the file, or cut from it, since the answer was made.
+
+        Its times say so: who puts back that of the last change changes the other one. That one also changes with the
+        names of the file, as when another takes its place, which changes no byte.
+        """
+        before, now = self.status, os.fstat(self.file.fileno())
+        if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            return False
+        return now.st_ctime_ns == before.st_ctime_ns or now.st_nlink != before.st_nlink
 
     def read(self, span: ByteRange) -> bytes:
         """Return a part of the file, or less where it has become shorter.
@@ -51,36 +56,36 @@ class FileBody(NamedTuple):
         return data
 
 
-def one_part(file: io.FileIO, version: FileVersion, span: ByteRange) -> FileBody:
+def one_part(file: io.FileIO, status: os.stat_result, span: ByteRange) -> FileBody:
     """Return the body of an answer with one part of a file.
 
     Args:
         file: The file.
-        version: What it is.
+        status: What the system says of it.
         span: The part.
     """
     last = max(span.stop - 1, span.start)
-    return FileBody(file, version, (ByteRange(span.start, last), ByteRange(last, span.stop)))
+    return FileBody(file, status, (ByteRange(span.start, last), ByteRange(last, span.stop)))
 
 
 def several_parts(
-    file: io.FileIO, version: FileVersion, spans: Sequence[ByteRange], content_type: str
+    file: io.FileIO, status: os.stat_result, spans: Sequence[ByteRange], content_type: str
 ) -> tuple[FileBody, str]:
     """Return the body of an answer with several parts of a file (RFC 9110, 14.6), and its type.
 
     Args:
         file: The file.
-        version: What it is.
+        status: What the system says of it.
         spans: The parts.
         content_type: That of the file.
     """
     boundary = secrets.token_hex(16)
     pieces: list[bytes | ByteRange] = []
     for span in spans:
-        part = f"bytes {span.start}-{span.stop - 1}/{version.nbytes}"
+        part = f"bytes {span.start}-{span.stop - 1}/{status.st_size}"
         pieces += (
             f"\r\n--{boundary}\r\nContent-Type: {content_type}\r\nContent-Range: {part}\r\n\r\n".encode(),
             span,
         )
     pieces.append(f"\r\n--{boundary}--\r\n".encode())
-    return FileBody(file, version, pieces), f"multipart/byteranges; boundary={boundary}"
+    return FileBody(file, status, pieces), f"multipart/byteranges; boundary={boundary}"

@@ -90,8 +90,8 @@ def send_body(connection: socket.socket, body: FileBody, patience_s: float) -> i
         for piece in body.pieces[:-1]:
             flow.send(piece)
         flow.flush()
+        flow.send(body.pieces[-1])  # it is short, and so kept
         if body.is_as_promised():
-            flow.send(body.pieces[-1])
             flow.flush()
     return flow.n_sent
 

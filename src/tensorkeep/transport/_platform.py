@@ -139,35 +139,6 @@ _CANNOT_COPY: Final = frozenset({
 """What the system says to a way of copying that does not suit these two files, or this sandbox."""
 
 
-_CANNOT_COPY: Final = frozenset({
-    *(errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP),
-    *(errno.ENOTSOCK, errno.EBADF, errno.EPERM, errno.ETXTBSY),
-})
-"""What the system says to a way of copying that does not suit these two files, or this sandbox."""
-
-
-def write_rows_at(fd: int, offset: int, step: int, data: memoryview, row_nbytes: int) -> None:
-    """Write rows that stand apart in a file, at equal distances.
-
-    Args:
-        fd: An open file descriptor.
-        offset: First byte of the first row.
-        step: Bytes from the start of one row to that of the next.
-        data: The rows one after another, in bytes.
-        row_nbytes: Bytes of a row.
-
-    Raises:
-        OSError: As the system says.
-    """
-    write = os.pwrite if HAS_POSITIONED_IO else None
-    for begin in range(0, len(data), row_nbytes):  # a million times for a few gigabytes, so there is little in it
-        row = data[begin : begin + row_nbytes]
-        written = write(fd, row, offset) if write else 0
-        if written != row_nbytes:
-            write_at(fd, offset + written, row[written:])
-        offset += step
-
-
 def copy_range(source: int, offset: int, target: int, nbytes: int) -> int:
     """Write bytes of one file at another's position, without bringing them here where the kernel can do so.
 

@@ -16,30 +16,34 @@ def for_all(items: Collection[_Item], work: Callable[[_Item], object], *, n_thre
 
     Args:
         items: What to do it for, in this order.
-        work: What is to be done. What it raises is raised here, when all threads have ended.
+        work: What is to be done. What it raises is raised here, when all threads have ended; an interrupt at once.
         n_threads: How many at a time.
     """
     waiting = iter(items)
     lock = threading.Lock()
     failures: list[BaseException] = []
+    is_over = threading.Event()
 
     def run() -> None:
-        while not failures:
+        while not is_over.is_set():
             with lock:
-                found = next(waiting, failures)
-            if found is failures:
+                found = next(waiting, is_over)
+            if found is is_over:
                 return
             try:
                 work(found)  # type: ignore[arg-type]
             except BaseException as error:  # noqa: BLE001 - raised again below
                 failures.append(error)
+                is_over.set()
 
-    threads = [threading.Thread(target=run, name="tensorkeep-read") for _ in range(min(n_threads, len(items)) - 1)]
+    n_others = min(n_threads, len(items)) - 1
+    threads = [threading.Thread(target=run, name="tensorkeep-read", daemon=True) for _ in range(n_others)]
     for thread in threads:
         thread.start()
     run()
-    for thread in threads:
-        thread.join()
+    if all(isinstance(failure, Exception) for failure in failures):  # an interrupt does not wait for slow answers
+        for thread in threads:
+            thread.join()
     if failures:
         try:
             raise failures[0]

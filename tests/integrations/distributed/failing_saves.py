@@ -27,9 +27,7 @@ ANY = -2
 def state(number: int, shape: tuple[int, ...] = SHAPE) -> dict[str, Any]:
     """A state in which all numbers are one, spread over four ranks by rows and by columns."""
     whole = torch.full(shape, float(number))
-    tensors: dict[str, Any] = {
-        f"w{place}": spread(whole, (4,), [Shard(place % 2)]) for place in range(N_TENSORS)
-    }
+    tensors: dict[str, Any] = {f"w{place}": spread(whole, (4,), [Shard(place % 2)]) for place in range(N_TENSORS)}
     return {**tensors, "plain": whole.clone(), "number": number}
 
 
@@ -85,7 +83,9 @@ class FailingPlanner(dcp.DefaultSavePlanner):
             raise RuntimeError(f"failed in {step}")
 
 
-def try_to_save(rank: int, path: str, failing: int, step: str, options: dict[str, Any]) -> tuple[float, dict[int, str]]:
+def try_to_save(
+    rank: int, path: str, failing: int, step: str, options: dict[str, Any]
+) -> tuple[float, dict[int, str]]:
     """Return the seconds that it took, and what each rank said; then save again."""
     begin = time.monotonic()
     try:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -50,7 +50,7 @@ class Ranks:
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._n_calls = 0
 
-    def __enter__(self) -> Ranks:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,7 +59,9 @@ class Ranks:
             process.join(10)
             process.kill()
 
-    def start(self, function: Callable[..., Any], *args: Any, world: int | None = None, timeout_s: float = _TIMEOUT_S) -> None:
+    def start(
+        self, function: Callable[..., Any], *args: Any, world: int | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> None:
         """Call `function(rank, *args)` on ranks 0 … world - 1."""
         self._n_calls += 1
         self._running = list(range(world or self._n_ranks))
@@ -85,7 +87,9 @@ class Ranks:
                     results[rank] = Killed(rank, process.exitcode)
         return [results[rank] for rank in self._running]
 
-    def run(self, function: Callable[..., Any], *args: Any, world: int | None = None, timeout_s: float = _TIMEOUT_S) -> list[Any]:
+    def run(
+        self, function: Callable[..., Any], *args: Any, world: int | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> list[Any]:
         """Call `function(rank, *args)` on ranks 0 … world - 1, and return what they return."""
         self.start(function, *args, world=world, timeout_s=timeout_s)
         results = self.results()
@@ -120,12 +124,20 @@ def _work(connection: Connection) -> None:
 
 
 def _called(
-    function: Callable[..., Any], args: tuple[Any, ...], rank: int, world: int, port: int, number: int, timeout_s: float
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    rank: int,
+    world: int,
+    port: int,
+    number: int,
+    timeout_s: float,
 ) -> Any:
     store = dist.PrefixStore(str(number), dist.TCPStore("127.0.0.1", port, is_master=False))
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
     try:
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout_s))
+        dist.init_process_group(
+            "gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout_s)
+        )
         return function(rank, *args)
     except BaseException:
         return FailedRank(f"rank {rank}: {traceback.format_exc()[-3000:]}")

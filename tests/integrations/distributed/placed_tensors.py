@@ -69,4 +69,6 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 def is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Say whether dtype, shape and all bytes are equal."""
     same = one.dtype == other.dtype and one.shape == other.shape
-    return same and one.contiguous().reshape(-1).view(torch.uint8).equal(other.contiguous().reshape(-1).view(torch.uint8))
+    return same and one.contiguous().reshape(-1).view(torch.uint8).equal(
+        other.contiguous().reshape(-1).view(torch.uint8)
+    )

@@ -1,7 +1,7 @@
 """A program that saves with four ranks on disks that are too small, for `test_distributed_faults`.
 
-`ranks_on_a_small_disk.py FOLDER`, in a mount namespace of its own: mounts file systems of ever more room over FOLDER, and
-saves on each over an older save. Prints one line of JSON per failed save.
+`ranks_on_a_small_disk.py FOLDER`, in a mount namespace of its own: mounts file systems of ever more room over FOLDER,
+and saves on each over an older save. Prints one line of JSON per failed save.
 """
 
 from __future__ import annotations

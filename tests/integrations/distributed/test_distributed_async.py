@@ -44,9 +44,7 @@ def train_while_saving(rank: int, path: str, kind: AsyncCheckpointerType) -> Any
         if saving is not None:
             saving.result()
         writer = TensorkeepWriter(f"{path}/{step}")
-        saving = dcp.async_save(
-            state, storage_writer=writer, process_group=group, async_checkpointer_type=kind
-        )
+        saving = dcp.async_save(state, storage_writer=writer, process_group=group, async_checkpointer_type=kind)
         losses(model, optimizer, 2)  # with collectives of its own, and other numbers in the same memory
     saving.result()
     return snapshots if rank == 0 else None

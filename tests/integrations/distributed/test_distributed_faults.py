@@ -31,9 +31,7 @@ def old(ranks: Ranks, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("failing", "step"), [(0, "plan"), (3, "plan"), (ANY, "values"), (0, "write"), (3, "write")]
-)
+@pytest.mark.parametrize(("failing", "step"), [(0, "plan"), (3, "plan"), (ANY, "values"), (0, "write"), (3, "write")])
 def test_what_one_rank_raises_all_raise_at_once(ranks: Ranks, old: Path, failing: int, step: str) -> None:
     before = contents(old)
 
@@ -91,7 +89,9 @@ def test_shards_of_more_ranks_do_not_survive(ranks: Ranks, old: Path) -> None:
 
     assert whole_number(old) == 2
     n_files = len(list(old.glob("model-*")))
-    assert all(name.endswith(f"of-{n_files:05d}.safetensors") for name in os.listdir(old) if name.startswith("model-"))
+    assert all(
+        name.endswith(f"of-{n_files:05d}.safetensors") for name in os.listdir(old) if name.startswith("model-")
+    )
     ranks.run(save_number, str(old), 3, {})
     assert sorted(os.listdir(old)) == ["model.safetensors", "notes.txt"]
 
@@ -141,7 +141,10 @@ def test_a_full_disk_at_any_place_leaves_every_byte(tmp_path: Path) -> None:
 
     done = subprocess.run(
         [*within, sys.executable, HERE / "ranks_on_a_small_disk.py", tmp_path],
-        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
     )
 
     assert done.returncode == 0, done.stderr[-3000:]

@@ -191,7 +191,11 @@ def tiny_bert() -> Any:
     torch.manual_seed(3)
     return BertModel(
         BertConfig(
-            hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=97,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            vocab_size=97,
             max_position_embeddings=31,
         )
     )

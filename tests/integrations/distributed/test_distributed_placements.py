@@ -22,12 +22,15 @@ def save_all(rank: int, path: str, options: dict[str, Any]) -> None:
     save(distributed(), path, **options)
 
 
-def load_all(rank: int, path: str, mesh_shape: tuple[int, ...], placements: list[Any], options: dict[str, Any]) -> None:
+def load_all(
+    rank: int, path: str, mesh_shape: tuple[int, ...], placements: list[Any], options: dict[str, Any]
+) -> None:
     targets, wanted = {}, {}
     for name in PLACED:
         whole = full(name)
         fitting = [
-            placement if placement.is_replicate() or placement.dim < whole.ndim else Replicate() for placement in placements
+            placement if placement.is_replicate() or placement.dim < whole.ndim else Replicate()
+            for placement in placements
         ]
         wanted[name] = spread(whole, mesh_shape, fitting)
         targets[name] = spread(torch.zeros_like(whole), mesh_shape, fitting)

@@ -35,7 +35,9 @@ def nested(factor: int = 1) -> dict[str, Any]:
     return {
         "model": {"w": part, "plain": weights() * 2 * factor, "bf16": torch.ones(3, dtype=torch.bfloat16) * factor},
         "optimizer": {
-            "state": {0: {"step": torch.tensor(3.0) * factor, "exp_avg": spread(weights() + factor, (4,), [Shard(1)])}},
+            "state": {
+                0: {"step": torch.tensor(3.0) * factor, "exp_avg": spread(weights() + factor, (4,), [Shard(1)])}
+            },
             "param_groups": [{"lr": 0.5 * factor, "betas": (0.9, 0.999), "params": [0], "foreach": None}],
         },
         "odd": {

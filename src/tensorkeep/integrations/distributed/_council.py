@@ -166,8 +166,8 @@ class Council:
 def _store(session: Session) -> Any:
     """Return what the ranks have in common, of which nobody else sees the keys."""
     if session.n_ranks == 1:
-        return dist.HashStore()  # type: ignore[attr-defined]
-    return dist.PrefixStore(f"tensorkeep/{session.save_id}", distributed_c10d._get_default_store())  # type: ignore[attr-defined]
+        return dist.HashStore()
+    return dist.PrefixStore(f"tensorkeep/{session.save_id}", distributed_c10d._get_default_store())
 
 
 def _group_timeout_s(session: Session) -> float:

@@ -10,10 +10,12 @@
 - `_copying`: a range that comes whole, by as many requests as it takes.
 - `_source`: an object as a source of bytes, always the same version.
 - `_multipart`: several ranges in one answer.
+- `_pace`: how slowly an answer may come.
 - `_connections`, `_http`: web servers, asked by ourselves.
 - `_obstore`, `_fsspec`: all other stores, asked by libraries.
 - `_hub`: the Hugging Face Hub, asked as the web server that it is.
 - `_stores`: the store that a URL leads to.
+- `_fingerprint`: what tells a place from all others.
 - `_block_files`: blocks of bytes on the disk, as many as a bound allows.
 - `_cache`: objects of which blocks are kept there.
 - `_path`: a URL that knows its store.

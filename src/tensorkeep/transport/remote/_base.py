@@ -8,7 +8,13 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import RangeNotServedError, SourceChangedError, TransportError, UnsupportedError
+from tensorkeep.errors import (
+    RangeNotServedError,
+    SourceChangedError,
+    TransientError,
+    TransportError,
+    UnsupportedError,
+)
 from tensorkeep.transport._base import ByteRange
 
 __all__ = [
@@ -27,16 +33,6 @@ __all__ = [
     "swapped",
     "whole_file_too_large",
 ]
-
-
-class TransientError(TransportError):
-    """A request failed in a way that may not happen again: a cut connection, a busy server, a time that ran out.
-
-    Attributes:
-        retry_after_s: Seconds after which the server wants to be asked again; None where it does not say.
-    """
-
-    retry_after_s: float | None = None
 
 
 class ManyRefusedError(TransportError):
@@ -346,5 +342,7 @@ def whole_file_too_large(name: str, nbytes: int | None, max_nbytes: int) -> Rang
         path=name,
         expected=f"ranges, or at most {max_nbytes:,} bytes",
         found=f"{nbytes:,} bytes" if nbytes is not None else "more",
-        hint="tensorkeep.fetch brings it to the disk",
+        hint="tensorkeep.fetch brings it to the disk"
+        if nbytes is not None
+        else "tensorkeep.remote(url, whole_nbytes=...) allows more, of which all is held in memory",
     )

@@ -39,6 +39,9 @@ _RUN_NBYTES: Final = 4 * _BLOCK_NBYTES
 
 _STEP_NBYTES: Final = 2**18
 
+_KNOWN_BY_NBYTES: Final = 2**10
+"""First bytes by which versions are told apart that a server calls the same: a digest of the header is there."""
+
 _is_secret = re.compile(r".*(?:key|secret|token|passw|credential|header|auth|sig)", re.IGNORECASE).match
 _is_signature = re.compile(r"x-(?:amz|goog)-", re.IGNORECASE).match
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
@@ -67,9 +70,10 @@ def cached(remote: RemoteObject, manner: Manner, url: str, options: Mapping[str,
 def _place_of(url: str, options: Mapping[str, Any]) -> bytes:
     """Return what tells an object from all others, wherever they are; it has nothing that must stay secret.
 
-    Users and signatures, which change, say nothing of the object.
+    Passwords, tokens and signatures, which change, say nothing of the object.
     """
     parts = urlsplit(url)
+    user = parts.netloc.rpartition("@")[0].partition(":")[0]
     query = "&".join(sorted(part for part in parts.query.split("&") if not _is_signature(part)))
     place = urlunsplit((parts.scheme.lower(), parts.netloc.rpartition("@")[2], parts.path, query, ""))
     plain = sorted(
@@ -77,7 +81,9 @@ def _place_of(url: str, options: Mapping[str, Any]) -> bytes:
         for name, value in options.items()
         if isinstance(value, str | int | bool) and not _is_secret(name)
     )
-    return msgspec.json.encode((place, plain, [os.environ.get(name) for name in _ENDPOINTS]))
+    headers = {**(options.get("headers") or {})}
+    told = sorted((str(name).lower(), str(value)) for name, value in headers.items() if not _is_secret(str(name)))
+    return msgspec.json.encode((place, user, plain, told, [os.environ.get(name) for name in _ENDPOINTS]))
 
 
 class _CachedObject:
@@ -91,10 +97,13 @@ class _CachedObject:
         self._blocks = blocks
         self._place = place
         self._manner = manner
+        self._head = b""
 
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
         """Ask for the first bytes; see `RemoteObject.open`."""
-        return self._remote.open(nbytes, max_whole_nbytes=max_whole_nbytes)
+        opening = self._remote.open(nbytes, max_whole_nbytes=max_whole_nbytes)
+        self._head = digest_of(memoryview(opening.head)[:_KNOWN_BY_NBYTES])
+        return opening
 
     def stream(self, span: ByteRange, version: Version) -> Stream:
         """Give a range, of which only what is not here is asked for; see `RemoteObject.stream`."""
@@ -122,7 +131,7 @@ class _CachedObject:
 
     def _key(self, version: Version) -> str:
         known = (version.nbytes, version.etag, str(version.modified), version.number, _BLOCK_NBYTES)
-        return digest_of(self._place + msgspec.json.encode(known)).hex()[:40]
+        return digest_of(self._place + self._head + msgspec.json.encode(known)).hex()[:40]
 
     def _run(self, key: str, number: int, stop: int) -> ByteRange:
         """Return a range of whole blocks that are not here, from one on, up to the one that holds the last byte."""

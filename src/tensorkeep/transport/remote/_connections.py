@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from tensorkeep.errors import TransportError
 from tensorkeep.transport.remote._base import TransientError
+from tensorkeep.transport.remote._pace import Pace
 from tensorkeep.transport.remote._urls import shown_url
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ _CONNECT_S: Final = 10.0
 _DRAINED_NBYTES: Final = 2**16
 """What is left of an answer, up to which reading it costs less than another connection."""
 
+_DRAINED_S: Final = 1.0
+"""Seconds for which that is waited for."""
+
 
 class Line(NamedTuple):
     """A connection to a server, and what a proxy on the way wants in each request.
@@ -38,11 +42,13 @@ class Line(NamedTuple):
         connection: To the server or the proxy.
         prefix: What stands before each path.
         headers: What goes with each request.
+        pace: How slowly answers may come.
     """
 
     connection: HTTPConnection
     prefix: str
     headers: Mapping[str, str]
+    pace: Pace
 
 
 class Answer:
@@ -88,8 +94,9 @@ class Answer:
 
         response = self._response
         try:
-            if response.length is not None and response.length <= _DRAINED_NBYTES:
-                response.read()
+            if not response.will_close and response.length is not None and response.length <= _DRAINED_NBYTES:
+                with self._line.pace.all_within(self._line.connection.sock, _DRAINED_S):
+                    response.read()
             is_whole = response.isclosed() and not response.will_close
         except (OSError, HTTPException, ValueError):
             is_whole = False
@@ -104,7 +111,8 @@ class Connections:
     """Connections to web servers. A process that was forked opens its own.
 
     Args:
-        timeout_s: Seconds without a byte after which a request has failed.
+        timeout_s: Seconds without a byte after which a request has failed; so has one whose head is not all there
+            by then, or whose body comes too slowly. See `Pace`.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -159,8 +167,10 @@ class Connections:
             known = _taken(idle)
             line = known or _connected(parts, self._timeout_s)
             try:
-                line.connection.request("GET", line.prefix + path, headers={**headers, **line.headers})
-                return Answer(line, line.connection.getresponse(), idle, name)
+                with line.pace.all_within(line.connection.sock, self._timeout_s):
+                    line.connection.request("GET", line.prefix + path, headers={**headers, **line.headers})
+                    response = line.connection.getresponse()
+                return Answer(line, response, idle, name)
             except BaseException as error:
                 line.connection.close()
                 # a server may have closed what was idle, which says nothing of this request
@@ -213,13 +223,16 @@ def _connected(parts: SplitResult, timeout_s: float) -> Line:
         connection = HTTPConnection(host, port, timeout=connect_s)
         if proxy is not None:
             prefix = f"{parts.scheme}://{parts.netloc}"
+    pace = Pace(timeout_s)
+    connection.response_class = pace.response
     try:
-        connection.connect()
+        with pace.all_within(None, connect_s):
+            connection.connect()
         connection.sock.settimeout(timeout_s)
     except BaseException:
         connection.close()
         raise
-    return Line(connection, prefix, own)
+    return Line(connection, prefix, own, pace)
 
 
 def _proxy_for(parts: SplitResult) -> SplitResult | None:

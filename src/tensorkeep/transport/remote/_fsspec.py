@@ -83,8 +83,8 @@ class FsspecStore:
     def put(self, path: str, body: Body, connections: int) -> None:  # noqa: ARG002 - the protocol's
         """Make or replace a file, by renaming one that is written beside it; see `RemoteStore.put`."""
         name = self._name_of(path)
-        directory, _, file_name = path.rpartition("/")
-        staged = f"{directory}/.{file_name}.{secrets.token_hex(4)}.tensorkeep-staged"
+        directory, slash, _ = path.rpartition("/")
+        staged = f"{directory}{slash}.{secrets.token_hex(8)}.tensorkeep-staged"
         try:
             with _translating(name, doing="written"):
                 if directory:
@@ -95,11 +95,19 @@ class FsspecStore:
                     with _translating(name, doing="written"):
                         file.write(piece)
             with _translating(name, doing="written"):
-                self._files.mv(staged, path)
+                self._rename(staged, path)
         except BaseException:
             with suppress(Exception):  # what went wrong is known
                 self._files.rm_file(staged)
             raise
+
+    def _rename(self, old: str, new: str) -> None:
+        """Rename a file; what fsspec has for all file systems would take names with * and ? for patterns."""
+        if type(self._files).mv is not import_fsspec().AbstractFileSystem.mv:
+            self._files.mv(old, new)
+            return
+        self._files.cp_file(old, new)
+        self._files.rm_file(old)
 
     def swap(self, path: str, data: bytes, before: Version | None) -> None:
         """Look, and then make or replace a file: file systems know no conditions; see `RemoteStore.swap`."""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from tensorkeep.transport.remote._retries import Patience
 
 __all__ = ["Manner"]
+
+
+_Count = Annotated[int, Meta(ge=1)]
+_Nbytes = Annotated[int, Meta(ge=0)]
+_Seconds = Annotated[float, Meta(ge=0)]
 
 
 class Manner(msgspec.Struct, frozen=True):
@@ -27,18 +35,18 @@ class Manner(msgspec.Struct, frozen=True):
         cache_nbytes: Bytes of all blocks in it together, at most.
     """
 
-    head_nbytes: int = 2**17
-    gap_nbytes: int = 2**14
-    request_nbytes: int = 2**24
-    connections: int = 16
-    attempts: int = 6
-    pause_s: float = 0.1
-    longest_pause_s: float = 30.0
-    timeout_s: float = 30.0
-    whole_nbytes: int = 2**26
+    head_nbytes: _Count = 2**17
+    gap_nbytes: _Nbytes = 2**14
+    request_nbytes: _Count = 2**24
+    connections: _Count = 16
+    attempts: _Count = 6
+    pause_s: _Seconds = 0.1
+    longest_pause_s: _Seconds = 30.0
+    timeout_s: Annotated[float, Meta(gt=0)] = 30.0
+    whole_nbytes: _Nbytes = 2**26
     needs_ranges: bool = True
     cache_dir: str | None = None
-    cache_nbytes: int = 10 * 10**9
+    cache_nbytes: _Nbytes = 10 * 10**9
 
     def patience(self) -> Patience:
         """Return what counts the attempts of one request."""

@@ -74,7 +74,19 @@ class Parts:
                 break
             self._left -= n_read
             filled += n_read
+            if not self._left and not self._waiting:
+                self._check_end()
         return filled
+
+    def _check_end(self) -> None:
+        """Make sure that the last part is as long as it should be: the boundary follows."""
+        end = b"\r\n" + self._delimiter
+        rest = bytearray(self._buffer[self._at :])
+        while len(rest) < len(end) and (n_come := self._answer.read_into(self._scratch)):
+            rest += self._scratch[:n_come]
+        self._buffer, self._at = memoryview(bytes(rest)), 0
+        if not rest.startswith(end):
+            raise ManyRefusedError("the server gave parts of another length than it said", path=self._name)
 
     def _read_some(self, into: memoryview) -> int:
         n_here = len(self._buffer) - self._at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -252,6 +253,9 @@ def _is_about_ranges(error: Exception) -> bool:
     return (type(error).__name__ == "NotSupportedError" and "ange" in text) or "416 " in text  # or it is empty
 
 
+_find_code = re.compile(r"<Code>(\w{1,100})</Code>").search
+
+
 @contextmanager
 def _translating(name: str, doing: str = "read") -> Iterator[None]:
     try:
@@ -265,9 +269,11 @@ def _translating(name: str, doing: str = "read") -> Iterator[None]:
 def _translated(error: Exception, name: str, doing: str = "read") -> TransportError:
     """Return the error of ours for one of obstore's, without secrets and in one line."""
     kind = type(error).__name__
-    found = redacted(str(error)).strip().splitlines()[0] if str(error) else kind
-    if isinstance(error, FileNotFoundError):
-        what = "bucket" if doing == "written" else "file"
+    text = redacted(str(error)).strip()
+    code = _find_code(text)
+    found = code[1] if code else text.splitlines()[0] if text else kind
+    if isinstance(error, FileNotFoundError) or found == "NoSuchBucket":
+        what = "bucket" if doing == "written" or found == "NoSuchBucket" else "file"
         return SourceMissingError(f"there is no such {what}", path=name, found=found)
     if kind == "UnauthenticatedError":
         return AccessDeniedError(

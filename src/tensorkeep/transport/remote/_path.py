@@ -21,7 +21,9 @@ from tensorkeep.transport.remote._base import (
     read_only,
 )
 from tensorkeep.transport.remote._cache import cached
+from tensorkeep.transport.remote._fingerprint import fingerprint_of
 from tensorkeep.transport.remote._manner import Manner
+from tensorkeep.transport.remote._obstore import ObstoreStore
 from tensorkeep.transport.remote._source import RemoteSource
 from tensorkeep.transport.remote._stores import store_and_path, store_over
 from tensorkeep.transport.remote._urls import is_url, join_url, shown_url, split_url
@@ -101,6 +103,11 @@ class RemotePath(str):
     def connections(self) -> int:
         """Requests of one read that are under way at a time."""
         return self._manner.connections
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of where it is: of all of the URL, the options and the store."""
+        return fingerprint_of(self._url, self._options, self._store)
 
     def read_by(self, **options: Any) -> RemotePath:
         """Return the same path, read in another way.
@@ -256,7 +263,8 @@ class RemotePath(str):
     def _place(self, *, writes: bool = False) -> tuple[RemoteStore, str]:
         """Return the store and the path in it."""
         if self._store is not None:
-            store, path = store_over(self._store), self._url.partition("://")[2].strip("/")
+            store, path = store_over(self._store), self._url.partition("://")[2]
+            path = path.strip("/") if isinstance(store, ObstoreStore) else path
         else:
             store, path = store_and_path(self._url, self._options, self._manner.timeout_s, writes=writes)
         self._family.stores[writes] = store
@@ -273,7 +281,7 @@ def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
 
     Args:
         where: A URL; or a store: one of obstore, or a file system of fsspec.
-        path: The path in the store, where it is one.
+        path: The path in the store; of a URL, what is to be joined to it.
         **options: What the store takes: for http and https `headers`, which only that server gets; for s3, gs and az
             the configuration of obstore (`endpoint`, `region`, `access_key_id`, `skip_signature` …); for all others
             what the file system of fsspec takes. And how it is read: `head_nbytes`, `gap_nbytes`, `request_nbytes`
@@ -281,14 +289,21 @@ def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
             `attempts`; and of a URL, `cache_dir` and `cache_nbytes`.
 
     Raises:
-        UnsupportedError: If it is neither a URL nor a store.
+        UnsupportedError: If it is neither a URL nor a store, or an option is invalid.
     """
-    manner = Manner(**{name: options.pop(name) for name in _MANNER & options.keys()})
-    if manner.cache_dir is not None:
-        manner = msgspec.structs.replace(manner, cache_dir=os.fsdecode(manner.cache_dir))
+    manner = _manner_of({name: options.pop(name) for name in _MANNER & options.keys()})
     if is_url(where):
-        return RemotePath._made(where, options, None, manner)
+        return RemotePath._made(join_url(where, path) if path else where, options, None, manner)
     if isinstance(where, str) or options or manner.cache_dir is not None:
         raise UnsupportedError("no URL and no store", expected="such as s3://bucket/model", found=repr(where)[:100])
     store_over(where)
-    return RemotePath._made(f"{type(where).__name__.lower()}://{path.lstrip('/')}", {}, where, manner)
+    return RemotePath._made(f"{type(where).__name__.lower()}://{path}", {}, where, manner)
+
+
+def _manner_of(given: dict[str, Any]) -> Manner:
+    if given.get("cache_dir") is not None:
+        given["cache_dir"] = os.path.expanduser(os.fsdecode(given["cache_dir"]))
+    try:
+        return msgspec.convert(given, Manner)
+    except msgspec.ValidationError as error:
+        raise UnsupportedError("an option of tensorkeep.remote is invalid", found=str(error)) from None

@@ -62,12 +62,21 @@ def send_through(send: Callable[[Iterator[Buffer]], object], pieces: Iterable[Bu
         raise
     finally:
         _put(waiting, None, thread)
-        thread.join()
+        _join(thread)
     if failures:
         try:
             raise failures[0]
         finally:
             failures.clear()
+
+
+def _join(thread: threading.Thread) -> None:
+    """Wait for a thread, also if this one is interrupted: the library has all it needs, and cannot be stopped."""
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        thread.join()
+        raise
 
 
 def _cut(pieces: Iterable[Buffer]) -> Iterator[memoryview]:

@@ -60,7 +60,8 @@ def store_and_path(
     if scheme in _WEB:
         return _web(url, options, timeout_s)
     if scheme in _BUCKETS:
-        base, path = base_and_path(url.partition("?")[0])
+        _refuse_marks(url)
+        base, path = base_and_path(url)
         return _kept(
             (base, _frozen(options), timeout_s, writes), lambda: _bucket(base, options, timeout_s, writes=writes)
         ), path
@@ -68,6 +69,17 @@ def store_and_path(
     if scheme == _HUB:
         return _kept((_HUB, id(files), timeout_s), lambda: HubStore(files, timeout_s)), _path_for_fsspec(url)
     return FsspecStore(files, scheme), _path_for_fsspec(url)
+
+
+def _refuse_marks(url: str) -> None:
+    """Refuse what would cut off a key, or be left out of the request."""
+    found = next((mark for mark in "?#" if mark in url), None)
+    if found is not None:
+        raise UnsupportedError(
+            f"`{found}` has no meaning in such a URL",
+            path=shown_url(url),
+            hint=f"Write %{ord(found):02X} for a key that has it; tensorkeep.remote takes signatures as options",
+        )
 
 
 def store_over(store: Any) -> RemoteStore:

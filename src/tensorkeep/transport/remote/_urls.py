@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from tensorkeep.redaction import redacted
+from tensorkeep.redaction import shown_url
 
 __all__ = ["is_url", "join_url", "scheme_of", "shown_url", "split_url"]
 
@@ -54,15 +54,6 @@ def has_escapes(url: str) -> bool:
     return scheme_of(url) in {"http", "https", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"}
 
 
-def shown_url(url: str) -> str:
-    """Return a URL as it may be shown to anybody: without user, password and query, which may be a signature.
-
-    Args:
-        url: A URL.
-    """
-    return redacted(url)
-
-
 def join_url(url: str, name: str) -> str:
     """Return the URL of something that stands below another; a query, such as a token, stays at the end.
 
@@ -70,7 +61,7 @@ def join_url(url: str, name: str) -> str:
         url: That of a directory, with or without a slash at the end.
         name: A relative name, with `/` between its parts.
     """
-    before, mark, query = url.partition("?")
+    before, mark, query = _without_query(url)
     directory = before if before.endswith("/") else f"{before}/"  # the root of `memory://` has no other slashes
     return f"{directory}{quote(name) if has_escapes(url) else name}{mark}{query}"
 
@@ -81,10 +72,15 @@ def split_url(url: str) -> tuple[str, str]:
     Args:
         url: That of the thing.
     """
-    before, mark, query = url.partition("?")
+    before, mark, query = _without_query(url)
     root = len(scheme_of(url)) + len("://")
-    directory, _, name = before[root:].rstrip("/").rpartition("/")
-    return f"{before[:root]}{directory}{mark}{query}", unquote(name) if has_escapes(url) else name
+    directory, slash, name = before[root:].rstrip("/").rpartition("/")
+    return f"{before[:root]}{directory or slash}{mark}{query}", unquote(name) if has_escapes(url) else name
+
+
+def _without_query(url: str) -> tuple[str, str, str]:
+    """Return what stands before the query, the mark, and the query; only the web has any."""
+    return url.partition("?") if scheme_of(url) in {"http", "https"} else (url, "", "")
 
 
 def base_and_path(url: str) -> tuple[str, str]:

@@ -1,0 +1,69 @@
+"""Which files of a destination may be replaced: a server says which names it has, and must not say which are lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+
+from tensorkeep.checkpoint import MANIFEST, locate, parse_index, read_manifest
+from tensorkeep.errors import RefusedError, TensorkeepError
+from tensorkeep.transport import ByteRange, open_source
+
+__all__ = ["refuse_to_replace"]
+
+
+def refuse_to_replace(directory: str, names: Iterable[str]) -> None:
+    """Refuse to replace what is there and is neither listed by the manifest nor of the checkpoint that is there.
+
+    Args:
+        directory: Where files are to go; it need not exist.
+        names: Theirs, relative, with `/` between the parts.
+
+    Raises:
+        RefusedError: If something else stands there under one of the names.
+    """
+    there = sorted({found for name in names if (found := _in_the_way(directory, name)) is not None})
+    if not there:
+        return
+    foreign = [name for name in there if name not in _owned(directory)]
+    if foreign:
+        raise RefusedError(
+            "files of others would be replaced",
+            path=directory,
+            found=", ".join(foreign[:10]),
+            hint="Move them away, or fetch into another directory",
+        )
+
+
+def _in_the_way(directory: str, name: str) -> str | None:
+    """Return what of a name stands there: a file where a folder is to be, or anything under the whole name."""
+    parts = name.split("/")
+    for n_parts in range(1, len(parts) + 1):
+        path = os.path.join(directory, *parts[:n_parts])
+        is_last = n_parts == len(parts)
+        if os.path.lexists(path) and (is_last or os.path.islink(path) or not os.path.isdir(path)):
+            return "/".join(parts[:n_parts])
+    return None
+
+
+def _owned(directory: str) -> set[str]:
+    """Return the names of the files that an earlier save or fetch has written."""
+    names = {MANIFEST}
+    with suppress(TensorkeepError):
+        names.update(read_manifest(directory))
+    with suppress(TensorkeepError):
+        location = locate(directory)
+        if location is not None:
+            names.add(location.name)
+            if location.index is not None:
+                names.update(_shards(location.entry))
+    return names
+
+
+def _shards(index: str) -> tuple[str, ...]:
+    source = open_source(index)
+    try:
+        return parse_index(bytes(source.read(ByteRange(0, source.nbytes))), index, check=False).files
+    finally:
+        source.close()
