@@ -141,3 +141,12 @@ def test_no_message_suggests_an_unsafe_way() -> None:
 
     unsafe = r"torch\.load\b(?!\(weights_only=True\))|weights_only\s*=\s*False|allow_pickle|trust_remote_code"
     assert not re.search(unsafe, texts)
+
+
+def test_names_stay_when_fields_are_changed() -> None:
+    error = errors.StateDictMismatchError("x", missing=["a"], unexpected=["b"], mismatched=[("c", (1,), (2,))])
+
+    changed = error.with_fields(path="p")
+
+    assert (changed.path, changed.missing, changed.unexpected) == ("p", ("a",), ("b",))
+    assert changed.mismatched == error.mismatched

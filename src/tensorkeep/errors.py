@@ -234,6 +234,12 @@ class StateDictMismatchError(TensorkeepError, RuntimeError):
         self.unexpected = tuple(unexpected)
         self.mismatched = tuple(mismatched)
 
+    def with_fields(self, **changes: str | None) -> Self:
+        """Return the same error, with its names, and with some fields changed."""
+        error = super().with_fields(**changes)
+        error.missing, error.unexpected, error.mismatched = self.missing, self.unexpected, self.mismatched
+        return error
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the names too."""
         restore, arguments = super().__reduce__()

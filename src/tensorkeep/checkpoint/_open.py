@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tensorkeep.arrays import check_framework
@@ -14,18 +15,30 @@ from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
 from tensorkeep.checkpoint._verify_distributed import verify_distributed
 from tensorkeep.checkpoint._verify_pickled import verify_pickled
 from tensorkeep.dcp import DistributedCheckpoint, find_distributed, open_distributed
-from tensorkeep.errors import UnsupportedError
+from tensorkeep.errors import SourceChangedError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, is_pickled
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.pickled import PickledTensors, PickleFile, pickle_over
 from tensorkeep.state import Classes
 from tensorkeep.tensors import Selector, TensorFile, Ties, file_over
-from tensorkeep.transport import BACKENDS, Backend, ByteSource, Openable, is_directory, open_source, remembering
+from tensorkeep.transport import (
+    BACKENDS,
+    Backend,
+    ByteSource,
+    Openable,
+    is_directory,
+    is_remote,
+    open_source,
+    remembering,
+)
 
 __all__ = ["load", "open_checkpoint"]
 
 _FRAMEWORK = "numpy"
 """The array library of tensors of which nobody said another."""
+
+_ATTEMPTS = 4
+"""How often a checkpoint of another machine is loaded because another took its place in the meantime."""
 
 _SAFETENSORS = ".safetensors"
 """How a name ends of a file that holds no pickle, or else lies."""
@@ -215,25 +228,38 @@ def load(
         DtypeError: If a dtype is unknown here or to the framework.
         LimitError: If a tensor has more dimensions than the framework allows, or a pickle or tree is over a bound.
         MissingDependencyError: If the library that tensors were saved from is not installed.
+        SourceChangedError: If it was replaced by another again and again while it was read.
         UnsupportedError: If an argument is none of the above, or does not apply to pickles.
         TransportError: If it cannot be read.
     """
-    with open_checkpoint(
-        target,
-        framework=framework or _FRAMEWORK,
-        device=device,
-        backend=backend,
-        variant=variant,
-        check=check,
-        verify=verify,
-        strict=strict,
-        dangerous=dangerous,
-        limits=limits,
-    ) as tensors:
-        if isinstance(tensors, PickledTensors):
-            _refuse_for_pickles(only, ties)
-            return tensors.load_tree()
-        return tensors.load_tree(only=only, classes=classes, ties=ties, framework=framework, device=device)
+
+    def read() -> Any:
+        with open_checkpoint(
+            target,
+            framework=framework or _FRAMEWORK,
+            device=device,
+            backend=backend,
+            variant=variant,
+            check=check,
+            verify=verify,
+            strict=strict,
+            dangerous=dangerous,
+            limits=limits,
+        ) as tensors:
+            if isinstance(tensors, PickledTensors):
+                _refuse_for_pickles(only, ties)
+                return tensors.load_tree()
+            return tensors.load_tree(only=only, classes=classes, ties=ties, framework=framework, device=device)
+
+    return _settled(read) if isinstance(target, str | os.PathLike) and is_remote(os.fspath(target)) else read()
+
+
+def _settled(read: Callable[[], Any]) -> Any:
+    """Read what a save may replace meanwhile, and then the new one."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(SourceChangedError):
+            return read()
+    return read()
 
 
 def _refuse_for_pickles(only: object, ties: str) -> None:

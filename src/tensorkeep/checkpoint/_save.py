@@ -25,7 +25,15 @@ from tensorkeep.digests import digest_of
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.tensors import Prepared, Sealing, TensorFile, Ties, check_target, prepare, write_file
-from tensorkeep.transport import Transaction, is_remote, open_source, sync_directory, transaction
+from tensorkeep.transport import (
+    Transaction,
+    discreet,
+    is_directory,
+    is_remote,
+    open_source,
+    sync_directory,
+    transaction,
+)
 
 __all__ = ["made_directory", "refuse_file_name", "save_checkpoint", "write_checkpoint"]
 
@@ -235,6 +243,13 @@ def refuse_file_name(directory: str) -> None:
             expected="the name of a directory",
             found="that of a file",
             hint="tensorkeep.save writes a single file",
+        )
+    if is_remote(directory) and not is_directory(directory):
+        raise UnsupportedError(
+            "of a URL, a name with a suffix is that of a file",
+            path=discreet(directory),
+            expected="the URL of a directory",
+            hint="Let it end in a slash",
         )
 
 

@@ -97,7 +97,9 @@ def _read_spans(metadata: str) -> dict[str, list[ByteRange]]:
 def _files_of(root: str) -> Iterator[tuple[str, bool]]:
     """Give the files that a path stands for, and whether it is a file itself."""
     if is_remote(root):
-        yield from ((file, False) for file in _files_at(root)) if is_directory(root) else [(discreet(root), True)]
+        yield from (
+            ((file, False) for file in _files_at(discreet(root))) if is_directory(root) else [(discreet(root), True)]
+        )
     elif os.path.isdir(root):
         yield from ((file, False) for file in _files_below(root))
     elif os.path.lexists(root):

@@ -19,8 +19,10 @@ from tensorkeep.transport import (
     Body,
     RemotePath,
     check_writable,
+    discreet,
     exists,
     finish_pending,
+    is_directory,
     is_remote,
     join,
     publish,
@@ -73,7 +75,7 @@ def save(
         DtypeError: If the format has no such dtype.
         TypeError: If the path is none, or metadata is not text.
         UnsupportedError: If a tensor has no data, or an argument is invalid; or an index beside the file says that a
-            checkpoint of several files stands there.
+            checkpoint of several files stands there; or a URL is that of a directory.
         HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
         LimitError: If there are more names than a header can hold, or data is nested too deep.
         TransportError: If the file cannot be written; the target is then as it was before.
@@ -107,6 +109,13 @@ def check_target(path: object) -> str:
 
 
 def _refuse_directory(path: str) -> None:
+    if is_remote(path) and is_directory(path):
+        raise UnsupportedError(
+            "of a URL, a name without a suffix is that of a directory",
+            path=discreet(path),
+            expected="the name of a file, such as model.safetensors",
+            hint="tensorkeep.save_checkpoint(state, url) saves into a directory",
+        )
     if os.path.isdir(path):
         raise TransportError(
             "only regular files are replaced",

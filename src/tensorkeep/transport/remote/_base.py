@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -11,6 +12,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.errors import (
     RangeNotServedError,
     SourceChangedError,
+    SourceMissingError,
     TransientError,
     TransportError,
     UnsupportedError,
@@ -29,6 +31,7 @@ __all__ = [
     "Version",
     "WritableStore",
     "changed",
+    "gone_is_changed",
     "read_only",
     "swapped",
     "whole_file_too_large",
@@ -298,6 +301,29 @@ def changed(name: str, expected: Version, found: Version | None = None) -> Sourc
         found=f"{found.nbytes:,} bytes, version {found.etag or found.modified}" if found else None,
         hint="Open it again",
     )
+
+
+@contextmanager
+def gone_is_changed(name: str, version: Version) -> Iterator[None]:
+    """Say of an object that was there and is gone that another was to take its place: so do saves, with shards.
+
+    Args:
+        name: Its URL, without secrets.
+        version: The one that was opened.
+
+    Raises:
+        SourceChangedError: If the block finds nothing.
+    """
+    try:
+        yield
+    except SourceMissingError:
+        raise SourceChangedError(
+            "the file was removed while it was open, as by a save that replaced it",
+            path=name,
+            expected=f"{version.nbytes:,} bytes, version {version.etag or version.modified}",
+            found="nothing",
+            hint="Open the checkpoint again",
+        ) from None
 
 
 def swapped(name: str) -> SourceChangedError:

@@ -167,7 +167,7 @@ class Connections:
             known = _taken(idle)
             line = known or _connected(parts, self._timeout_s)
             try:
-                with line.pace.all_within(line.connection.sock, self._timeout_s):
+                with line.pace.all_within(None, self._timeout_s):
                     line.connection.request("GET", line.prefix + path, headers={**headers, **line.headers})
                     response = line.connection.getresponse()
                 return Answer(line, response, idle, name)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Final
 
 from tensorkeep.transport._base import ByteRange
-from tensorkeep.transport.remote._base import RemoteObject, TransientError, Version
+from tensorkeep.transport.remote._base import RemoteObject, Stream, TransientError, Version, gone_is_changed
 from tensorkeep.transport.remote._retries import Patience
 
 __all__ = ["PROGRESS_NBYTES", "copy_range"]
@@ -49,7 +49,7 @@ def copy_range(
         before = start
         error = TransientError("the answer ended early", path=remote.name)
         try:
-            with turn or nullcontext(), closing(remote.stream(ByteRange(start, span.stop), version)) as stream:
+            with turn or nullcontext(), closing(_asked(remote, ByteRange(start, span.stop), version)) as stream:
                 while start < span.stop and (n_read := stream.read_into(buffer[: span.stop - start])):
                     write(start, buffer[:n_read])
                     start += n_read
@@ -61,3 +61,8 @@ def copy_range(
             elif start - before >= PROGRESS_NBYTES:
                 patience.restore()
             patience.lose(error)
+
+
+def _asked(remote: RemoteObject, span: ByteRange, version: Version) -> Stream:
+    with gone_is_changed(remote.name, version):
+        return remote.stream(span, version)

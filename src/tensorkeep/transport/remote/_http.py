@@ -65,14 +65,14 @@ class HttpStore:
         connections: See above.
         headers: See above.
         takes_many: Whether it may be asked for several ranges at once; true until it gives something else.
-        lists: Whether an answer has said that it lists its folders.
+        lists: Whether it lists its folders, as each of its answers says; None before the first.
     """
 
     def __init__(self, connections: Connections, origin: str, headers: Mapping[str, str]) -> None:
         self.connections = connections
         self.headers = dict(headers)
         self.takes_many = True
-        self.lists = False
+        self.lists: bool | None = None
         self._origin = origin
 
     def at(self, path: str) -> HttpObject:
@@ -84,13 +84,20 @@ class HttpStore:
         return HttpObject(self, f"{self._origin}/{quote(path, safe=_KEPT)}")
 
     def names(self, path: str) -> list[str] | None:
-        """Ask a server of `tensorkeep serve`, as far as this is known to be one; see `RemoteStore.names`.
+        """Ask a server of `tensorkeep serve`, as far as this may be one; see `RemoteStore.names`.
 
         All others have no common way to say.
         """
+        if self.lists is False:
+            return None
         before, mark, query = path.partition("?")
         slash = "/" if before and not before.endswith("/") else ""
-        return self.at(f"{before}{slash}{mark}{query}").names() if self.lists else None
+        try:
+            return self.at(f"{before}{slash}{mark}{query}").names()
+        except TransportError as error:
+            if self.lists or isinstance(error, TransientError):
+                raise
+        return None
 
 
 class HttpObject:
@@ -114,6 +121,10 @@ class HttpObject:
         try:
             if answer.status == 416 and not _total_of(answer):  # there is not even a first byte
                 return Opening(self._version(answer, 0), b"")
+            if answer.status == 200 and "Tensorkeep-Directory" in answer.headers:
+                raise SourceMissingError(
+                    "there is no such file", path=self.name, found="a directory", hint="Let its URL end in a slash"
+                )
             if answer.status == 200:
                 return self._whole(answer, max_whole_nbytes)
             span, version = self._given(answer)
@@ -212,8 +223,8 @@ class HttpObject:
             answer, url = self._follow(self._url, headers)
         if answer.status in {200, 206}:
             self._target = None if url == self._url else url
-        if url == self._url and "Tensorkeep-Server" in answer.headers:
-            self._store.lists = True
+        if not self._store.lists and _origin_of(url) == _origin_of(self._url):
+            self._store.lists = "Tensorkeep-Server" in answer.headers
         if answer.status in {200, 206, 412, 416}:
             return answer
         answer.close()

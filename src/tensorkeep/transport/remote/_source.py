@@ -22,6 +22,7 @@ from tensorkeep.transport.remote._base import (
     TransientError,
     Version,
     changed,
+    gone_is_changed,
     whole_file_too_large,
 )
 from tensorkeep.transport.remote._copying import PROGRESS_NBYTES, copy_range
@@ -340,9 +341,10 @@ class RemoteSource:
         )
 
     def _stream(self, spans: tuple[ByteRange, ...]) -> Stream:
-        if len(spans) == 1:
-            return self._remote.stream(spans[0], self._version)
-        return self._remote.stream_many(spans, self._version)
+        with gone_is_changed(self.name, self._version):
+            if len(spans) == 1:
+                return self._remote.stream(spans[0], self._version)
+            return self._remote.stream_many(spans, self._version)
 
     def close(self) -> None:
         """Let go of the object; what was read stays valid."""
