@@ -11,30 +11,123 @@ there in the end: nothing is gathered, and nothing is pickled.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
 
 from tensorkeep.integrations.distributed import TensorkeepReader, TensorkeepWriter
 
-CONFIG = LlamaConfig(
-    vocab_size=64,
-    hidden_size=64,
-    intermediate_size=160,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=128,
-    tie_word_embeddings=True,
-)
+WIDTH, N_HEADS, N_LAYERS, N_WORDS = 64, 4, 2, 64
+CONFIG: Final = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": WIDTH,
+    "intermediate_size": 3 * WIDTH,
+    "num_attention_heads": N_HEADS,
+    "num_hidden_layers": N_LAYERS,
+    "vocab_size": N_WORDS,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+}
+"""What transformers needs to know of the model, which is built and named as it builds and names its own."""
+
+
+class Attention(nn.Module):
+    """Heads that look back, at places told by rotation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what each word gathers: x and the result have shape (batch, words, WIDTH)."""
+        query, key, value = (
+            project(x).unflatten(-1, (N_HEADS, -1)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        found = scaled_dot_product_attention(rotated(query), rotated(key), value, is_causal=True)
+        gathered: torch.Tensor = self.o_proj(found.transpose(1, 2).flatten(2))
+        return gathered
+
+
+def rotated(x: torch.Tensor) -> torch.Tensor:
+    """Turn pairs of numbers by angles that tell the place: x has shape (batch, heads, words, numbers)."""
+    n_words, size = x.shape[-2:]
+    angles = torch.outer(torch.arange(n_words), 10_000 ** -(torch.arange(0, size, 2) / size)).repeat(1, 2)
+    first, second = x.chunk(2, dim=-1)
+    return x * angles.cos() + torch.cat([-second, first], dim=-1) * angles.sin()
+
+
+class FeedForward(nn.Module):
+    """A gated layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = (nn.Linear(WIDTH, 3 * WIDTH, bias=False) for _ in range(2))
+        self.down_proj = nn.Linear(3 * WIDTH, WIDTH, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return numbers of the same shape."""
+        changed: torch.Tensor = self.down_proj(silu(self.gate_proj(x)) * self.up_proj(x))
+        return changed
+
+
+class Layer(nn.Module):
+    """One layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input_layernorm, self.post_attention_layernorm = (nn.RMSNorm(WIDTH, eps=1e-6) for _ in range(2))
+        self.self_attn, self.mlp = Attention(), FeedForward()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return numbers of the same shape."""
+        gathered: torch.Tensor = x + self.self_attn(self.input_layernorm(x))
+        changed: torch.Tensor = gathered + self.mlp(self.post_attention_layernorm(gathered))
+        return changed
+
+
+class Body(nn.Module):
+    """All layers but the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(N_WORDS, WIDTH)
+        self.layers = nn.ModuleList(Layer() for _ in range(N_LAYERS))
+        self.norm = nn.RMSNorm(WIDTH, eps=1e-6)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """Return WIDTH numbers for each word; words have shape (batch, words)."""
+        x: torch.Tensor = self.embed_tokens(words)
+        for layer in self.layers:
+            x = layer(x)
+        normed: torch.Tensor = self.norm(x)
+        return normed
+
+
+class Transformer(nn.Module):
+    """A small Llama, whose first and last layer are tied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Body()
+        self.lm_head = nn.Linear(WIDTH, N_WORDS, bias=False)
+        self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """Return how badly each next word is guessed; words have shape (batch, words)."""
+        guesses = self.lm_head(self.model(words))
+        return cross_entropy(guesses[:, :-1].flatten(0, 1), words[:, 1:].flatten())
 
 
 def words() -> torch.Tensor:
@@ -45,7 +138,7 @@ def words() -> torch.Tensor:
 def sharded_model() -> Any:
     """Make the model, of which this rank has a part."""
     torch.manual_seed(0)
-    model = LlamaForCausalLM(CONFIG)
+    model = Transformer()
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
@@ -82,7 +175,7 @@ def train(folder: Path, n_steps: int) -> None:
     model = sharded_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(load(folder / "last", model, optimizer), n_steps):
-        loss = model(input_ids=words(), labels=words()).loss
+        loss = model(words())
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -91,12 +184,14 @@ def train(folder: Path, n_steps: int) -> None:
             print(f"step {step + 1}: loss {loss.item():.4f}", flush=True)
     dcp.save(get_model_state_dict(model), storage_writer=TensorkeepWriter(folder / "model"))
     if dist.get_rank() == 0:
-        CONFIG.save_pretrained(folder / "model")
+        (folder / "model" / "config.json").write_text(json.dumps(CONFIG, indent=2))
 
 
 def look(folder: Path) -> None:
     """Load the model with transformers, which knows nothing of ranks."""
-    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+    from transformers import LlamaForCausalLM  # which the ranks need not
+
+    model = LlamaForCausalLM.from_pretrained(folder / "model")
     with torch.no_grad():
         loss = model(input_ids=words(), labels=words()).loss
     print(f"transformers: loss {loss.item():.4f}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -189,6 +190,40 @@ class TestFilesOfOthers:
             tensorkeep.fetch(server.url + "m/", tmp_path / "run")
 
         assert (tmp_path / "run" / "new.txt").read_text() == "new"
+
+
+def served_shards(*names: str) -> dict[str, bytes]:
+    """Return a checkpoint whose shards have these names, one tensor in each."""
+    index = {"metadata": {}, "weight_map": {f"w{number}": name for number, name in enumerate(names)}}
+    shards = {name: safetensors.numpy.save({f"w{number}": np.ones(9)}) for number, name in enumerate(names)}
+    return {"m/model.safetensors.index.json": json.dumps(index).encode()} | {
+        f"m/{name}": data for name, data in shards.items()
+    }
+
+
+class TestShardsOfOthers:
+    @pytest.mark.parametrize("name", [".bashrc", ".git/hooks/pre-commit"])
+    def test_hidden_shards_are_refused(self, tmp_path: Path, name: str) -> None:
+        with FaultServer(served_shards(name)) as server, pytest.raises(RefusedError, match="hidden"):
+            tensorkeep.fetch(server.url + "m/", tmp_path / "new")
+
+    @pytest.mark.parametrize("name", ["train.py", "mine.safetensors", "deep/train.py"])
+    def test_a_shard_replaces_nothing_that_is_not_of_the_checkpoint(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "home" / name).parent.mkdir(parents=True)
+        (tmp_path / "home" / name).write_text("mine")
+        files = served_shards(name, "model-00002-of-00002.safetensors")
+        with FaultServer(files) as server, pytest.raises(RefusedError, match="files of others"):
+            tensorkeep.fetch(server.url + "m/", tmp_path / "home")
+
+        assert (tmp_path / "home" / name).read_text() == "mine"
+
+    def test_shards_of_any_name_that_were_fetched_before_are_replaced(self, tmp_path: Path) -> None:
+        with FaultServer(served_shards("one.safetensors", "two.safetensors")) as server:
+            tensorkeep.fetch(server.url + "m/", tmp_path)
+            server.files["m/one.safetensors"] = new = safetensors.numpy.save({"w0": np.zeros(9)})
+            tensorkeep.fetch(server.url + "m/", tmp_path)
+
+        assert (tmp_path / "one.safetensors").read_bytes() == new
 
 
 class TestLinks:

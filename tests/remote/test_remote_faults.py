@@ -26,7 +26,6 @@ from tensorkeep.errors import (
     AccessDeniedError,
     RangeNotServedError,
     SourceChangedError,
-    SourceMissingError,
     TensorkeepError,
     TransportError,
 )
@@ -295,8 +294,8 @@ def test_a_file_that_is_replaced_is_never_mixed(etags, swap) -> None:
 @pytest.mark.parametrize(
     ("fault", "kind", "text"),
     [
-        (Fault(status=404), SourceMissingError, "no such file"),
-        (Fault(status=410), SourceMissingError, "no such file"),
+        (Fault(status=404), SourceChangedError, "removed"),
+        (Fault(status=410), SourceChangedError, "removed"),
         (Fault(status=401), AccessDeniedError, "401"),
         (Fault(status=403), AccessDeniedError, "403"),
         (Fault(status=418), TransportError, "418"),
@@ -304,6 +303,7 @@ def test_a_file_that_is_replaced_is_never_mixed(etags, swap) -> None:
         (Fault(no_content_range=True), TransportError, "does not say which range"),
         (Fault(encoding="gzip"), TransportError, "another form"),
         (Fault(redirect="file:///etc/passwd"), TransportError, "redirects"),
+        (Fault(redirect="http://[::1"), TransportError, "no URL"),
         (Fault(total_by=1), SourceChangedError, "replaced"),
     ],
     ids=lambda value: shown(value) if isinstance(value, Fault) else "",

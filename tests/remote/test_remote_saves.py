@@ -439,3 +439,11 @@ class TestNames:
 def test_options_that_are_none(options) -> None:
     with pytest.raises(UnsupportedError, match=r"an option of tensorkeep\.remote is invalid"):
         remote("https://example.org/m.safetensors", **options)
+
+
+def test_more_options_for_a_path(s3) -> None:
+    tensorkeep.save(with_step(5), s3.at("more/m.safetensors"))
+
+    path = remote(remote(s3.at("more"), "m.safetensors"), attempts=2)
+
+    assert step_of(tensorkeep.load(path)) == 5

@@ -80,8 +80,8 @@ def fetch(
         SourceChangedError: If it was replaced by another meanwhile.
         UnsupportedError: If it is no URL, there are several checkpoints, a file is of a form that is not read, or the
             destination has a checkpoint that would be opened in place of this one.
-        RefusedError: If the working directory would be replaced, or a manifest lists what others have put there, or a
-            hidden file.
+        RefusedError: If the working directory would be replaced; or a manifest or an index lists a hidden file, or
+            what others have put there.
         BusyError: If another fetch or save to that place is under way.
         MissingDependencyError: If the library that reads such URLs is not installed.
         TransportError: If it cannot be read, the disk is full, or the system fails otherwise.
@@ -177,8 +177,7 @@ class _Fetch:
         staging = Staging(staging_path, self._plan.url, self._plan.origin, self._stamps, durable=self._durable)
         try:
             unchanged = self._take_unchanged(staging)
-            if self._plan.kind == "folder":
-                refuse_to_replace(self._place.directory, self._wanted.keys() - unchanged)
+            refuse_to_replace(self._place.directory, self._plan.free_names - unchanged)
             arrivals = [
                 Arrival(name, source, staging) for name, source in self._sources.items() if name not in unchanged
             ]

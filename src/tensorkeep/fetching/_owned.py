@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Final
 
 from tensorkeep.checkpoint import MANIFEST, locate, parse_index, read_manifest
 from tensorkeep.errors import RefusedError, TensorkeepError
 from tensorkeep.transport import ByteRange, open_source
 
 __all__ = ["refuse_to_replace"]
+
+_USUAL: Final = "model"
+"""How a checkpoint is called; a single file of another name may be anybody's."""
 
 
 def refuse_to_replace(directory: str, names: Iterable[str]) -> None:
@@ -54,10 +58,10 @@ def _owned(directory: str) -> set[str]:
         names.update(read_manifest(directory))
     with suppress(TensorkeepError):
         location = locate(directory)
-        if location is not None:
+        if location is not None and location.index is not None:
+            names.update((location.index, *_shards(location.entry)))
+        elif location is not None and location.stem == _USUAL:
             names.add(location.name)
-            if location.index is not None:
-                names.update(_shards(location.entry))
     return names
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
 from typing import Literal
 
 import msgspec
@@ -28,6 +28,9 @@ __all__ = ["Kind", "Plan", "Promise", "Wanted", "plan_fetch"]
 
 Kind = Literal["safetensors", "pickles", "file", "folder"]
 """What is fetched: a checkpoint of either kind, one file whose name says nothing, or a directory with a manifest."""
+
+
+_is_shard = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\b.*\.(?:safetensors|bin|pt|pth|ckpt)").fullmatch
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -108,6 +111,15 @@ class Plan(msgspec.Struct, frozen=True):
         return [file.name for file in self.files if file.role == "tensors"]
 
     @property
+    def free_names(self) -> set[str]:
+        """The names that a manifest or an index has chosen freely: all but those that shards usually have."""
+        if self.kind == "folder":
+            return {file.name for file in self.files}
+        if self.index is None:
+            return set()
+        return {name for name in self.shards if "/" in name or not _is_shard(name)}
+
+    @property
     def is_flat(self) -> bool:
         """Whether all files belong into one directory."""
         return all("/" not in file.name for file in self.files)
@@ -127,7 +139,7 @@ def plan_fetch(path: RemotePath, *, variant: str | None, companions: bool) -> Pl
         IndexFileError: If the index is none.
         IntegrityError: If the index or manifest is not the one that was written.
         FormatError: If the manifest is none.
-        RefusedError: If the manifest lists a hidden file.
+        RefusedError: If a hidden file is listed.
         LimitError: If either is too long.
         TransportError: If it cannot be read.
     """
@@ -151,7 +163,6 @@ def _of_folder(directory: RemotePath) -> Plan | None:
     except SourceMissingError:
         return None
     records = parse_manifest(text, str(place))
-    _refuse_hidden(records, place)
     manifest = Wanted(MANIFEST, place, _promise_of(text))
     files = (
         Wanted(
@@ -163,13 +174,6 @@ def _of_folder(directory: RemotePath) -> Plan | None:
         for name, record in records.items()
     )
     return Plan("folder", str(directory), directory.fingerprint, "folder", (*files, manifest))
-
-
-def _refuse_hidden(names: Iterable[str], place: RemotePath) -> None:
-    """Refuse a manifest that lists what programs read by itself, such as `.bashrc` or the hooks of git."""
-    for name in names:
-        if any(part.startswith(".") for part in name.split("/")):
-            raise RefusedError("the manifest lists a hidden file", path=str(place), found=repr(name))
 
 
 def _of_files(path: RemotePath, variant: str | None) -> Plan:
@@ -231,5 +235,7 @@ def _refuse_strange_names(plan: Plan) -> Plan:
     for file in plan.files:
         parts = file.name.split("/")
         if not all(map(is_plain, parts)) or any(".tensorkeep-" in part for part in parts):
-            raise UnsupportedError("a name that cannot stand everywhere", path=file.path, found=repr(file.name))
+            raise UnsupportedError("a name that cannot stand everywhere", path=str(file.path), found=repr(file.name))
+        if any(part.startswith(".") for part in parts):  # programs read some unasked, such as `.bashrc`
+            raise RefusedError("a hidden file belongs to no checkpoint", path=plan.url, found=repr(file.name))
     return plan

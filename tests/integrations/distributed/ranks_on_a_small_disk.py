@@ -14,7 +14,7 @@ from pathlib import Path
 from failing_saves import contents, save_number, try_to_save, whole_number
 from gloo_ranks import Ranks
 
-STEP_NBYTES = 60_000
+STEP_NBYTES = 100_000
 
 
 def attempt(ranks: Ranks, folder: Path, nbytes: int) -> bool:

@@ -224,7 +224,7 @@ def _connected(parts: SplitResult, timeout_s: float) -> Line:
         if proxy is not None:
             prefix = f"{parts.scheme}://{parts.netloc}"
     pace = Pace(timeout_s)
-    connection.response_class = pace.response
+    connection.response_class = pace.response  # type: ignore[assignment]  # all that it is asked for is to be called
     try:
         with pace.all_within(None, connect_s):
             connection.connect()

@@ -44,13 +44,22 @@ def copy_range(
         TransientError: If it failed too often.
         TransportError: If it cannot be read.
     """
+
+    def ask(start: int) -> Stream:
+        with gone_is_changed(remote.name, version):
+            return remote.stream(ByteRange(start, span.stop), version)
+
+    def more(stream: Stream, into: memoryview) -> int:
+        with gone_is_changed(remote.name, version):
+            return stream.read_into(into)
+
     start = span.start
     while start < span.stop:
         before = start
         error = TransientError("the answer ended early", path=remote.name)
         try:
-            with turn or nullcontext(), closing(_asked(remote, ByteRange(start, span.stop), version)) as stream:
-                while start < span.stop and (n_read := stream.read_into(buffer[: span.stop - start])):
+            with turn or nullcontext(), closing(ask(start)) as stream:
+                while start < span.stop and (n_read := more(stream, buffer[: span.stop - start])):
                     write(start, buffer[:n_read])
                     start += n_read
         except TransientError as cause:
@@ -61,8 +70,3 @@ def copy_range(
             elif start - before >= PROGRESS_NBYTES:
                 patience.restore()
             patience.lose(error)
-
-
-def _asked(remote: RemoteObject, span: ByteRange, version: Version) -> Stream:
-    with gone_is_changed(remote.name, version):
-        return remote.stream(span, version)

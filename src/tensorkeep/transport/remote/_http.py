@@ -86,7 +86,13 @@ class HttpStore:
     def names(self, path: str) -> list[str] | None:
         """Ask a server of `tensorkeep serve`, as far as this may be one; see `RemoteStore.names`.
 
-        All others have no common way to say.
+        All others have no common way to say, and are asked once at most.
+
+        Args:
+            path: With its query, as it stands in the URL.
+
+        Raises:
+            TransportError: If it is one, and fails.
         """
         if self.lists is False:
             return None
@@ -247,8 +253,11 @@ class HttpObject:
         raise TransportError("the server redirects without end", path=self.name)
 
     def _redirected(self, url: str, location: str) -> str:
-        target = quote(urljoin(url, location), safe=_KEPT).partition("#")[0]
-        scheme, host = _origin_of(target)
+        try:
+            target = quote(urljoin(url, location), safe=_KEPT).partition("#")[0]
+            scheme, host = _origin_of(target)
+        except ValueError:
+            raise TransportError("the server redirects to what is no URL", path=self.name) from None
         if scheme not in {"http", "https"} or "@" in host or (url.startswith("https:") and scheme != "https"):
             raise TransportError("the server redirects to where nothing is read from", path=self.name, found=scheme)
         return target

@@ -100,7 +100,7 @@ class _Paced(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int | None:
         since = time.monotonic()
-        nbytes: int | None = self._raw.readinto(buffer)  # type: ignore[attr-defined]
+        nbytes: int | None = self._raw.readinto(buffer)
         self._pace.count(nbytes or 0, since)
         return nbytes
 

@@ -280,7 +280,8 @@ def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
     A plain URL can be opened too; credentials then come from the environment.
 
     Args:
-        where: A URL; or a store: one of obstore, or a file system of fsspec.
+        where: A URL; a path that was made of one, whose options are kept; or a store: one of obstore, or a file system
+            of fsspec.
         path: The path in the store; of a URL, what is to be joined to it.
         **options: What the store takes: for http and https `headers`, which only that server gets; for s3, gs and az
             the configuration of obstore (`endpoint`, `region`, `access_key_id`, `skip_signature` …); for all others
@@ -291,7 +292,12 @@ def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
     Raises:
         UnsupportedError: If it is neither a URL nor a store, or an option is invalid.
     """
-    manner = _manner_of({name: options.pop(name) for name in _MANNER & options.keys()})
+    given = {name: options.pop(name) for name in _MANNER & options.keys()}
+    if isinstance(where, RemotePath):
+        known = msgspec.structs.asdict(where._manner)
+        url = join_url(where._url, path) if path else where._url
+        return RemotePath._made(url, {**where._options, **options}, where._store, _manner_of(known | given))
+    manner = _manner_of(given)
     if is_url(where):
         return RemotePath._made(join_url(where, path) if path else where, options, None, manner)
     if isinstance(where, str) or options or manner.cache_dir is not None:

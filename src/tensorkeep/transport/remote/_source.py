@@ -306,7 +306,7 @@ class RemoteSource:
 
     def _fill(self, places: deque[memoryview], spans: tuple[ByteRange, ...]) -> None:
         """Fill places from the first, as far as the bytes of one answer go; take away what was filled."""
-        with _turns, closing(self._stream(spans)) as stream:
+        with gone_is_changed(self.name, self._version), _turns, closing(self._stream(spans)) as stream:
             while places:
                 n_read = stream.read_into(places[0][:_STEP_NBYTES])
                 if not n_read:
@@ -341,10 +341,9 @@ class RemoteSource:
         )
 
     def _stream(self, spans: tuple[ByteRange, ...]) -> Stream:
-        with gone_is_changed(self.name, self._version):
-            if len(spans) == 1:
-                return self._remote.stream(spans[0], self._version)
-            return self._remote.stream_many(spans, self._version)
+        if len(spans) == 1:
+            return self._remote.stream(spans[0], self._version)
+        return self._remote.stream_many(spans, self._version)
 
     def close(self) -> None:
         """Let go of the object; what was read stays valid."""
