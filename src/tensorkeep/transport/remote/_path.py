@@ -280,8 +280,8 @@ def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
     A plain URL can be opened too; credentials then come from the environment.
 
     Args:
-        where: A URL; a path that was made of one, whose options are kept; or a store: one of obstore, or a file system
-            of fsspec.
+        where: A URL; what this function made, whose options are kept; or a store: one of obstore, or a file system of
+            fsspec.
         path: The path in the store; of a URL, what is to be joined to it.
         **options: What the store takes: for http and https `headers`, which only that server gets; for s3, gs and az
             the configuration of obstore (`endpoint`, `region`, `access_key_id`, `skip_signature` …); for all others
