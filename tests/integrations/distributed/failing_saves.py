@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from placed_tensors import spread
 from torch.distributed.checkpoint import CheckpointException
@@ -17,7 +18,16 @@ from torch.distributed.tensor import Shard
 import tensorkeep
 from tensorkeep.integrations.distributed import TensorkeepWriter
 
-__all__ = ["ANY", "FailingPlanner", "contents", "save_number", "state", "try_to_save", "whole_number"]
+__all__ = [
+    "ANY",
+    "FailingPlanner",
+    "contents",
+    "save_number",
+    "save_when_ready",
+    "state",
+    "try_to_save",
+    "whole_number",
+]
 
 N_TENSORS, SHAPE = 12, (64, 96)
 ANY = -2
@@ -33,6 +43,15 @@ def state(number: int, shape: tuple[int, ...] = SHAPE) -> dict[str, Any]:
 
 def save_number(rank: int, path: str, number: int, options: dict[str, Any]) -> None:
     dcp.save(state(number), storage_writer=TensorkeepWriter(path, **options))
+
+
+def save_when_ready(rank: int, path: str, number: int, ready: str) -> None:
+    """Make a file when all ranks are about to save."""
+    made = state(number)
+    dist.barrier()
+    if rank == 0:
+        Path(ready).touch()
+    dcp.save(made, storage_writer=TensorkeepWriter(path, max_shard_size="60KB", timeout_s=1.0))
 
 
 def whole_number(path: Path) -> int:

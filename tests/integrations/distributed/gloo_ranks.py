@@ -69,8 +69,11 @@ class Ranks:
             call = (function, args, rank, len(self._running), self._store.port, self._n_calls, timeout_s)
             self._worker(rank)[1].send(call)
 
-    def process(self, rank: int) -> Any:
-        return self._workers[rank][0]
+    def kill(self, rank: int) -> None:
+        """End a process at once; if it has done its work by then, its result counts."""
+        process, _ = self._workers[rank]
+        process.kill()
+        process.join()
 
     def results(self) -> list[Any]:
         """Wait for what was started: for each rank its result, or `FailedRank` or `Killed`."""
@@ -85,6 +88,8 @@ class Ranks:
                     process, _ = self._workers.pop(rank)
                     process.join()
                     results[rank] = Killed(rank, process.exitcode)
+        for rank in [rank for rank, (process, _) in self._workers.items() if process.exitcode is not None]:
+            self._workers.pop(rank)[1].close()
         return [results[rank] for rank in self._running]
 
     def run(
