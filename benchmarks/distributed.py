@@ -177,8 +177,8 @@ CASES = (
         before=_Model.clear,
         rounds=7,
         remark="All wait until the disk has their files, but for what torch consolidates. The memory is that of the"
-        " first rank. tensorkeep makes digests too, for which it reads what several ranks wrote once more from the page"
-        " cache.",
+        " first rank. tensorkeep makes digests too, for which it reads what several ranks wrote once more, from the"
+        " page cache.",
     ),
     Case(
         name="distributed/save-columns",
