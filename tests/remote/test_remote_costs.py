@@ -39,9 +39,10 @@ def cost(server):
     """Say what a read costs: requests, and bytes that came."""
 
     def cost(read) -> tuple[int, int]:
+        time.sleep(0.05)  # nginx writes a line when it has sent all
         n_before = len(server.log())
         read()
-        time.sleep(0.05)  # nginx writes a line when it has sent all
+        time.sleep(0.05)
         new = server.log()[n_before:]
         return len(new), sum(nbytes for *_, nbytes in new)
 

@@ -17,6 +17,12 @@ from tensorkeep.errors import AccessDeniedError, IntegrityError, SourceMissingEr
 WEIGHTS = {f"w{n}": np.random.default_rng(n).standard_normal((100, 200), np.float32) for n in range(4)}
 
 
+@pytest.fixture(autouse=True)
+def online(monkeypatch) -> None:
+    """Let huggingface_hub ask the server here, also where the tests are to ask no other."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("repository")

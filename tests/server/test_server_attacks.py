@@ -334,7 +334,7 @@ def n_descriptors() -> int:
 
 def settles(is_done) -> bool:
     """Wait a little for something to become true."""
-    for _ in range(100):
+    for _ in range(400):
         if is_done():
             return True
         time.sleep(0.05)

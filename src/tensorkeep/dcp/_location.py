@@ -7,11 +7,12 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.transport import exists, is_directory, names_in, split
+from tensorkeep.transport import exists, is_directory, is_remote, join, names_in, split
 
 __all__ = ["DistributedLocation", "find_distributed"]
 
 _METADATA: Final = ".metadata"
+_USUAL: Final = ("model.safetensors.index.json", "model.safetensors")
 _is_of_a_rank = re.compile(r"__[0-9]{1,9}\.metadata").fullmatch
 _is_shard = re.compile(r"shard-[0-9]{5,9}-model-[0-9]{5,9}-of-[0-9]{5,9}\.safetensors").fullmatch
 
@@ -46,6 +47,8 @@ def find_distributed(path: str) -> DistributedLocation | None:
     if name == _METADATA and exists(path):
         return DistributedLocation(directory, (name,))
     if not is_directory(path):
+        return None
+    if is_remote(path) and any(exists(join(path, name)) for name in _USUAL):  # to list it would be one request more
         return None
     names = names_in(path) or []
     files = [name for name in names if name.endswith((".safetensors", ".safetensors.index.json"))]
