@@ -275,7 +275,7 @@ class TestMany:
         try:
             for connection in busy:
                 connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            time.sleep(1)
+            time.sleep(0.2)
 
             refused = [get(large.url, "/large", Range="bytes=0-0") for _ in range(3)]
 
