@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 PACKAGE = SOURCE / "tensorkeep"
 
 LAYERS = (
-    *("limits", "redaction", "errors", "dtypes", "buffers", "digests", "entries", "collector"),
+    *("limits", "redaction", "errors", "dtypes", "buffers", "forks", "digests", "entries", "collector"),
     *("transport", "formats", "arrays", "state", "tensors", "pickled", "dcp", "scanner"),
     *("checkpoint", "store", "conversion", "fetching", "models", "training", "server", "compat"),
     *("torch", "numpy", "install", "integrations", "", "cli", "__main__"),

@@ -5,10 +5,10 @@ BLAKE3 is cryptographic, and about four times as fast on one core as SHA-256 whe
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 from tensorkeep.buffers import Buffer
+from tensorkeep.forks import LibraryThreads
 
 if TYPE_CHECKING:
     from blake3 import blake3
@@ -19,20 +19,7 @@ DIGEST_NBYTES: Final = 32
 """Bytes of a digest."""
 
 
-class _Threads:
-    """Whether the threads that BLAKE3 works with are there: a process that is forked from one with them has none."""
-
-    is_started = False
-    is_lost = False
-
-    @classmethod
-    def lose(cls) -> None:
-        """Note that this process was forked."""
-        cls.is_lost = cls.is_started
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Threads.lose)
+_threads: Final = LibraryThreads()
 
 
 def new_hasher(*, parallel: bool = False) -> blake3:
@@ -43,9 +30,9 @@ def new_hasher(*, parallel: bool = False) -> blake3:
     """
     from blake3 import blake3  # 3 ms, which reading tensors need not pay
 
-    if not parallel or _Threads.is_lost:
+    if not parallel or _threads.are_lost:
         return blake3(max_threads=1)
-    _Threads.is_started = True
+    _threads.start()
     return blake3(max_threads=blake3.AUTO)
 
 

@@ -1,6 +1,7 @@
 """Kills training at random times, and looks at what is left: for programs that the tests start.
 
-The library is imported once, and every run is a fork of that process, which itself never computes anything.
+Every other kill comes while a save is under way, however busy the machine is. The library is imported once, and every
+run is a fork of that process, which itself never computes anything.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 Ready = Callable[[], None]
+
+LONGEST_WAIT_S = 5.0
+"""Seconds to wait for the next save."""
 
 
 class Report(NamedTuple):
@@ -55,25 +59,40 @@ def kill_at_random(
         first: A run that ends, and leaves one checkpoint that later ones could lose.
         times: Kills.
         seed: Of the times.
-        span_s: Seconds after the beginning within which a run is killed.
+        span_s: Seconds after the beginning within which a run is killed, or the save after which kills it.
         is_leftover: Says of a file's name whether it is one of a save that was under way.
     """
     times_of = random.Random(seed)
     n_killed = n_ended = n_interrupted = 0
     progress: list[int] = []
     assert _ended(lambda: first(directory)) == 0, "the first run went wrong"
+
+    def leftovers() -> set[str]:
+        found = (name for _, folders, files in os.walk(directory) for name in (*folders, *files))
+        return {name for name in found if is_leftover(name)}
+
     while len(progress) < times:
-        was_killed = _run_killed(train, directory, times_of.uniform(0, span_s))
+        writes = leftovers if len(progress) % 2 else None
+        was_killed = _run_killed(train, directory, times_of.uniform(0, span_s), writes)
         n_killed += was_killed
         n_ended += not was_killed
-        n_interrupted += was_killed and any(is_leftover(path.name) for path in directory.rglob("*"))
+        n_interrupted += was_killed and bool(leftovers())
         progress.append(_looked(look, directory))
         assert progress == sorted(progress), f"a checkpoint that was there is lost: {progress[-2:]}"
     return Report(n_killed, n_ended, n_interrupted, progress)
 
 
-def _run_killed(train: Callable[[Path, Ready], None], directory: Path, after_s: float) -> bool:
-    """Start a run and kill it so many seconds after it has begun; return whether it had to be killed."""
+def _run_killed(
+    train: Callable[[Path, Ready], None], directory: Path, after_s: float, writes: Callable[[], set[str]] | None
+) -> bool:
+    """Start a run and kill it so many seconds after it has begun, or in the next save; return whether it had to be.
+
+    Args:
+        train: The run.
+        directory: Where it saves.
+        after_s: Seconds.
+        writes: Names of files that saves are writing; None to kill it wherever it is.
+    """
     reader, writer = os.pipe()
     pid = _fork(lambda: train(directory, lambda: os.write(writer, b".") and None))
     os.close(writer)
@@ -81,11 +100,19 @@ def _run_killed(train: Callable[[Path, Ready], None], directory: Path, after_s: 
     os.close(reader)
     if has_begun:
         time.sleep(after_s)
+        if writes:
+            _wait_for_more(writes)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert status in {0, -signal.SIGKILL}, f"a run went wrong: {status}"
     return status != 0
+
+
+def _wait_for_more(names: Callable[[], set[str]]) -> None:
+    before, until = names(), time.monotonic() + LONGEST_WAIT_S
+    while names() <= before and time.monotonic() < until:
+        time.sleep(0.0005)
 
 
 def _looked(look: Callable[[Path], int], directory: Path) -> int:

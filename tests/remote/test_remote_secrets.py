@@ -14,8 +14,7 @@ from fault_server import Fault, FaultServer
 import tensorkeep
 from tensorkeep import remote
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.redaction import redacted
-from tensorkeep.transport.remote import shown_url
+from tensorkeep.redaction import redacted, shown_url
 
 SECRETS = ("anna", "pass-w0rd", "sig-123", "token-456")
 QUICK = {"pause_s": 0.001, "longest_pause_s": 0.01, "timeout_s": 0.5, "attempts": 2, "connections": 1}

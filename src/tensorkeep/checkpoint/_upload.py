@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from tensorkeep.errors import (
 )
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.tensors import FileBody, Prepared, Sealing, file_body
-from tensorkeep.transport import Body, Buffer, ByteRange, RemotePath, Version
+from tensorkeep.transport import ByteRange, RemotePath, Version
 
 __all__ = ["Upload"]
 
@@ -181,12 +181,7 @@ class Upload:
         return False
 
     def _put(self, name: str, body: FileBody) -> None:
-        def pieces() -> Iterator[Buffer]:
-            for piece in body.pieces():
-                yield piece
-                self._meter.add(memoryview(piece).nbytes)
-
-        self._directory.joined(name).put(Body(body.nbytes, pieces))
+        self._directory.joined(name).put(body, on_written=self._meter.counting())
 
     def _commit(self, index_file: str, text: bytes) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,8 +127,7 @@ def read_block(
     """
     if reads_runs(source) and _read_runs(source, start, dtype, selection, strides, block):
         return
-    boxes = cut_into_boxes(selection, dtype.bits, strides=strides, max_gap_nbytes=source.gap_nbytes)
-    for batch in _batches(boxes, dtype):
+    for batch in _batches(source, dtype, selection, strides):
         _read_boxes(source, start, dtype, batch, strides, block)
 
 
@@ -163,8 +162,8 @@ def spans_of_block(
     Returns:
         Ranges of the source, those together that are read together.
     """
-    boxes = cut_into_boxes(selection, dtype.bits, strides=strides, max_gap_nbytes=source.gap_nbytes)
-    return [[_moved(_span_of_run(box, dtype), start) for box in batch] for batch in _batches(boxes, dtype)]
+    batches = _batches(source, dtype, selection, strides)
+    return [[_moved(_span_of_run(box, dtype), start) for box in batch] for batch in batches]
 
 
 def _moved(span: ByteRange, by: int) -> ByteRange:
@@ -187,8 +186,9 @@ def _read_boxes(
             _copy(block[box.into], _pick(elements, box, strides))
 
 
-def _batches(boxes: Iterable[Box], dtype: DType) -> Iterator[list[Box]]:
-    """Group boxes whose runs fit in memory together."""
+def _batches(source: ByteSource, dtype: DType, selection: Selection, strides: Sequence[int]) -> Iterator[list[Box]]:
+    """Cut a selection into boxes as it suits the source, and group those whose runs fit in memory together."""
+    boxes = cut_into_boxes(selection, dtype.bits, strides=strides, max_gap_nbytes=source.gap_nbytes)
     batch: list[Box] = []
     nbytes = 0
     for box in boxes:

@@ -8,7 +8,7 @@ file) need nothing else. The file appears under its name only after that.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Literal
@@ -25,7 +25,7 @@ from tensorkeep.formats.safetensors import STATE_KEY, emit_header, emit_sealed_h
 from tensorkeep.limits import ARENA_NBYTES
 from tensorkeep.tensors._base import StoredTensor
 from tensorkeep.tensors._digesting import Digesting
-from tensorkeep.transport import ByteRange, ByteSink, ByteSource, LocalFile
+from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -184,18 +184,14 @@ def write_file(
     return head
 
 
-class FileBody(msgspec.Struct, frozen=True):
+class FileBody(Body, frozen=True):
     """All bytes of one file, for what takes them from first to last and cannot go back.
 
     Attributes:
         head: All that stands before the data.
-        nbytes: Bytes of the file.
-        pieces: Gives the file in order, each time it is called.
     """
 
     head: bytes
-    nbytes: int
-    pieces: Callable[[], Iterator[Buffer]]
 
 
 def file_body(
@@ -230,7 +226,7 @@ def file_body(
         yield head
         yield from plain_buffers(hosts, entries)
 
-    return FileBody(head, len(head) + sum(host.nbytes for host in hosts.values()), pieces)
+    return FileBody(len(head) + sum(host.nbytes for host in hosts.values()), pieces, head)
 
 
 def _digests(hosts: Mapping[str, HostTensor], entries: Iterable[str]) -> list[bytes]:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from errno import EISDIR
 from functools import partial
 from typing import Any
 
 from tensorkeep.arrays import HostTensor
-from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TransportError, UnsupportedError
-from tensorkeep.tensors._body import FileBody, Sealing, file_body, plain_buffers, plain_head, write_file
+from tensorkeep.tensors._body import Sealing, file_body, plain_buffers, plain_head, write_file
 from tensorkeep.tensors._prepare import Prepared, prepare
 from tensorkeep.tensors._tied import Ties
 from tensorkeep.transport import (
-    Body,
     RemotePath,
     check_writable,
     discreet,
@@ -209,24 +207,13 @@ def write_tensors(
         TransportError: If the file cannot be written; the target is then as it was before.
     """
     data_nbytes = sum(host.nbytes for host in hosts.values())
-    if is_remote(os.fsdecode(path)):
-        _upload(os.fsdecode(path), file_body(hosts, metadata, state=state, sealing=sealing), data_nbytes, progress)
-        return
     report = None if progress is None else partial(_report, progress, data_nbytes)
+    if is_remote(os.fsdecode(path)):
+        body = file_body(hosts, metadata, state=state, sealing=sealing)
+        RemotePath.of(os.fsdecode(path)).put(body, on_written=report)
+        return
     with publish(path, durable=durable, on_written=report) as sink:
         write_file(sink, hosts, metadata, state=state, sealing=sealing)
-
-
-def _upload(url: str, body: FileBody, data_nbytes: int, progress: Callable[[int, int], None] | None) -> None:
-    def pieces() -> Iterator[Buffer]:
-        sent = 0
-        for piece in body.pieces():
-            yield piece
-            sent += memoryview(piece).nbytes
-            if progress is not None:
-                _report(progress, data_nbytes, sent)
-
-    RemotePath.of(url).put(Body(body.nbytes, pieces))
 
 
 def _report(progress: Callable[[int, int], None], nbytes: int, written: int) -> None:

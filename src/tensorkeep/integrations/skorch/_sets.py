@@ -110,11 +110,11 @@ def _named(directory: str, name: str, prefix: str) -> str | None:
 
 
 def _fingerprint(names: Names) -> list[tuple[str, int, int]]:
-    """Return what changes when another process replaces a file."""
+    """Return what changes when another process replaces a file, or only says that another one is it from now on."""
     found = []
     for path in (path for name in names.values() if isinstance(name, FileName) for path in name.found()):
         with suppress(OSError):  # it has just been moved, or leads nowhere
-            status = os.stat(path)
+            status = os.stat(place_of(path))
             found.append((path, status.st_ino, status.st_mtime_ns))
     return found
 

@@ -25,7 +25,7 @@ from tensorkeep.transport.remote._base import Body, Version
 from tensorkeep.transport.remote._path import RemotePath, remote
 from tensorkeep.transport.remote._requests import plan_requests
 from tensorkeep.transport.remote._source import RemoteSource
-from tensorkeep.transport.remote._urls import is_url, shown_url
+from tensorkeep.transport.remote._urls import is_url
 
 __all__ = [
     "Body",
@@ -35,5 +35,4 @@ __all__ = [
     "is_url",
     "plan_requests",
     "remote",
-    "shown_url",
 ]

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from tensorkeep.errors import TransportError
+from tensorkeep.redaction import shown_url
 from tensorkeep.transport.remote._base import TransientError
 from tensorkeep.transport.remote._pace import Pace
-from tensorkeep.transport.remote._urls import shown_url
 
 if TYPE_CHECKING:
     import ssl

@@ -14,7 +14,7 @@ from tensorkeep.errors import (
     TensorkeepError,
     TransportError,
 )
-from tensorkeep.redaction import redacted
+from tensorkeep.redaction import redacted, shown_url
 from tensorkeep.transport._base import ByteRange
 from tensorkeep.transport.remote._base import (
     Body,
@@ -26,7 +26,6 @@ from tensorkeep.transport.remote._base import (
     changed,
     swapped,
 )
-from tensorkeep.transport.remote._urls import shown_url
 
 __all__ = ["FsspecObject", "FsspecStore", "import_fsspec"]
 

@@ -14,6 +14,7 @@ from tensorkeep.errors import (
     SourceMissingError,
     TransportError,
 )
+from tensorkeep.redaction import shown_url
 from tensorkeep.transport._base import ByteRange
 from tensorkeep.transport.remote._base import (
     ManyRefusedError,
@@ -25,7 +26,6 @@ from tensorkeep.transport.remote._base import (
 )
 from tensorkeep.transport.remote._connections import Answer, Connections
 from tensorkeep.transport.remote._multipart import Parts, boundary_of
-from tensorkeep.transport.remote._urls import shown_url
 
 __all__ = ["HttpObject", "HttpStore"]
 

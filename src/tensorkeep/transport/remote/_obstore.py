@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +15,8 @@ from tensorkeep.errors import (
     SourceMissingError,
     TransportError,
 )
-from tensorkeep.redaction import redacted
+from tensorkeep.forks import LibraryThreads
+from tensorkeep.redaction import redacted, shown_url
 from tensorkeep.transport._base import ByteRange
 from tensorkeep.transport.remote._base import (
     Body,
@@ -31,25 +31,12 @@ from tensorkeep.transport.remote._base import (
     whole_file_too_large,
 )
 from tensorkeep.transport.remote._sending import send_through
-from tensorkeep.transport.remote._urls import join_url, shown_url
+from tensorkeep.transport.remote._urls import join_url
 
 __all__ = ["ObstoreObject", "ObstoreStore", "import_obstore"]
 
 
-class _Runtime:
-    """Whether the threads that obstore works with are there: a process that is forked from one with them has none."""
-
-    is_started = False
-    is_lost = False
-
-    @classmethod
-    def lose(cls) -> None:
-        """Note that this process was forked."""
-        cls.is_lost = cls.is_started
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Runtime.lose)
+_threads: Final = LibraryThreads()
 
 
 def import_obstore() -> Any:
@@ -67,12 +54,12 @@ def import_obstore() -> Any:
             found=str(error),
             hint="pip install 'tensorkeep[remote]'",
         ) from error
-    if _Runtime.is_lost:
+    if _threads.are_lost:
         raise TransportError(
             "obstore does not work in a process that was forked after its first use",
             hint='Start processes by "spawn" or "forkserver", or fork before the first read',
         )
-    _Runtime.is_started = True
+    _threads.start()
     return obstore
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
+from tensorkeep.buffers import Buffer
 from tensorkeep.errors import AccessDeniedError, SourceChangedError, SourceMissingError, UnsupportedError
+from tensorkeep.redaction import shown_url
 from tensorkeep.transport._base import ByteRange
 from tensorkeep.transport.remote._base import (
     Body,
@@ -26,7 +28,7 @@ from tensorkeep.transport.remote._manner import Manner
 from tensorkeep.transport.remote._obstore import ObstoreStore
 from tensorkeep.transport.remote._source import RemoteSource
 from tensorkeep.transport.remote._stores import store_and_path, store_over
-from tensorkeep.transport.remote._urls import is_url, join_url, shown_url, split_url
+from tensorkeep.transport.remote._urls import is_url, join_url, split_url
 
 __all__ = ["RemotePath", "remote"]
 
@@ -201,11 +203,12 @@ class RemotePath(str):
             raise read_only(self, "web servers")
         return store, path
 
-    def put(self, body: Body) -> None:
+    def put(self, body: Body, *, on_written: Callable[[int], None] | None = None) -> None:
         """Make or replace the object, which others see when all of it is there, and not before.
 
         Args:
             body: What it is to hold.
+            on_written: Called with the bytes handed over so far, piece by piece. What it raises ends the save.
 
         Raises:
             UnsupportedError: If nothing can be written there.
@@ -213,7 +216,7 @@ class RemotePath(str):
             TransportError: If it fails; nothing has changed then.
         """
         store, path = self._writable()
-        store.put(path, body, self._manner.connections)
+        store.put(path, body if on_written is None else _counted(body, on_written), self._manner.connections)
 
     def swap(self, data: bytes, before: Version | None) -> None:
         """Make or replace a small object, if nobody else has done so meanwhile.
@@ -269,6 +272,17 @@ class RemotePath(str):
             store, path = store_and_path(self._url, self._options, self._manner.timeout_s, writes=writes)
         self._family.stores[writes] = store
         return store, path
+
+
+def _counted(body: Body, on_written: Callable[[int], None]) -> Body:
+    def pieces() -> Iterator[Buffer]:
+        n_written = 0
+        for piece in body.pieces():
+            yield piece
+            n_written += memoryview(piece).nbytes
+            on_written(n_written)
+
+    return Body(body.nbytes, pieces)
 
 
 def remote(where: Any, path: str = "", **options: Any) -> RemotePath:

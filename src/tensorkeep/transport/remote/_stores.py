@@ -11,14 +11,14 @@ from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.redaction import redacted
+from tensorkeep.redaction import redacted, shown_url
 from tensorkeep.transport.remote._base import RemoteStore
 from tensorkeep.transport.remote._connections import Connections, basic
 from tensorkeep.transport.remote._fsspec import FsspecStore, import_fsspec
 from tensorkeep.transport.remote._http import HttpStore
 from tensorkeep.transport.remote._hub import HubStore
 from tensorkeep.transport.remote._obstore import ObstoreStore, import_obstore
-from tensorkeep.transport.remote._urls import base_and_path, is_well_formed, scheme_of, shown_url
+from tensorkeep.transport.remote._urls import base_and_path, is_well_formed, scheme_of
 
 __all__ = ["store_and_path", "store_over"]
 

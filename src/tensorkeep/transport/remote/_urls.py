@@ -6,9 +6,7 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from tensorkeep.redaction import shown_url
-
-__all__ = ["is_url", "join_url", "scheme_of", "shown_url", "split_url"]
+__all__ = ["is_url", "join_url", "scheme_of", "split_url"]
 
 _URL: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 
