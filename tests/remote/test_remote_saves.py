@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import signal
@@ -9,22 +10,21 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import boto3
 import fsspec
 import numpy as np
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from moto.server import ThreadedMotoServer
+from s3_bucket import KEYS, Bucket
 
 import tensorkeep
 from tensorkeep import remote
 from tensorkeep.errors import SourceChangedError, SourceMissingError, UnsupportedError
 
-KEYS = {"access_key_id": "me", "secret_access_key": "so-secret", "region": "us-east-1", "pause_s": 0.001}
 BASE = {
     "model": {f"layer.{n}": np.random.default_rng(n).standard_normal((40, 50), np.float32) for n in range(5)},
     "step": 7,
@@ -49,31 +49,10 @@ def step_of(state) -> int:
     return state["step"]
 
 
-class Bucket:
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.client = boto3.client(
-            "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="me", aws_secret_access_key="so-secret"
-        )
-        self.client.create_bucket(Bucket="models")
-
-    def at(self, path: str, **options):
-        return remote(f"s3://models/{path}", **{"endpoint": self.url} | KEYS | options)
-
-    def names(self, path: str) -> set[str]:
-        found = self.client.list_objects_v2(Bucket="models", Prefix=f"{path}/").get("Contents", [])
-        return {each["Key"].removeprefix(f"{path}/") for each in found}
-
-    def unfinished(self) -> list:
-        return self.client.list_multipart_uploads(Bucket="models").get("Uploads") or []
-
-
 @pytest.fixture(scope="module")
 def s3():
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    yield Bucket("http://{}:{}".format(*server.get_host_and_port()))
-    server.stop()
+    with Bucket.served() as bucket:
+        yield bucket
 
 
 def shards(names: set[str]) -> set[str]:
@@ -271,11 +250,25 @@ class TestSavesThatFail:
         with pytest.raises(SourceMissingError, match="no such bucket"):
             tensorkeep.save(STATE, path)
 
+    def test_a_bucket_that_may_not_be_listed(self, s3, monkeypatch) -> None:
+        monkeypatch.setattr(MayNotBeListed, "target", s3.url)
+        server = ThreadingHTTPServer(("127.0.0.1", 0), MayNotBeListed)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        path = s3.at("unlisted/", endpoint=f"http://127.0.0.1:{server.server_port}")
+
+        tensorkeep.save_checkpoint(with_step(1), path, max_shard_size=SHARD)
+        tensorkeep.save_checkpoint(with_step(2), path, max_shard_size=SHARD)
+
+        server.shutdown()
+        server.server_close()
+        assert step_of(tensorkeep.load(s3.at("unlisted/"))) == 2
+        assert len(s3.names("unlisted")) == 4
+
     def test_killed_saves_leave_the_old_or_the_new(self, s3) -> None:
         path = s3.at("killed")
         tensorkeep.save_checkpoint(with_step(0), path, max_shard_size=SHARD)
         program = (
-            "import sys; sys.path.insert(0, sys.argv[1])\n"
+            "import sys; sys.path[:0] = sys.argv[1].split(':')\n"
             "from test_remote_saves import KEYS, SHARD, with_step\n"
             "import tensorkeep\n"
             "path = tensorkeep.remote('s3://models/killed', endpoint=sys.argv[2], **KEYS)\n"
@@ -286,7 +279,8 @@ class TestSavesThatFail:
         rng = np.random.default_rng(0)
         last = 0
         for _ in range(int(os.environ.get("TENSORKEEP_KILLS", "4"))):
-            arguments = [sys.executable, "-c", program, str(Path(__file__).parent), s3.url, str(last + 1)]
+            here = Path(__file__).parent
+            arguments = [sys.executable, "-c", program, f"{here}:{here.parent}", s3.url, str(last + 1)]
             with subprocess.Popen(arguments, stdout=subprocess.PIPE) as saver:
                 saver.stdout.readline()
                 time.sleep(rng.uniform(0.05, 0.4))
@@ -311,6 +305,32 @@ class LosesAnswers(MemoryFileSystem):
         if path2.endswith(".index.json") and not LosesAnswers.n_lost:
             LosesAnswers.n_lost += 1
             raise ConnectionError("cut")
+
+
+class MayNotBeListed(BaseHTTPRequestHandler):
+    """Passes requests on to S3, and denies what is missing, as buckets do that may not be listed."""
+
+    protocol_version = "HTTP/1.1"
+    target = ""
+
+    def do_any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        connection = http.client.HTTPConnection(self.target.removeprefix("http://"))
+        connection.request(self.command, self.path, body, dict(self.headers))
+        answer = connection.getresponse()
+        data = answer.read()
+        self.send_response(403 if answer.status == 404 else answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in {"transfer-encoding", "connection", "date", "server"}:
+                self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+        connection.close()
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = do_any
+
+    def log_message(self, *_) -> None:
+        pass
 
 
 class TestToFileSystems:

@@ -16,11 +16,14 @@
 - `_rows`: some rows of a tensor that is to be written.
 - `_sha256`: the name that Git LFS and the Hub give to a file.
 - `_contents`: what the files of a save hold. Pure.
-- `_upload`: a save to a store.
+- `_sending`: files of a save on their way to a store.
+- `_store_switch`: from the checkpoint that stands in a store to a new one.
+- `_upload`: a save of one process to a store.
 - `_switch`: from the files of an old checkpoint to those of a new one.
 - `_save`: tensors to a directory, in one transaction.
 - `_joint_plan`: which files several processes write together. Pure.
 - `_joint`: a checkpoint that several processes write together.
+- `_joint_upload`: a checkpoint that several processes send to a store together.
 - `_reuse`: files that would be what they were before, linked and not written.
 - `_snapshot`: a copy of tensors, in memory that is used again.
 - `_background`: saves that go on in the background, one after another for each place.
@@ -58,6 +61,7 @@ from tensorkeep.checkpoint._folder import save_folder
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
 from tensorkeep.checkpoint._joint import JointSave, Place
 from tensorkeep.checkpoint._joint_plan import JointPlan, plan_pieces, plan_whole
+from tensorkeep.checkpoint._joint_upload import JointUpload
 from tensorkeep.checkpoint._location import Location, locate
 from tensorkeep.checkpoint._manifest import MANIFEST, FileRecord, parse_manifest
 from tensorkeep.checkpoint._names import (
@@ -85,6 +89,7 @@ from tensorkeep.checkpoint._ranks import RankPlan, RankReads, parts_of, sharded_
 from tensorkeep.checkpoint._reshard import merge, reshard
 from tensorkeep.checkpoint._save import refuse_file_name, save_checkpoint, write_checkpoint
 from tensorkeep.checkpoint._save_async import save_async, save_in_background
+from tensorkeep.checkpoint._sending import Sending, SentFile, take_back
 from tensorkeep.checkpoint._sha256 import sha256_of
 from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._snapshot import release_snapshots
@@ -104,6 +109,7 @@ __all__ = [
     "Index",
     "JointPlan",
     "JointSave",
+    "JointUpload",
     "Location",
     "PickleLocation",
     "PickleSet",
@@ -113,6 +119,8 @@ __all__ = [
     "RankPlan",
     "RankReads",
     "SaveHandle",
+    "Sending",
+    "SentFile",
     "Shard",
     "ShardPlan",
     "ShardRecord",
@@ -167,6 +175,7 @@ __all__ = [
     "stem_of_pickle_index",
     "stem_of_weights",
     "switch_to",
+    "take_back",
     "verify",
     "verify_folder",
     "weights_name",

@@ -37,7 +37,6 @@ def index_of(
     prepared: Prepared,
     records: Mapping[str, ShardRecord],
     metadata: Mapping[str, Any],
-    names: Mapping[str, str] | None = None,
 ) -> Index:
     """Return the index of a save.
 
@@ -46,14 +45,10 @@ def index_of(
         prepared: What is saved.
         records: Name of a file to what it is known by.
         metadata: What the index is to say beside the sizes, by key.
-        names: File of the plan to the name that it got; None where it kept its own.
     """
     hosts = prepared.hosts.values()
     totals = {
         "total_parameters": sum(prod(host.shape) for host in hosts),
         "total_size": sum(host.nbytes for host in hosts),
     }
-    weight_map = plan.weight_map
-    if names is not None:
-        weight_map = {tensor: names[file] for tensor, file in weight_map.items()}
-    return Index(weight_map, {**metadata, **totals}, dict(records), plan.splits, prepared.state)
+    return Index(plan.weight_map, {**metadata, **totals}, dict(records), plan.splits, prepared.state)

@@ -19,6 +19,7 @@ room for a second key. Any other text is walked once more, key by key, which is 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
@@ -92,6 +93,19 @@ class Index(msgspec.Struct, frozen=True):
     def files(self) -> tuple[str, ...]:
         """The files of `weight_map`, each once, by name."""
         return tuple(sorted(set(self.weight_map.values())))
+
+    def renamed(self, names: Mapping[str, str]) -> Index:
+        """Return the index of the same files under other names.
+
+        Args:
+            names: Each file to its new name.
+
+        Raises:
+            IndexFileError: If a name leads out of the directory.
+        """
+        shards = self.shards and {names[file]: record for file, record in self.shards.items()}
+        weight_map = {tensor: names[file] for tensor, file in self.weight_map.items()}
+        return msgspec.structs.replace(self, weight_map=weight_map, shards=shards)
 
 
 class _Section(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -18,9 +18,8 @@ from tensorkeep.checkpoint._switch import switch_to
 from tensorkeep.checkpoint.workers import Meter, side_by_side
 from tensorkeep.digests import digest_of
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import UnsupportedError
 from tensorkeep.tensors import Sealing, check_target, sealed_head
-from tensorkeep.transport import Reserved, Transaction, is_remote, open_source, transaction
+from tensorkeep.transport import Reserved, Transaction, open_source, transaction
 
 __all__ = ["JointSave", "Place"]
 
@@ -60,7 +59,7 @@ class JointSave:
         places: Name of a tensor, or of a piece, to where it goes.
 
     Raises:
-        UnsupportedError: If a name is invalid, or the directory is a URL.
+        UnsupportedError: If a name is invalid.
         TypeError: If metadata is not text.
         HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
         LimitError: If there are more names than a header can hold.
@@ -86,7 +85,6 @@ class JointSave:
         self._metadata = {**plan.ties, **(metadata or {})} if plan.ties else metadata
         self._sha256 = sha256
         refuse_file_name(self._directory)
-        _refuse_remote(self._directory)
         with ExitStack() as stack:
             folder = stack.enter_context(made_directory(self._directory, durable=durable))
             self._staging: Transaction = stack.enter_context(transaction(folder, self._stem, durable=durable))
@@ -151,13 +149,3 @@ class JointSave:
 
 class _AbandonedError(Exception):
     """Ends a save of which nothing comes."""
-
-
-def _refuse_remote(directory: str) -> None:
-    if is_remote(directory):
-        raise UnsupportedError(
-            "a store cannot be written to here and there",
-            path=directory,
-            expected="a directory that all processes share",
-            hint="Save to a file system, and upload that",
-        )

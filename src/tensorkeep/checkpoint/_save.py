@@ -19,13 +19,14 @@ from tensorkeep.checkpoint._reuse import OlderFiles
 from tensorkeep.checkpoint._sha256 import sha256_of
 from tensorkeep.checkpoint._size import parse_size
 from tensorkeep.checkpoint._switch import switch_to
-from tensorkeep.checkpoint._upload import Upload
+from tensorkeep.checkpoint._upload import upload
 from tensorkeep.checkpoint.workers import Meter, side_by_side
 from tensorkeep.digests import digest_of
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.tensors import Prepared, Sealing, TensorFile, Ties, check_target, prepare, write_file
 from tensorkeep.transport import (
+    RemotePath,
     Transaction,
     discreet,
     is_directory,
@@ -184,8 +185,17 @@ def write_checkpoint(
     total = sum(host.nbytes for host in prepared.hosts.values())
     if is_remote(os.fspath(directory)):
         _refuse_before_commit(before_commit, os.fspath(directory))
-        upload = Upload(os.fspath(directory), stem, metadata, Meter(progress, total))
-        upload.send(plan, prepared, index_file, index_metadata or {}, sha256=sha256)
+        upload(
+            plan,
+            prepared,
+            RemotePath.of(os.fspath(directory)),
+            stem=stem,
+            metadata=metadata,
+            index_file=index_file,
+            index_metadata=index_metadata or {},
+            sha256=sha256,
+            meter=Meter(progress, total),
+        )
         return
     with (
         made_directory(os.fspath(directory), durable=durable) as folder,

@@ -41,8 +41,9 @@ class PlannedTensor(msgspec.Struct, frozen=True, eq=False):
         return self.dtype.nbytes(prod(self.shape))
 
     def host_tensor(self) -> HostTensor:
-        """Describe the tensor for a plan; its bytes cannot be had."""
-        return HostTensor(self.dtype, self.shape, self.nbytes, self._extent, _no_buffers)
+        """Describe the tensor for a plan; its bytes cannot be had, unless it has none."""
+        buffers = _no_buffers if self.nbytes else lambda: iter(())
+        return HostTensor(self.dtype, self.shape, self.nbytes, self._extent, buffers)
 
     def _extent(self) -> Extent | None:
         if self.memory is None or not self.nbytes:

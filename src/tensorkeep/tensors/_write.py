@@ -79,7 +79,6 @@ def save(
         TransportError: If the file cannot be written; the target is then as it was before.
     """
     _refuse_directory(check_target(path))
-    _refuse_beside_index(os.fsdecode(path))
     write_prepared(
         prepare(state, ties=ties, is_flat_bare=not digests),
         path,

@@ -1,6 +1,7 @@
 """What is left when a rank fails: the old checkpoint, whole; and what the others say.
 
-`TENSORKEEP_KILLS=50` kills one of four ranks so often, at random times; the test suite does it 4 times.
+`TENSORKEEP_KILLS=50` kills one of four ranks so often, at random times and while files are written; the test suite
+does it 4 times.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from failing_saves import ANY, contents, save_number, save_when_ready, try_to_save, whole_number
 from gloo_ranks import Killed, Ranks
+from torch.distributed.checkpoint import DefaultSavePlanner
 
-from tensorkeep.transport import transaction
+from tensorkeep.checkpoint import Place
+from tensorkeep.errors import SourceMissingError
+from tensorkeep.integrations.distributed._tasks import Task, Writing
+from tensorkeep.integrations.distributed._work import write_parts
+from tensorkeep.transport import Reserved, transaction
 
 HERE = Path(__file__).parent
 SAVE_S = 0.1
@@ -99,6 +106,17 @@ def test_shards_of_more_ranks_do_not_survive(ranks: Ranks, old: Path) -> None:
     assert sorted(os.listdir(old)) == ["model.safetensors", "notes.txt"]
 
 
+def test_a_rank_that_does_not_see_the_directory_is_told_what_to_do(tmp_path: Path) -> None:
+    reserved = Reserved(str(tmp_path / "on another machine"), 100, bytes(16))
+    task = Task((reserved,), [Writing(0, "w", Place(0, 16), is_whole=True)], [])
+    planner = DefaultSavePlanner()
+    planner.set_up_planner({"w": torch.ones(4)}, is_coordinator=True)
+    plan = planner.create_local_plan()
+
+    with pytest.raises(SourceMissingError, match="All ranks must see the directory"):
+        write_parts(plan, planner, task, durable=False, look=lambda: None)
+
+
 def test_two_jobs_at_one_place_are_refused_on_all_ranks(ranks: Ranks, old: Path) -> None:
     before = contents(old)
 
@@ -112,6 +130,12 @@ def test_two_jobs_at_one_place_are_refused_on_all_ranks(ranks: Ranks, old: Path)
     assert whole_number(old) == 3
 
 
+def wait_for(path: Path) -> None:
+    until = time.monotonic() + 5
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.001)
+
+
 def test_a_rank_killed_at_any_time_leaves_the_old_or_the_new_one(ranks: Ranks, old: Path, tmp_path: Path) -> None:
     times = random.Random(20)
     last, n_killed, n_unfinished, n_staged = 1, 0, 0, 0
@@ -120,7 +144,10 @@ def test_a_rank_killed_at_any_time_leaves_the_old_or_the_new_one(ranks: Ranks, o
         ranks.start(save_when_ready, str(old), number, str(ready), timeout_s=5)
         while not ready.exists():
             time.sleep(0.001)
-        time.sleep(times.uniform(0, SAVE_S))
+        if number % 2:
+            time.sleep(times.uniform(0, SAVE_S))
+        else:
+            wait_for(old / ".model.tensorkeep-staging")
         ranks.kill(times.randrange(4))
 
         results = ranks.results()

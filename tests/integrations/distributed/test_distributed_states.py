@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 from gloo_ranks import Ranks, load, save
 from placed_tensors import spread
+from s3_bucket import Bucket
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Shard
@@ -58,7 +60,7 @@ def nested(factor: int = 1) -> dict[str, Any]:
     }
 
 
-def save_nested(rank: int, path: str, layout: str) -> None:
+def save_nested(rank: int, path: str, layout: str | None) -> None:
     save(nested(), path, max_shard_size=200, layout=layout)
 
 
@@ -80,14 +82,19 @@ def load_nested(rank: int, path: str) -> None:
     assert (state["step"], state["when"]) == (1000, date(2026, 11, 21))
 
 
-@pytest.fixture(scope="module", params=["in_place", "per_rank"])
-def saved(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    path = tmp_path_factory.mktemp("nested") / request.param
-    ranks.run(save_nested, str(path), request.param)
-    return path
+@pytest.fixture(scope="module", params=["in_place", "per_rank", "s3"])
+def saved(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "s3":
+        with Bucket.served() as bucket:
+            ranks.run(save_nested, bucket.at("nested/"), None)
+            yield bucket.at("nested/")
+    else:
+        path = str(tmp_path_factory.mktemp("nested") / request.param)
+        ranks.run(save_nested, path, request.param)
+        yield path
 
 
-def test_a_nested_tree_comes_back_on_a_laptop(saved: Path) -> None:
+def test_a_nested_tree_comes_back_on_a_laptop(saved: str) -> None:
     assert tensorkeep.verify(saved).findings == ()
 
     state = tensorkeep.load(saved, classes=[Schedule])
@@ -107,8 +114,8 @@ def test_a_nested_tree_comes_back_on_a_laptop(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("world", [4, 2, 1])
-def test_dcp_loads_the_tree_in_place(ranks: Ranks, saved: Path, world: int) -> None:
-    ranks.run(load_in_world, str(saved), world, world=world)
+def test_dcp_loads_the_tree_in_place(ranks: Ranks, saved: str, world: int) -> None:
+    ranks.run(load_in_world, saved, world, world=world)
 
 
 def load_in_world(rank: int, path: str, world: int) -> None:
@@ -214,8 +221,8 @@ def load_wrong(rank: int, what: str, path: str) -> str:
         ("kind", "the numbers of tensor `model.plain` cannot become those of the tensor"),
     ],
 )
-def test_what_does_not_fit_is_told(ranks: Ranks, saved: Path, what: str, told: str) -> None:
-    assert all(told in text for text in ranks.run(load_wrong, what, str(saved)))
+def test_what_does_not_fit_is_told(ranks: Ranks, saved: str, what: str, told: str) -> None:
+    assert all(told in text for text in ranks.run(load_wrong, what, saved))
 
 
 def load_counted(rank: int, path: str, options: dict[str, Any]) -> tuple[int, int]:

@@ -5,17 +5,20 @@
     dcp.save(state_dict, storage_writer=TensorkeepWriter("step-1000"))
     dcp.load(state_dict, storage_reader=TensorkeepReader("step-1000"))
 
-All ranks write into the same few files, in the layout of the Hugging Face libraries: there is nothing to consolidate,
-nothing is pickled, and the old checkpoint stays whole until the new one is. `tensorkeep.load` gives it back on a
-laptop, without any process group.
+All ranks write into the same few files, in the layout of the Hugging Face libraries, or send files of their own to a
+store: there is nothing to consolidate, nothing is pickled, and the old checkpoint stays whole until the new one is.
+`tensorkeep.load` gives it back on a laptop, without any process group.
 
 - `_council`: what ranks tell each other while they write.
 - `_survey`: what a rank has that is no tensor, and which of its tensors are one.
 - `_layout`: all plans as one. Pure.
 - `_tasks`: what each rank does. Pure.
-- `_parts`: a part of a tensor, written to its places.
-- `_work`: what a rank does of a save.
-- `_under_way`: saves that are not over.
+- `_parts`: a part of a tensor: its bytes, and where they go.
+- `_work`: what a rank writes into files that all see.
+- `_ways`: how a save gets to where it goes, as a protocol.
+- `_under_way`: saves into files that are not over.
+- `_in_files`: into files that all ranks see.
+- `_in_store`: into a store.
 - `_writer`: `TensorkeepWriter`.
 - `_leaves`: what has a name of its own in torch.distributed.checkpoint. Pure.
 - `_reader`: `TensorkeepReader`.

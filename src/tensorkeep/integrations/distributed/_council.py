@@ -25,6 +25,9 @@ _FAILED: Final = "failed"
 _FIRST_PAUSE_S: Final = 0.0005
 _LONGEST_PAUSE_S: Final = 0.1
 _LOOK_EVERY_S: Final = 0.5
+_BEATS: Final = "beats"
+_BEATS_PER_TIMEOUT: Final = 20
+"""How often those who work let it be known, and those who wait look for it, in the time after which they give up."""
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -60,7 +63,8 @@ class Council:
 
     Args:
         session: Which save.
-        timeout_s: Seconds after which a rank that is not heard of is given up; None for those of the process group.
+        timeout_s: Seconds for which no rank is heard of, after which those that are missing are given up; None for
+            those of the process group.
     """
 
     def __init__(self, session: Session, timeout_s: float | None = None) -> None:
@@ -68,7 +72,8 @@ class Council:
         self._session = session
         self._store = _store(session)
         self._timeout_s = timeout_s if timeout_s is not None else _group_timeout_s(session)
-        self._looked_at = time.monotonic()
+        self._beat_every_s = self._timeout_s / _BEATS_PER_TIMEOUT
+        self._looked_at = self._beaten_at = time.monotonic()
 
     def tell(self, key: str, value: bytes) -> None:
         """Leave something for one who will ask for it.
@@ -132,22 +137,31 @@ class Council:
         return None if first == failure else _error_of(first)
 
     def look(self) -> None:
-        """Give up early if another rank failed; cheap enough to be called with every piece that is written.
+        """Give a sign of life, and give up if another rank failed; cheap enough for every piece that is written.
 
         Raises:
             TensorkeepError: If one did.
         """
         now = time.monotonic()
+        if now - self._beaten_at >= self._beat_every_s:
+            self._beaten_at = now
+            self._store.add(_BEATS, 1)
         if now - self._looked_at >= _LOOK_EVERY_S:
             self._looked_at = now
             self._check()
 
     def _wait_for(self, key: str, on_wait: Callable[[], None] | None) -> None:
-        deadline = time.monotonic() + self._timeout_s
+        heard_at = looked_at = time.monotonic()
+        n_beats = 0
         pause_s = _FIRST_PAUSE_S
         while not self._store.check([key]):
             self._check()
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now - looked_at >= self._beat_every_s:
+                looked_at = now
+                if (found := self._store.add(_BEATS, 0)) != n_beats:
+                    heard_at, n_beats = now, found
+            if now - heard_at > self._timeout_s:
                 raise TransportError(
                     "other ranks were not heard of in time: they are very slow, or were killed",
                     expected=f"a sign of all {self._session.n_ranks} ranks within {self._timeout_s:g} seconds",

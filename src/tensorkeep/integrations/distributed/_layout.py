@@ -16,7 +16,7 @@ from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.integrations.distributed._survey import dtype_row, is_object, tensor_data_of
 from tensorkeep.tensors import PlannedTensor, Region, cover_fault
 
-__all__ = ["Gathered", "Held", "gather", "region_of", "tree_of"]
+__all__ = ["Gathered", "Held", "gather", "region_of", "stored_shape", "tree_of"]
 
 _Path: TypeAlias = tuple[str | int, ...]
 
@@ -41,10 +41,8 @@ class Held(msgspec.Struct, frozen=True):
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """Elements along each dimension, as a header counts them: torch has F4 in pairs."""
-        if self.dtype.is_packed and self.shape:
-            return (*self.shape[:-1], 2 * self.shape[-1])
-        return self.shape
+        """Elements along each dimension, as a header counts them."""
+        return stored_shape(self.dtype, self.shape)
 
     def stored_region(self, region: Region) -> Region:
         """Return a part as a header counts elements.
@@ -52,10 +50,7 @@ class Held(msgspec.Struct, frozen=True):
         Args:
             region: As torch counts them.
         """
-        if not self.dtype.is_packed:
-            return region
-        starts, stops = ((*ends[:-1], 2 * ends[-1]) for ends in (region.starts, region.stops))
-        return Region(starts, stops)
+        return Region(stored_shape(self.dtype, region.starts), stored_shape(self.dtype, region.stops))
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -70,6 +65,16 @@ class Gathered(msgspec.Struct, frozen=True):
     tensors: dict[str, Held]
     paths: dict[str, _Path]
     n_ranks: int
+
+
+def stored_shape(dtype: DType, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape as a header counts elements: torch has F4 in pairs.
+
+    Args:
+        dtype: Row in the dtype table.
+        shape: Elements along each dimension, as torch counts them.
+    """
+    return (*shape[:-1], 2 * shape[-1]) if dtype.is_packed and shape else shape
 
 
 def region_of(item: WriteItem) -> Region:

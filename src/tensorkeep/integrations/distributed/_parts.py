@@ -1,19 +1,68 @@
-"""A rank's part of a tensor, written to its places in a file."""
+"""A rank's part of a tensor: as its bytes, as a tensor of its own, and written to its places in a file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.planner import SavePlanner, WriteItem
 
-from tensorkeep.arrays import host_tensor, pieces
-from tensorkeep.errors import UnsupportedError
+from tensorkeep.arrays import HostTensor, host_tensor, pieces
+from tensorkeep.errors import DtypeError, UnsupportedError
+from tensorkeep.integrations.distributed._layout import region_of, stored_shape
+from tensorkeep.integrations.distributed._survey import dtype_row, tensor_data_of
 from tensorkeep.limits import PACK_NBYTES, WRITE_NBYTES
 from tensorkeep.tensors import Region, narrowed, rows_of
 from tensorkeep.transport import ReservedFile
 
-__all__ = ["blocks_of", "write_block"]
+__all__ = ["blocks_of", "host_of_part", "part_of", "write_block"]
+
+
+def part_of(name: str, item: WriteItem, planner: SavePlanner) -> torch.Tensor:
+    """Return a part that this rank has.
+
+    Args:
+        name: The tensor's name, for messages.
+        item: Of the plan.
+        planner: Gives it.
+
+    Raises:
+        DtypeError: If the planner gives another dtype than it had planned.
+    """
+    wanted = tensor_data_of(item).properties.dtype
+    part = planner.resolve_data(item)
+    if not isinstance(part, torch.Tensor) or dtype_row(part.dtype) != dtype_row(wanted):
+        raise DtypeError(
+            f"the planner gives another dtype for tensor `{name}` than it had planned",
+            tensor=name,
+            expected=str(wanted),
+            found=str(getattr(part, "dtype", type(part).__name__)),
+        )
+    return part
+
+
+def host_of_part(name: str, item: WriteItem, planner: SavePlanner) -> HostTensor:
+    """Describe a part as a tensor of its own; the planner is asked for it whenever its bytes are.
+
+    Args:
+        name: Its name.
+        item: Of the plan.
+        planner: Gives it.
+
+    Raises:
+        DtypeError: If the format has no such dtype.
+    """
+    dtype, region = dtype_row(tensor_data_of(item).properties.dtype), region_of(item)
+    if dtype is None:
+        raise DtypeError(f"tensor `{name}` has a dtype that the format cannot hold", tensor=name)
+    shape = stored_shape(dtype, region.shape)
+
+    def buffers() -> Iterator[memoryview]:
+        return (content for _, content in blocks_of(name, part_of(name, item, planner), region))
+
+    return HostTensor(dtype, shape, dtype.nbytes(prod(shape)), lambda: None, buffers)
 
 
 def blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[Region, memoryview]]:
@@ -25,8 +74,8 @@ def blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[R
         region: Which part of the tensor it is.
 
     Yields:
-        The region of each block, and its bytes in C order: the part's own memory, or copies of bounded size, of
-        which the next takes the place of the last. Together they are the part in C order.
+        The region of each block, and its bytes in C order: the part's own memory, or copies of bounded size.
+        Together they are the part in C order.
 
     Raises:
         UnsupportedError: If the part is of another shape, or has no bytes of its own.

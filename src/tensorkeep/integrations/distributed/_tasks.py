@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from heapq import heapify, heapreplace
 
 import msgspec
@@ -12,7 +12,7 @@ from tensorkeep.integrations.distributed._layout import Gathered
 from tensorkeep.tensors import Region
 from tensorkeep.transport import Reserved
 
-__all__ = ["Digesting", "Task", "Writing", "pieces_by_rank", "tasks_for", "tasks_for_pieces"]
+__all__ = ["Digesting", "Task", "Writing", "files_by_rank", "pieces_by_rank", "tasks_for", "tasks_for_pieces"]
 
 
 class Writing(msgspec.Struct, frozen=True):
@@ -137,3 +137,29 @@ def tasks_for_pieces(
             if piece in places:
                 tasks[rank].writings.append(Writing(item, piece, places[piece], is_whole=True))
     return tasks
+
+
+def files_by_rank(
+    gathered: Gathered, names: Mapping[str, str], files: Mapping[str, Iterable[str]]
+) -> list[dict[str, dict[str, int]]]:
+    """Share out whole files, each of which holds pieces of one rank.
+
+    Args:
+        gathered: All plans.
+        names: Name of a planned tensor to the one that it has in the files.
+        files: Name of a file to the pieces in it. One with none of any rank is the first one's.
+
+    Returns:
+        For each rank, name of a file to the pieces of it, each with its place in the plan of the rank.
+    """
+    items = {
+        piece_name(names[planned], held.stored_region(region), held.stored_shape): (rank, item)
+        for planned, held in gathered.tensors.items()
+        for rank, item, region in held.parts
+    }
+    of_ranks: list[dict[str, dict[str, int]]] = [{} for _ in range(gathered.n_ranks)]
+    for file, pieces in files.items():
+        known = [piece for piece in pieces if piece in items]
+        rank = items[known[0]][0] if known else 0
+        of_ranks[rank][file] = {piece: items[piece][1] for piece in known}
+    return of_ranks

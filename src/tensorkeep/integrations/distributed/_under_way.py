@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
 
 from tensorkeep.checkpoint import JointPlan, JointSave
+from tensorkeep.integrations.distributed._ways import Options
 
 __all__ = ["abandon", "begin", "commit"]
 
@@ -19,22 +19,29 @@ _Key = tuple[str, str, str | None]
 _saves: dict[_Key, tuple[JointSave, threading.Thread]] = {}
 
 
-def begin(plan: JointPlan, directory: str, options: dict[str, Any]) -> JointSave:
+def begin(plan: JointPlan, directory: str, options: Options) -> JointSave:
     """Begin a save; one into the same place that this thread, or one that has ended, began is abandoned.
 
     Args:
         plan: Which files there will be.
         directory: Where it goes.
-        options: What `JointSave` takes besides.
+        options: What the user wants.
 
     Raises:
         TensorkeepError: As `JointSave` raises it.
     """
-    key = (os.path.realpath(directory), options["base_name"], options["variant"])
+    key = (os.path.realpath(directory), options.base_name, options.variant)
     older, thread = _saves.get(key, (None, None))
     if older is not None and thread is not None and (thread is threading.current_thread() or not thread.is_alive()):
         abandon(older)
-    save = JointSave(plan, directory, **options)
+    save = JointSave(
+        plan,
+        directory,
+        metadata=options.metadata,
+        sha256=options.sha256,
+        durable=options.durable,
+        **options.naming,
+    )
     _saves[key] = save, threading.current_thread()
     return save
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
-import torch
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
 from tensorkeep.arrays import HostTensor
 from tensorkeep.checkpoint import JointSave
 from tensorkeep.digests import new_hasher
-from tensorkeep.errors import DtypeError
+from tensorkeep.errors import SourceMissingError
 from tensorkeep.integrations.distributed._layout import region_of
-from tensorkeep.integrations.distributed._parts import blocks_of, write_block
-from tensorkeep.integrations.distributed._survey import dtype_row, tensor_data_of
+from tensorkeep.integrations.distributed._parts import blocks_of, part_of, write_block
+from tensorkeep.integrations.distributed._survey import tensor_data_of
 from tensorkeep.integrations.distributed._tasks import Digesting, Task, Writing
 from tensorkeep.tensors import Digesting as PassingDigests
 from tensorkeep.transport import ByteRange, Reserved, ReservedFile, open_source
@@ -23,6 +22,10 @@ from tensorkeep.transport import ByteRange, Reserved, ReservedFile, open_source
 __all__ = ["digest_parts", "write_own", "write_parts"]
 
 _Look = Callable[[], Any]
+
+_NOT_SHARED: Final = (
+    "All ranks must see the directory: save to a file system that they share, or to a store, such as s3://bucket/step"
+)
 
 
 class _Files:
@@ -35,7 +38,10 @@ class _Files:
 
     def __getitem__(self, number: int) -> ReservedFile:
         if number not in self._open:
-            self._open[number] = file = ReservedFile(self._reserved[number])
+            try:
+                self._open[number] = file = ReservedFile(self._reserved[number])
+            except SourceMissingError as error:
+                raise error.with_fields(hint=_NOT_SHARED) from None
             self._stack.callback(file.close)
         return self._open[number]
 
@@ -79,16 +85,8 @@ def _write(
     plan: SavePlan, planner: SavePlanner, writing: Writing, files: _Files, passing: PassingDigests, look: _Look
 ) -> None:
     item = plan.items[writing.item]
-    data = tensor_data_of(item)
-    part = planner.resolve_data(item)
-    if not isinstance(part, torch.Tensor) or dtype_row(part.dtype) != dtype_row(data.properties.dtype):
-        raise DtypeError(
-            f"the planner gives another dtype for tensor `{writing.name}` than it had planned",
-            tensor=writing.name,
-            expected=str(data.properties.dtype),
-            found=str(getattr(part, "dtype", type(part).__name__)),
-        )
-    region, shape = region_of(item), tuple(data.size)
+    part = part_of(writing.name, item, planner)
+    region, shape = region_of(item), tuple(tensor_data_of(item).size)
     file, start = files[writing.place.file], writing.place.start
     if not writing.is_whole:
         for block, content in blocks_of(writing.name, part, region):

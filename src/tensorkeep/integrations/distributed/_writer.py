@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
@@ -14,32 +14,21 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from tensorkeep.checkpoint import (
-    JointPlan,
-    JointSave,
-    index_name,
-    parse_size,
-    plan_pieces,
-    plan_whole,
-    refuse_file_name,
-)
+from tensorkeep.checkpoint import index_name, parse_size, refuse_file_name
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.integrations.distributed import _under_way
 from tensorkeep.integrations.distributed._council import Council, Session
+from tensorkeep.integrations.distributed._in_files import InFiles
+from tensorkeep.integrations.distributed._in_store import InStore
 from tensorkeep.integrations.distributed._layout import Gathered, gather, tree_of
 from tensorkeep.integrations.distributed._survey import Survey, objects_of, survey
-from tensorkeep.integrations.distributed._tasks import Task, pieces_by_rank, tasks_for, tasks_for_pieces
-from tensorkeep.integrations.distributed._work import digest_parts, write_own, write_parts
-from tensorkeep.tensors import Prepared, check_target, prepare
+from tensorkeep.integrations.distributed._ways import Options, Way
+from tensorkeep.tensors import check_target, prepare
+from tensorkeep.transport import is_remote
 
 __all__ = ["TensorkeepWriter"]
 
 Layout: TypeAlias = Literal["in_place", "per_rank"]
 """Where the parts of tensors go."""
-
-_T = TypeVar("_T")
-_Digests = dict[str, bytes]
-_NO_DIGESTS: Final[Mapping[str, bytes]] = {}
 
 
 class TensorkeepWriter(StorageWriter):
@@ -50,15 +39,17 @@ class TensorkeepWriter(StorageWriter):
     Values that are no tensors become part of the checkpoint's tree, so that `tensorkeep.load` gives back the nested
     state dict. The checkpoint that stands there stays whole until the new one is, whichever rank fails or is killed.
 
-    All ranks must see the directory: it is on a file system that they share.
+    All ranks must see the directory: it is on a file system that they share, or in a store.
 
     Args:
-        path: The directory; made by the first rank if its parent is there.
+        path: The directory; made by the first rank if its parent is there. Or its URL in a store that can be written
+            to, such as `"s3://bucket/step-1000/"`, or what `tensorkeep.remote` makes of one.
         layout: `"in_place"`: each tensor stands whole in one file, as in any checkpoint, and ranks write their parts
             to their places. `"per_rank"`: each rank writes files of its own, in which its parts follow each other;
             the index says which part of a tensor is where, and tensorkeep puts them together when they are read.
             Faster to write where ranks have columns; other readers find the parts under names such as `w[0:4,8:16]`,
-            and `tensorkeep.reshard` makes a usual checkpoint of it.
+            and `tensorkeep.reshard` makes a usual checkpoint of it. None: in place; per rank in a store, where there
+            is no other way.
         max_shard_size: Bytes of tensors in one file: a number, or text such as `"5GB"` or `"500 MiB"`. A larger
             tensor gets a file of its own.
         base_name: What file names begin with.
@@ -66,7 +57,8 @@ class TensorkeepWriter(StorageWriter):
         metadata: Free text by key, for each file.
         sha256: Whether the index gets the SHA-256 of each file, the name that Git LFS and the Hub give it.
         durable: Whether to wait until the disk has everything (fsync).
-        timeout_s: Seconds after which a rank that is not heard of is given up; None for those of the process group.
+        timeout_s: Seconds for which no rank is heard of, after which those that are missing are given up; None for
+            those of the process group.
 
     Raises:
         TypeError: If the path is none.
@@ -77,7 +69,7 @@ class TensorkeepWriter(StorageWriter):
         self,
         path: str | os.PathLike[str],
         *,
-        layout: Layout = "in_place",
+        layout: Layout | None = None,
         max_shard_size: int | str = "5GB",
         base_name: str = "model",
         variant: str | None = None,
@@ -88,24 +80,23 @@ class TensorkeepWriter(StorageWriter):
     ) -> None:
         """Remember what is wanted; see the class."""
         index_name(base_name, variant)
-        self._path = _checked(path)
-        self._options: dict[str, Any] = {
-            "base_name": base_name,
-            "variant": variant,
-            "metadata": None if metadata is None else dict(metadata),
-            "sha256": sha256,
-            "durable": durable,
-        }
-        self._max_shard_nbytes = parse_size(max_shard_size)
-        if layout not in get_args(Layout):
+        if layout not in {None, *get_args(Layout)}:
             raise UnsupportedError(
                 f"layout {layout!r} is invalid", expected="one of " + ", ".join(get_args(Layout)), found=repr(layout)
             )
-        self._layout = layout
+        self._options = Options(
+            layout,
+            parse_size(max_shard_size),
+            base_name,
+            variant,
+            None if metadata is None else dict(metadata),
+            sha256,
+            durable,
+        )
+        self._path = _checked(path)
+        self._way = _way_to(self._path, self._options)
         self._timeout_s = timeout_s
         self._gathered: Gathered | None = None
-        self._save: JointSave | None = None
-        self._own_digests: Mapping[str, bytes] = _NO_DIGESTS
 
     @property
     def checkpoint_id(self) -> str:
@@ -130,10 +121,11 @@ class TensorkeepWriter(StorageWriter):
         Args:
             checkpoint_id: The directory; None for the one that the writer has.
         """
-        self._abandon()
+        self._way.abandon()
         self._gathered = None
-        if checkpoint_id is not None:
+        if checkpoint_id is not None and checkpoint_id != self._path:  # which may know its store
             self._path = _checked(checkpoint_id)
+            self._way = _way_to(self._path, self._options)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Begin a save; called on all ranks.
@@ -189,7 +181,7 @@ class TensorkeepWriter(StorageWriter):
             planner: Gives the values.
 
         Returns:
-            A future that is done, with the digests that this rank made.
+            A future that is done, with what the first rank has to know of the files.
 
         Raises:
             UnsupportedError: If the plan is not one that `prepare_global_plan` gave.
@@ -200,34 +192,32 @@ class TensorkeepWriter(StorageWriter):
             raise UnsupportedError("the plan is not of this save", found=type(session).__name__)
         council = Council(session, self._timeout_s)
         try:
-            digests = self._write(plan, planner, session, council)
+            told = self._write(plan, planner, session, council)
         except BaseException as error:
             first = None
             with suppress(Exception):  # the store may be gone with the rank that had it
                 first = council.fail(error)
-            self._abandon()
+            self._way.abandon()
             if first is not None and isinstance(error, Exception):
                 raise first from error
             raise
         future: Future[list[WriteResult]] = Future()
-        future.set_result([WriteResult(MetadataIndex(name), len(digest), digest) for name, digest in digests.items()])
+        future.set_result([WriteResult(MetadataIndex(name), len(what), what) for name, what in told.items()])
         return future
 
-    def _write(self, plan: SavePlan, planner: SavePlanner, session: Session, council: Council) -> _Digests:
+    def _write(self, plan: SavePlan, planner: SavePlanner, session: Session, council: Council) -> dict[str, bytes]:
         council.tell(f"survey/{session.rank}", msgspec.msgpack.encode(survey(plan, planner)))
         if session.rank == 0:
             self._begin(session, council)
-        task = msgspec.msgpack.decode(council.hear(f"task/{session.rank}"), type=Task)
-        refresh = None if self._save is None else self._save.refresh
-        digests = write_parts(plan, planner, task, durable=self._options["durable"], look=council.look)
-        council.meet("written", refresh)
-        digests |= digest_parts(task, council.look)
-        council.meet("digested", refresh)
-        return digests
+        return self._way.write(plan, planner, council.hear(f"task/{session.rank}"), council)
 
     def _begin(self, session: Session, council: Council) -> None:
-        """Plan the files of all, stage them, and tell each rank what to write."""
-        gathered = _planned(self._gathered)
+        """Plan the files of all, and tell each rank what to write."""
+        gathered = self._gathered
+        if gathered is None:
+            raise UnsupportedError(
+                "a step of the save was left out", hint="Save with torch.distributed.checkpoint.save"
+            )
         surveys = [
             msgspec.msgpack.decode(council.hear(f"survey/{rank}"), type=Survey) for rank in range(session.n_ranks)
         ]
@@ -236,21 +226,8 @@ class TensorkeepWriter(StorageWriter):
         prepared = prepare(tree)
         name_of = {id(tensor): name for name, tensor in prepared.tensors.items()}
         names = {planned: name_of[id(leaf)] for planned, leaf in leaves.items()}
-        self._save = save = _under_way.begin(self._planned_files(prepared, names), self._path, self._options)
-        own = {name: host for name, host in prepared.hosts.items() if name not in names.values()}
-        self._own_digests = write_own(save, own, durable=self._options["durable"])
-        share_out = tasks_for if self._layout == "in_place" else tasks_for_pieces
-        tasks = share_out(gathered, names, save.places, save.files)
-        for rank, task in enumerate(tasks):
-            council.tell(f"task/{rank}", msgspec.msgpack.encode(task))
-
-    def _planned_files(self, prepared: Prepared, names: Mapping[str, str]) -> JointPlan:
-        naming = {key: self._options[key] for key in ("base_name", "variant")}
-        if self._layout == "in_place":
-            needs_index = self._options["sha256"]
-            return plan_whole(prepared, max_shard_nbytes=self._max_shard_nbytes, needs_index=needs_index, **naming)
-        pieces = pieces_by_rank(_planned(self._gathered), names, prepared.hosts)
-        return plan_pieces(prepared, pieces, max_shard_nbytes=self._max_shard_nbytes, **naming)
+        for rank, task in enumerate(self._way.begin(gathered, prepared, names)):
+            council.tell(f"task/{rank}", task)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:  # noqa: ARG002
         """Switch to the new checkpoint; called on the first rank when all have written.
@@ -261,23 +238,11 @@ class TensorkeepWriter(StorageWriter):
 
         Raises:
             BusyError: If another process took the save for dead.
+            SourceChangedError: If another save into the same place of a store was finished in the meantime.
             TransportError: If the system fails.
         """
-        digests = {result.index.fqn: result.storage_data for of_rank in results for result in of_rank}
-        save, self._save = _planned(self._save), None
-        _under_way.commit(save, {**self._own_digests, **digests})
-
-    def _abandon(self) -> None:
-        save, self._save = self._save, None
-        if save is not None:
-            _under_way.abandon(save)
-
-
-def _planned(what: _T | None) -> _T:
-    """Return what an earlier step made."""
-    if what is None:
-        raise UnsupportedError("a step of the save was left out", hint="Save with torch.distributed.checkpoint.save")
-    return what
+        told = {result.index.fqn: result.storage_data for of_rank in results for result in of_rank}
+        self._way.commit(told)
 
 
 def _checked(path: str | os.PathLike[str]) -> str:
@@ -285,3 +250,17 @@ def _checked(path: str | os.PathLike[str]) -> str:
     directory = check_target(path)
     refuse_file_name(directory)
     return directory
+
+
+def _way_to(path: str, options: Options) -> Way:
+    if not is_remote(path):
+        return InFiles(path, options)
+    if options.layout == "in_place":
+        raise UnsupportedError(
+            "in a store no file can be written by several ranks",
+            path=path,
+            expected='layout="per_rank"',
+            found='layout="in_place"',
+            hint="tensorkeep.reshard makes a usual checkpoint of what ranks wrote each for itself",
+        )
+    return InStore(path, options)

@@ -1,0 +1,120 @@
+"""The files of one save on their way to a store, whoever sends them.
+
+An object appears when all of it is there, under a name that no other save uses; so nothing that stands there changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from tensorkeep.arrays import HostTensor
+from tensorkeep.checkpoint._index import ShardRecord
+from tensorkeep.digests import digest_of
+from tensorkeep.errors import TensorkeepError, TransportError
+from tensorkeep.tensors import FileBody, Sealing, file_body
+from tensorkeep.transport import RemotePath
+
+__all__ = ["Sending", "SentFile", "take_back"]
+
+_NUMBER: Final = re.compile(r"-[0-9]{5}-of-[0-9]{5}\.safetensors$")
+
+
+class SentFile(msgspec.Struct, frozen=True):
+    """A file that is there now.
+
+    Attributes:
+        name: Of its object.
+        record: By what to know it.
+        is_new: Whether this save sent it; else it is a file of the checkpoint that stands there.
+    """
+
+    name: str
+    record: ShardRecord
+    is_new: bool
+
+
+class Sending(msgspec.Struct, frozen=True):
+    """What whoever sends files of one save has to know; it can go from process to process.
+
+    Attributes:
+        stem: What the names of the files begin with, the variant included.
+        mark: What follows in them, and in those of no other save.
+        index_file: Name of the index.
+        metadata: Free text by key, for each file.
+        sha256: Whether the index gets the SHA-256 of each file.
+        standing: The files of the checkpoint that stands there, each with what it is known by.
+    """
+
+    stem: str
+    mark: str
+    index_file: str
+    metadata: Mapping[str, str] | None
+    sha256: bool
+    standing: dict[str, ShardRecord]
+
+    def send(
+        self,
+        directory: RemotePath,
+        file: str,
+        hosts: Mapping[str, HostTensor],
+        on_written: Callable[[int], None],
+    ) -> SentFile:
+        """Send a file, if it does not stand there byte for byte.
+
+        Args:
+            directory: Where it goes.
+            file: Its name in the plan, which gives the number in the one that it gets.
+            hosts: Name to description of its tensors.
+            on_written: Called with the bytes of the file that are done. What it raises ends the save.
+
+        Raises:
+            TypeError: If the metadata is no text by key.
+            HeaderError: If a name or text is impossible.
+            LimitError: If there are more names than a header can hold.
+            IntegrityError: If a tensor gives more or fewer bytes than its shape says.
+            TransportError: If it fails; nothing is there then.
+        """
+        body = file_body(hosts, self.metadata, sealing=Sealing(index=self.index_file))
+        record = ShardRecord(body.nbytes, digest_of(body.head).hex(), _sha256(body) if self.sha256 else None)
+        same = self._standing_like(directory, record)
+        if same is not None:
+            on_written(body.nbytes)
+            return SentFile(same, record, is_new=False)
+        number = _NUMBER.search(file)
+        name = f"{self.stem}-{self.mark}{number[0] if number else '-00001-of-00001.safetensors'}"
+        directory.joined(name).put(body, on_written=on_written)
+        return SentFile(name, record, is_new=True)
+
+    def _standing_like(self, directory: RemotePath, record: ShardRecord) -> str | None:
+        wanted = record.nbytes, record.header
+        same = next((file for file, known in self.standing.items() if (known.nbytes, known.header) == wanted), None)
+        if same is not None:
+            with suppress(TransportError):
+                return same if directory.joined(same).version().nbytes == record.nbytes else None
+        return None
+
+
+def take_back(directory: RemotePath, files: Iterable[SentFile]) -> None:
+    """Remove what a save has sent that comes to nothing.
+
+    Args:
+        directory: Where it is.
+        files: All that it sent.
+    """
+    for file in files:
+        if file.is_new:
+            with suppress(TensorkeepError):
+                directory.joined(file.name).remove()
+
+
+def _sha256(body: FileBody) -> str:
+    hasher = hashlib.sha256()
+    for piece in body.pieces():
+        hasher.update(piece)
+    return hasher.hexdigest()

@@ -1,0 +1,89 @@
+"""A save into a store: each rank sends files of its own, and the first one the index of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+
+from tensorkeep.arrays import HostTensor
+from tensorkeep.checkpoint import JointPlan, JointUpload, Sending, SentFile, plan_pieces, take_back
+from tensorkeep.integrations.distributed._council import Council
+from tensorkeep.integrations.distributed._layout import Gathered
+from tensorkeep.integrations.distributed._parts import host_of_part
+from tensorkeep.integrations.distributed._tasks import files_by_rank, pieces_by_rank
+from tensorkeep.integrations.distributed._ways import Options
+from tensorkeep.tensors import Prepared
+from tensorkeep.transport import RemotePath
+
+__all__ = ["InStore"]
+
+
+class _Task(msgspec.Struct, frozen=True):
+    """What one rank sends.
+
+    Attributes:
+        sending: What all ranks have to know.
+        files: Name of a file in the plan to the pieces in it, each with its place in the plan of the rank. The first
+            rank adds tensors that it was told of with values that are no tensors.
+    """
+
+    sending: Sending
+    files: dict[str, dict[str, int]]
+
+
+class InStore:
+    """See `Way`.
+
+    Args:
+        path: URL of the directory.
+        options: What the user wants.
+    """
+
+    def __init__(self, path: str, options: Options) -> None:
+        """Begin nothing yet; see the class."""
+        self._directory = RemotePath.of(path)
+        self._options = options
+        self._plan: JointPlan | None = None
+        self._upload: JointUpload | None = None
+
+    def begin(self, gathered: Gathered, prepared: Prepared, names: Mapping[str, str]) -> list[bytes]:
+        """Look at what stands there, and name the files of all; see `Way.begin`."""
+        options = self._options
+        pieces = pieces_by_rank(gathered, names, prepared.hosts)
+        self._plan = plan = plan_pieces(prepared, pieces, max_shard_nbytes=options.max_shard_nbytes, **options.naming)
+        self._upload = upload = JointUpload(
+            plan, self._directory, metadata=options.metadata, sha256=options.sha256, **options.naming
+        )
+        tasks = (_Task(upload.sending, files) for files in files_by_rank(gathered, names, plan.files))
+        return [msgspec.msgpack.encode(task) for task in tasks]
+
+    def write(self, plan: SavePlan, planner: SavePlanner, task: bytes, council: Council) -> dict[str, bytes]:
+        """Send the files of this rank, and return by what to know each; see `Way.write`."""
+        todo = msgspec.msgpack.decode(task, type=_Task)
+        sent: dict[str, SentFile] = {}
+        try:
+            for file, items in todo.files.items():
+                hosts = self._untold(file)
+                hosts |= {name: host_of_part(name, plan.items[item], planner) for name, item in items.items()}
+                sent[file] = todo.sending.send(self._directory, file, hosts, lambda _: council.look())
+            council.meet("sent")
+        except BaseException:
+            take_back(self._directory, sent.values())
+            raise
+        return {file: msgspec.msgpack.encode(found) for file, found in sent.items()}
+
+    def _untold(self, file: str) -> dict[str, HostTensor]:
+        """Return what the plan says of the pieces of a file; only the first rank has the plan."""
+        return {} if self._plan is None else dict(self._plan.files[file])
+
+    def commit(self, told: dict[str, bytes]) -> None:
+        """Switch to the files that were sent; see `Way.commit`."""
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            upload.commit({file: msgspec.msgpack.decode(found, type=SentFile) for file, found in told.items()})
+
+    def abandon(self) -> None:
+        """Forget the save, of which each rank has taken back its files; see `Way.abandon`."""
+        self._plan = self._upload = None

@@ -1,0 +1,90 @@
+"""How a save gets to where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+
+from tensorkeep.integrations.distributed._council import Council
+from tensorkeep.integrations.distributed._layout import Gathered
+from tensorkeep.tensors import Prepared
+
+__all__ = ["Options", "Way"]
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What the user wants of a save.
+
+    Attributes:
+        layout: `"in_place"` or `"per_rank"`; None for what is usual there.
+        max_shard_nbytes: Bytes of tensors in one file.
+        base_name: What file names begin with.
+        variant: Such as `"fp16"`.
+        metadata: Free text by key, for each file.
+        sha256: Whether the index gets the SHA-256 of each file.
+        durable: Whether to wait until the disk has everything.
+    """
+
+    layout: str | None
+    max_shard_nbytes: int
+    base_name: str
+    variant: str | None
+    metadata: dict[str, str] | None
+    sha256: bool
+    durable: bool
+
+    @property
+    def naming(self) -> dict[str, Any]:
+        """What the names of files are made of."""
+        return {"base_name": self.base_name, "variant": self.variant}
+
+
+class Way(Protocol):
+    """One save of one process."""
+
+    def begin(self, gathered: Gathered, prepared: Prepared, names: Mapping[str, str]) -> list[bytes]:
+        """Plan the files of all, on the first rank.
+
+        Args:
+            gathered: The plans of all ranks.
+            prepared: The state, taken apart; tensors that ranks have are planned ones.
+            names: Name of a planned tensor to the one that it has in the files.
+
+        Returns:
+            For each rank, what it is to do.
+
+        Raises:
+            TensorkeepError: If it cannot be begun; everything is as it was then.
+        """
+
+    def write(self, plan: SavePlan, planner: SavePlanner, task: bytes, council: Council) -> dict[str, bytes]:
+        """Write what this rank has, and wait until all have.
+
+        Args:
+            plan: Of this rank.
+            planner: Gives the tensors.
+            task: What `begin` gave for it.
+            council: All ranks.
+
+        Returns:
+            What the first rank has to know of it, by name.
+
+        Raises:
+            TensorkeepError: If it fails, here or on another rank.
+        """
+
+    def commit(self, told: dict[str, bytes]) -> None:
+        """Switch to the new checkpoint, on the first rank.
+
+        Args:
+            told: What `write` returned on all ranks.
+
+        Raises:
+            TensorkeepError: If it fails; what was there counts then, unless the message says otherwise.
+        """
+
+    def abandon(self) -> None:
+        """Leave everything as it was; without effect on a save that is over."""

@@ -1,0 +1,45 @@
+"""A bucket on a real S3 server in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import boto3
+from moto.server import ThreadedMotoServer
+
+from tensorkeep import remote
+
+__all__ = ["KEYS", "Bucket"]
+
+KEYS = {"access_key_id": "me", "secret_access_key": "so-secret", "region": "us-east-1", "pause_s": 0.001}
+
+
+class Bucket:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.client = boto3.client(
+            "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="me", aws_secret_access_key="so-secret"
+        )
+        self.client.create_bucket(Bucket="models")
+
+    @classmethod
+    @contextmanager
+    def served(cls) -> Iterator[Self]:
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        try:
+            yield cls("http://{}:{}".format(*server.get_host_and_port()))
+        finally:
+            server.stop()
+
+    def at(self, path: str, **options: Any) -> Any:
+        return remote(f"s3://models/{path}", **{"endpoint": self.url} | KEYS | options)
+
+    def names(self, path: str) -> set[str]:
+        found = self.client.list_objects_v2(Bucket="models", Prefix=f"{path}/").get("Contents", [])
+        return {each["Key"].removeprefix(f"{path}/") for each in found}
+
+    def unfinished(self) -> list[Any]:
+        return self.client.list_multipart_uploads(Bucket="models").get("Uploads") or []
