@@ -175,7 +175,7 @@ CASES = (
         target=AtLeast(2.0),
         max_extra_nbytes=64 * 2**20,
         before=_Model.clear,
-        rounds=7,
+        rounds=5,
         remark="All wait until the disk has their files, but for what torch consolidates. The memory is that of the"
         " first rank. tensorkeep makes digests too, for which it reads what several ranks wrote once more, from the"
         " page cache.",
@@ -189,7 +189,7 @@ CASES = (
         target=AtLeast(2.0),
         max_extra_nbytes=64 * 2**20,
         before=_Model.clear,
-        rounds=7,
+        rounds=5,
         remark="Each row of a rank has 2,000 bytes, which in place are a write of their own.",
     ),
     Case(
@@ -200,7 +200,7 @@ CASES = (
         peers=(_loading(_HF, "HuggingFaceStorageReader"), _loading(_PLAIN, "FileSystemReader")),
         target=AtLeast(1.0),
         max_extra_nbytes=64 * 2**20,
-        rounds=7,
+        rounds=5,
     ),
     Case(
         name="distributed/load-columns",
@@ -210,6 +210,6 @@ CASES = (
         peers=(_loading(_HF, "HuggingFaceStorageReader"), _loading(_PLAIN, "FileSystemReader")),
         target=AtLeast(1.0),
         max_extra_nbytes=64 * 2**20,
-        rounds=7,
+        rounds=5,
     ),
 )
