@@ -50,7 +50,7 @@ def describe_machine(folder: Path) -> Machine:
     libraries = [f"{library} {version(library)}" for library in _LIBRARIES]
     return Machine(
         hardware=f"{_processor()}, {os.cpu_count()} cores, {memory_nbytes / 2**30:.0f} GiB of memory",
-        system=f"{platform.system()} {platform.release()}, files on {_file_system(folder)}",
+        system=f"{platform.system()} {platform.release().split('-')[0]}, files on {_file_system(folder)}",
         software=", ".join([f"Python {platform.python_version()}", *libraries]),
         load=f"{os.getloadavg()[0]:.1f} of {os.cpu_count()} cores were busy with other work when the run began",
     )

@@ -23,13 +23,13 @@
     tensorkeep.install_as_safetensors()                 and all of it under their name, for libraries that import it
 
     tensorkeep.errors           every error, one tree
-    tensorkeep.transport        where are the bytes?        files, memory, file objects; published whole or not at all
+    tensorkeep.transport        where are the bytes?        files, memory, servers; written whole or not at all
     tensorkeep.formats          what do they mean?          the safetensors format, PyTorch's pickles
     tensorkeep.arrays           who holds the tensor?       NumPy, torch
     tensorkeep.state            nested data                 containers, numbers, texts … as nodes, and back
     tensorkeep.tensors          one file, where these meet  lazy tensors, selections, views, writing
     tensorkeep.pickled          files of pickles            nested data with lazy tensors
-    tensorkeep.dcp              many ranks' files          what torch.distributed.checkpoint wrote, as one
+    tensorkeep.dcp              many ranks' files           what torch.distributed.checkpoint wrote, as one
     tensorkeep.scanner          what would they run?        every name in files of pickles, and what it would do
     tensorkeep.checkpoint       many files                  shards, index, digests; saved and verified as one
     tensorkeep.store            the checkpoints of a run    steps, the last and the best, nothing written twice

@@ -96,6 +96,25 @@ def test_what_the_new_one_does_not_have_goes_and_what_others_put_there_stays(dir
     assert verify_folder(directory) == []
 
 
+def test_links_of_others_stay_and_what_saves_left_goes(directory: Path) -> None:
+    (directory / "latest").symlink_to("notes.txt")
+    (directory / "nested").mkdir()
+    (directory / "nested" / "other").symlink_to(directory.parent)
+    (directory / "nested" / "lost").symlink_to("nowhere")
+    (directory / ".model.tensorkeep-staging").mkdir()
+    (directory / ".model.tensorkeep-staging" / "half").write_bytes(b"half")
+    os.mkfifo(directory / "pipe")
+
+    with save_folder(directory) as staging:
+        Path(staging, "state").write_bytes(b"new")
+
+    assert os.readlink(directory / "latest") == "notes.txt"
+    assert os.readlink(directory / "nested" / "other") == str(directory.parent)
+    assert os.readlink(directory / "nested" / "lost") == "nowhere"
+    assert not (directory / ".model.tensorkeep-staging").exists()
+    assert (directory / "pipe").is_fifo()
+
+
 def test_a_link_is_followed_and_modes_are_kept(directory: Path) -> None:
     directory.chmod(0o750)
     link = directory.parent / "latest"

@@ -30,6 +30,7 @@ from tensorkeep.errors import (
     PickleError,
     SourceMissingError,
     TensorkeepError,
+    TensorNotFoundError,
     UnsafeError,
     UnsupportedError,
 )
@@ -76,6 +77,25 @@ def same(found: Any, expected: Any) -> bool:
 @pytest.mark.parametrize("form", NESTED)
 def test_the_nested_state_comes_back(ranks: Path, form: str, backend: Any) -> None:
     assert same(tensorkeep.load(ranks / form, framework="torch", backend=backend), nested_of(WHOLE))
+
+
+@pytest.mark.parametrize("form", NESTED)
+def test_a_part_of_the_state(ranks: Path, form: str) -> None:
+    whole = nested_of(WHOLE)
+
+    for key in whole:
+        assert same(tensorkeep.load(ranks / form, framework="torch", only=key), {key: whole[key]})
+    few = tensorkeep.load(
+        ranks / form, framework="torch", only=["model.rows", "mixed.1", lambda name: name == "optim.state.a.b.step"]
+    )
+    expected = {
+        "model": {"rows": WHOLE["rows"]},
+        "optim": {"state": {"a.b": {"step": WHOLE["scalar"]}}},
+        "mixed": [None, "text"],
+    }
+    assert same(few, expected)
+    with pytest.raises(TensorNotFoundError, match="nothing is chosen"):
+        tensorkeep.load(ranks / form, only="nobody.*")
 
 
 @pytest.mark.parametrize("form", FLAT)

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -250,19 +252,28 @@ class TestSavesThatFail:
         with pytest.raises(SourceMissingError, match="no such bucket"):
             tensorkeep.save(STATE, path)
 
-    def test_a_bucket_that_may_not_be_listed(self, s3, monkeypatch) -> None:
-        monkeypatch.setattr(MayNotBeListed, "target", s3.url)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), MayNotBeListed)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        path = s3.at("unlisted/", endpoint=f"http://127.0.0.1:{server.server_port}")
+    def test_a_bucket_that_may_not_be_listed(self, s3) -> None:
+        with MayNotBeListed.before(s3.url) as url:
+            path = s3.at("unlisted/", endpoint=url)
+            tensorkeep.save_checkpoint(with_step(1), path, max_shard_size=SHARD)
+            tensorkeep.save_checkpoint(with_step(2), path, max_shard_size=SHARD)
 
-        tensorkeep.save_checkpoint(with_step(1), path, max_shard_size=SHARD)
-        tensorkeep.save_checkpoint(with_step(2), path, max_shard_size=SHARD)
-
-        server.shutdown()
-        server.server_close()
         assert step_of(tensorkeep.load(s3.at("unlisted/"))) == 2
         assert len(s3.names("unlisted")) == 4
+
+    @pytest.mark.parametrize("has_older", [False, True])
+    def test_a_commit_whose_answer_is_lost_is_one(self, s3, monkeypatch, has_older) -> None:
+        monkeypatch.setattr(LosesTheCommit, "n_lost", 0)
+        place = f"lost-{has_older}/"
+        if has_older:
+            tensorkeep.save_checkpoint(with_step(1), s3.at(place), max_shard_size=SHARD)
+        with LosesTheCommit.before(s3.url) as url:
+            tensorkeep.save_checkpoint(with_step(2), s3.at(place, endpoint=url), max_shard_size=SHARD)
+
+        assert LosesTheCommit.n_lost == 1
+        assert step_of(tensorkeep.load(s3.at(place))) == 2
+        assert tensorkeep.verify(s3.at(place)).is_whole
+        assert len(s3.names(place.rstrip("/"))) == 4
 
     def test_killed_saves_leave_the_old_or_the_new(self, s3) -> None:
         path = s3.at("killed")
@@ -307,8 +318,8 @@ class LosesAnswers(MemoryFileSystem):
             raise ConnectionError("cut")
 
 
-class MayNotBeListed(BaseHTTPRequestHandler):
-    """Passes requests on to S3, and denies what is missing, as buckets do that may not be listed."""
+class Proxy(BaseHTTPRequestHandler):
+    """Passes requests on to S3, and answers otherwise."""
 
     protocol_version = "HTTP/1.1"
     target = ""
@@ -319,7 +330,7 @@ class MayNotBeListed(BaseHTTPRequestHandler):
         connection.request(self.command, self.path, body, dict(self.headers))
         answer = connection.getresponse()
         data = answer.read()
-        self.send_response(403 if answer.status == 404 else answer.status)
+        self.send_response(self.status_of(answer.status))
         for name, value in answer.getheaders():
             if name.lower() not in {"transfer-encoding", "connection", "date", "server"}:
                 self.send_header(name, value)
@@ -329,8 +340,42 @@ class MayNotBeListed(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = do_any
 
+    def status_of(self, status: int) -> int:
+        raise NotImplementedError
+
     def log_message(self, *_) -> None:
         pass
+
+    @classmethod
+    @contextmanager
+    def before(cls, target: str) -> Iterator[str]:
+        cls.target = target
+        server = ThreadingHTTPServer(("127.0.0.1", 0), cls)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            server.server_close()
+
+
+class MayNotBeListed(Proxy):
+    """Denies what is missing, as buckets do that may not be listed."""
+
+    def status_of(self, status: int) -> int:
+        return 403 if status == 404 else status
+
+
+class LosesTheCommit(Proxy):
+    """Says that the index could not be written, when it was: once."""
+
+    n_lost = 0
+
+    def status_of(self, status: int) -> int:
+        if self.command == "PUT" and "index.json" in self.path and status == 200 and not LosesTheCommit.n_lost:
+            LosesTheCommit.n_lost += 1
+            return 500
+        return status
 
 
 class TestToFileSystems:

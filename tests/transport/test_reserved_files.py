@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -52,6 +53,20 @@ def test_rows_stand_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_p
         staging.commit()
 
     assert (tmp_path / "a.bin").read_bytes() == bytes(16) + b".aa...bb...cc..."
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="locks are those of POSIX")
+def test_a_file_that_is_filled_is_locked_for_all_who_fill_it(tmp_path: Path) -> None:
+    """So that NFS sends what was written, and not whole pages over what others wrote."""
+    with transaction(tmp_path, "set") as staging:
+        reserved = staging.reserve("a.bin", 32)
+        first, second = ReservedFile(reserved), ReservedFile(reserved)
+        with open(reserved.path, "rb") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        first.close()
+        second.close()
+        with open(reserved.path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_who_comes_late_does_not_write_into_the_file_of_another_save(tmp_path: Path) -> None:

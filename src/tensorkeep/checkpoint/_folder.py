@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Final
 
 from tensorkeep.checkpoint._examine import header_digest
 from tensorkeep.checkpoint._manifest import MANIFEST, FileRecord, emit_manifest
@@ -18,6 +20,9 @@ from tensorkeep.tensors import TensorFile, open_file
 from tensorkeep.transport import publish, publish_folder
 
 __all__ = ["save_folder"]
+
+_MARK: Final = ".tensorkeep-"
+"""In the names of what saves of ours have in their hands, or left when they were killed."""
 
 
 @contextmanager
@@ -48,7 +53,7 @@ def save_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Iterat
     """
     with publish_folder(path, durable=durable) as staging:
         yield staging
-        files = {name: _record(os.path.join(staging, *name.split("/"))) for name in _names_in(staging)}
+        files = {name: _record(_at(staging, name)) for name in _names_in(staging)}
         files.pop(MANIFEST, None)
         with publish(os.path.join(staging, MANIFEST), durable=durable) as sink:
             sink.write([emit_manifest(files)])
@@ -57,11 +62,22 @@ def save_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Iterat
 
 def _names_in(folder: str) -> Iterator[str]:
     """Give the relative names of all regular files."""
-    for directory, _, names in os.walk(folder):
+    return (
+        name for name in _all_names_in(folder) if os.path.isfile(at := _at(folder, name)) and not os.path.islink(at)
+    )
+
+
+def _all_names_in(folder: str) -> Iterator[str]:
+    """Give the relative names of all that is no directory; a link to one is none."""
+    for directory, folders, names in os.walk(folder):
         inner = os.path.relpath(directory, folder)
-        for name in names:
-            if os.path.isfile(path := os.path.join(directory, name)) and not os.path.islink(path):
-                yield (name if inner == os.curdir else os.path.join(inner, name)).replace(os.sep, "/")
+        links = [name for name in folders if os.path.islink(os.path.join(directory, name))]
+        for name in (*names, *links):
+            yield (name if inner == os.curdir else os.path.join(inner, name)).replace(os.sep, "/")
+
+
+def _at(folder: str, name: str) -> str:
+    return os.path.join(folder, *name.split("/"))
 
 
 def _record(path: str) -> FileRecord:
@@ -87,12 +103,17 @@ def _take_along(old: str, staging: str) -> None:
     listed: set[str] = set()
     with suppress(TensorkeepError):
         listed.update((*read_manifest(old), MANIFEST))
-    for name in _names_in(old):
-        source, target = (os.path.join(folder, *name.split("/")) for folder in (old, staging))
-        if name in listed or os.path.lexists(target):
-            continue
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        try:
-            os.link(source, target, follow_symlinks=False)
-        except OSError:
-            shutil.copy2(source, target)
+    for name in _all_names_in(old):
+        if name not in listed and _MARK not in name and not os.path.lexists(target := _at(staging, name)):
+            with suppress(FileNotFoundError):  # its owner has just removed it
+                _bring(_at(old, name), target)
+
+
+def _bring(source: str, target: str) -> None:
+    is_regular = stat.S_ISREG(os.lstat(source).st_mode)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        if is_regular or os.path.islink(source):  # of a pipe there is no copy
+            shutil.copy2(source, target, follow_symlinks=False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tensorkeep.checkpoint._joint_plan import JointPlan
 from tensorkeep.checkpoint._names import index_name
-from tensorkeep.checkpoint._sending import SentFile
+from tensorkeep.checkpoint._sending import SentFile, take_back
 from tensorkeep.checkpoint._store_switch import StoreSwitch
 from tensorkeep.transport import RemotePath
 
@@ -45,6 +45,7 @@ class JointUpload:
         """Look at what stands there; see the class."""
         wanted = index_name(base_name, variant)
         self._plan = plan
+        self._directory = directory
         self._switch = StoreSwitch(directory, f"{base_name}.{variant}" if variant else base_name)
         self._index_file = self._switch.index_file(wanted) or wanted
         metadata = {**plan.ties, **(metadata or {})} if plan.ties else metadata
@@ -61,3 +62,7 @@ class JointUpload:
             TransportError: If it fails; unless the message says that the save is done, what was there counts.
         """
         self._switch.commit(self._index_file, self._plan.index, sent)
+
+    def abandon(self) -> None:
+        """Remove all that was sent, or may have been, by whomever."""
+        take_back(self._directory, [self.sending.name_of(file) for file in self._plan.files])

@@ -246,6 +246,9 @@ def load(
             dangerous=dangerous,
             limits=limits,
         ) as tensors:
+            if isinstance(tensors, DistributedCheckpoint):
+                _refuse_for_pickles(None, ties)
+                return tensors.load_tree(only=only)
             if isinstance(tensors, PickledTensors):
                 _refuse_for_pickles(only, ties)
                 return tensors.load_tree()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -15,28 +15,28 @@ import msgspec
 
 from tensorkeep.arrays import HostTensor
 from tensorkeep.checkpoint._index import ShardRecord
+from tensorkeep.checkpoint.workers import Meter, side_by_side
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import TensorkeepError, TransportError
 from tensorkeep.tensors import FileBody, Sealing, file_body
 from tensorkeep.transport import RemotePath
 
-__all__ = ["Sending", "SentFile", "take_back"]
+__all__ = ["Sending", "SentFile", "remove_all", "take_back"]
 
-_NUMBER: Final = re.compile(r"-[0-9]{5}-of-[0-9]{5}\.safetensors$")
+_NUMBER: Final = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}\.safetensors$")
+_N_REMOVED_AT_ONCE: Final = 8
 
 
 class SentFile(msgspec.Struct, frozen=True):
     """A file that is there now.
 
     Attributes:
-        name: Of its object.
+        name: Of its object: a new one, or one of the checkpoint that stands there and has the same bytes.
         record: By what to know it.
-        is_new: Whether this save sent it; else it is a file of the checkpoint that stands there.
     """
 
     name: str
     record: ShardRecord
-    is_new: bool
 
 
 class Sending(msgspec.Struct, frozen=True):
@@ -58,6 +58,15 @@ class Sending(msgspec.Struct, frozen=True):
     sha256: bool
     standing: dict[str, ShardRecord]
 
+    def name_of(self, file: str) -> str:
+        """Return the name of a file that this save sends.
+
+        Args:
+            file: Its name in the plan, which gives the number in the other.
+        """
+        number = _NUMBER.search(file)
+        return f"{self.stem}-{self.mark}{number[0] if number else '-00001-of-00001.safetensors'}"
+
     def send(
         self,
         directory: RemotePath,
@@ -69,7 +78,7 @@ class Sending(msgspec.Struct, frozen=True):
 
         Args:
             directory: Where it goes.
-            file: Its name in the plan, which gives the number in the one that it gets.
+            file: Its name in the plan.
             hosts: Name to description of its tensors.
             on_written: Called with the bytes of the file that are done. What it raises ends the save.
 
@@ -78,18 +87,17 @@ class Sending(msgspec.Struct, frozen=True):
             HeaderError: If a name or text is impossible.
             LimitError: If there are more names than a header can hold.
             IntegrityError: If a tensor gives more or fewer bytes than its shape says.
-            TransportError: If it fails; nothing is there then.
+            TransportError: If it fails. It may be there all the same, where an answer was lost.
         """
         body = file_body(hosts, self.metadata, sealing=Sealing(index=self.index_file))
         record = ShardRecord(body.nbytes, digest_of(body.head).hex(), _sha256(body) if self.sha256 else None)
         same = self._standing_like(directory, record)
         if same is not None:
             on_written(body.nbytes)
-            return SentFile(same, record, is_new=False)
-        number = _NUMBER.search(file)
-        name = f"{self.stem}-{self.mark}{number[0] if number else '-00001-of-00001.safetensors'}"
+            return SentFile(same, record)
+        name = self.name_of(file)
         directory.joined(name).put(body, on_written=on_written)
-        return SentFile(name, record, is_new=True)
+        return SentFile(name, record)
 
     def _standing_like(self, directory: RemotePath, record: ShardRecord) -> str | None:
         wanted = record.nbytes, record.header
@@ -100,17 +108,33 @@ class Sending(msgspec.Struct, frozen=True):
         return None
 
 
-def take_back(directory: RemotePath, files: Iterable[SentFile]) -> None:
-    """Remove what a save has sent that comes to nothing.
+def take_back(directory: RemotePath, names: Collection[str]) -> None:
+    """Remove what a save that comes to nothing has sent, or may have.
 
     Args:
         directory: Where it is.
-        files: All that it sent.
+        names: Of files that no other save can have; those that are not there do no harm.
     """
-    for file in files:
-        if file.is_new:
-            with suppress(TensorkeepError):
-                directory.joined(file.name).remove()
+    remove_all(directory, names)
+
+
+def remove_all(directory: RemotePath, names: Collection[str]) -> list[TensorkeepError]:
+    """Remove files, several at a time, and return what went wrong.
+
+    Args:
+        directory: Where they are.
+        names: Of the files; those that are not there do no harm.
+    """
+    errors: list[TensorkeepError] = []
+
+    def remove(name: str) -> None:
+        try:
+            directory.joined(name).remove()
+        except TensorkeepError as error:
+            errors.append(error)
+
+    side_by_side(remove, names, n_threads=min(_N_REMOVED_AT_ONCE, len(names)), meter=Meter(None, 0))
+    return errors
 
 
 def _sha256(body: FileBody) -> str:

@@ -6,16 +6,16 @@ there when the save began, and no other: that is the commit. What only the old i
 
 from __future__ import annotations
 
-import os
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from tensorkeep.checkpoint._index import Index, ShardRecord, emit_index, parse_index
-from tensorkeep.checkpoint._names import index_names, weights_name
-from tensorkeep.checkpoint._sending import Sending, SentFile, take_back
+from tensorkeep.checkpoint._names import index_names, is_plain, weights_name
+from tensorkeep.checkpoint._sending import Sending, SentFile, remove_all, take_back
 from tensorkeep.errors import (
     AccessDeniedError,
     FormatError,
@@ -31,7 +31,9 @@ from tensorkeep.transport import ByteRange, RemotePath, Version
 __all__ = ["StoreSwitch"]
 
 _NOT_DONE: Final = AccessDeniedError, SourceChangedError, UnsupportedError
-"""Errors after which the index is the old one; after any other it may be the new one."""
+"""Errors after which the index is not the new one; after any other it may be."""
+
+_SUFFIX: Final = ".safetensors"
 
 
 class _Standing(msgspec.Struct, frozen=True):
@@ -110,21 +112,31 @@ class StoreSwitch:
             self.directory.joined(index_file).swap(text, before)
         except BaseException as error:
             if not is_switching or isinstance(error, _NOT_DONE):
-                take_back(self.directory, sent.values())
+                self._take_back(names.values())
             raise
         self._tidy(index_file, names.values())
 
+    def _take_back(self, names: Iterable[str]) -> None:
+        """Remove what was sent in vain, and neither was there before, nor is named by the index that is there now.
+
+        Where an answer was lost, this save may have been done for a moment, and the next one may use files of it.
+        """
+        with suppress(TransportError):
+            now = _standing_index(self.directory, self._stem)
+            take_back(self.directory, set(names) - _files_of(self._standing) - _files_of(now))
+
     def _tidy(self, index_file: str, kept: Collection[str]) -> None:
-        old = self._standing.index if self._standing else None
         entries = {*index_names(self._stem), weights_name(self._stem)} - {index_file}
-        shards = {name for name in (old.files if old else ()) if os.path.basename(name) == name}
-        try:
-            for name in sorted((entries | shards).difference(kept)):
-                self.directory.joined(name).remove()
-        except TransportError as error:
-            raise error.with_fields(
-                message=f"the checkpoint is saved, but files of the old one are left: {error.message}"
+        shards = {name for name in _files_of(self._standing) if name.endswith(_SUFFIX) and is_plain(name)}
+        errors = remove_all(self.directory, (entries | shards).difference(kept))
+        if errors:
+            raise errors[0].with_fields(
+                message=f"the checkpoint is saved, but files of the old one are left: {errors[0].message}"
             ) from None
+
+
+def _files_of(standing: _Standing | None) -> set[str]:
+    return set(standing.index.files) if standing and standing.index else set()
 
 
 def _standing_index(directory: RemotePath, stem: str) -> _Standing | None:

@@ -66,6 +66,6 @@ def upload(
         n_threads = min(_N_SHARDS_AT_ONCE, len(plan.shards))
         side_by_side(send, plan.shards, n_threads=n_threads, meter=meter)
     except BaseException:
-        take_back(directory, sent.values())
+        take_back(directory, [sending.name_of(shard.file) for shard in plan.shards])
         raise
     switch.commit(index_file, lambda records: index_of(plan, prepared, records, index_metadata), sent)

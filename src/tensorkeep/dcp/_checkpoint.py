@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -13,7 +14,15 @@ from tensorkeep.dcp._nested import nested
 from tensorkeep.errors import TransportError
 from tensorkeep.formats.pickles import StorageRecord, TensorRecord, Unknown
 from tensorkeep.pickled import PickledTensors, PickleFile, numbered
-from tensorkeep.tensors import LazyTensor, counted, load_together
+from tensorkeep.tensors import (
+    LazyTensor,
+    Selector,
+    chooser,
+    counted,
+    load_together,
+    nothing_chosen,
+    selectors_of,
+)
 from tensorkeep.transport import ByteSource
 
 __all__ = ["DistributedCheckpoint"]
@@ -150,10 +159,17 @@ class DistributedCheckpoint(PickledTensors):
         values = {name: file.tree for name, file in self._values.items()}
         return nested({**self._tensors, **values}, self._state.paths)
 
-    def load_tree(self) -> Any:
-        """Load what was saved: nested dicts and lists with tensors of the framework.
+    def load_tree(self, only: Selector | Iterable[Selector] | None = None) -> Any:
+        """Load what was saved, or a part of it: nested dicts and lists with tensors of the framework.
+
+        Args:
+            only: Which parts: shell patterns for dotted names (`*` crosses dots), or functions of a name. What is
+                left out of dicts is missing there; in lists None stands in its place. A value that one rank saved
+                alone, such as a tuple, comes whole.
 
         Raises:
+            TensorNotFoundError: If nothing is chosen.
+            TypeError: If `only` is none of these.
             FormatError: If names and paths contradict each other.
             DtypeError: If the framework has no such dtype.
             LimitError: If most places of lists are empty, or a tensor has more dimensions than the framework allows.
@@ -161,8 +177,23 @@ class DistributedCheckpoint(PickledTensors):
             TransportError: If the bytes cannot be read.
         """
         self._check_open()
-        values = {name: file.load_tree() for name, file in self._values.items()}
-        return nested({**load_together(self._tensors), **values}, self._state.paths)
+        names = [*self._tensors, *self._values] if only is None else self._chosen(selectors_of(only))
+        tensors = load_together({name: self._tensors[name] for name in names if name in self._tensors})
+        values = {name: self._values[name].load_tree() for name in names if name in self._values}
+        return nested({**tensors, **values}, self._state.paths)
+
+    def _chosen(self, selectors: list[Selector]) -> list[str]:
+        """Return the names of what is chosen by its own name, or by that of what it stands in."""
+        is_chosen = chooser(selectors)
+
+        def is_wanted(name: str) -> bool:
+            path = map(str, self._state.paths.get(name, (name,)))
+            return any(map(is_chosen, accumulate(path, "{}.{}".format)))
+
+        names = [name for name in (*self._tensors, *self._values) if is_wanted(name)]
+        if not names:
+            raise nothing_chosen(selectors, self, self.path)
+        return names
 
     def _find(self, name: str) -> LazyTensor | None:
         self._check_open()

@@ -39,7 +39,7 @@ from tensorkeep.tensors._digesting import Digesting
 from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.tensors._lazy import LazyTensor, load_together
 from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted
-from tensorkeep.tensors._names import Renaming, Selector, chooser, chosen_names
+from tensorkeep.tensors._names import Renaming, Selector, chooser, chosen_names, nothing_chosen, selectors_of
 from tensorkeep.tensors._overlap import overlapping
 from tensorkeep.tensors._placements import Placement, Sharded, coordinate_of, positions_of_rank, region_of_rank
 from tensorkeep.tensors._plan import ReadPlan
@@ -94,6 +94,7 @@ __all__ = [
     "metadata_with_format",
     "names_of",
     "narrowed",
+    "nothing_chosen",
     "open_file",
     "overlapping",
     "positions_of_rank",
@@ -104,6 +105,7 @@ __all__ = [
     "run_of",
     "save",
     "sealed_head",
+    "selectors_of",
     "serialize_tensors",
     "shard_range",
     "sharing_of",

@@ -11,7 +11,16 @@ from typing import TypeAlias
 
 from tensorkeep.errors import RefusedError, TensorNotFoundError
 
-__all__ = ["Renaming", "Selector", "changed_names", "chooser", "chosen_names", "did_you_mean"]
+__all__ = [
+    "Renaming",
+    "Selector",
+    "changed_names",
+    "chooser",
+    "chosen_names",
+    "did_you_mean",
+    "nothing_chosen",
+    "selectors_of",
+]
 
 Selector: TypeAlias = str | Callable[[str], object]
 """A shell pattern for whole names, in which `*` crosses dots and case matters; or a function of a name."""
@@ -55,6 +64,38 @@ def chooser(selectors: Iterable[Selector]) -> Callable[[str], bool]:
     if patterns:
         functions.append(re.compile("|".join(map(translate, patterns))).match)
     return lambda name: any(function(name) for function in functions)
+
+
+def selectors_of(only: Selector | Iterable[Selector]) -> list[Selector]:
+    """Return what a choice is made by, which may be one selector or several.
+
+    Args:
+        only: As the user gave it.
+
+    Raises:
+        TypeError: If it is neither.
+    """
+    if not isinstance(only, str | Iterable) and not callable(only):
+        raise TypeError(f"only is a pattern, a function of a name, or a list of these, not {type(only).__name__}")
+    return [only] if isinstance(only, str) or callable(only) else list(only)
+
+
+def nothing_chosen(selectors: Iterable[Selector], names: Iterable[str], path: str | None) -> TensorNotFoundError:
+    """Return the error that says so.
+
+    Args:
+        selectors: What chose nothing.
+        names: Of all that there is.
+        path: Of the checkpoint.
+    """
+    selectors = list(selectors)
+    texts = [selector for selector in selectors if isinstance(selector, str)]
+    return TensorNotFoundError(
+        "nothing is chosen",
+        path=path,
+        expected="a name that matches " + (" or ".join(map(repr, selectors)) or "a pattern"),
+        hint=did_you_mean(texts[0], names) if texts else None,
+    )
 
 
 def changed_names(names: Iterable[str], renaming: Renaming) -> dict[str, str]:

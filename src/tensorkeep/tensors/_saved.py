@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from tensorkeep.arrays import FRAMEWORKS, adapter_for, known_class, put_together
-from tensorkeep.errors import FormatError, TensorNotFoundError, UnsupportedError
+from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State
 from tensorkeep.state import Classes, classes_by_name, decode_tree, part_libraries, selected, tensor_names
 from tensorkeep.tensors._aliases import alias_tensor
 from tensorkeep.tensors._lazy import LazyTensor
 from tensorkeep.tensors._mapping import OpenTensors
 from tensorkeep.tensors._marked import Marked
-from tensorkeep.tensors._names import Selector, chooser, chosen_names, did_you_mean
+from tensorkeep.tensors._names import Selector, chooser, chosen_names, nothing_chosen, selectors_of
 from tensorkeep.tensors._tied import Ties, check_ties, load_tied, refuse_copies
 
 __all__ = ["SavedTensors"]
@@ -183,7 +183,7 @@ class SavedTensors(OpenTensors):
         if only is None and not self.aliases:
             names: Iterable[str] = self
         else:
-            names = list(self) if only is None else chosen_names(self, _selectors(only))
+            names = list(self) if only is None else chosen_names(self, selectors_of(only))
             self._refuse_nothing(bool(names), only)
         return self._load_named(dict.fromkeys(names, framework or self._library or _FRAMEWORK), ties, device)
 
@@ -232,9 +232,9 @@ class SavedTensors(OpenTensors):
         text = bytes(self.state.tree) if self.state else b""
         return b'["composed"' in text or b'["byte' in text or b"\\" in text
 
-    def _part(self, only: _Only) -> Any:
+    def _part(self, only: Selector | Iterable[Selector]) -> Any:
         """Return the nodes of what is chosen."""
-        is_chosen = chooser(_selectors(only))
+        is_chosen = chooser(selectors_of(only))
         is_any = False
 
         def wanted(path: str) -> bool:
@@ -247,16 +247,8 @@ class SavedTensors(OpenTensors):
         return part
 
     def _refuse_nothing(self, is_any: bool, only: _Only) -> None:
-        if is_any or only is None:
-            return
-        selectors = _selectors(only)
-        texts = [selector for selector in selectors if isinstance(selector, str)]
-        raise TensorNotFoundError(
-            "nothing is chosen",
-            path=self.path,
-            expected="a name that matches " + (" or ".join(map(repr, selectors)) or "a pattern"),
-            hint=did_you_mean(texts[0], self) if texts else None,
-        )
+        if not is_any and only is not None:
+            raise nothing_chosen(selectors_of(only), self, self.path)
 
     def _load_whole(self, framework: str, device: Any) -> dict[str, Any]:
         """Read all tensors, which share no memory."""
@@ -278,11 +270,3 @@ class SavedTensors(OpenTensors):
 
 
 _Only: TypeAlias = Selector | Iterable[Selector] | None
-
-
-def _selectors(only: _Only) -> list[Selector]:
-    if only is None:
-        return []
-    if not isinstance(only, str | Iterable) and not callable(only):
-        raise TypeError(f"only is a pattern, a function of a name, or a list of these, not {type(only).__name__}")
-    return [only] if isinstance(only, str) or callable(only) else list(only)

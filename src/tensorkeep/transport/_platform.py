@@ -263,11 +263,12 @@ _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 
 
-def try_lock(fd: int) -> bool:
+def try_lock(fd: int, *, is_shared: bool = False) -> bool:
     """Take a lock on an open file, which the kernel releases when the process dies (flock(2)).
 
     Args:
         fd: An open file descriptor.
+        is_shared: Whether others may have it too, if they ask for it so.
 
     Returns:
         False if another open file holds it; True if it was taken, or where there are no such locks (Windows, where
@@ -279,7 +280,7 @@ def try_lock(fd: int) -> bool:
     if not HAS_LOCKS:
         return True
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

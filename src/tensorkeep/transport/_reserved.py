@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from tensorkeep.errors import BusyError, as_transport_error
 from tensorkeep.transport import _platform
 from tensorkeep.transport._mounts import preallocation_pays
-from tensorkeep.transport._platform import preallocate, read_at, write_at
+from tensorkeep.transport._platform import preallocate, read_at, try_lock, write_at
 
 __all__ = ["MARK_NBYTES", "Reserved", "ReservedFile", "make_room"]
 
@@ -78,6 +79,7 @@ class ReservedFile:
         self._fd = -1
         with as_transport_error("could not write the file", self._path):
             self._fd = os.open(self._path, _FLAGS)
+            _keep_pages_apart(self._fd)
             mark = bytearray(MARK_NBYTES)
             read_at(self._fd, 0, memoryview(mark))
             is_same = mark == reserved.mark and os.fstat(self._fd).st_size == reserved.nbytes
@@ -132,6 +134,16 @@ class ReservedFile:
         if fd >= 0:
             with as_transport_error("could not write the file", self._path):
                 os.close(fd)
+
+
+def _keep_pages_apart(fd: int) -> None:
+    """Lock a file, together with all others that fill it, until it is closed.
+
+    Linux' client of NFS writes whole pages back, also where other machines have written to them, unless a file is
+    locked (nfs_can_extend_write in its fs/nfs/write.c).
+    """
+    with suppress(OSError):  # a file system without locks
+        try_lock(fd, is_shared=True)
 
 
 def _write_rows(fd: int, offset: int, step: int, data: memoryview, row_nbytes: int) -> None:

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from gloo_ranks import Ranks, load, save
 from placed_tensors import spread
 from s3_bucket import Bucket
-from torch.distributed.checkpoint import CheckpointException
+from torch.distributed.checkpoint import CheckpointException, DefaultSavePlanner
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Shard
 
 import tensorkeep
+from tensorkeep.integrations.distributed import TensorkeepWriter
 
 
 @dataclass
@@ -269,3 +271,31 @@ def test_checkpoints_of_others_are_loaded(ranks: Ranks, tmp_path: Path) -> None:
     tensorkeep.save_checkpoint({"w": weights(), "x": weights() + 1}, tmp_path / "sharded", max_shard_size=200)
 
     ranks.run(load_others, str(tmp_path), world=3)
+
+
+class Shuffled(DefaultSavePlanner):
+    def finish_plan(self, new_plan: Any) -> Any:
+        plan = super().finish_plan(new_plan)
+        plan.items.reverse()
+        return plan
+
+
+def save_contradictions(rank: int, path: str, what: str) -> str:
+    state: Any = {name: spread(torch.ones(8), (4,), [Shard(0)]) for name in ("a", "b")}
+    planner = Shuffled() if what == "order" else None
+    if what == "tree":
+        state["schedule"] = {"x": torch.ones(2)} if rank else None
+    try:
+        dcp.save(state, storage_writer=TensorkeepWriter(path), planner=planner)
+    except CheckpointException as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [("order", "the planner has changed the plan"), ("tree", "ranks have different things at one place")],
+)
+def test_ranks_that_contradict_each_other_are_told(ranks: Ranks, tmp_path: Path, what: str, told: str) -> None:
+    assert all(told in text for text in ranks.run(save_contradictions, str(tmp_path / "new"), what))
+    assert not (tmp_path / "new").exists()

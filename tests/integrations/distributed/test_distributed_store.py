@@ -141,6 +141,63 @@ def test_of_two_saves_into_one_place_the_first_to_end_counts(ranks: Ranks, bucke
     assert len(marks) == 1, "what was sent in vain is left"
 
 
+class FailsLate(TensorkeepWriter):
+    """Fails on one rank when all have written, so that torch does not let the first rank finish."""
+
+    fails = False
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        future = super().write_data(plan, planner)
+        if self.fails and plan.storage_data.rank == 2:
+            raise KeyboardInterrupt
+        return future
+
+
+def save_thrice(rank: int, place: Any) -> list[bool]:
+    """Save with one writer: well, then in vain, then well again; return which raised."""
+    writer = FailsLate(place, **SHARDS)
+    raised = []
+    for number, fails in [(5, False), (6, True), (7, False)]:
+        writer.fails = fails
+        try:
+            dcp.save(state(number), storage_writer=writer)
+        except (dcp.CheckpointException, KeyboardInterrupt):
+            raised.append(True)
+        else:
+            raised.append(False)
+    return raised
+
+
+@pytest.mark.parametrize("where", ["store", "files"])
+def test_a_writer_saves_again_and_clears_away_what_was_in_vain(
+    ranks: Ranks, bucket: Bucket, tmp_path: Path, where: str
+) -> None:
+    place = bucket.at(f"{tmp_path.name}-again/") if where == "store" else str(tmp_path / "again")
+
+    assert ranks.run(save_thrice, place) == [[False, True, False]] * 4
+
+    assert whole_number(place) == 7
+    if where == "store":
+        assert len({name.split("-")[1] for name in objects(bucket, place) if name.startswith("model-")}) == 1
+    else:
+        assert not [name for name in contents(Path(place)) if "tensorkeep-" in name]
+
+
+def save_long_values(rank: int, place: Any) -> None:
+    dcp.save({"long": bytes(20_000_000), **state(3)}, storage_writer=TensorkeepWriter(place))
+
+
+@pytest.mark.parametrize("where", ["store", "files"])
+def test_values_of_many_megabytes(ranks: Ranks, bucket: Bucket, tmp_path: Path, where: str) -> None:
+    place = bucket.at(f"{tmp_path.name}-long/") if where == "store" else str(tmp_path / "long")
+
+    ranks.run(save_long_values, place)
+
+    loaded = tensorkeep.load(place)
+    assert loaded["long"] == bytes(20_000_000)
+    assert loaded["number"] == 3
+
+
 def test_in_place_is_refused_in_a_store(bucket: Bucket) -> None:
     with pytest.raises(UnsupportedError, match='layout="per_rank"'):
         TensorkeepWriter(bucket.at("x/"), layout="in_place")

@@ -16,7 +16,7 @@ store: there is nothing to consolidate, nothing is pickled, and the old checkpoi
 - `_parts`: a part of a tensor: its bytes, and where they go.
 - `_work`: what a rank writes into files that all see.
 - `_ways`: how a save gets to where it goes, as a protocol.
-- `_under_way`: saves into files that are not over.
+- `_under_way`: saves that are not over.
 - `_in_files`: into files that all ranks see.
 - `_in_store`: into a store.
 - `_writer`: `TensorkeepWriter`.

@@ -21,6 +21,9 @@ from tensorkeep.errors import TensorkeepError, TransportError
 
 __all__ = ["Council", "Session"]
 
+_PART_NBYTES: Final = 2**20
+"""Of what is told at once; torch's store gives up connections over which 8 MiB come."""
+
 _FAILED: Final = "failed"
 _FIRST_PAUSE_S: Final = 0.0005
 _LONGEST_PAUSE_S: Final = 0.1
@@ -37,11 +40,13 @@ class Session(msgspec.Struct, frozen=True):
         save_id: Tells this save from all others.
         rank: Of this process, from 0; the first coordinates.
         n_ranks: How many take part.
+        plan_sum: Checksum of the plan of this rank.
     """
 
     save_id: str
     rank: int
     n_ranks: int
+    plan_sum: int = 0
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -82,7 +87,10 @@ class Council:
             key: What it is.
             value: Any bytes.
         """
-        self._store.set(key, value)
+        numbers = range(0, len(value), _PART_NBYTES)
+        for number in numbers:
+            self._store.set(f"{key}/{number}", value[number : number + _PART_NBYTES])
+        self._store.set(key, str(len(value)))
 
     def hear(self, key: str, on_wait: Callable[[], None] | None = None) -> bytes:
         """Wait for what somebody tells, and take it away.
@@ -99,8 +107,10 @@ class Council:
             TensorkeepError: If a rank failed.
         """
         self._wait_for(key, on_wait)
-        value: bytes = self._store.get(key)
-        self._store.delete_key(key)
+        parts = [f"{key}/{number}" for number in range(0, int(self._store.get(key)), _PART_NBYTES)]
+        value = b"".join(self._store.get(part) for part in parts)
+        for part in (*parts, key):
+            self._store.delete_key(part)
         return value
 
     def meet(self, place: str, on_wait: Callable[[], None] | None = None) -> None:
@@ -131,6 +141,7 @@ class Council:
             fields = error.fields()
         else:
             fields = {"message": f"{type(error).__name__}: {error}"}
+        fields = {name: text and text.encode("utf-8", "backslashreplace").decode() for name, text in fields.items()}
         failure = _Failure(self._session.rank, type(error).__name__, fields)
         heard = self._store.compare_set(_FAILED, "", msgspec.json.encode(failure).decode())
         first = msgspec.json.decode(heard, type=_Failure)

@@ -8,7 +8,7 @@ import msgspec
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
 from tensorkeep.checkpoint import JointPlan, JointSave, plan_pieces, plan_whole
-from tensorkeep.integrations.distributed import _under_way
+from tensorkeep.errors import UnsupportedError
 from tensorkeep.integrations.distributed._council import Council
 from tensorkeep.integrations.distributed._layout import Gathered
 from tensorkeep.integrations.distributed._tasks import Task, pieces_by_rank, tasks_for, tasks_for_pieces
@@ -36,7 +36,15 @@ class InFiles:
 
     def begin(self, gathered: Gathered, prepared: Prepared, names: Mapping[str, str]) -> list[bytes]:
         """Stage the files of all; see `Way.begin`."""
-        self._save = save = _under_way.begin(self._plan(gathered, prepared, names), self._path, self._options)
+        options = self._options
+        self._save = save = JointSave(
+            self._plan(gathered, prepared, names),
+            self._path,
+            metadata=options.metadata,
+            sha256=options.sha256,
+            durable=options.durable,
+            **options.naming,
+        )
         own = {name: host for name, host in prepared.hosts.items() if name not in names.values()}
         self._own_digests = write_own(save, own, durable=self._options.durable)
         share_out = tasks_for_pieces if self._options.layout == "per_rank" else tasks_for
@@ -53,21 +61,30 @@ class InFiles:
     def write(self, plan: SavePlan, planner: SavePlanner, task: bytes, council: Council) -> dict[str, bytes]:
         """Write what this rank has, and return the digests that it made; see `Way.write`."""
         todo = msgspec.msgpack.decode(task, type=Task)
-        refresh = None if self._save is None else self._save.refresh
-        digests = write_parts(plan, planner, todo, durable=self._options.durable, look=council.look)
+
+        def refresh() -> None:
+            if self._save is not None:
+                self._save.refresh()
+
+        def look() -> None:
+            council.look()
+            refresh()
+
+        digests = write_parts(plan, planner, todo, durable=self._options.durable, look=look)
         council.meet("written", refresh)
-        digests |= digest_parts(todo, council.look)
+        digests |= digest_parts(todo, look)
         council.meet("digested", refresh)
         return digests
 
     def commit(self, told: dict[str, bytes]) -> None:
         """Switch to the new files; see `Way.commit`."""
         save, self._save = self._save, None
-        if save is not None:
-            _under_way.commit(save, {**self._own_digests, **told})
+        if save is None:
+            raise UnsupportedError("the save is over")
+        save.commit({**self._own_digests, **told})
 
     def abandon(self) -> None:
         """Leave everything as it was; see `Way.abandon`."""
         save, self._save = self._save, None
         if save is not None:
-            _under_way.abandon(save)
+            save.abandon()

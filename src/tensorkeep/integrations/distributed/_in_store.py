@@ -8,7 +8,8 @@ import msgspec
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
 from tensorkeep.arrays import HostTensor
-from tensorkeep.checkpoint import JointPlan, JointUpload, Sending, SentFile, plan_pieces, take_back
+from tensorkeep.checkpoint import JointUpload, Sending, SentFile, plan_pieces, take_back
+from tensorkeep.errors import UnsupportedError
 from tensorkeep.integrations.distributed._council import Council
 from tensorkeep.integrations.distributed._layout import Gathered
 from tensorkeep.integrations.distributed._parts import host_of_part
@@ -45,14 +46,16 @@ class InStore:
         """Begin nothing yet; see the class."""
         self._directory = RemotePath.of(path)
         self._options = options
-        self._plan: JointPlan | None = None
+        self._planned: Mapping[str, Mapping[str, HostTensor]] = {}
         self._upload: JointUpload | None = None
+        self._sent: list[str] = []
 
     def begin(self, gathered: Gathered, prepared: Prepared, names: Mapping[str, str]) -> list[bytes]:
         """Look at what stands there, and name the files of all; see `Way.begin`."""
         options = self._options
         pieces = pieces_by_rank(gathered, names, prepared.hosts)
-        self._plan = plan = plan_pieces(prepared, pieces, max_shard_nbytes=options.max_shard_nbytes, **options.naming)
+        plan = plan_pieces(prepared, pieces, max_shard_nbytes=options.max_shard_nbytes, **options.naming)
+        self._planned = plan.files
         self._upload = upload = JointUpload(
             plan, self._directory, metadata=options.metadata, sha256=options.sha256, **options.naming
         )
@@ -62,28 +65,30 @@ class InStore:
     def write(self, plan: SavePlan, planner: SavePlanner, task: bytes, council: Council) -> dict[str, bytes]:
         """Send the files of this rank, and return by what to know each; see `Way.write`."""
         todo = msgspec.msgpack.decode(task, type=_Task)
-        sent: dict[str, SentFile] = {}
-        try:
-            for file, items in todo.files.items():
-                hosts = self._untold(file)
-                hosts |= {name: host_of_part(name, plan.items[item], planner) for name, item in items.items()}
-                sent[file] = todo.sending.send(self._directory, file, hosts, lambda _: council.look())
-            council.meet("sent")
-        except BaseException:
-            take_back(self._directory, sent.values())
-            raise
-        return {file: msgspec.msgpack.encode(found) for file, found in sent.items()}
-
-    def _untold(self, file: str) -> dict[str, HostTensor]:
-        """Return what the plan says of the pieces of a file; only the first rank has the plan."""
-        return {} if self._plan is None else dict(self._plan.files[file])
+        sent: dict[str, bytes] = {}
+        for file, items in todo.files.items():
+            self._sent.append(todo.sending.name_of(file))
+            parts = {
+                name: host_of_part(name, plan.items[item], planner, council.look) for name, item in items.items()
+            }
+            hosts = {**self._planned.get(file, {}), **parts}
+            found = todo.sending.send(self._directory, file, hosts, lambda _: council.look())
+            sent[file] = msgspec.msgpack.encode(found)
+        council.meet("sent")
+        return sent
 
     def commit(self, told: dict[str, bytes]) -> None:
         """Switch to the files that were sent; see `Way.commit`."""
         upload, self._upload = self._upload, None
-        if upload is not None:
-            upload.commit({file: msgspec.msgpack.decode(found, type=SentFile) for file, found in told.items()})
+        if upload is None:
+            raise UnsupportedError("the save is over")
+        upload.commit({file: msgspec.msgpack.decode(found, type=SentFile) for file, found in told.items()})
 
     def abandon(self) -> None:
-        """Forget the save, of which each rank has taken back its files; see `Way.abandon`."""
-        self._plan = self._upload = None
+        """Take back what was sent, the first rank also what others may have; see `Way.abandon`."""
+        upload, self._upload = self._upload, None
+        names, self._sent = self._sent, []
+        if upload is not None:
+            upload.abandon()
+        elif names:
+            take_back(self._directory, names)

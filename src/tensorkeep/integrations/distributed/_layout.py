@@ -205,8 +205,15 @@ def _put(tree: dict[str | int, Any], path: _Path, value: Any) -> None:
     into: Any = tree
     for key, following in pairwise(path):
         into = _entry(into, key, {} if isinstance(following, str) else [])
+        if type(into) is not (dict if isinstance(following, str) else list):
+            raise _contradiction(path)
     if isinstance(into, list):
         _entry(into, path[-1], None)
+        is_free = into[int(path[-1])] is None
+    else:
+        is_free = path[-1] not in into
+    if not is_free:
+        raise _contradiction(path)
     into[path[-1]] = value
 
 
@@ -217,3 +224,13 @@ def _entry(into: Any, key: str | int, empty: Any) -> Any:
     if into[key] is None:
         into[key] = empty
     return into[key]
+
+
+def _contradiction(path: _Path) -> UnsupportedError:
+    name = ".".join(map(str, path))
+    return UnsupportedError(
+        "ranks have different things at one place of the state dict",
+        tensor=name,
+        expected="a value, a dict or a list, and the same one on all ranks",
+        found=f"`{name}`, and another where it stands",
+    )

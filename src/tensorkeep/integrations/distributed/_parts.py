@@ -43,13 +43,14 @@ def part_of(name: str, item: WriteItem, planner: SavePlanner) -> torch.Tensor:
     return part
 
 
-def host_of_part(name: str, item: WriteItem, planner: SavePlanner) -> HostTensor:
+def host_of_part(name: str, item: WriteItem, planner: SavePlanner, look: Callable[[], Any]) -> HostTensor:
     """Describe a part as a tensor of its own; the planner is asked for it whenever its bytes are.
 
     Args:
         name: Its name.
         item: Of the plan.
         planner: Gives it.
+        look: Called between pieces; what it raises ends the work.
 
     Raises:
         DtypeError: If the format has no such dtype.
@@ -60,7 +61,10 @@ def host_of_part(name: str, item: WriteItem, planner: SavePlanner) -> HostTensor
     shape = stored_shape(dtype, region.shape)
 
     def buffers() -> Iterator[memoryview]:
-        return (content for _, content in blocks_of(name, part_of(name, item, planner), region))
+        for _, content in blocks_of(name, part_of(name, item, planner), region):
+            for begin in range(0, len(content), WRITE_NBYTES):
+                look()
+                yield content[begin : begin + WRITE_NBYTES]
 
     return HostTensor(dtype, shape, dtype.nbytes(prod(shape)), lambda: None, buffers)
 
@@ -125,6 +129,15 @@ def write_block(
     """
     done = 0
     for rows in rows_of(region, shape, len(data) // region.n_elements):
+        if rows.nbytes >= WRITE_NBYTES:
+            for row in range(rows.n_rows):
+                place = start + rows.first + row * rows.step
+                for begin in range(0, rows.nbytes, WRITE_NBYTES):
+                    piece = data[done + begin : done + min(begin + WRITE_NBYTES, rows.nbytes)]
+                    file.write(place + begin, piece)
+                    look()
+                done += rows.nbytes
+            continue
         n_together = max(1, WRITE_NBYTES // rows.nbytes)
         for begin in range(0, rows.n_rows, n_together):
             stop = done + rows.nbytes * min(n_together, rows.n_rows - begin)

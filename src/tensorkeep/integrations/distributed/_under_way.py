@@ -1,80 +1,74 @@
 """Saves of this process that are under way, so that one that was broken off does not stand in the way of the next.
 
 Whether all ranks came through is told to `finish`, which is not called where torch finds that one did not. The first
-rank then still has the lock of the directory, until it saves there again.
+rank then still has the lock of the directory, or files in a store that no index names, until it saves again.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 
-from tensorkeep.checkpoint import JointPlan, JointSave
-from tensorkeep.integrations.distributed._ways import Options
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.integrations.distributed._ways import Way
 
-__all__ = ["abandon", "begin", "commit"]
+__all__ = ["abandon", "abandon_broken", "begin", "end"]
 
-_Key = tuple[str, str, str | None]
-
-_saves: dict[_Key, tuple[JointSave, threading.Thread]] = {}
+_saves: dict[str, tuple[Way, threading.Thread]] = {}
 
 
-def begin(plan: JointPlan, directory: str, options: Options) -> JointSave:
-    """Begin a save; one into the same place that this thread, or one that has ended, began is abandoned.
+def begin(save_id: str, way: Way) -> None:
+    """Note a save of this thread.
 
     Args:
-        plan: Which files there will be.
-        directory: Where it goes.
-        options: What the user wants.
+        save_id: Tells it from all others.
+        way: The save.
 
     Raises:
-        TensorkeepError: As `JointSave` raises it.
+        TensorkeepError: If one that was broken off cannot be abandoned.
     """
-    key = (os.path.realpath(directory), options.base_name, options.variant)
-    older, thread = _saves.get(key, (None, None))
-    if older is not None and thread is not None and (thread is threading.current_thread() or not thread.is_alive()):
-        abandon(older)
-    save = JointSave(
-        plan,
-        directory,
-        metadata=options.metadata,
-        sha256=options.sha256,
-        durable=options.durable,
-        **options.naming,
-    )
-    _saves[key] = save, threading.current_thread()
-    return save
+    abandon_broken()
+    _saves[save_id] = way, threading.current_thread()
 
 
-def commit(save: JointSave, digests: dict[str, bytes]) -> None:
-    """Switch to the new files.
+def end(save_id: str) -> Way:
+    """Return a save whose `finish` has come.
 
     Args:
-        save: That was begun here.
-        digests: Name of each tensor to the BLAKE3 of its bytes.
+        save_id: Which.
 
     Raises:
-        TensorkeepError: As `JointSave.commit` raises it.
+        UnsupportedError: If it is not known any more.
     """
-    try:
-        save.commit(digests)
-    finally:
-        _forget(save)
+    way, _ = _saves.pop(save_id, (None, None))
+    if way is None:
+        raise UnsupportedError(
+            "the save was given up: the same thread began another one before this one had ended",
+            hint="Save with torch.distributed.checkpoint, and wait for a save before the next one is begun",
+        )
+    return way
 
 
-def abandon(save: JointSave) -> None:
-    """Leave everything as it was.
+def abandon(save_id: str) -> None:
+    """Give a save up, if it is one of those that are known.
 
     Args:
-        save: That was begun here.
+        save_id: Which.
+
+    Raises:
+        TensorkeepError: If it cannot be.
     """
-    try:
-        save.abandon()
-    finally:
-        _forget(save)
+    way, _ = _saves.pop(save_id, (None, None))
+    if way is not None:
+        way.abandon()
 
 
-def _forget(save: JointSave) -> None:
-    for key, (known, _) in list(_saves.items()):
-        if known is save:
-            del _saves[key]
+def abandon_broken() -> None:
+    """Give up saves that this thread began, which is about to begin another, or a thread that has ended.
+
+    Raises:
+        TensorkeepError: If one cannot be.
+    """
+    here = threading.current_thread()
+    for save_id, (_, thread) in list(_saves.items()):
+        if thread is here or not thread.is_alive():
+            abandon(save_id)

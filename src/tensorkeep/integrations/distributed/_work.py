@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from tensorkeep.transport import ByteRange, Reserved, ReservedFile, open_source
 __all__ = ["digest_parts", "write_own", "write_parts"]
 
 _Look = Callable[[], Any]
+
+_LOOK_EVERY_S: Final = 0.5
 
 _NOT_SHARED: Final = (
     "All ranks must see the directory: save to a file system that they share, or to a store, such as s3://bucket/step"
@@ -45,10 +48,15 @@ class _Files:
             self._stack.callback(file.close)
         return self._open[number]
 
-    def sync(self) -> None:
+    def sync(self, look: _Look) -> None:
         """Wait until the disk has what was written."""
-        for file in self._open.values():
-            file.sync()
+        if not self._open:
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-sync") as thread:
+            for waiting in [thread.submit(file.sync) for file in self._open.values()]:
+                while not wait([waiting], _LOOK_EVERY_S).done:
+                    look()
+                waiting.result()
 
 
 def write_parts(plan: SavePlan, planner: SavePlanner, task: Task, *, durable: bool, look: _Look) -> dict[str, bytes]:
@@ -76,7 +84,7 @@ def write_parts(plan: SavePlan, planner: SavePlanner, task: Task, *, durable: bo
         for writing in writings:
             _write(plan, planner, writing, files, passing, look)
         if durable:
-            files.sync()
+            files.sync(look)
         whole = (writing.name for writing in writings if writing.is_whole)
         return dict(zip(whole, passing.digests(), strict=True))
 
@@ -131,7 +139,7 @@ def write_own(save: JointSave, hosts: Mapping[str, HostTensor], *, durable: bool
             place = save.places[name]
             _write_through(files[place.file], place.start, host.nbytes, host.buffers(), passing, save.refresh)
         if durable:
-            files.sync()
+            files.sync(save.refresh)
         return dict(zip(hosts, passing.digests(), strict=True))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import uuid
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
@@ -16,6 +17,7 @@ from torch.futures import Future
 
 from tensorkeep.checkpoint import index_name, parse_size, refuse_file_name
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.integrations.distributed import _under_way
 from tensorkeep.integrations.distributed._council import Council, Session
 from tensorkeep.integrations.distributed._in_files import InFiles
 from tensorkeep.integrations.distributed._in_store import InStore
@@ -26,6 +28,9 @@ from tensorkeep.tensors import check_target, prepare
 from tensorkeep.transport import is_remote
 
 __all__ = ["TensorkeepWriter"]
+
+_SAVE: Final = "tensorkeep save"
+"""Name of the result that tells which save it is of."""
 
 Layout: TypeAlias = Literal["in_place", "per_rank"]
 """Where the parts of tensors go."""
@@ -93,10 +98,9 @@ class TensorkeepWriter(StorageWriter):
             sha256,
             durable,
         )
-        self._path = _checked(path)
-        self._way = _way_to(self._path, self._options)
+        self._path = _checked(path, layout)
         self._timeout_s = timeout_s
-        self._gathered: Gathered | None = None
+        self._gathered: dict[str, Gathered] = {}
 
     @property
     def checkpoint_id(self) -> str:
@@ -111,7 +115,7 @@ class TensorkeepWriter(StorageWriter):
             checkpoint_id: Anything.
         """
         with suppress(TypeError, UnsupportedError):
-            _checked(checkpoint_id)
+            _checked(checkpoint_id, None)
             return True
         return False
 
@@ -121,11 +125,10 @@ class TensorkeepWriter(StorageWriter):
         Args:
             checkpoint_id: The directory; None for the one that the writer has.
         """
-        self._way.abandon()
-        self._gathered = None
-        if checkpoint_id is not None and checkpoint_id != self._path:  # which may know its store
-            self._path = _checked(checkpoint_id)
-            self._way = _way_to(self._path, self._options)
+        _under_way.abandon_broken()
+        is_known = type(checkpoint_id) is str and checkpoint_id == self._path  # which may know how to reach its store
+        if checkpoint_id is not None and not is_known:
+            self._path = _checked(checkpoint_id, self._options.layout)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Begin a save; called on all ranks.
@@ -166,11 +169,12 @@ class TensorkeepWriter(StorageWriter):
             DtypeError: If the format has no such dtype.
             UnsupportedError: If the plans are not all of each tensor.
         """
-        self._gathered = gather(plans)
         save_id = uuid.uuid4().hex
+        self._gathered = {save_id: gather(plans)}
+        sessions = [Session(save_id, rank, len(plans), _sum_of(plan)) for rank, plan in enumerate(plans)]
         return [
-            SavePlan(plan.items, Session(save_id, rank, len(plans)), plan.planner_data, plan.usable)
-            for rank, plan in enumerate(plans)
+            SavePlan(plan.items, session, plan.planner_data, plan.usable)
+            for plan, session in zip(plans, sessions, strict=True)
         ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -191,29 +195,40 @@ class TensorkeepWriter(StorageWriter):
         if not isinstance(session, Session):
             raise UnsupportedError("the plan is not of this save", found=type(session).__name__)
         council = Council(session, self._timeout_s)
+        way: Way = InStore(self._path, self._options) if is_remote(self._path) else InFiles(self._path, self._options)
         try:
-            told = self._write(plan, planner, session, council)
+            told = self._write(plan, planner, session, council, way)
         except BaseException as error:
             first = None
             with suppress(Exception):  # the store may be gone with the rank that had it
                 first = council.fail(error)
-            self._way.abandon()
+            _under_way.abandon(session.save_id)
+            way.abandon()
             if first is not None and isinstance(error, Exception):
                 raise first from error
             raise
+        results = [WriteResult(MetadataIndex(name), len(what), what) for name, what in told.items()]
         future: Future[list[WriteResult]] = Future()
-        future.set_result([WriteResult(MetadataIndex(name), len(what), what) for name, what in told.items()])
+        future.set_result([WriteResult(MetadataIndex(_SAVE), 0, session.save_id), *results])
         return future
 
-    def _write(self, plan: SavePlan, planner: SavePlanner, session: Session, council: Council) -> dict[str, bytes]:
+    def _write(
+        self, plan: SavePlan, planner: SavePlanner, session: Session, council: Council, way: Way
+    ) -> dict[str, bytes]:
+        if _sum_of(plan) != session.plan_sum:
+            raise UnsupportedError(
+                "the planner has changed the plan after all ranks had agreed on it",
+                hint="Save with a planner whose finish_plan keeps the items, such as DefaultSavePlanner",
+            )
         council.tell(f"survey/{session.rank}", msgspec.msgpack.encode(survey(plan, planner)))
         if session.rank == 0:
-            self._begin(session, council)
-        return self._way.write(plan, planner, council.hear(f"task/{session.rank}"), council)
+            _under_way.begin(session.save_id, way)
+            self._begin(session, council, way)
+        return way.write(plan, planner, council.hear(f"task/{session.rank}"), council)
 
-    def _begin(self, session: Session, council: Council) -> None:
+    def _begin(self, session: Session, council: Council, way: Way) -> None:
         """Plan the files of all, and tell each rank what to write."""
-        gathered = self._gathered
+        gathered = self._gathered.pop(session.save_id, None)
         if gathered is None:
             raise UnsupportedError(
                 "a step of the save was left out", hint="Save with torch.distributed.checkpoint.save"
@@ -226,7 +241,7 @@ class TensorkeepWriter(StorageWriter):
         prepared = prepare(tree)
         name_of = {id(tensor): name for name, tensor in prepared.tensors.items()}
         names = {planned: name_of[id(leaf)] for planned, leaf in leaves.items()}
-        for rank, task in enumerate(self._way.begin(gathered, prepared, names)):
+        for rank, task in enumerate(way.begin(gathered, prepared, names)):
             council.tell(f"task/{rank}", task)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:  # noqa: ARG002
@@ -237,30 +252,31 @@ class TensorkeepWriter(StorageWriter):
             results: Of each rank.
 
         Raises:
+            UnsupportedError: If the save was given up, since the same thread began another one before.
             BusyError: If another process took the save for dead.
             SourceChangedError: If another save into the same place of a store was finished in the meantime.
             TransportError: If the system fails.
         """
         told = {result.index.fqn: result.storage_data for of_rank in results for result in of_rank}
-        self._way.commit(told)
+        _under_way.end(told.pop(_SAVE)).commit(told)
 
 
-def _checked(path: str | os.PathLike[str]) -> str:
+def _sum_of(plan: SavePlan) -> int:
+    """Return a checksum of what a plan has in which order."""
+    names = (f"{item.index.fqn} {item.index.offset}" for item in plan.items)
+    return zlib.crc32("\n".join(names).encode("utf-8", "surrogatepass"))
+
+
+def _checked(path: str | os.PathLike[str], layout: str | None) -> str:
     """Return the path of a directory as text."""
     directory = check_target(path)
     refuse_file_name(directory)
-    return directory
-
-
-def _way_to(path: str, options: Options) -> Way:
-    if not is_remote(path):
-        return InFiles(path, options)
-    if options.layout == "in_place":
+    if is_remote(directory) and layout == "in_place":
         raise UnsupportedError(
             "in a store no file can be written by several ranks",
-            path=path,
+            path=directory,
             expected='layout="per_rank"',
             found='layout="in_place"',
             hint="tensorkeep.reshard makes a usual checkpoint of what ranks wrote each for itself",
         )
-    return InStore(path, options)
+    return directory

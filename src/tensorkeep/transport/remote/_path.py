@@ -11,13 +11,13 @@ import msgspec
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import AccessDeniedError, SourceChangedError, SourceMissingError, UnsupportedError
+from tensorkeep.limits import WRITE_NBYTES
 from tensorkeep.redaction import shown_url
 from tensorkeep.transport._base import ByteRange
 from tensorkeep.transport.remote._base import (
     Body,
     Opening,
     RemoteStore,
-    TransientError,
     Version,
     WritableStore,
     read_only,
@@ -226,24 +226,19 @@ class RemotePath(str):
             before: The version to replace; None for a name that must be free.
 
         Raises:
-            SourceChangedError: If another is there.
+            SourceChangedError: If another is there; it may have replaced this one, where an answer was lost.
             UnsupportedError: If nothing can be written there.
             AccessDeniedError: If the server does not let this user.
             TransportError: If it fails.
         """
         store, path = self._writable()
-        is_repeated = False
 
         def attempt() -> None:
-            nonlocal is_repeated
             try:
                 store.swap(path, data, before)
             except SourceChangedError:
-                if not (is_repeated and self._holds(data)):  # else it was done, and only the answer was lost
+                if not self._holds(data):  # else it was done, and only the answer was lost
                     raise
-            except TransientError:
-                is_repeated = True
-                raise
 
         self._manner.patience().try_again(attempt)
 
@@ -277,10 +272,13 @@ class RemotePath(str):
 def _counted(body: Body, on_written: Callable[[int], None]) -> Body:
     def pieces() -> Iterator[Buffer]:
         n_written = 0
-        for piece in body.pieces():
-            yield piece
-            n_written += memoryview(piece).nbytes
-            on_written(n_written)
+        for buffer in body.pieces():
+            view = memoryview(buffer).cast("B")
+            for begin in range(0, view.nbytes, WRITE_NBYTES):
+                piece = view[begin : begin + WRITE_NBYTES]
+                yield piece
+                n_written += piece.nbytes
+                on_written(n_written)
 
     return Body(body.nbytes, pieces)
 
