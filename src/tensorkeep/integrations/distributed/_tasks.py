@@ -129,13 +129,12 @@ def tasks_for_pieces(
         What each rank does.
     """
     tasks = [Task(files, [], []) for _ in range(gathered.n_ranks)]
+    for piece, (rank, item) in _items_of(gathered, names).items():
+        if piece in places:
+            tasks[rank].writings.append(Writing(item, piece, places[piece], is_whole=True))
     for planned, held in gathered.tensors.items():
         if not held.parts and names[planned] in places:
             tasks[0].digestings.append(Digesting(names[planned], places[names[planned]], 0))
-        for rank, item, region in held.parts:
-            piece = piece_name(names[planned], held.stored_region(region), held.stored_shape)
-            if piece in places:
-                tasks[rank].writings.append(Writing(item, piece, places[piece], is_whole=True))
     return tasks
 
 
@@ -152,14 +151,19 @@ def files_by_rank(
     Returns:
         For each rank, name of a file to the pieces of it, each with its place in the plan of the rank.
     """
-    items = {
-        piece_name(names[planned], held.stored_region(region), held.stored_shape): (rank, item)
-        for planned, held in gathered.tensors.items()
-        for rank, item, region in held.parts
-    }
+    items = _items_of(gathered, names)
     of_ranks: list[dict[str, dict[str, int]]] = [{} for _ in range(gathered.n_ranks)]
     for file, pieces in files.items():
         known = [piece for piece in pieces if piece in items]
         rank = items[known[0]][0] if known else 0
         of_ranks[rank][file] = {piece: items[piece][1] for piece in known}
     return of_ranks
+
+
+def _items_of(gathered: Gathered, names: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """Return the name of each piece to the rank that has it, and its place in the plan of that rank."""
+    return {
+        piece_name(names[planned], held.stored_region(region), held.stored_shape): (rank, item)
+        for planned, held in gathered.tensors.items()
+        for rank, item, region in held.parts
+    }
