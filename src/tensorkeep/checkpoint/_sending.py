@@ -64,8 +64,17 @@ class Sending(msgspec.Struct, frozen=True):
         Args:
             file: Its name in the plan, which gives the number in the other.
         """
-        number = _NUMBER.search(file)
-        return f"{self.stem}-{self.mark}{number[0] if number else '-00001-of-00001.safetensors'}"
+        return f"{self.stem}-{self.mark}{_ending(file)}"
+
+    def for_files(self, files: Collection[str]) -> Sending:
+        """Return what whoever sends only some files has to know: of the standing files, those with their numbers.
+
+        Args:
+            files: Their names in the plan.
+        """
+        endings = tuple(map(_ending, files))
+        standing = {name: record for name, record in self.standing.items() if name.endswith(endings)}
+        return msgspec.structs.replace(self, standing=standing)
 
     def send(
         self,
@@ -106,6 +115,11 @@ class Sending(msgspec.Struct, frozen=True):
             with suppress(TransportError):
                 return same if directory.joined(same).version().nbytes == record.nbytes else None
         return None
+
+
+def _ending(file: str) -> str:
+    number = _NUMBER.search(file)
+    return number[0] if number else "-00001-of-00001.safetensors"
 
 
 def take_back(directory: RemotePath, names: Collection[str]) -> None:

@@ -25,7 +25,7 @@ class _Task(msgspec.Struct, frozen=True):
     """What one rank sends.
 
     Attributes:
-        sending: What all ranks have to know.
+        sending: What it has to know.
         files: Name of a file in the plan to the pieces in it, each with its place in the plan of the rank. The first
             rank adds tensors that it was told of with values that are no tensors.
     """
@@ -59,8 +59,8 @@ class InStore:
         self._upload = upload = JointUpload(
             plan, self._directory, metadata=options.metadata, sha256=options.sha256, **options.naming
         )
-        tasks = (_Task(upload.sending, files) for files in files_by_rank(gathered, names, plan.files))
-        return [msgspec.msgpack.encode(task) for task in tasks]
+        shares = files_by_rank(gathered, names, plan.files)
+        return [msgspec.msgpack.encode(_Task(upload.sending.for_files(files), files)) for files in shares]
 
     def write(self, plan: SavePlan, planner: SavePlanner, task: bytes, council: Council) -> dict[str, bytes]:
         """Send the files of this rank, and return by what to know each; see `Way.write`."""
