@@ -59,6 +59,8 @@ def test_what_four_ranks_sent_is_one_checkpoint(ranks: Ranks, bucket: Bucket, ol
 
     tensorkeep.reshard(old, tmp_path / "usual", max_shard_size="5GB")
     assert whole_number(tmp_path / "usual") == 1
+    tensorkeep.fetch(old, tmp_path / "here")
+    assert whole_number(tmp_path / "here") == 1
 
 
 def test_the_next_save_takes_its_place(ranks: Ranks, bucket: Bucket, old: Any) -> None:
@@ -88,7 +90,7 @@ def test_what_one_rank_raises_all_raise_and_take_back(
     before = objects(bucket, old)
 
     for seconds, said in ranks.run(try_to_save, old, failing, step, {}):
-        assert seconds < 10
+        assert seconds < 20
         assert all(f"RuntimeError: failed in {step}" in text for text in said.values()), said
     assert objects(bucket, old) == before
     assert bucket.unfinished() == []
