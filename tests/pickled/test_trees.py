@@ -45,10 +45,10 @@ def test_tuples_that_are_too_deep_for_python_are_an_error_of_ours() -> None:
 
 def test_shared_tuples_are_copied_once() -> None:
     doubled = b"\x80\x04)" + b"2\x86" * 17 + b"."
-    started = time.process_time()
+    started = time.thread_time()
     value = tensorkeep.load(doubled)
     assert len(tensorkeep.open(doubled)) == 0
-    assert time.process_time() - started < 5
+    assert time.thread_time() - started < 5
     assert value[0] is value[1]
 
 

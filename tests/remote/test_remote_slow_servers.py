@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def serving(answer: Callable[[socket.socket, bytes], None]) -> Iterator[str]:
 
     def serve(connection: socket.socket) -> None:
         with suppress(OSError), connection, connection.makefile("rb") as lines:
-            while request := b"".join(iter(lines.readline, b"\r\n")):
+            while request := b"".join(takewhile(lambda line: line != b"\r\n", lines)):
                 answer(connection, request)
 
     thread = threading.Thread(target=accept, daemon=True)

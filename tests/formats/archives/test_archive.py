@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import struct
 import time
-import tracemalloc
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import torch
 from crafted_zip import ONES, Part, crafted
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from own_process import with_peak
 from torch.serialization import set_crc32_options, skip_data
 from torch.utils.serialization import config
 
@@ -177,10 +177,10 @@ class TestHonest:
 
         seconds = []
         for _ in range(4):
-            began = time.process_time()
+            began = time.thread_time()
             with PausedCollector():
                 archive = read_archive(source)
-            seconds.append(time.process_time() - began)
+            seconds.append(time.thread_time() - began)
         assert list(archive.members)[4:80_004] == [f"data/{key}" for key in range(80_000)]
         assert min(seconds) < 0.6  # 0.21 s where the machine is not busy
 
@@ -368,10 +368,10 @@ class TestHostile:
     def test_refused(self, case: str) -> None:
         source = MemorySource(HOSTILE[case](), name="hostile.pt")
 
-        began = time.process_time()
+        began = time.thread_time()
         with pytest.raises(ArchiveError) as caught:
             read_archive(source)
-        assert time.process_time() - began < 1
+        assert time.thread_time() - began < 1
         assert caught.value.path == "hostile.pt"
 
     @pytest.mark.parametrize("case", HOSTILE)
@@ -412,15 +412,12 @@ class TestHostile:
         parts = [Part(f"m/data/{key}", bytes(2**16), offset=0) for key in range(5000)]
         source = MemorySource(crafted(Part("m/data.pkl", bytes(2**16)), *parts))
 
-        began = time.process_time()
+        began = time.thread_time()
         with pytest.raises(ArchiveError, match="overlaps"):
             read_archive(source)
-        assert time.process_time() - began < 1
-        tracemalloc.start()
-        _, faults = examine_archive(source)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert len(faults) == 1000
+        assert time.thread_time() - began < 1
+        n_faults, peak = with_peak(lambda: len(examine_archive(source)[1]))
+        assert n_faults == 1000
         assert peak < 40 * 2**20
 
 
@@ -515,12 +512,11 @@ class TestMember:
         sizes = {"nbytes": 100}
         source, member = self.compressed(bytes(30 * 2**20), central=sizes, descriptor=sizes)
 
-        tracemalloc.start()
-        with pytest.raises(ArchiveError, match="another size"):
-            read_member(source, member, 2**30)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 2**20
+        def refused() -> None:
+            with pytest.raises(ArchiveError, match="another size"):
+                read_member(source, member, 2**30)
+
+        assert with_peak(refused)[1] < 2**20
 
     def test_bytes_after_the_compressed_ones(self) -> None:
         deflated = Part("m/code.py", bytes(9), method=8).stored() + b"hidden"

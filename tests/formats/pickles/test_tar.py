@@ -7,7 +7,6 @@ import os
 import pickle
 import tarfile
 import time
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from own_process import with_peak
 from record_arrays import array_of, assert_same
 from torch01_archives import (
     SYSTEM,
@@ -173,14 +173,11 @@ def test_a_member_of_more_than_8_gib_has_its_size_in_pax_records(tmp_path: Path)
         file.write(bytes(-file.tell() % 512 + 1024))
         file.truncate(file.tell() + -file.tell() % 10240)
 
-    tracemalloc.start()
-    document = read_tar(LocalFile(str(path)), Context())
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    span, peak = with_peak(lambda: read_tar(LocalFile(str(path)), Context()).spans["10"])
 
     with tarfile.open(path) as tar:
         assert tar.getmember("storages").size == big.size
-    assert (document.spans["10"].start, len(document.spans["10"])) == (start, 4 * n_elements)
+    assert (span.start, len(span)) == (start, 4 * n_elements)
     assert peak < 2**20
 
 
@@ -509,10 +506,10 @@ def test_many_small_storages_are_read_soon() -> None:
     storages = [Storage(i, torch.FloatStorage, bytes(4), 1) for i in range(20_000)]
     file = of_storages(storages, count=20_001)
 
-    started = time.process_time()
+    started = time.thread_time()
     with pytest.raises(PickleError):
         read(file)
-    seconds = time.process_time() - started
+    seconds = time.thread_time() - started
 
     assert seconds < 4
 
