@@ -270,22 +270,25 @@ class TestMany:
             for connection in idle:
                 connection.close()
 
-    def test_where_all_are_busy_others_are_told_to_come_again(self, large: Server) -> None:
-        busy = [connect(large.url) for _ in range(4)]
-        try:
-            for connection in busy:
-                connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            time.sleep(0.2)
+    def test_where_all_are_busy_others_are_told_to_come_again(self, tmp_path: Path) -> None:
+        tmp_path.joinpath("large").write_bytes(bytes(30_000_000))
+        with Server(tmp_path, port=0, connections=4, patience_s=60) as patient:
+            url = patient.url
+            busy = [connect(url) for _ in range(4)]
+            try:
+                for connection in busy:
+                    connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert all(connection.recv(1, socket.MSG_PEEK) for connection in busy)  # their answers have begun
 
-            refused = [get(large.url, "/large", Range="bytes=0-0") for _ in range(3)]
+                refused = [get(url, "/large", Range="bytes=0-0") for _ in range(3)]
 
-            assert [reply.status for reply in refused] == [503] * 3
-            assert {reply.headers["retry-after"] for reply in refused} == {"1"}
-            assert all(receive(connection).is_whole for connection in busy)
-        finally:
-            for connection in busy:
-                connection.close()
-        assert settles(lambda: get(large.url, "/large", Range="bytes=0-0").status == 206)
+                assert [reply.status for reply in refused] == [503] * 3
+                assert {reply.headers["retry-after"] for reply in refused} == {"1"}
+                assert all(receive(connection).is_whole for connection in busy)
+            finally:
+                for connection in busy:
+                    connection.close()
+            assert settles(lambda: get(url, "/large", Range="bytes=0-0").status == 206)
 
     def test_far_too_many_at_once_cost_no_descriptors(self, large: Server) -> None:
         before = n_descriptors()
