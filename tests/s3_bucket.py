@@ -1,10 +1,11 @@
-"""A bucket on a real S3 server in this process."""
+"""A bucket on a real S3 server in this process, empty at first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
+from urllib.request import Request, urlopen
 
 import boto3
 from moto.server import ThreadedMotoServer
@@ -30,7 +31,11 @@ class Bucket:
         server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
         server.start()
         try:
-            yield cls("http://{}:{}".format(*server.get_host_and_port()))
+            url = "http://{}:{}".format(*server.get_host_and_port())
+            urlopen(
+                Request(f"{url}/moto-api/reset", method="POST")
+            ).close()  # servers of one process share all they have
+            yield cls(url)
         finally:
             server.stop()
 
