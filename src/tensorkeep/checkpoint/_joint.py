@@ -82,7 +82,7 @@ class JointSave:
         self._plan = plan
         self._directory = check_target(directory)
         self._stem = f"{base_name}.{variant}" if variant else base_name
-        self._metadata = {**plan.ties, **(metadata or {})} if plan.ties else metadata
+        self._metadata = plan.with_ties(metadata)
         self._sha256 = sha256
         refuse_file_name(self._directory)
         with ExitStack() as stack:

@@ -13,7 +13,7 @@ from tensorkeep.checkpoint._names import index_name, shard_name
 from tensorkeep.checkpoint._pieced import PiecedTensor, index_of_pieces, piece_name
 from tensorkeep.checkpoint._pieces import TensorSize
 from tensorkeep.checkpoint._plan import plan_shards
-from tensorkeep.tensors import PlannedTensor, Prepared, Region, ties_as_text
+from tensorkeep.tensors import PlannedTensor, Prepared, Region
 
 __all__ = ["JointPlan", "plan_pieces", "plan_whole"]
 
@@ -26,14 +26,14 @@ class JointPlan(msgspec.Struct, frozen=True):
         index_file: Name of the index; None for one file that needs none.
         index: Gives the index, from what each file is known by.
         state: What is said of the state that is saved.
-        ties: Names that are the same tensor, each to the one that is stored.
+        with_ties: Gives metadata that also tell which names are the same tensor; see `Prepared.with_ties`.
     """
 
     files: dict[str, dict[str, HostTensor]]
     index_file: str | None
     index: Callable[[dict[str, ShardRecord]], Index]
     state: str | None
-    ties: dict[str, str]
+    with_ties: Callable[[Mapping[str, str] | None], Mapping[str, str] | None]
 
 
 def plan_whole(
@@ -58,7 +58,7 @@ def plan_whole(
         plan.index_file or (index_name(base_name, variant) if needs_index else None),
         lambda records: index_of(plan, prepared, records, {}),
         prepared.state,
-        ties_as_text(prepared.aliases),
+        prepared.with_ties,
     )
 
 
@@ -110,7 +110,7 @@ def plan_pieces(
         index_name(base_name, variant),
         lambda records: index_of_pieces(tensors, records, state=prepared.state),
         prepared.state,
-        ties_as_text(prepared.aliases),
+        prepared.with_ties,
     )
 
 

@@ -45,11 +45,9 @@ class JointUpload:
         """Look at what stands there; see the class."""
         wanted = index_name(base_name, variant)
         self._plan = plan
-        self._directory = directory
         self._switch = StoreSwitch(directory, f"{base_name}.{variant}" if variant else base_name)
         self._index_file = self._switch.index_file(wanted) or wanted
-        metadata = {**plan.ties, **(metadata or {})} if plan.ties else metadata
-        self.sending = self._switch.sending(self._index_file, metadata, sha256=sha256)
+        self.sending = self._switch.sending(self._index_file, plan.with_ties(metadata), sha256=sha256)
 
     def commit(self, sent: Mapping[str, SentFile]) -> None:
         """Switch to the files, which are there.
@@ -65,4 +63,4 @@ class JointUpload:
 
     def abandon(self) -> None:
         """Remove all that was sent, or may have been, by whomever."""
-        take_back(self._directory, [self.sending.name_of(file) for file in self._plan.files])
+        take_back(self._switch.directory, [self.sending.name_of(file) for file in self._plan.files])

@@ -152,10 +152,7 @@ def _standing_index(directory: RemotePath, stem: str) -> _Standing | None:
     for name in index_names(stem):
         try:
             source = directory.joined(name).open()
-        except (
-            SourceMissingError,
-            AccessDeniedError,
-        ):  # so buckets that may not be listed answer for what is missing
+        except (SourceMissingError, AccessDeniedError):  # buckets that may not be listed deny what is missing
             continue
         text = bytes(source.read(ByteRange(0, min(source.nbytes, MAX_INDEX_NBYTES))))
         try:

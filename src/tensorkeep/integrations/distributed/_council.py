@@ -46,7 +46,7 @@ class Session(msgspec.Struct, frozen=True):
     save_id: str
     rank: int
     n_ranks: int
-    plan_sum: int = 0
+    plan_sum: int
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -87,8 +87,7 @@ class Council:
             key: What it is.
             value: Any bytes.
         """
-        numbers = range(0, len(value), _PART_NBYTES)
-        for number in numbers:
+        for number in range(0, len(value), _PART_NBYTES):
             self._store.set(f"{key}/{number}", value[number : number + _PART_NBYTES])
         self._store.set(key, str(len(value)))
 

@@ -46,8 +46,8 @@ class InFiles:
             **options.naming,
         )
         own = {name: host for name, host in prepared.hosts.items() if name not in names.values()}
-        self._own_digests = write_own(save, own, durable=self._options.durable)
-        share_out = tasks_for_pieces if self._options.layout == "per_rank" else tasks_for
+        self._own_digests = write_own(save, own, durable=options.durable)
+        share_out = tasks_for_pieces if options.layout == "per_rank" else tasks_for
         return [msgspec.msgpack.encode(task) for task in share_out(gathered, names, save.places, save.files)]
 
     def _plan(self, gathered: Gathered, prepared: Prepared, names: Mapping[str, str]) -> JointPlan:

@@ -50,10 +50,9 @@ class _Files:
 
     def sync(self, look: _Look) -> None:
         """Wait until the disk has what was written."""
-        if not self._open:
-            return
         with ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-sync") as thread:
-            for waiting in [thread.submit(file.sync) for file in self._open.values()]:
+            for file in self._open.values():
+                waiting = thread.submit(file.sync)
                 while not wait([waiting], _LOOK_EVERY_S).done:
                     look()
                 waiting.result()
