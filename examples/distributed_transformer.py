@@ -185,6 +185,7 @@ def train(folder: Path, n_steps: int) -> None:
     dcp.save(get_model_state_dict(model), storage_writer=TensorkeepWriter(folder / "model"))
     if dist.get_rank() == 0:
         (folder / "model" / "config.json").write_text(json.dumps(CONFIG, indent=2))
+    dist.barrier()  # gloo may abort a rank that ends, which takes the others with it: none does before all is done
 
 
 def look(folder: Path) -> None:

@@ -44,8 +44,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Let four ranks save in every form; return the folder of all checkpoints."""
     folder = tmp_path_factory.mktemp("ranks")
-    script = Path(__file__).with_name("many_ranks.py")
-    commands = [[sys.executable, str(script), str(folder), str(rank), "4"] for rank in range(4)]
+    here = Path(__file__).parent
+    scripts = [here.with_name("as_rank.py"), here / "many_ranks.py"]
+    commands = [[sys.executable, *map(str, scripts), str(folder), str(rank), "4"] for rank in range(4)]
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
     errors = [process.communicate(timeout=120)[1] for process in started]
     assert [process.returncode for process in started] == [0] * 4, errors

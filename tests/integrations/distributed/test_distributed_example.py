@@ -9,7 +9,9 @@ from pathlib import Path
 
 import tensorkeep
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "distributed_transformer.py"
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "distributed_transformer.py"
+AS_RANK = ROOT / "tests" / "as_rank.py"
 
 
 def run(*command: object) -> list[str]:
@@ -23,7 +25,7 @@ def run(*command: object) -> list[str]:
 
 def trained(n_ranks: int, folder: Path, n_steps: int) -> list[str]:
     options = ("--nproc-per-node", n_ranks, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0")
-    return run("-m", "torch.distributed.run", *options, EXAMPLE, folder, "--steps", n_steps)
+    return run("-m", "torch.distributed.run", *options, AS_RANK, EXAMPLE, folder, "--steps", n_steps)
 
 
 def test_four_ranks_train_two_go_on_and_transformers_loads(tmp_path: Path) -> None:

@@ -17,13 +17,14 @@ from tensorkeep.checkpoint import verify_folder
 from tensorkeep.errors import StateDictMismatchError
 
 HERE = Path(__file__).parent
+AS_RANK = HERE.parents[1] / "as_rank.py"
 
 
 def launch(folder: Path, part: str) -> list[dict[str, Any]]:
     """Run a part in two processes, and return what each of them wrote."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     done = subprocess.run(
-        [*torchrun, HERE / "two_processes.py", folder, part],
+        [*torchrun, AS_RANK, HERE / "two_processes.py", folder, part],
         env=os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
         capture_output=True,
         text=True,

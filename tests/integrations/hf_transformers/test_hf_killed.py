@@ -84,7 +84,7 @@ def test_a_full_disk_at_any_place_leaves_every_byte(tmp_path: Path) -> None:
 def test_two_processes_go_on_as_one_run(tmp_path: Path) -> None:
     printed = run(
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2),
-        *(HERE / "two_trainers.py", tmp_path),
+        *(HERE.parents[1] / "as_rank.py", HERE / "two_trainers.py", tmp_path),
     )
 
     assert sorted(line for line in printed.splitlines() if line.startswith("done")) == ["done 0", "done 1"]
