@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 import boto3
 from moto.server import ThreadedMotoServer
@@ -14,7 +14,7 @@ from tensorkeep import remote
 
 __all__ = ["KEYS", "Bucket"]
 
-KEYS = {"access_key_id": "me", "secret_access_key": "so-secret", "region": "us-east-1", "pause_s": 0.001}
+KEYS = {"access_key_id": "me", "secret_access_key": "so-secret", "region": "us-east-1"}
 
 
 class Bucket:
@@ -32,15 +32,16 @@ class Bucket:
         server.start()
         try:
             url = "http://{}:{}".format(*server.get_host_and_port())
-            urlopen(
-                Request(f"{url}/moto-api/reset", method="POST")
-            ).close()  # servers of one process share all they have
+            urlopen(f"{url}/moto-api/reset", data=b"").close()  # servers of one process share all they have
             yield cls(url)
         finally:
             server.stop()
 
     def at(self, path: str, **options: Any) -> Any:
-        return remote(f"s3://models/{path}", **{"endpoint": self.url} | KEYS | options)
+        return self.remote(f"s3://models/{path}", **options)
+
+    def remote(self, *url: str, **options: Any) -> Any:
+        return remote(*url, **{"endpoint": self.url, "pause_s": 0.001} | KEYS | options)
 
     def names(self, path: str) -> set[str]:
         found = self.client.list_objects_v2(Bucket="models", Prefix=f"{path}/").get("Contents", [])

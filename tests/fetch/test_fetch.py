@@ -9,18 +9,16 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import fsspec
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
 from fault_server import Fault, FaultServer
-from moto.server import ThreadedMotoServer
 from nginx import Nginx, running_nginx
+from s3_bucket import Bucket
 
 import tensorkeep
 from tensorkeep import remote
@@ -39,7 +37,6 @@ from tensorkeep.errors import (
 from tensorkeep.server import Server
 from tensorkeep.transport import _folder, _staging
 
-KEYS = {"access_key_id": "me", "secret_access_key": "so-secret", "region": "us-east-1"}
 QUICK = {"pause_s": 0.001, "longest_pause_s": 0.01, "timeout_s": 5.0}
 INDEX = "model.safetensors.index.json"
 HEAD = 2**14
@@ -211,38 +208,28 @@ class TestWhatComes:
 
 
 @pytest.fixture(scope="module")
-def s3(served: Path) -> Iterator[Any]:
-    running = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    running.start()
-    url = "http://{}:{}".format(*running.get_host_and_port())
-    client = boto3.client(
-        "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="me", aws_secret_access_key="so-secret"
-    )
-    client.create_bucket(Bucket="models")
-    for name, data in contents(served).items():
-        client.put_object(Bucket="models", Key=f"base/{name}", Body=data)
-    yield SimpleNamespace(url=url, client=client)
-    running.stop()
+def s3(served: Path) -> Iterator[Bucket]:
+    with Bucket.served() as bucket:
+        for name, data in contents(served).items():
+            bucket.client.put_object(Bucket="models", Key=f"base/{name}", Body=data)
+        yield bucket
 
 
 class TestStores:
-    def at(self, s3: Any, url: str) -> str:
-        return remote(url, endpoint=s3.url, pause_s=0.001, **KEYS)
-
-    def test_a_prefix_of_a_bucket(self, s3: Any, served: Path, tmp_path: Path) -> None:
-        tensorkeep.fetch(self.at(s3, "s3://models/base/sharded/"), tmp_path)
+    def test_a_prefix_of_a_bucket(self, s3: Bucket, served: Path, tmp_path: Path) -> None:
+        tensorkeep.fetch(s3.at("base/sharded/"), tmp_path)
 
         expected = contents(served / "sharded")
         del expected["modeling.py"]
         assert contents(tmp_path) == expected
 
-    def test_a_prefix_with_a_manifest(self, s3: Any, served: Path, tmp_path: Path) -> None:
-        tensorkeep.fetch(self.at(s3, "s3://models/base/run-5"), tmp_path / "run")
+    def test_a_prefix_with_a_manifest(self, s3: Bucket, served: Path, tmp_path: Path) -> None:
+        tensorkeep.fetch(s3.at("base/run-5"), tmp_path / "run")
 
         assert contents(tmp_path / "run") == contents(served / "run-5")
 
-    def test_pickles_of_a_bucket(self, s3: Any, served: Path, tmp_path: Path) -> None:
-        tensorkeep.fetch(self.at(s3, "s3://models/base/pickles"), tmp_path / "run")
+    def test_pickles_of_a_bucket(self, s3: Bucket, served: Path, tmp_path: Path) -> None:
+        tensorkeep.fetch(s3.at("base/pickles"), tmp_path / "run")
 
         assert contents(tmp_path / "run") == contents(served / "pickles")
 

@@ -6,14 +6,12 @@ import os
 import pickle
 import subprocess
 import sys
-from types import SimpleNamespace
 
-import boto3
 import fsspec
 import numpy as np
 import obstore.store
 import pytest
-from moto.server import ThreadedMotoServer
+from s3_bucket import KEYS, Bucket
 
 import tensorkeep
 from tensorkeep import remote
@@ -25,7 +23,6 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 
-KEYS = {"access_key_id": "me", "secret_access_key": "so-secret", "region": "us-east-1"}
 WEIGHTS = {
     "large": np.random.default_rng(0).standard_normal((200, 3000), np.float32),
     "small": np.arange(12, dtype=np.int16).reshape(3, 4),
@@ -47,25 +44,19 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def s3(folder):
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    url = "http://{}:{}".format(*server.get_host_and_port())
-    client = boto3.client(
-        "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="me", aws_secret_access_key="so-secret"
-    )
-    for bucket in ("models", "versions"):
-        client.create_bucket(Bucket=bucket)
+    with Bucket.served() as served:
+        served.client.create_bucket(Bucket="versions")
         for path in (path for path in folder.rglob("*") if path.is_file()):
-            client.upload_file(str(path), bucket, f"base-1.5/{path.relative_to(folder).as_posix()}")
-    client.put_bucket_versioning(Bucket="versions", VersioningConfiguration={"Status": "Enabled"})
-    yield SimpleNamespace(url=url, client=client)
-    server.stop()
+            for bucket in ("models", "versions"):
+                served.client.upload_file(str(path), bucket, f"base-1.5/{path.relative_to(folder).as_posix()}")
+        served.client.put_bucket_versioning(Bucket="versions", VersioningConfiguration={"Status": "Enabled"})
+        yield served
 
 
 class TestS3:
     @pytest.fixture
     def at(self, s3):
-        return lambda url, **options: remote(url, **{"endpoint": s3.url, "pause_s": 0.001} | KEYS | options)
+        return s3.remote
 
     def test_a_file(self, at) -> None:
         path = at("s3://models/base-1.5/model.safetensors")
