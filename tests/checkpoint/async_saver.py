@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import numpy as np
 import tensorkeep
 from tensorkeep.checkpoint._background import SaveHandle
 from tensorkeep.checkpoint._save_async import save_async
+from tensorkeep.checkpoint._snapshot import release_snapshots
 from tensorkeep.errors import TransportError
 
 N_ELEMENTS = 3_000_000
@@ -117,6 +119,37 @@ def on_a_small_disk(directory: str, number: int) -> None:
     small = {"step": number + 3, "model": {"w": np.full(3, number + 3), "b": np.full(3, number + 3)}}
     save_async(small, path).result()
     print(number_of(path))
+
+
+def resident_nbytes() -> int:
+    found = re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) * 1024
+
+
+def tell_memory(path: str, number: int) -> None:
+    """Save some bytes three times, and print how many more there are then, and when the memory was released."""
+    tensors = {f"w{n}": np.ones(number // 10 // 4, np.float32) for n in range(10)}
+    before = resident_nbytes()
+    for _ in range(3):
+        save_async(tensors, path, durable=False).result()
+    kept = resident_nbytes() - before
+    release_snapshots()
+    print(kept, resident_nbytes() - before)
+
+
+def tell_memory_of_an_error(path: str, number: int) -> None:
+    """Fail to save some bytes, and print how many more there are while the error is at hand."""
+
+    def give_up(done: int, of: int) -> None:
+        raise ValueError("given up") from KeyError("of")
+
+    tensors = {"w": np.ones(number // 4, np.float32)}
+    before = resident_nbytes()
+    error = save_async(tensors, path, progress=give_up).exception()
+    assert error is not None
+    release_snapshots()
+    print(resident_nbytes() - before)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,9 @@ def test_a_save_that_a_signal_breaks_off_leaves_the_old_file(tmp_path: Path) -> 
                 tensorkeep.save(new, path, durable=False, progress=arm)
             except Interrupted:
                 broken_off += 1
+            except KeyError as error:  # what `Thread.start` may make of an exception that comes in the midst of it
+                assert isinstance(error.__context__, Interrupted)
+                broken_off += 1
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             assert len(tensorkeep.open(path)) in {1, 20}
