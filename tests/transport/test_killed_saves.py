@@ -61,7 +61,8 @@ def test_a_save_that_a_signal_breaks_off_leaves_the_old_file(tmp_path: Path) -> 
             except Interrupted:
                 broken_off += 1
             except KeyError as error:  # what `Thread.start` may make of an exception that comes in the midst of it
-                assert isinstance(error.__context__, Interrupted)
+                if not isinstance(error.__context__, Interrupted):
+                    raise
                 broken_off += 1
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
