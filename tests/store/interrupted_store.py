@@ -109,9 +109,11 @@ def resumed_at_every_call(folder: Path) -> dict[str, Any]:
         pid = stopped(lambda: save(root, 3, keep_last=3), at, torn=False)  # noqa: B023 - called at once
         if pid is None:
             return dict(counts)
-        save(root, 4, keep_last=3)
-        during = whole(root)
-        os.kill(pid, signal.SIGCONT)
+        try:
+            save(root, 4, keep_last=3)
+            during = whole(root)
+        finally:
+            os.kill(pid, signal.SIGCONT)
         _, status = os.waitpid(pid, 0)
         assert os.waitstatus_to_exitcode(status) == COMPLETED, f"call {at}: {status}"
         assert set(during) & {2, 3, 4} <= set(whole(root))
