@@ -58,7 +58,7 @@ def page(results: list[CaseResult], machine: Machine, when: datetime) -> str:
     Returns:
         The page in Markdown.
     """
-    parts = [_INTRODUCTION, _machine(machine, when)]
+    parts = [_INTRODUCTION, _circumstances(results, machine, when)]
     for group, members in groupby(results, key=lambda result: result.case.group):
         parts.append(_group(_HEADINGS[group], list(members)))
     parts.extend((_shortfalls(results), _details(results)))
@@ -75,10 +75,12 @@ def case_line(result: CaseResult) -> str:
     )
 
 
-def _machine(machine: Machine, when: datetime) -> str:
+def _circumstances(results: list[CaseResult], machine: Machine, when: datetime) -> str:
+    numbers = [len(result.times_s[result.case.ours.name]) for result in results]
+    rounds = " to ".join(str(number) for number in sorted({min(numbers), max(numbers)}))
     return (
         f"Measured on {when:%d %B %Y} on {machine.hardware}; {machine.system}; {machine.software}. "
-        f"{machine.load}; ratios hold better than times.\n"
+        f"{machine.load}; rounds of each case: {rounds}. Ratios hold better than times.\n"
     )
 
 
