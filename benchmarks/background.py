@@ -11,7 +11,7 @@ import torch
 import tensorkeep
 from benchmarks import inputs
 from benchmarks.case import AtLeast, Case, Contender, Place
-from tensorkeep.checkpoint._save_async import save_async
+from tensorkeep.checkpoint.saving._save_async import save_async
 
 __all__ = ["CASES"]
 

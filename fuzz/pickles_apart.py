@@ -28,10 +28,10 @@ from typing import IO, Any, Literal, NamedTuple, Self, cast
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.formats.pickles import read_pickle
-from tensorkeep.formats.pickles._context import Context, Dangerous
-from tensorkeep.formats.pickles._graph import children_of
-from tensorkeep.formats.pickles._machine import run_pickle
-from tensorkeep.formats.pickles._values import (
+from tensorkeep.formats.pickles.limits._graph import children_of
+from tensorkeep.formats.pickles.machine._context import Context, Dangerous
+from tensorkeep.formats.pickles.machine._loop import run_pickle
+from tensorkeep.formats.pickles.values._records import (
     ArrayRecord,
     CompositeRecord,
     DefaultDict,

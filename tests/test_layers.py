@@ -15,8 +15,8 @@ SOURCE = Path(__file__).parents[1] / "src"
 PACKAGE = SOURCE / "tensorkeep"
 
 LAYERS = (
-    *("limits", "redaction", "errors", "dtypes", "buffers", "forks", "digests", "entries", "collector"),
-    *("transport", "formats", "arrays", "state", "tensors", "pickled", "dcp", "scanner"),
+    *("limits", "redaction", "errors", "dtypes", "buffers", "forks", "digests", "entries", "collector", "parallel"),
+    *("transport", "formats", "arrays", "state", "tensors", "layout", "kinds", "scanner"),
     *("checkpoint", "store", "conversion", "fetching", "models", "training", "server", "compat"),
     *("torch", "numpy", "install", "integrations", "", "cli", "__main__"),
 )

@@ -28,8 +28,8 @@
     tensorkeep.arrays           who holds the tensor?       NumPy, torch
     tensorkeep.state            nested data                 containers, numbers, texts … as nodes, and back
     tensorkeep.tensors          one file, where these meet  lazy tensors, selections, views, writing
-    tensorkeep.pickled          files of pickles            nested data with lazy tensors
-    tensorkeep.dcp              many ranks' files           what torch.distributed.checkpoint wrote, as one
+    tensorkeep.layout           which file holds what?      file names, shards, the index
+    tensorkeep.kinds            what is at a path?          safetensors, pickles, what ranks wrote: one folder each
     tensorkeep.scanner          what would they run?        every name in files of pickles, and what it would do
     tensorkeep.checkpoint       many files                  shards, index, digests; saved and verified as one
     tensorkeep.store            the checkpoints of a run    steps, the last and the best, nothing written twice
@@ -49,14 +49,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import (
-        Checkpoint,
         DataDiff,
         Diff,
-        Finding,
-        PickleSet,
         SaveHandle,
         TensorDiff,
-        Verification,
         add_sha256,
         diff,
         edit,
@@ -69,20 +65,16 @@ if TYPE_CHECKING:
         verify,
     )
     from tensorkeep.checkpoint import open_checkpoint as open
-    from tensorkeep.compat import (
-        TensorSpec,
-        deserialize,
-        safe_open,
-        serialize,
-        serialize_file,
-    )
+    from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
     from tensorkeep.conversion import Conversion, convert
-    from tensorkeep.dcp import DistributedCheckpoint
     from tensorkeep.errors import SafetensorError, StateError, TensorkeepError
     from tensorkeep.fetching import fetch
     from tensorkeep.formats.pickles import PickleLimits, Unknown
     from tensorkeep.install import install_as_safetensors
-    from tensorkeep.pickled import PickleFile
+    from tensorkeep.kinds import Finding, Verification
+    from tensorkeep.kinds.dcp import DistributedCheckpoint
+    from tensorkeep.kinds.pickles import PickleFile, PickleSet
+    from tensorkeep.kinds.safetensors import Checkpoint
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport, scan
     from tensorkeep.state import NamedData
     from tensorkeep.store import CheckpointStore
@@ -143,17 +135,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Checkpoint": ("checkpoint", "Checkpoint"),
+    "Checkpoint": ("kinds.safetensors", "Checkpoint"),
     "Conversion": ("conversion", "Conversion"),
     "DataDiff": ("checkpoint", "DataDiff"),
     "Diff": ("checkpoint", "Diff"),
-    "DistributedCheckpoint": ("dcp", "DistributedCheckpoint"),
-    "Finding": ("checkpoint", "Finding"),
+    "DistributedCheckpoint": ("kinds.dcp", "DistributedCheckpoint"),
+    "Finding": ("kinds", "Finding"),
     "LazyTensor": ("tensors", "LazyTensor"),
     "LazyTensors": ("tensors", "LazyTensors"),
-    "PickleFile": ("pickled", "PickleFile"),
+    "PickleFile": ("kinds.pickles", "PickleFile"),
     "PickleLimits": ("formats.pickles", "PickleLimits"),
-    "PickleSet": ("checkpoint", "PickleSet"),
+    "PickleSet": ("kinds.pickles", "PickleSet"),
     "SafetensorError": ("errors", "SafetensorError"),
     "TensorDiff": ("checkpoint", "TensorDiff"),
     "TensorFile": ("tensors", "TensorFile"),
@@ -161,7 +153,7 @@ _HOMES = {
     "TensorSpec": ("compat", "TensorSpec"),
     "TensorkeepError": ("errors", "TensorkeepError"),
     "Unknown": ("formats.pickles", "Unknown"),
-    "Verification": ("checkpoint", "Verification"),
+    "Verification": ("kinds", "Verification"),
     "add_sha256": ("checkpoint", "add_sha256"),
     "convert": ("conversion", "convert"),
     "deserialize": ("compat", "deserialize"),
@@ -199,17 +191,18 @@ _MODULES = (
     "checkpoint",
     "compat",
     "conversion",
-    "dcp",
     "digests",
     "dtypes",
     "entries",
     "errors",
     "fetching",
     "formats",
+    "kinds",
+    "layout",
     "limits",
     "models",
     "numpy",
-    "pickled",
+    "parallel",
     "scanner",
     "server",
     "state",

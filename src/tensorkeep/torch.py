@@ -17,15 +17,7 @@ import torch
 
 from tensorkeep.arrays import HostTensor, host_tensor
 from tensorkeep.collector import PausedCollector
-from tensorkeep.compat import (
-    TensorSpec,
-    deserialize,
-    safe_open,
-    serialize,
-    serialize_file,
-    torch_raw,
-    torch_sharing,
-)
+from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file, torch_raw, torch_sharing
 from tensorkeep.compat.torch_sharing import storage_ptr, storage_size
 from tensorkeep.compat.wording import (
     check_backend,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tensorkeep.arrays import FRAMEWORKS, ArrayAdapter, adapter_for, host_tensor
-from tensorkeep.arrays._numpy import numpy_dtype
+from tensorkeep.arrays.numpy._adapter import numpy_dtype
 from tensorkeep.dtypes import BY_NAME, DTYPES, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, LimitError, UnsupportedError

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 import tensorkeep
-from tensorkeep.checkpoint._background import SaveHandle
-from tensorkeep.checkpoint._save_async import save_async
-from tensorkeep.checkpoint._snapshot import release_snapshots
+from tensorkeep.checkpoint.saving._save_async import save_async
+from tensorkeep.checkpoint.saving._save_queue import SaveHandle
+from tensorkeep.checkpoint.saving._snapshot import release_snapshots
 from tensorkeep.errors import TransportError
 
 N_ELEMENTS = 3_000_000

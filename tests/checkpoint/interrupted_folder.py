@@ -21,7 +21,8 @@ from interrupted_saver import kill, stopped
 
 import tensorkeep
 from tensorkeep.checkpoint import save_folder, verify_folder
-from tensorkeep.transport import _platform, settle_folders
+from tensorkeep.transport import settle_folders
+from tensorkeep.transport.system import _platform
 
 NAMES = {"mine.txt", "model.safetensors", "more", "tensorkeep.manifest.json"}
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import tensorkeep
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.transport import _platform
+from tensorkeep.transport.system import _platform
 
 N_SHARDS = 4
 SHARD_NBYTES = 80_000

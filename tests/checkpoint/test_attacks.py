@@ -11,13 +11,7 @@ import numpy as np
 import pytest
 
 import tensorkeep
-from tensorkeep.errors import (
-    IntegrityError,
-    RefusedError,
-    SourceChangedError,
-    TensorNotFoundError,
-    UnsupportedError,
-)
+from tensorkeep.errors import IntegrityError, RefusedError, SourceChangedError, TensorNotFoundError, UnsupportedError
 
 OLD = {f"w{n}": np.full(1000, n, np.float32) for n in range(4)}
 NEW = {name: array + 100 for name, array in OLD.items()}

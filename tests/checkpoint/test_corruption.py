@@ -19,7 +19,7 @@ import pytest
 import safetensors.numpy
 
 import tensorkeep
-from tensorkeep.checkpoint import StrayShardWarning
+from tensorkeep import StrayShardWarning
 from tensorkeep.errors import IndexFileError, IntegrityError, SourceMissingError, TensorkeepError
 
 N_FLIPS = int(os.environ.get("TENSORKEEP_FLIPS", "500"))

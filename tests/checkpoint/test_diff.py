@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorkeep
-from tensorkeep.checkpoint import _compare
-from tensorkeep.checkpoint._diff import Diff, diff
+from tensorkeep.checkpoint.diffing import _numbers as _compare
+from tensorkeep.checkpoint.diffing._diff import Diff, diff
 from tensorkeep.dtypes import BY_NAME, DTYPES
 from tensorkeep.tensors import serialize_tensors
 
@@ -312,7 +312,7 @@ def test_no_warnings_of_numpy_reach_the_user():
 
 MEASURE = """
 import sys, threading, tensorkeep
-from tensorkeep.checkpoint._diff import diff
+from tensorkeep.checkpoint.diffing._diff import diff
 def status(key):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key)) // 1024
 a, b = map(tensorkeep.open, sys.argv[1:])

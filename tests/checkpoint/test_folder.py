@@ -179,7 +179,7 @@ def test_every_flip_in_the_manifest_is_seen(directory: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../b", "a//b", "", "c:x", "a\\b"])
 def test_a_manifest_leads_nowhere_else(directory: Path, name: str) -> None:
-    from tensorkeep.checkpoint._manifest import FileRecord, emit_manifest  # the text that such a writer would make
+    from tensorkeep.layout._manifest import FileRecord, emit_manifest  # the text that such a writer would make
 
     (directory / "tensorkeep.manifest.json").write_bytes(emit_manifest({name: FileRecord(1, blake3="0" * 64)}))
     with pytest.raises(FormatError):

@@ -20,7 +20,7 @@ from numbered_saves import FIVE, SCENARIOS, SINGLE, THREE, add_bystanders, conte
 
 import tensorkeep
 from tensorkeep.errors import SourceMissingError, TensorkeepError, TransportError
-from tensorkeep.transport import _platform
+from tensorkeep.transport.system import _platform
 
 HERE = Path(__file__).parent
 

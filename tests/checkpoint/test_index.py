@@ -14,8 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import BertConfig, BertModel
 
-from tensorkeep.checkpoint import Index, ShardRecord, emit_index, parse_index
-from tensorkeep.checkpoint._names import is_inside
+from tensorkeep import Index, ShardRecord, emit_index, parse_index
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import (
     FormatError,
@@ -25,6 +24,7 @@ from tensorkeep.errors import (
     TensorkeepError,
     UnsupportedError,
 )
+from tensorkeep.layout._file_names import is_inside
 from tensorkeep.limits import MAX_INDEX_NBYTES
 
 PATH = "ckpt/model.safetensors.index.json"

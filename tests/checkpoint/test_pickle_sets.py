@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.checkpoint._pickle_location import find_pickled
-from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
 from tensorkeep.errors import IntegrityError, SourceMissingError, UnsafeError, UnsupportedError
-from tensorkeep.pickled import PickleFile
+from tensorkeep.kinds.pickles import PickleFile
+from tensorkeep.kinds.pickles._location import find_pickled
+from tensorkeep.kinds.pickles._set import PickleSet, open_pickled
 
 WEIGHTS = {f"layers.{place}.weight": torch.full((3, 4), float(place)) for place in range(4)}
 NAMES = list(WEIGHTS)

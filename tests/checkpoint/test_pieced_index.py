@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tensorkeep
-from tensorkeep.checkpoint import (
+from tensorkeep import (
     Checkpoint,
     PiecedTensor,
     ShardRecord,

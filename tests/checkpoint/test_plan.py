@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers.modeling_utils import _add_variant
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from tensorkeep.checkpoint import (
+from tensorkeep import (
     Piece,
     Shard,
     ShardPlan,

@@ -11,7 +11,7 @@ from disk_model import Recorder
 from msgspec.structs import replace
 from numbered_saves import FIVE, SCENARIOS, THREE, contents, save, whole
 
-from tensorkeep.transport._journal import decode_journal, encode_journal
+from tensorkeep.transport.atomic._journal import decode_journal, encode_journal
 
 NEXT = [(THREE, SCENARIOS["three shards over five"].files), (FIVE, SCENARIOS["five shards over three"].files)]
 JOURNAL = ".model.tensorkeep-staging/commit.json"

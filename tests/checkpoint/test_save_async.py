@@ -26,10 +26,10 @@ from async_saver import number_of, state
 
 import tensorkeep
 from tensorkeep.arrays import HostTensor, host_tensor
-from tensorkeep.checkpoint import _snapshot
-from tensorkeep.checkpoint._background import SaveHandle
-from tensorkeep.checkpoint._save_async import SaveOptions, save_async
-from tensorkeep.checkpoint._snapshot import release_snapshots, take_snapshot
+from tensorkeep.checkpoint.saving import _snapshot
+from tensorkeep.checkpoint.saving._save_async import SaveOptions, save_async
+from tensorkeep.checkpoint.saving._save_queue import SaveHandle
+from tensorkeep.checkpoint.saving._snapshot import release_snapshots, take_snapshot
 from tensorkeep.errors import IntegrityError, SourceMissingError, StateError, UnsupportedError
 from tensorkeep.tensors import prepare
 

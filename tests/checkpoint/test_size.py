@@ -9,7 +9,7 @@ from huggingface_hub.serialization._base import parse_size_to_int
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorkeep.checkpoint import parse_size
+from tensorkeep import parse_size
 from tensorkeep.errors import UnsupportedError
 
 FACTORS = {

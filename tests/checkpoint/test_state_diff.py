@@ -16,7 +16,7 @@ import torch
 
 import tensorkeep
 from tensorkeep.checkpoint import DataDiff
-from tensorkeep.checkpoint._state_diff import data_diffs, tie_diffs
+from tensorkeep.checkpoint.diffing._states import data_diffs, tie_diffs
 from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import Alias
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tensorkeep.cli._index import parse_index_text
+from tensorkeep.cli.inputs._index_syntax import parse_index_text
 from tensorkeep.errors import SelectionError
 
 ACCEPTED = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import tensorkeep
-from tensorkeep.cli._preview import read_preview
+from tensorkeep.cli.inputs._preview import read_preview
 from tensorkeep.errors import SelectionError
 
 

@@ -13,7 +13,7 @@ import tensorkeep
 from tensorkeep.conversion import convert
 from tensorkeep.errors import LimitError, UnsupportedError
 from tensorkeep.formats.pickles import PickleLimits
-from tensorkeep.pickled import _file as pickle_file
+from tensorkeep.kinds.pickles import _file as pickle_file
 
 
 class Net(torch.nn.Module):

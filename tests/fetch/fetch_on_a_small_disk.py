@@ -15,7 +15,7 @@ import numpy as np
 
 import tensorkeep
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.transport import _partial
+from tensorkeep.transport.atomic import _sparse_file as _partial
 
 PAGE_NBYTES = 4_096
 

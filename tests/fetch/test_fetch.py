@@ -35,7 +35,8 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.server import Server
-from tensorkeep.transport import _folder, _staging
+from tensorkeep.transport.atomic import _directory as _folder
+from tensorkeep.transport.atomic import _staging
 
 QUICK = {"pause_s": 0.001, "longest_pause_s": 0.01, "timeout_s": 5.0}
 INDEX = "model.safetensors.index.json"

@@ -18,9 +18,9 @@ from fault_server import FaultServer
 import tensorkeep
 from tensorkeep import remote
 from tensorkeep.checkpoint import save_folder
-from tensorkeep.checkpoint._manifest import FileRecord, emit_manifest
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import RangeNotServedError, RefusedError
+from tensorkeep.layout._manifest import FileRecord, emit_manifest
 
 N_VALUES = 50_000
 

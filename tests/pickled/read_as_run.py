@@ -9,7 +9,7 @@ import torch
 from honest_files import run
 from same_value import assert_same
 
-from tensorkeep.pickled import PickleFile, open_pickle
+from tensorkeep.kinds.pickles import PickleFile, open_pickle
 
 
 def assert_read_as_run(file: bytes | str, protocol: int = 2, *, theirs: Any = None) -> PickleFile:

@@ -20,7 +20,7 @@ from same_value import assert_same
 from torch import nn
 
 import tensorkeep
-from tensorkeep.pickled import open_pickle, pickle_over
+from tensorkeep.kinds.pickles import open_pickle, pickle_over
 from tensorkeep.transport import ByteRange, LocalFile
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -16,7 +16,7 @@ from honest_tensors import NOT_IN_LEGACY, TENSORS
 from same_value import assert_same
 
 from tensorkeep.errors import DtypeError
-from tensorkeep.pickled import open_pickle
+from tensorkeep.kinds.pickles import open_pickle
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 TORCH_CANNOT_READ = {(what, form) for what in TENSORS for form in FORMS if what[:6] == "nested" and form[:3] == "leg"}

@@ -31,7 +31,7 @@ from torch.optim import lr_scheduler
 import tensorkeep
 from tensorkeep.errors import UnsafeError
 from tensorkeep.formats.pickles import Unknown
-from tensorkeep.pickled import PickleFile, open_pickle
+from tensorkeep.kinds.pickles import PickleFile, open_pickle
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

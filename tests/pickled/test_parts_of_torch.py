@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.optim import lr_scheduler
 
-from tensorkeep.pickled import open_pickle
+from tensorkeep.kinds.pickles import open_pickle
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -23,7 +23,7 @@ from torch import nn
 import tensorkeep
 from tensorkeep.errors import DtypeError, PickleError, TensorNotFoundError, TransportError, UnsupportedError
 from tensorkeep.formats.pickles import CompositeRecord, TensorRecord, Unknown
-from tensorkeep.pickled import PickleFile, open_pickle
+from tensorkeep.kinds.pickles import PickleFile, open_pickle
 from tensorkeep.tensors import LazyTensor
 
 STATE = {

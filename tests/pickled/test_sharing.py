@@ -14,7 +14,7 @@ from torch import nn
 
 import tensorkeep
 from tensorkeep.errors import LimitError
-from tensorkeep.pickled import PickleFile, open_pickle
+from tensorkeep.kinds.pickles import PickleFile, open_pickle
 
 FORMS = ["zip-2", "zip-5", "legacy-2"]
 BACKENDS = ["mmap", "pread"]

@@ -25,7 +25,7 @@ from fault_server import Fault, FaultServer
 import tensorkeep
 from tensorkeep import remote
 from tensorkeep.errors import AccessDeniedError, SourceChangedError, TransportError, UnsupportedError
-from tensorkeep.transport.remote import _block_files
+from tensorkeep.transport.remote.reading import _block_files
 
 BLOCK = 2**20
 QUICK = {"pause_s": 0.001, "longest_pause_s": 0.01, "timeout_s": 2.0}

@@ -21,7 +21,7 @@ import torch
 from run_states import names, shards, state, step_of, store
 
 import tensorkeep
-from tensorkeep.checkpoint import emit_index, read_index
+from tensorkeep import emit_index, read_index
 from tensorkeep.errors import (
     BusyError,
     IntegrityError,

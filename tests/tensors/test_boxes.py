@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from index_strategies import SHAPES, indices
 
 from tensorkeep.errors import SelectionError
-from tensorkeep.tensors._boxes import Box, cut_into_boxes
-from tensorkeep.tensors._selection import Selection, parse_index
+from tensorkeep.tensors.indexing._boxes import Box, cut_into_boxes
+from tensorkeep.tensors.indexing._selection import Selection, parse_index
 
 BITS = st.sampled_from([4, 6, 8, 16, 32, 64])
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorkeep.tensors._boxes import c_strides
-from tensorkeep.tensors._runs import runs_of
-from tensorkeep.tensors._selection import parse_index
+from tensorkeep.tensors.indexing._boxes import c_strides
+from tensorkeep.tensors.indexing._runs import runs_of
+from tensorkeep.tensors.indexing._selection import parse_index
 
 SHAPES = st.lists(st.integers(1, 6), min_size=0, max_size=4).map(tuple)
 

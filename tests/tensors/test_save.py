@@ -15,14 +15,7 @@ from plain_files import Known, file_of, same_bits
 import tensorkeep
 from tensorkeep.arrays import Extent, HostTensor
 from tensorkeep.dtypes import BY_NAME
-from tensorkeep.errors import (
-    DtypeError,
-    HeaderError,
-    IntegrityError,
-    SharedMemoryError,
-    StateError,
-    UnsupportedError,
-)
+from tensorkeep.errors import DtypeError, HeaderError, IntegrityError, SharedMemoryError, StateError, UnsupportedError
 from tensorkeep.tensors import overlapping, serialize_tensors, write_tensors
 
 

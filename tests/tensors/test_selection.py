@@ -15,7 +15,7 @@ from plain_files import WAYS, Known, file_of, opened, same_bits, whole_bytes
 import tensorkeep
 from tensorkeep.dtypes import BY_NAME, DTYPES
 from tensorkeep.errors import DtypeError, SelectionError
-from tensorkeep.tensors._selection import parse_index
+from tensorkeep.tensors.indexing._selection import parse_index
 
 NAMES = [dtype.name for dtype in DTYPES]
 
@@ -253,7 +253,7 @@ def test_only_the_bytes_that_are_needed_are_read() -> None:
                 super().read_into([(offset, into)])
 
     from tensorkeep.formats.safetensors import read_header
-    from tensorkeep.tensors._reader import TensorReader
+    from tensorkeep.tensors.readers._contiguous import TensorReader
 
     source = Counting(file)
     header = read_header(source)

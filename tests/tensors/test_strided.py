@@ -30,8 +30,8 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, LimitError, SelectionError, UnsupportedError
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.tensors import Layout, LazyTensor, StoredTensor, StridedReader, TensorReader
-from tensorkeep.tensors._boxes import cut_into_boxes
-from tensorkeep.tensors._selection import Selection
+from tensorkeep.tensors.indexing._boxes import cut_into_boxes
+from tensorkeep.tensors.indexing._selection import Selection
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, LocalFile, MemorySource
 
 NAMES = ["F32", "I64", "BOOL", "U8", "F16", "BF16", "C64", "F64", "F8_E4M3"]

@@ -19,7 +19,7 @@ from typing import Any
 from sets import CASES, STAGING, Case, files_in, lay_out, locked, read, replace
 
 from tensorkeep.transport import finish_pending
-from tensorkeep.transport._staging import Staging
+from tensorkeep.transport.atomic._staging import Staging
 
 WRITES = ("write", "writev", "pwrite")
 CHANGES = (*WRITES, "open", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate", "fchmod", "chmod")

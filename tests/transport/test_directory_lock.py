@@ -16,8 +16,9 @@ import msgspec
 import pytest
 
 from tensorkeep.errors import BusyError
-from tensorkeep.transport import _platform, transaction
-from tensorkeep.transport._lock import DirectoryLock, take_lock
+from tensorkeep.transport import transaction
+from tensorkeep.transport.atomic._lock import DirectoryLock, take_lock
+from tensorkeep.transport.system import _platform
 
 HOUR_S = 3_600
 
@@ -228,7 +229,7 @@ TAKERS = """
 import os, sys
 from tensorkeep.errors import BusyError
 from tensorkeep.transport import _platform
-from tensorkeep.transport._lock import take_lock
+from tensorkeep.transport.atomic._lock import take_lock
 _platform.HAS_LOCKS = sys.argv[2] == "True"
 path = sys.argv[1]
 inside = os.path.join(os.path.dirname(path), "inside")

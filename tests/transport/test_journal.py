@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tensorkeep.errors import IntegrityError, TensorkeepError, UnsupportedError
-from tensorkeep.transport._journal import Journal, check_name, decode_journal, encode_journal
+from tensorkeep.transport.atomic._journal import Journal, check_name, decode_journal, encode_journal
 
 JOURNAL = Journal(place=42, first=("index",), patched=("m-3",), renamed=("m-1", "ünïcode", "index"), removed=("m-2",))
 TEXT = encode_journal(JOURNAL)

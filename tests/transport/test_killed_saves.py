@@ -17,7 +17,7 @@ import pytest
 
 import tensorkeep
 from tensorkeep.errors import TransportError
-from tensorkeep.transport import _platform
+from tensorkeep.transport.system import _platform
 
 SAVER = Path(__file__).with_name("saver.py")
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tensorkeep.transport import LocalFile, _mounts
-from tensorkeep.transport._mounts import filesystem_of, mapping_pays
+from tensorkeep.transport import LocalFile
+from tensorkeep.transport.system import _mounts
+from tensorkeep.transport.system._mounts import filesystem_of, mapping_pays
 
 TABLE = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 23 22 0:21 / /proc rw,nosuid - proc proc rw

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tensorkeep.transport import _platform
+from tensorkeep.transport.system import _platform
 
 BUFFERS = [bytes([place % 256]) * (place % 7) for place in range(500)]
 CONTENT = b"".join(BUFFERS)

@@ -15,7 +15,8 @@ import pytest
 from publishing import NEW, OLD, names, save
 
 from tensorkeep.errors import AccessDeniedError, TransportError
-from tensorkeep.transport import _platform, publish
+from tensorkeep.transport import publish
+from tensorkeep.transport.system import _platform
 
 
 class MadeUpError(Exception):

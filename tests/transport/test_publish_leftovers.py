@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from publishing import NEW, OLD, names, save
 
-from tensorkeep.transport import _mounts, _platform, publish, sweep_leftovers
+from tensorkeep.transport import publish, sweep_leftovers
+from tensorkeep.transport.system import _mounts, _platform
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_processes_fill_a_file_that_appears_at_the_commit(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("has_positioned_io", [True, False])
 def test_rows_stand_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_positioned_io: bool) -> None:
-    monkeypatch.setattr("tensorkeep.transport._platform.HAS_POSITIONED_IO", has_positioned_io)
+    monkeypatch.setattr("tensorkeep.transport.system._platform.HAS_POSITIONED_IO", has_positioned_io)
     with transaction(tmp_path, "set") as staging:
         file = ReservedFile(staging.reserve("a.bin", 32))
         file.write(16, memoryview(b"." * 16))

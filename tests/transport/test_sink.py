@@ -22,10 +22,10 @@ from tensorkeep.transport import (
     LocalFile,
     MemorySource,
     StreamSource,
-    _platform,
     publish,
     transaction,
 )
+from tensorkeep.transport.system import _platform
 
 CONTENT = os.urandom(2 * WRITE_NBYTES + 12_345)
 SPANS = [(0, len(CONTENT)), (0, 0), (1, 2), (4_095, 4_097), (5_000, 5_000), (777, len(CONTENT) - 777)]

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tensorkeep.errors import SourceChangedError, TensorkeepError, TransportError, UnsupportedError
-from tensorkeep.transport import ByteRange, ByteSource, LocalFile, MemorySource, StreamSource, _platform, open_source
+from tensorkeep.transport import ByteRange, ByteSource, LocalFile, MemorySource, StreamSource, open_source
+from tensorkeep.transport.system import _platform
 
 CONTENT = bytes(place % 251 for place in range(10_000))
 BIG = bytes(range(256)) * (40 * 2**20 // 256)

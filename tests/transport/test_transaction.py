@@ -16,7 +16,7 @@ from sets import CASES, STAGING, files_in, lay_out, locked, read, replace
 
 from tensorkeep.errors import SourceMissingError, TransportError, UnsupportedError
 from tensorkeep.transport import finish_pending, transaction
-from tensorkeep.transport._staging import Staging
+from tensorkeep.transport.atomic._staging import Staging
 
 
 class MadeUpError(Exception):

@@ -17,7 +17,7 @@ from sets import CASES, STAGING, Case, files_in, lay_out, locked, read, replace
 
 from tensorkeep.errors import BusyError, IntegrityError, TensorkeepError, TransportError, UnsupportedError
 from tensorkeep.transport import Pending, finish_pending, transaction
-from tensorkeep.transport._staging import Staging
+from tensorkeep.transport.atomic._staging import Staging
 
 CALLS = (
     *("open", "write", "writev", "pwrite", "fsync", "replace", "unlink", "mkdir", "rmdir", "listdir", "scandir"),
@@ -313,7 +313,7 @@ HOLDER = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
 from sets import CASES, lay_out, replace
-from tensorkeep.transport._staging import Staging
+from tensorkeep.transport.atomic._staging import Staging
 def wait(*_, **__):
     print("committed", flush=True)
     time.sleep(60)

@@ -23,8 +23,8 @@ FRAMEWORKS: dict[str, str] = {
 
 
 _ADAPTERS = {
-    "numpy": ("tensorkeep.arrays._numpy", "NumpyAdapter"),
-    "torch": ("tensorkeep.arrays._torch", "TorchAdapter"),
+    "numpy": ("tensorkeep.arrays.numpy._adapter", "NumpyAdapter"),
+    "torch": ("tensorkeep.arrays.torch._adapter", "TorchAdapter"),
 }
 """Module and class of each adapter: the one place where own modules are imported by name, on first use."""
 

@@ -8,17 +8,14 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tensorkeep.arrays import check_framework
-from tensorkeep.checkpoint._checkpoint import Checkpoint, open_safetensors
-from tensorkeep.checkpoint._examine import Access
-from tensorkeep.checkpoint._findings import refuse
-from tensorkeep.checkpoint._pickle_set import PickleSet, open_pickled
-from tensorkeep.checkpoint._verify_distributed import verify_distributed
-from tensorkeep.checkpoint._verify_pickled import verify_pickled
-from tensorkeep.dcp import DistributedCheckpoint, find_distributed, open_distributed
+from tensorkeep.checkpoint.verifying import verify_distributed, verify_pickled
 from tensorkeep.errors import SourceChangedError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, is_pickled
+from tensorkeep.kinds import refuse
+from tensorkeep.kinds.dcp import DistributedCheckpoint, find_distributed, open_distributed
+from tensorkeep.kinds.pickles import PickledTensors, PickleFile, PickleSet, open_pickled, pickle_over
+from tensorkeep.kinds.safetensors import Access, Checkpoint, open_safetensors
 from tensorkeep.limits import MAX_HEADER_NBYTES
-from tensorkeep.pickled import PickledTensors, PickleFile, pickle_over
 from tensorkeep.state import Classes
 from tensorkeep.tensors import Selector, TensorFile, Ties, file_over
 from tensorkeep.transport import (

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 import tensorkeep
-from tensorkeep.cli._render import OutputClosedError, make_streams_lenient, show_error, show_text, show_warning
 from tensorkeep.cli.convert import convert
 from tensorkeep.cli.diff import diff
 from tensorkeep.cli.edit import edit
@@ -27,6 +26,7 @@ from tensorkeep.cli.reshard import reshard
 from tensorkeep.cli.scan import scan
 from tensorkeep.cli.serve import serve
 from tensorkeep.cli.slice import slice_tensor
+from tensorkeep.cli.terminal import OutputClosedError, make_streams_lenient, show_error, show_text, show_warning
 from tensorkeep.cli.verify import verify
 from tensorkeep.errors import TensorkeepError
 

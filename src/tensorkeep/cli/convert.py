@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli._arguments import (
+from tensorkeep.cli.inputs import (
     AsJson,
     Cast,
     Drop,
@@ -22,9 +22,8 @@ from tensorkeep.cli._arguments import (
     pairs_of,
     size_of,
 )
-from tensorkeep.cli._conversion import conversion_lines, conversion_members
-from tensorkeep.cli._json import document_lines
-from tensorkeep.cli._render import progress_bar, show, show_text
+from tensorkeep.cli.reports import conversion_lines, conversion_members, document_lines
+from tensorkeep.cli.terminal import progress_bar, show, show_text
 
 __all__ = ["convert"]
 

@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli._arguments import AsJson, Select
-from tensorkeep.cli._comparison import Comparison, comparison_lines, comparison_members
-from tensorkeep.cli._json import document_lines
-from tensorkeep.cli._render import progress_bar, show, show_text, terminal_width
+from tensorkeep.cli.inputs import AsJson, Select
+from tensorkeep.cli.reports import Comparison, comparison_lines, comparison_members, document_lines
+from tensorkeep.cli.terminal import progress_bar, show, show_text, terminal_width
 
 __all__ = ["diff"]
 

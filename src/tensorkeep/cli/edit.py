@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli._arguments import AsJson, Rename, Target, pairs_of
-from tensorkeep.cli._json import document_lines
-from tensorkeep.cli._render import show, show_text
+from tensorkeep.cli.inputs import AsJson, Rename, Target, pairs_of
+from tensorkeep.cli.reports import document_lines
+from tensorkeep.cli.terminal import show, show_text
 
 __all__ = ["edit"]
 

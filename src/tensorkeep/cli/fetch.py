@@ -9,11 +9,9 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli._arguments import AsJson, Variant
-from tensorkeep.cli._json import document_lines
-from tensorkeep.cli._lines import Line
-from tensorkeep.cli._render import progress_bar, show, show_text
-from tensorkeep.cli._text import size_text
+from tensorkeep.cli.inputs import AsJson, Variant
+from tensorkeep.cli.reports import document_lines
+from tensorkeep.cli.terminal import Line, progress_bar, show, show_text, size_text
 
 __all__ = ["fetch"]
 

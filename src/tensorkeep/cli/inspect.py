@@ -6,16 +6,24 @@ from typing import Annotated
 
 import typer
 
-from tensorkeep.cli._arguments import Target, Variant
-from tensorkeep.cli._contents import read_report
-from tensorkeep.cli._json import json_lines
-from tensorkeep.cli._lines import Line
-from tensorkeep.cli._modules import tree_of
-from tensorkeep.cli._ranks import rank_lines, read_ranks
-from tensorkeep.cli._render import draws_ascii_only, show, show_text, terminal_width
-from tensorkeep.cli._report import Order
-from tensorkeep.cli._state_lines import state_lines
-from tensorkeep.cli._views import ASCII_GUIDES, GUIDES, nothing, summary, table, totals, tree
+from tensorkeep.cli.inputs import Target, Variant
+from tensorkeep.cli.reports import (
+    ASCII_GUIDES,
+    GUIDES,
+    Order,
+    json_lines,
+    nothing,
+    rank_lines,
+    read_ranks,
+    read_report,
+    state_lines,
+    summary,
+    table,
+    totals,
+    tree,
+    tree_of,
+)
+from tensorkeep.cli.terminal import Line, draws_ascii_only, show, show_text, terminal_width
 from tensorkeep.collector import PausedCollector
 
 __all__ = ["inspect"]

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli._arguments import AsJson
-from tensorkeep.cli._json import document_lines
-from tensorkeep.cli._lines import Column, Line, Style, columns
-from tensorkeep.cli._render import show, show_text
-from tensorkeep.cli._text import printable, shortened, size_text
+from tensorkeep.cli.inputs import AsJson
+from tensorkeep.cli.reports import document_lines
+from tensorkeep.cli.terminal import Column, Line, Style, columns, printable, shortened, show, show_text, size_text
 
 if TYPE_CHECKING:
     from tensorkeep.store import Condition, StepListing

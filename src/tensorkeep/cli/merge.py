@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli._arguments import (
+from tensorkeep.cli.inputs import (
     AsJson,
     Balance,
     Cast,
@@ -22,8 +22,8 @@ from tensorkeep.cli._arguments import (
     Variant,
     size_of,
 )
-from tensorkeep.cli._render import progress_bar
-from tensorkeep.cli._written import show_written
+from tensorkeep.cli.reports import show_written
+from tensorkeep.cli.terminal import progress_bar
 
 __all__ = ["merge"]
 

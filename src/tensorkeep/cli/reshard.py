@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 import tensorkeep
-from tensorkeep.cli._arguments import (
+from tensorkeep.cli.inputs import (
     AsJson,
     Balance,
     Cast,
@@ -23,8 +23,8 @@ from tensorkeep.cli._arguments import (
     pairs_of,
     size_of,
 )
-from tensorkeep.cli._render import progress_bar
-from tensorkeep.cli._written import show_written
+from tensorkeep.cli.reports import show_written
+from tensorkeep.cli.terminal import progress_bar
 
 __all__ = ["reshard"]
 

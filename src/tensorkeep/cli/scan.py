@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli._arguments import AsJson
-from tensorkeep.cli._render import progress_bar, show, show_text
-from tensorkeep.cli._scan_views import report_lines
+from tensorkeep.cli.inputs import AsJson
+from tensorkeep.cli.reports import report_lines
+from tensorkeep.cli.terminal import progress_bar, show, show_text
 
 if TYPE_CHECKING:
     from tensorkeep.scanner import Verdict

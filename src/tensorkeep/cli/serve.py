@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli._access_log import AccessLog, served_line
-from tensorkeep.cli._render import show, show_warning
-from tensorkeep.cli._text import size_text
+from tensorkeep.cli.reports import AccessLog, served_line
+from tensorkeep.cli.terminal import show, show_warning, size_text
 
 if TYPE_CHECKING:
     from tensorkeep.server import Server

@@ -8,19 +8,12 @@ import msgspec
 import typer
 
 import tensorkeep
-from tensorkeep.cli._arguments import Target, Variant
-from tensorkeep.cli._contents import state_of
-from tensorkeep.cli._index import Index, parse_index_text
-from tensorkeep.cli._npy import Float, as_float, write_npy
-from tensorkeep.cli._plan import plan_lines
-from tensorkeep.cli._preview import read_preview
-from tensorkeep.cli._render import show, show_text, terminal_width
-from tensorkeep.cli._state import value_text
-from tensorkeep.cli._text import shape_text
-from tensorkeep.cli._views import part
+from tensorkeep.cli.inputs import Float, Index, Target, Variant, as_float, parse_index_text, read_preview, write_npy
+from tensorkeep.cli.reports import part, plan_lines, state_of, value_text
+from tensorkeep.cli.terminal import shape_text, show, show_text, terminal_width
 
 if TYPE_CHECKING:
-    from tensorkeep import LazyTensor
+    from tensorkeep.tensors import LazyTensor
 
 __all__ = ["slice_tensor"]
 

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli._arguments import AsJson, Target, Variant, share_of
-from tensorkeep.cli._json import document_lines
-from tensorkeep.cli._render import progress_bar, show, show_text
-from tensorkeep.cli._verdict import Status, Verdict, verdict_lines, verdict_members
+from tensorkeep.cli.inputs import AsJson, Target, Variant, share_of
+from tensorkeep.cli.reports import Status, Verdict, document_lines, verdict_lines, verdict_members
+from tensorkeep.cli.terminal import progress_bar, show, show_text
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, TensorkeepError
 from tensorkeep.transport import ByteRange, open_source
 
 if TYPE_CHECKING:
-    from tensorkeep import Verification
+    from tensorkeep.kinds import Verification
 
 __all__ = ["verify"]
 
@@ -88,7 +87,7 @@ def _verdict(
             raise
         verification = _damaged(path, error)
     seconds = perf_counter() - start
-    is_finished = tensorkeep.dcp.find_distributed(path) is None
+    is_finished = tensorkeep.kinds.dcp.find_distributed(path) is None
     return Verdict(verification, None if names is None else len(names), seconds, is_finished)
 
 

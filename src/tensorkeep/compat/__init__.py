@@ -3,10 +3,8 @@
 - `wording`: arguments checked as the reference checks them, failures told in its words.
 - `_safe_open`: `safe_open` and the slices it gives.
 - `_serialize`: `serialize`, `serialize_file`, `deserialize` and `TensorSpec`.
-- `torch_sharing`, `torch_raw`: what `safetensors.torch` does besides (import torch).
-
-`tensorkeep.torch` and `tensorkeep.numpy` stand on these; `tensorkeep.install` gives all of it the reference's name.
-Where we differ from the reference is listed in docs/compatibility.md.
+- `torch_sharing`: what `safetensors.torch` does besides (import torch).
+- `torch_raw`: what `safetensors.torch` does besides (import torch).
 """
 
 from tensorkeep.compat._safe_open import SafeSlice, _safe_open_handle, safe_open

@@ -13,4 +13,7 @@
 from tensorkeep.conversion._conversion import Conversion
 from tensorkeep.conversion._convert import convert
 
-__all__ = ["Conversion", "convert"]
+__all__ = [
+    "Conversion",
+    "convert",
+]

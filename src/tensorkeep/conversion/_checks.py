@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from tensorkeep.checkpoint import refuse, verify
-from tensorkeep.checkpoint.archive_sums import sum_of
-from tensorkeep.checkpoint.rewriting import Progress, check_kept_digests, digested
-from tensorkeep.checkpoint.workers import Meter
+from tensorkeep.checkpoint import Progress, check_kept_digests, digested, verify
 from tensorkeep.conversion._sources import Sources
 from tensorkeep.errors import IntegrityError
+from tensorkeep.kinds import refuse
+from tensorkeep.kinds.storage_crc32 import sum_of
+from tensorkeep.parallel import Meter
 from tensorkeep.tensors import LazyTensors
 
 __all__ = ["Checks"]

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
-from tensorkeep.checkpoint import write_checkpoint
-from tensorkeep.checkpoint.rewriting import Progress, changed, refuse_replaced
+from tensorkeep.checkpoint import Progress, changed, refuse_replaced, write_checkpoint
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._checks import Checks
 from tensorkeep.conversion._conversion import Conversion

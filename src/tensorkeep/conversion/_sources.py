@@ -9,16 +9,16 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from tensorkeep.checkpoint import Checkpoint, PickleSet, open_checkpoint, open_pickled
-from tensorkeep.checkpoint.archive_sums import Summed, summed_chunks, summed_storages
-from tensorkeep.checkpoint.rewriting import identity_of, taken, together
+from tensorkeep.checkpoint import identity_of, open_checkpoint, taken, together
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._state import say
 from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in, views_of_aliases
-from tensorkeep.dcp import DistributedCheckpoint, find_distributed
 from tensorkeep.errors import UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles import Dangerous, PickleLimits
-from tensorkeep.pickled import PickleFile, data_of, is_of_pairs, lazy_array
+from tensorkeep.kinds.dcp import DistributedCheckpoint, find_distributed
+from tensorkeep.kinds.pickles import PickleFile, PickleSet, data_of, is_of_pairs, lazy_array, open_pickled
+from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.kinds.storage_crc32 import Summed, summed_chunks, summed_storages
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorFile, TensorView, counted
 from tensorkeep.transport import Backend, is_directory, open_source
 

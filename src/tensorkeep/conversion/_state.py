@@ -10,7 +10,7 @@ import msgspec
 from tensorkeep.arrays import marks_of, plain_library
 from tensorkeep.collector import PausedCollector
 from tensorkeep.formats.safetensors import State
-from tensorkeep.pickled import Data, TensorLeaf, taken_apart
+from tensorkeep.kinds.pickles import Data, TensorLeaf, taken_apart
 from tensorkeep.state import encode_tree, renamed, tensor_names
 
 __all__ = ["Said", "say"]

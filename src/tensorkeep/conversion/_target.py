@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.checkpoint import index_name, parse_size, stem_of_weights
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.layout import index_name, parse_size, stem_of_weights
 
 __all__ = ["DEFAULT_BASE", "DEFAULT_SHARD_SIZE", "Target", "target_of"]
 

@@ -10,7 +10,7 @@ import msgspec
 from tensorkeep.arrays import Extent
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.formats.pickles import TensorRecord
-from tensorkeep.pickled import PickleFile
+from tensorkeep.kinds.pickles import PickleFile
 from tensorkeep.tensors import SavedTensors, overlapping
 
 __all__ = ["StoredView", "Ties", "ties_of", "views_in", "views_of_aliases"]

@@ -16,4 +16,6 @@
 
 from tensorkeep.fetching._fetch import fetch
 
-__all__ = ["fetch"]
+__all__ = [
+    "fetch",
+]

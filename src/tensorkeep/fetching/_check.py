@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tensorkeep.checkpoint import Finding, digest_of_file, header_digest, sha256_of, verify
+from tensorkeep.checkpoint import digest_of_file, sha256_of, verify
 from tensorkeep.errors import IntegrityError
 from tensorkeep.fetching._plan import Wanted
+from tensorkeep.kinds import Finding
+from tensorkeep.kinds.safetensors import header_digest
 from tensorkeep.tensors import open_file
 from tensorkeep.transport import ByteRange, open_source
 

@@ -14,20 +14,13 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.checkpoint import (
-    MANIFEST,
-    index_names,
-    pickle_index_names,
-    save_folder,
-    stem_of_index,
-    stem_of_pickle_index,
-    switch_to,
-    weights_name,
-)
+from tensorkeep.checkpoint import save_folder, switch_to
 from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.fetching._plan import Plan
 from tensorkeep.fetching._staging import Staging
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES
+from tensorkeep.kinds.pickles import pickle_index_names, stem_of_pickle_index
+from tensorkeep.layout import MANIFEST, index_names, stem_of_index, weights_name
 from tensorkeep.transport import LocalFile, Transaction, transaction
 
 __all__ = ["Destination", "destination_of"]

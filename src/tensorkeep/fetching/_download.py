@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
-from tensorkeep.checkpoint.workers import Meter
 from tensorkeep.fetching._spans import cut, without
 from tensorkeep.fetching._staging import Staging
+from tensorkeep.parallel import Meter
 from tensorkeep.transport import ByteRange, PartialFile, RemoteSource
 
 __all__ = ["Arrival", "download"]

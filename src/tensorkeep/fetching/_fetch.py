@@ -10,7 +10,6 @@ import msgspec
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.checkpoint import open_checkpoint
-from tensorkeep.checkpoint.workers import Meter, side_by_side
 from tensorkeep.errors import (
     AccessDeniedError,
     IntegrityError,
@@ -29,6 +28,7 @@ from tensorkeep.fetching._plan import Plan, Wanted, plan_fetch
 from tensorkeep.fetching._staging import Staging
 from tensorkeep.fetching._stamp import Stamp
 from tensorkeep.fetching._unchanged import begins_with, is_unchanged, note_origin
+from tensorkeep.parallel import Meter, side_by_side
 from tensorkeep.transport import RemotePath, RemoteSource, is_remote, refuse_url
 
 __all__ = ["fetch"]

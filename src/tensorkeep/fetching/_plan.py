@@ -7,20 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from tensorkeep.checkpoint import (
-    MANIFEST,
-    FileRecord,
-    ShardRecord,
-    find_pickled,
-    is_plain,
-    locate,
-    parse_index,
-    parse_manifest,
-    stem_of_pickle_index,
-)
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import LimitError, RefusedError, SourceMissingError, UnsupportedError
 from tensorkeep.fetching._companions import USUAL_COMPANIONS, companions_among
+from tensorkeep.kinds.pickles import find_pickled, stem_of_pickle_index
+from tensorkeep.layout import MANIFEST, FileRecord, ShardRecord, is_plain, locate, parse_index, parse_manifest
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.transport import ByteRange, RemotePath, is_directory
 

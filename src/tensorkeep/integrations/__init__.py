@@ -1,12 +1,15 @@
 """At home in the libraries that people train with: a folder for each, which is imported by name.
 
-Nothing else of tensorkeep imports anything here, no folder imports another, and each imports its library.
-
-- `skorch/`: callbacks and functions that save and load nets.
-- `lightning/`: plugins that save and load the checkpoints of a Trainer.
-- `transformers/`: models and tokenizers in directories, and a Trainer whose checkpoints are complete or absent.
-- `accelerate/`: the state of an Accelerator, and models that are larger than memory.
-- `distributed/`: torch.distributed.checkpoint: what many ranks save and load together.
+- `transformers/`: transformers, peft and the mixins of huggingface_hub: models in directories, and a Trainer that may
+  be killed.
+- `accelerate/`: accelerate: the state of a run, saved completely or not at all; and models that are larger than
+  memory.
+- `skorch/`: for people who train with skorch: callbacks and functions that save a net, and bring it back, without a
+  pickle.
+- `lightning/`: for people who train with Lightning: plugins that save and load the checkpoints of a Trainer or of
+  Fabric.
+- `distributed/`: torch.distributed.checkpoint: many ranks save one checkpoint together, and load it in any other
+  number.
 """
 
 __all__: list[str] = []

@@ -14,8 +14,6 @@
 - `_spread`: tensors of which each rank has a part.
 - `_replicas`: what several ranks have alike, read by one.
 - `_sharded`: `load_sharded`.
-
-Importing it imports torch.
 """
 
 from tensorkeep.models._fill_parts import PartJob, check_castable, fill_parts
@@ -23,4 +21,12 @@ from tensorkeep.models._load import LoadReport, load_into
 from tensorkeep.models._match import ShapeMismatch
 from tensorkeep.models._sharded import load_sharded
 
-__all__ = ["LoadReport", "PartJob", "ShapeMismatch", "check_castable", "fill_parts", "load_into", "load_sharded"]
+__all__ = [
+    "LoadReport",
+    "PartJob",
+    "ShapeMismatch",
+    "check_castable",
+    "fill_parts",
+    "load_into",
+    "load_sharded",
+]

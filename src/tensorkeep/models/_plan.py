@@ -9,7 +9,7 @@ import msgspec
 import torch
 from torch import nn
 
-from tensorkeep.arrays.torch_devices import check_device
+from tensorkeep.arrays.torch.devices import check_device
 from tensorkeep.dtypes import DType, find_dtype
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.models._fill import dtype_row

@@ -17,4 +17,8 @@ from tensorkeep.server._connections import raise_descriptor_limit
 from tensorkeep.server._served import Served
 from tensorkeep.server._server import Server
 
-__all__ = ["Served", "Server", "raise_descriptor_limit"]
+__all__ = [
+    "Served",
+    "Server",
+    "raise_descriptor_limit",
+]

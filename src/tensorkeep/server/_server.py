@@ -14,12 +14,7 @@ from contextlib import suppress
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from tensorkeep.errors import (
-    MissingDependencyError,
-    SourceMissingError,
-    UnsupportedError,
-    as_transport_error,
-)
+from tensorkeep.errors import MissingDependencyError, SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.server._access import Access, is_loopback
 from tensorkeep.server._answers import Answer, Question, Site, answer_to
 from tensorkeep.server._connections import Connections, affordable

@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
-from tensorkeep.checkpoint import Access, Checkpoint, read_index, refuse, verify
+from tensorkeep.checkpoint import verify
 from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, TensorkeepError
+from tensorkeep.kinds import refuse
+from tensorkeep.kinds.safetensors import Access, Checkpoint, read_index
 from tensorkeep.store._steps import Step, StepReader, open_step
 
 __all__ = ["DamagedStepWarning", "load_newest", "load_step"]

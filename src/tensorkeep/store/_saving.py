@@ -11,8 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from tensorkeep.arrays import HostTensor
-from tensorkeep.checkpoint import Access, Checkpoint, Index, shard_name, write_checkpoint
+from tensorkeep.checkpoint import write_checkpoint
 from tensorkeep.errors import BusyError, SourceMissingError, TensorkeepError, as_transport_error
+from tensorkeep.kinds.safetensors import Access, Checkpoint
+from tensorkeep.layout import Index, shard_name
 from tensorkeep.store._layout import group_tensors
 from tensorkeep.store._names import BASE_NAME, step_name
 from tensorkeep.store._record import StepRecord, later_than, record_members

@@ -8,7 +8,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from tensorkeep.checkpoint import Access, Checkpoint, index_name, open_safetensors
 from tensorkeep.errors import (
     AccessDeniedError,
     FormatError,
@@ -19,6 +18,8 @@ from tensorkeep.errors import (
     UnsupportedError,
     as_transport_error,
 )
+from tensorkeep.kinds.safetensors import Access, Checkpoint, open_safetensors
+from tensorkeep.layout import index_name
 from tensorkeep.store._names import BASE_NAME, step_name, step_of
 from tensorkeep.store._record import StepRecord, read_record
 from tensorkeep.transport import finish_pending

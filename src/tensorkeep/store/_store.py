@@ -10,8 +10,10 @@ from errno import ENOTDIR
 from functools import partial
 from typing import Any, Final, Literal
 
-from tensorkeep.checkpoint import Access, Checkpoint, SaveHandle, parse_size, save_in_background
+from tensorkeep.checkpoint import SaveHandle, save_in_background
 from tensorkeep.errors import SourceMissingError, TransportError, UnsupportedError
+from tensorkeep.kinds.safetensors import Access, Checkpoint
+from tensorkeep.layout import parse_size
 from tensorkeep.state import Classes
 from tensorkeep.store._listing import StepListing, measure
 from tensorkeep.store._loading import load_newest, load_step

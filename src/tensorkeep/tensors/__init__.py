@@ -1,58 +1,72 @@
 """One file of tensors: transport, formats and arrays meet here.
 
-- `_selection`: a NumPy index, taken apart into what is read from each axis and what is done with it then. Pure.
-- `_regions`: parts of a tensor, and whether several are all of it. Pure.
-- `_rows`: where the parts of a region lie in the bytes of its tensor. Pure.
-- `_placements`: which part of a tensor a rank has. Pure.
-- `_boxes`: a selection cut into reads that are neither too small nor too large. Pure.
-- `_runs`: a selection as runs of equal length. Pure.
-- `_blocks`: the elements of a selection, copied out of memory or a source.
-- `_base`: `Reader`, what a lazy tensor reads with.
-- `_reader`: selections and whole files, read into tensors of one library.
-- `_strided`: a reader of views that leave gaps, repeat or lie crosswise.
-- `_cast`: a reader that converts numbers to another floating-point dtype on their way.
-- `_plan`: what a read would cost.
-- `_lazy`: `LazyTensor`, shape and dtype now, data on indexing.
-- `_assembled`: a reader of a tensor that stands in pieces, in any number of files.
-- `_names`: names chosen by patterns, changed, and looked for when misspelt. Pure.
-- `_renamed`: what files say of a state, when tensors are renamed. Pure.
-- `_mapping`: `LazyTensors`, lazy tensors by name, and `TensorView`: fewer, renamed, cast.
-- `_aliases`: tensors that are views of others in their file, each readable alone.
-- `_tied`: whole tensors loaded so that those that shared memory share it again.
-- `_marked`: what an array library keeps beside elements, given back to tensors that were loaded.
-- `_saved`: `SavedTensors`, open safetensors files and the state that they hold.
-- `_file`: `TensorFile`, a read-only mapping of name to lazy tensor, and `open_file`.
-- `_overlap`: which tensors share memory. Pure.
-- `_sharing`: what is stored of those that do. Pure.
-- `_planned`: `PlannedTensor`, a leaf whose elements others have.
-- `_prepare`: a state on its way to files: its tensors by name, and all else as one text.
-- `_digesting`: digests made by another thread while the bytes are written.
-- `_body`: all bytes of one file, with digests of what passes.
-- `_write`: tensors to bytes or to a file.
+- `indexing/`: which bytes an index needs. Pure.
+- `readers/`: how a tensor's elements are read.
+- `lazy/`: lazy tensors and mappings of them.
+- `files/`: one open file.
+- `writing/`: writing one file.
 """
 
-from tensorkeep.tensors._aliases import names_of, sharing_of
-from tensorkeep.tensors._assembled import AssembledReader, PlacedPiece, assemble
-from tensorkeep.tensors._base import Reader, StoredTensor, stored_pieces
-from tensorkeep.tensors._body import FileBody, Sealing, file_body, metadata_with_format, sealed_head, write_file
-from tensorkeep.tensors._digesting import Digesting
-from tensorkeep.tensors._file import TensorFile, file_over, load, open_file
-from tensorkeep.tensors._lazy import LazyTensor, load_together
-from tensorkeep.tensors._mapping import LazyTensors, OpenTensors, TensorView, counted
-from tensorkeep.tensors._names import Renaming, Selector, chooser, chosen_names, nothing_chosen, selectors_of
-from tensorkeep.tensors._overlap import overlapping
-from tensorkeep.tensors._placements import Placement, Sharded, coordinate_of, positions_of_rank, region_of_rank
-from tensorkeep.tensors._plan import ReadPlan
-from tensorkeep.tensors._planned import PlannedTensor
-from tensorkeep.tensors._prepare import Prepared, prepare, ties_as_text
-from tensorkeep.tensors._reader import TensorReader
-from tensorkeep.tensors._regions import Region, cover_fault, run_of, shard_range
-from tensorkeep.tensors._renamed import renamed_state
-from tensorkeep.tensors._rows import narrowed, rows_of
-from tensorkeep.tensors._saved import SavedTensors
-from tensorkeep.tensors._strided import Layout, StridedReader
-from tensorkeep.tensors._tied import Ties
-from tensorkeep.tensors._write import check_target, save, serialize_tensors, write_prepared, write_tensors
+from tensorkeep.tensors.files import SavedTensors, TensorFile, Ties, file_over, load, names_of, open_file, sharing_of
+from tensorkeep.tensors.indexing import (
+    Placement,
+    Region,
+    Sharded,
+    coordinate_of,
+    cover_fault,
+    narrowed,
+    positions_of_rank,
+    region_of_rank,
+    rows_of,
+    run_of,
+    shard_range,
+)
+from tensorkeep.tensors.lazy import (
+    AssembledReader,
+    LazyTensor,
+    LazyTensors,
+    OpenTensors,
+    PlacedPiece,
+    Renaming,
+    Selector,
+    TensorView,
+    assemble,
+    chooser,
+    chosen_names,
+    counted,
+    load_together,
+    nothing_chosen,
+    renamed_state,
+    selectors_of,
+)
+from tensorkeep.tensors.readers import (
+    Layout,
+    Reader,
+    ReadPlan,
+    StoredTensor,
+    StridedReader,
+    TensorReader,
+    stored_pieces,
+)
+from tensorkeep.tensors.writing import (
+    Digesting,
+    FileBody,
+    PlannedTensor,
+    Prepared,
+    Sealing,
+    check_target,
+    file_body,
+    metadata_with_format,
+    overlapping,
+    prepare,
+    save,
+    sealed_head,
+    serialize_tensors,
+    ties_as_text,
+    write_file,
+    write_prepared,
+    write_tensors,
+)
 
 __all__ = [
     "AssembledReader",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import StateDictMismatchError
-from tensorkeep.pickled import PickledTensors
+from tensorkeep.kinds.pickles import PickledTensors
 from tensorkeep.state import Classes, encode_tree, key_text
 from tensorkeep.store import CheckpointStore
 from tensorkeep.tensors import SavedTensors

@@ -1,38 +1,18 @@
 """Where are the bytes? Everything that touches a file system stands here; nothing here knows what bytes mean.
 
-- `_base`: `ByteRange`, and the protocols `ByteSource` (read) and `ByteSink` (write).
-- `_platform`: positioned reads, gathered writes, preallocation: the system calls, each with a portable fallback.
-- `_mounts`: which file system a path is on, and whether mapping pays there.
-- `_memory`, `_local`, `_stream`: sources over bytes in memory, local files (mapped or read), seekable file objects.
+- `sources/`: what bytes are read from.
+- `system/`: system calls, each with a portable fallback.
 - `_threads`: reads that are done side by side.
-- `_verifying`: a source whose bytes are held against digests on their way into memory.
-- `_joined`: a source that is put together from parts of others.
-- `remote`: objects of web servers and stores.
+- `remote/`: where are the bytes, if not here? Objects of web servers, S3, Google Cloud Storage, Azure, the Hub and
+  others.
 - `_paths`: paths and URLs alike.
 - `_planning`: what reading some ranges costs.
 - `_open`: the source that fits what the caller has.
-- `_sink`: the sink over a file that is being written.
-- `_partial`: a file that is filled here and there.
-- `_reserved`: a file that several processes fill.
-- `_standing`: what stands where a new file is to go.
-- `_notes`: what is noted on a file beside its bytes.
-- `_link`: a file that gets one more name.
-- `_publish`: a file that appears complete or not at all.
-- `_journal`, `_lock`, `_staging`, `_transaction`: a set of files that changes at once or not at all.
-- `_folder`: a whole directory that appears complete or not at all.
-- `_pending`: such a change that a dead process left unfinished, finished or read past.
+- `atomic/`: files and directories that appear whole or not at all.
 """
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.transport._base import BACKENDS, Backend, ByteRange, ByteSink, ByteSource, RunSource, reads_runs
-from tensorkeep.transport._folder import publish_folder, settle_folders
-from tensorkeep.transport._joined import JoinedSource
-from tensorkeep.transport._local import LocalFile
-from tensorkeep.transport._lock import DirectoryLock, take_lock
-from tensorkeep.transport._memory import MemorySource
-from tensorkeep.transport._notes import leave_note, note_on
 from tensorkeep.transport._open import Openable, open_source
-from tensorkeep.transport._partial import PartialFile
 from tensorkeep.transport._paths import (
     check_writable,
     discreet,
@@ -49,17 +29,40 @@ from tensorkeep.transport._paths import (
     split,
     walk,
 )
-from tensorkeep.transport._pending import Pending, finish_pending
 from tensorkeep.transport._planning import PlannedRequest, requests_for
-from tensorkeep.transport._platform import host_tag, sync_directory
-from tensorkeep.transport._publish import publish, sweep_leftovers
-from tensorkeep.transport._reserved import Reserved, ReservedFile
-from tensorkeep.transport._staging import has_staging
-from tensorkeep.transport._stream import StreamSource
 from tensorkeep.transport._threads import for_all
-from tensorkeep.transport._transaction import Transaction, transaction
-from tensorkeep.transport._verifying import VerifyingSource
+from tensorkeep.transport.atomic import (
+    DirectoryLock,
+    PartialFile,
+    Pending,
+    Reserved,
+    ReservedFile,
+    Transaction,
+    finish_pending,
+    has_staging,
+    publish,
+    publish_folder,
+    settle_folders,
+    sweep_leftovers,
+    take_lock,
+    transaction,
+)
 from tensorkeep.transport.remote import Body, RemotePath, RemoteSource, Version
+from tensorkeep.transport.sources import (
+    BACKENDS,
+    Backend,
+    ByteRange,
+    ByteSink,
+    ByteSource,
+    JoinedSource,
+    LocalFile,
+    MemorySource,
+    RunSource,
+    StreamSource,
+    VerifyingSource,
+    reads_runs,
+)
+from tensorkeep.transport.system import host_tag, leave_note, note_on, sync_directory
 
 __all__ = [
     "BACKENDS",

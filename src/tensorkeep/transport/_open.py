@@ -7,11 +7,8 @@ from typing import BinaryIO, TypeAlias, cast
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.transport._base import BACKENDS, Backend, ByteSource
-from tensorkeep.transport._local import LocalFile
-from tensorkeep.transport._memory import MemorySource
-from tensorkeep.transport._stream import StreamSource
 from tensorkeep.transport.remote import RemotePath, is_url
+from tensorkeep.transport.sources import BACKENDS, Backend, ByteSource, LocalFile, MemorySource, StreamSource
 
 __all__ = ["Openable", "open_source"]
 

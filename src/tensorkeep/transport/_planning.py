@@ -7,10 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from tensorkeep.limits import READ_NBYTES
-from tensorkeep.transport._base import ByteRange, ByteSource
-from tensorkeep.transport._joined import JoinedSource
-from tensorkeep.transport._verifying import VerifyingSource
 from tensorkeep.transport.remote import RemoteSource, plan_requests
+from tensorkeep.transport.sources import ByteRange, ByteSource, JoinedSource, VerifyingSource
 
 __all__ = ["PlannedRequest", "requests_for"]
 

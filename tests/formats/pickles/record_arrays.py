@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from tensorkeep.dtypes import ALL_BY_NAME
-from tensorkeep.formats.pickles._document import PickleDocument
-from tensorkeep.formats.pickles._values import CompositeRecord, StorageRecord, TensorRecord
+from tensorkeep.formats.pickles.values._document import PickleDocument
+from tensorkeep.formats.pickles.values._records import CompositeRecord, StorageRecord, TensorRecord
 
 
 def array_of(record: TensorRecord, document: PickleDocument, file: bytes) -> np.ndarray:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tensorkeep.formats.pickles._alarm import _LISTED, danger_of, danger_of_call
-from tensorkeep.formats.pickles._values import Unknown
+from tensorkeep.formats.pickles.names._danger_list import _LISTED, danger_of, danger_of_call
+from tensorkeep.formats.pickles.values._records import Unknown
 
 CERTAIN = """
     os.system posix.system nt.system os.popen os.execv posix.execve subprocess.Popen subprocess.check_output

@@ -14,7 +14,7 @@ from hostile_pickles import COMMAND, HOSTILE, MARKER, Hostile
 from pickles_apart import Apart, Outcome, Reader
 from torch import _C
 
-from tensorkeep.formats.pickles._legacy import LEGACY_MAGIC
+from tensorkeep.formats.pickles.containers._legacy_stream import LEGACY_MAGIC
 
 MAX_SECONDS = 1.0
 """Processor time for a small file, and again for each megabyte of a large one."""

@@ -21,19 +21,12 @@ from legacy_files import MAGIC, Storage, Tensor, counted, legacy_file, object_pi
 from own_process import with_peak
 from record_arrays import array_of, assert_same, bytes_of
 
-from tensorkeep.errors import (
-    FormatError,
-    LimitError,
-    PickleError,
-    RefusedError,
-    UnsafeError,
-    UnsupportedError,
-)
+from tensorkeep.errors import FormatError, LimitError, PickleError, RefusedError, UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles import PickleLimits
-from tensorkeep.formats.pickles._context import Context
-from tensorkeep.formats.pickles._document import PickleDocument
-from tensorkeep.formats.pickles._legacy import read_legacy
-from tensorkeep.formats.pickles._values import TensorRecord
+from tensorkeep.formats.pickles.containers._legacy_stream import read_legacy
+from tensorkeep.formats.pickles.machine._context import Context
+from tensorkeep.formats.pickles.values._document import PickleDocument
+from tensorkeep.formats.pickles.values._records import TensorRecord
 from tensorkeep.transport import LocalFile, MemorySource
 
 

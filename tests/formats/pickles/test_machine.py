@@ -21,11 +21,11 @@ from pickles_apart import read
 
 from tensorkeep.errors import LimitError, PickleError, TensorkeepError
 from tensorkeep.formats.pickles import Unknown
-from tensorkeep.formats.pickles._budget import PickleLimits
-from tensorkeep.formats.pickles._context import Context
-from tensorkeep.formats.pickles._machine import run_pickle
-from tensorkeep.formats.pickles._opcodes import OPCODES
-from tensorkeep.formats.pickles._state import PickleCutError
+from tensorkeep.formats.pickles.limits._budget import PickleLimits
+from tensorkeep.formats.pickles.machine._context import Context
+from tensorkeep.formats.pickles.machine._loop import run_pickle
+from tensorkeep.formats.pickles.machine._opcodes import OPCODES
+from tensorkeep.formats.pickles.machine._stack import PickleCutError
 
 BUILTIN_MODULES = {"builtins", "collections", "datetime", "decimal"}
 PROTOCOLS = st.integers(0, pickle.HIGHEST_PROTOCOL)

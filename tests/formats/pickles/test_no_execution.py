@@ -37,7 +37,7 @@ LOOKS_UP = frozenset((
     "methodcaller",
     "import_module",
 ))
-FILLS_RECORDS = {"formats/pickles/_values.py", "pickled/_tree.py"}
+FILLS_RECORDS = {"formats/pickles/values/_records.py", "kinds/pickles/_tree.py"}
 """Files that fill the slots of an `Unknown` in a loop over their names."""
 
 INSIDES = frozenset((
@@ -140,8 +140,8 @@ def test_nothing_in_the_package_loads_with_torch_or_with_pickles_of_numpy(path: 
 READ = """
 import sys
 import tensorkeep.formats.pickles
-from tensorkeep.formats.pickles._context import Context
-from tensorkeep.formats.pickles._machine import run_pickle
+from tensorkeep.formats.pickles.machine._context import Context
+from tensorkeep.formats.pickles.machine._loop import run_pickle
 loaded = set(sys.modules)
 named = (b"cwave\\nopen\\n", b"cstringprep\\nmap_table_b2\\n", b"cthis\\ns\\n(tR", b"cantigravity\\nfly\\n(K\\x01tR")
 named += (b"cos\\nsystem\\n(U\\x04ls -tR",)

@@ -41,9 +41,9 @@ from tensorkeep.errors import (
     UnsafeError,
     UnsupportedError,
 )
-from tensorkeep.formats.pickles._context import Context
-from tensorkeep.formats.pickles._document import PickleDocument
-from tensorkeep.formats.pickles._tar import read_tar
+from tensorkeep.formats.pickles.containers._tar import read_tar
+from tensorkeep.formats.pickles.machine._context import Context
+from tensorkeep.formats.pickles.values._document import PickleDocument
 from tensorkeep.transport import LocalFile, MemorySource
 
 

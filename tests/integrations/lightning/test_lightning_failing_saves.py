@@ -18,11 +18,7 @@ import torch
 from lightning_runs import Gate, Regressor, files, fit, trainer
 
 import tensorkeep
-from tensorkeep.errors import (
-    IntegrityError,
-    StateError,
-    TransportError,
-)
+from tensorkeep.errors import IntegrityError, StateError, TransportError
 from tensorkeep.integrations.lightning import AsyncTensorkeepCheckpointIO, TensorkeepCheckpointIO
 
 plugins = pytest.mark.parametrize("plugin", [TensorkeepCheckpointIO, AsyncTensorkeepCheckpointIO])

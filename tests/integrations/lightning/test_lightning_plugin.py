@@ -13,9 +13,7 @@ import torch
 from lightning_runs import LIBRARIES, Regressor, checkpoints, exactly, files, fit, loader
 
 import tensorkeep
-from tensorkeep.errors import (
-    MissingDependencyError,
-)
+from tensorkeep.errors import MissingDependencyError
 from tensorkeep.integrations.lightning import AsyncTensorkeepCheckpointIO, RandomState, TensorkeepCheckpointIO
 from tensorkeep.torch import load_into
 

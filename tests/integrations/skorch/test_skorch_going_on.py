@@ -314,7 +314,7 @@ def test_nothing_there_is_an_error_where_it_is_asked_for() -> None:
 
 
 def test_what_a_killed_save_had_committed_is_finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorkeep.transport._staging import Staging
+    from tensorkeep.transport.atomic._staging import Staging
 
     going_on(Checkpoint(monitor=None), epochs=1).fit(X, Y)
     second = going_on(Checkpoint(monitor=None), epochs=1)

@@ -15,13 +15,7 @@ from tensorkeep.formats.safetensors._emit import emit_header, lay_out
 from tensorkeep.formats.safetensors._metadata import free_text, metadata_to_write
 from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
 from tensorkeep.formats.safetensors._read import read_header, read_seal
-from tensorkeep.formats.safetensors._seal import (
-    SEAL_KEY,
-    Seal,
-    emit_sealed_header,
-    parse_seal,
-    without_seal,
-)
+from tensorkeep.formats.safetensors._seal import SEAL_KEY, Seal, emit_sealed_header, parse_seal, without_seal
 from tensorkeep.formats.safetensors._state import (
     NO_TREE,
     STATE_KEY,

@@ -16,19 +16,13 @@ from accelerate.utils import (
 )
 from torch import nn
 
-from tensorkeep.checkpoint import open_checkpoint, refuse
+from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.checkpoint import verify as verify_checkpoint
 from tensorkeep.errors import IntegrityError, StateDictMismatchError, UnsupportedError
 from tensorkeep.integrations.accelerate._match import cast_to_model, check_ties, match, torch_dtype_of
 from tensorkeep.integrations.accelerate._offload import OffloadedWeights
-from tensorkeep.integrations.accelerate._place import (
-    ON_DISK,
-    check_nesting,
-    device_of,
-    main_device,
-    parts_of,
-    place,
-)
+from tensorkeep.integrations.accelerate._place import ON_DISK, check_nesting, device_of, main_device, parts_of, place
+from tensorkeep.kinds import refuse
 from tensorkeep.models import load_into
 from tensorkeep.tensors import LazyTensors
 

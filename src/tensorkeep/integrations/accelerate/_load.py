@@ -8,13 +8,14 @@ from typing import Any
 
 from accelerate.utils import find_tied_parameters
 
-from tensorkeep.checkpoint import refuse, verify_folder
+from tensorkeep.checkpoint import verify_folder
 from tensorkeep.errors import RefusedError, SourceMissingError, StateDictMismatchError, TensorkeepError
 from tensorkeep.integrations.accelerate._files import Process, Shared, file_name, read_process, read_shared
 from tensorkeep.integrations.accelerate._loaders import generators_of, prepare_places, stateful
 from tensorkeep.integrations.accelerate._naming import is_numbered, newest, next_number
 from tensorkeep.integrations.accelerate._old import check_old, read_old_process, read_old_shared
 from tensorkeep.integrations.accelerate._processes import meet, on_main, together
+from tensorkeep.kinds import refuse
 from tensorkeep.state import Classes
 from tensorkeep.training import restore
 

@@ -15,10 +15,11 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from tensorkeep.checkpoint import load, refuse, verify
+from tensorkeep.checkpoint import load, verify
 from tensorkeep.errors import FormatError, SourceMissingError, as_transport_error
 from tensorkeep.integrations.accelerate._files import Process, Shared, files_of, numbered
 from tensorkeep.integrations.accelerate._loaders import Place, Seeding, place_of, stateful
+from tensorkeep.kinds import refuse
 
 __all__ = ["check_old", "read_old_process", "read_old_shared", "remove_old"]
 

@@ -1,14 +1,5 @@
 """torch.distributed.checkpoint: many ranks save one checkpoint together, and load it in any other number.
 
-    from tensorkeep.integrations.distributed import TensorkeepReader, TensorkeepWriter
-
-    dcp.save(state_dict, storage_writer=TensorkeepWriter("step-1000"))
-    dcp.load(state_dict, storage_reader=TensorkeepReader("step-1000"))
-
-All ranks write into the same few files, in the layout of the Hugging Face libraries, or send files of their own to a
-store: there is nothing to consolidate, nothing is pickled, and the old checkpoint stays whole until the new one is.
-`tensorkeep.load` gives it back on a laptop, without any process group.
-
 - `_council`: what ranks tell each other while they write.
 - `_survey`: what a rank has that is no tensor, and which of its tensors are one.
 - `_layout`: all plans as one. Pure.
@@ -27,4 +18,7 @@ store: there is nothing to consolidate, nothing is pickled, and the old checkpoi
 from tensorkeep.integrations.distributed._reader import TensorkeepReader
 from tensorkeep.integrations.distributed._writer import TensorkeepWriter
 
-__all__ = ["TensorkeepReader", "TensorkeepWriter"]
+__all__ = [
+    "TensorkeepReader",
+    "TensorkeepWriter",
+]

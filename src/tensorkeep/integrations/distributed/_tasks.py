@@ -7,8 +7,9 @@ from heapq import heapify, heapreplace
 
 import msgspec
 
-from tensorkeep.checkpoint import Place, piece_name
+from tensorkeep.checkpoint import Place
 from tensorkeep.integrations.distributed._layout import Gathered
+from tensorkeep.layout import piece_name
 from tensorkeep.tensors import Region
 from tensorkeep.transport import Reserved
 

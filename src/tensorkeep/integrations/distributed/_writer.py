@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from tensorkeep.checkpoint import index_name, parse_size, refuse_file_name
+from tensorkeep.checkpoint import refuse_file_name
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.integrations.distributed import _under_way
 from tensorkeep.integrations.distributed._council import Council, Session
@@ -24,6 +24,7 @@ from tensorkeep.integrations.distributed._in_store import InStore
 from tensorkeep.integrations.distributed._layout import Gathered, gather, tree_of
 from tensorkeep.integrations.distributed._survey import Survey, objects_of, survey
 from tensorkeep.integrations.distributed._ways import Options, Way
+from tensorkeep.layout import index_name, parse_size
 from tensorkeep.tensors import check_target, prepare
 from tensorkeep.transport import is_remote
 

@@ -1,16 +1,5 @@
 """For people who train with Lightning: plugins that save and load the checkpoints of a Trainer or of Fabric.
 
-    from tensorkeep.integrations.lightning import TensorkeepCheckpointIO
-
-    trainer = Trainer(plugins=[TensorkeepCheckpointIO()])
-
-Checkpoints are complete or absent, verified when they are loaded, and no pickles. `AsyncTensorkeepCheckpointIO`
-writes them in the background; the callback `RandomState` keeps random generators in them, and holds the optimizers of
-a run against theirs; and `load_from_checkpoint` does what the method of that name of modules and data modules does.
-
-Both `lightning` and `pytorch_lightning` are served, whichever is imported. Checkpoints that Lightning itself has
-written load too, and nothing of them is run. docs/how-to/lightning.md shows it.
-
 - `_library`: the copies of Lightning that are installed.
 - `_rewriting`: nested data with other values in some places.
 - `_configs`: configurations of OmegaConf as data, and back.
@@ -30,4 +19,9 @@ from tensorkeep.integrations.lightning._modules import load_from_checkpoint
 from tensorkeep.integrations.lightning._plugins import AsyncTensorkeepCheckpointIO, TensorkeepCheckpointIO
 from tensorkeep.integrations.lightning._random import RandomState
 
-__all__ = ["AsyncTensorkeepCheckpointIO", "RandomState", "TensorkeepCheckpointIO", "load_from_checkpoint"]
+__all__ = [
+    "AsyncTensorkeepCheckpointIO",
+    "RandomState",
+    "TensorkeepCheckpointIO",
+    "load_from_checkpoint",
+]

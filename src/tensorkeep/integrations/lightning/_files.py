@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import torch
 
-from tensorkeep.checkpoint import PickleSet, open_checkpoint
-from tensorkeep.dcp import DistributedCheckpoint
+from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import UnsupportedError, as_transport_error
 from tensorkeep.integrations.lightning._pickles import read_pickled
 from tensorkeep.integrations.lightning._values import from_data
-from tensorkeep.pickled import PickleFile
+from tensorkeep.kinds.dcp import DistributedCheckpoint
+from tensorkeep.kinds.pickles import PickleFile, PickleSet
 from tensorkeep.tensors import Prepared, Sealing, write_file, write_prepared
 from tensorkeep.transport import transaction
 

@@ -18,7 +18,7 @@ from tensorkeep.formats.pickles import Namespace as PickledNamespace
 from tensorkeep.integrations.lightning._configs import CONFIGS, config_as_data
 from tensorkeep.integrations.lightning._library import named_class
 from tensorkeep.integrations.lightning._values import ATTRIBUTE_DICTS, class_as_data, is_known_class
-from tensorkeep.pickled import PickleFile, key_text
+from tensorkeep.kinds.pickles import PickleFile, key_text
 from tensorkeep.scanner import scan
 from tensorkeep.state import NamedData, decode_tree, encode_tree, joined
 

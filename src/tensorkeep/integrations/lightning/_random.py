@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tensorkeep.buffers import Buffer
 from tensorkeep.errors import StateDictMismatchError, UnsupportedError
 from tensorkeep.integrations.lightning._library import callback_class, import_library
 from tensorkeep.integrations.lightning._plateau import due_metrics, step_schedules
 from tensorkeep.tensors import prepare, write_file
 from tensorkeep.training import capture, check_fit, restore
-from tensorkeep.transport import Buffer, ByteRange, ByteSource
+from tensorkeep.transport import ByteRange, ByteSource
 
 __all__ = ["RandomState"]
 

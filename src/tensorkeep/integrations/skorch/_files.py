@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.checkpoint import open_checkpoint, refuse, verify
+from tensorkeep.checkpoint import open_checkpoint, verify
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import (
     FormatError,
@@ -25,7 +25,8 @@ from tensorkeep.errors import (
 )
 from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY
 from tensorkeep.integrations.skorch._pickle import is_net, parts_of_net
-from tensorkeep.pickled import PickledTensors
+from tensorkeep.kinds import refuse
+from tensorkeep.kinds.pickles import PickledTensors
 from tensorkeep.tensors import Prepared, Sealing, TensorFile, prepare, write_file
 from tensorkeep.transport import ByteRange, ByteSource, finish_pending, transaction
 

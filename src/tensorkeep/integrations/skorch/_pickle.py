@@ -13,7 +13,7 @@ from typing import Any, Final
 from tensorkeep.errors import TensorkeepError, UnsupportedError
 from tensorkeep.formats.pickles import Unknown
 from tensorkeep.integrations.skorch._names import HISTORY, TRAINING
-from tensorkeep.pickled import open_pickle
+from tensorkeep.kinds.pickles import open_pickle
 
 __all__ = ["is_net", "parts_of_net"]
 

@@ -1,13 +1,5 @@
 """transformers, peft and the mixins of huggingface_hub: models in directories, and a Trainer that may be killed.
 
-    save_pretrained(model, "my-model", tokenizer=tokenizer)      all files at once or not at all, tensors with digests
-    from_pretrained(AutoModelForCausalLM, "my-model")            every byte is checked before a model is made of it
-
-    from tensorkeep.integrations.transformers import Trainer     in the place of transformers.Trainer
-    Trainer(...).train(resume_from_checkpoint=True)              goes on from the newest checkpoint that is whole
-
-Models are read by transformers alone, without tensorkeep, and the other way round.
-
 - `_directory`: what a library saves to a directory, switched at once.
 - `_weights`: what libraries save through safetensors, taken over and written with digests.
 - `_ties`: weights that are one tensor under several names, where transformers does not know of it.
@@ -21,4 +13,10 @@ from tensorkeep.integrations.transformers._checkpoints import DamagedCheckpointW
 from tensorkeep.integrations.transformers._models import from_pretrained, save_pretrained
 from tensorkeep.integrations.transformers._trainer import Trainer
 
-__all__ = ["DamagedCheckpointWarning", "Trainer", "from_pretrained", "get_last_checkpoint", "save_pretrained"]
+__all__ = [
+    "DamagedCheckpointWarning",
+    "Trainer",
+    "from_pretrained",
+    "get_last_checkpoint",
+    "save_pretrained",
+]

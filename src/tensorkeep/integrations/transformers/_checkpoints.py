@@ -16,8 +16,9 @@ from typing import Final, NoReturn
 
 from transformers.trainer_utils import sort_checkpoints
 
-from tensorkeep.checkpoint import has_manifest, open_checkpoint, refuse, verify, verify_folder
+from tensorkeep.checkpoint import has_manifest, open_checkpoint, verify, verify_folder
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, as_transport_error
+from tensorkeep.kinds import refuse
 from tensorkeep.transport import settle_folders
 
 __all__ = ["DamagedCheckpointWarning", "check_whole", "get_last_checkpoint", "remove_old"]

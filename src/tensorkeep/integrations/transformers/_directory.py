@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
-from tensorkeep.checkpoint import index_name, read_index, weights_name
 from tensorkeep.errors import TensorkeepError, as_transport_error
 from tensorkeep.integrations.transformers._weights import split_stem
+from tensorkeep.kinds.safetensors import read_index
+from tensorkeep.layout import index_name, weights_name
 from tensorkeep.transport import LocalFile, Transaction, transaction
 
 __all__ = ["changed_together", "errors_of_libraries"]

@@ -14,7 +14,7 @@ import torch
 from huggingface_hub import ModelHubMixin
 from transformers import PreTrainedModel
 
-from tensorkeep.checkpoint import open_checkpoint, parse_size, refuse
+from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.checkpoint import verify as verify_checkpoint
 from tensorkeep.dtypes import find_dtype
 from tensorkeep.errors import (
@@ -27,6 +27,8 @@ from tensorkeep.errors import (
 from tensorkeep.integrations.transformers._directory import changed_together
 from tensorkeep.integrations.transformers._ties import tie_again
 from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
+from tensorkeep.kinds import refuse
+from tensorkeep.layout import parse_size
 
 __all__ = ["from_pretrained", "missing_weights", "refuse_missing", "save_pretrained", "stem_of"]
 

@@ -18,17 +18,8 @@ import transformers
 from accelerate.utils import DistributedType, broadcast_object_list, gather_object
 
 from tensorkeep.checkpoint import has_manifest, save_folder
-from tensorkeep.errors import (
-    SourceMissingError,
-    TensorkeepError,
-    UnsupportedError,
-    as_transport_error,
-)
-from tensorkeep.integrations.transformers._checkpoints import (
-    check_whole,
-    get_last_checkpoint,
-    remove_old,
-)
+from tensorkeep.errors import SourceMissingError, TensorkeepError, UnsupportedError, as_transport_error
+from tensorkeep.integrations.transformers._checkpoints import check_whole, get_last_checkpoint, remove_old
 from tensorkeep.integrations.transformers._directory import changed_together, errors_of_libraries
 from tensorkeep.integrations.transformers._models import missing_weights, refuse_missing, stem_of
 from tensorkeep.integrations.transformers._states import (

@@ -13,22 +13,22 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.errors import AccessDeniedError, SourceChangedError, SourceMissingError, UnsupportedError
 from tensorkeep.limits import WRITE_NBYTES
 from tensorkeep.redaction import shown_url
-from tensorkeep.transport._base import ByteRange
-from tensorkeep.transport.remote._base import (
+from tensorkeep.transport.remote._stores import store_and_path, store_over
+from tensorkeep.transport.remote.libraries import ObstoreStore
+from tensorkeep.transport.remote.objects import (
     Body,
+    Manner,
     Opening,
     RemoteStore,
     Version,
     WritableStore,
+    is_url,
+    join_url,
     read_only,
+    split_url,
 )
-from tensorkeep.transport.remote._cache import cached
-from tensorkeep.transport.remote._fingerprint import fingerprint_of
-from tensorkeep.transport.remote._manner import Manner
-from tensorkeep.transport.remote._obstore import ObstoreStore
-from tensorkeep.transport.remote._source import RemoteSource
-from tensorkeep.transport.remote._stores import store_and_path, store_over
-from tensorkeep.transport.remote._urls import is_url, join_url, split_url
+from tensorkeep.transport.remote.reading import RemoteSource, cached, fingerprint_of
+from tensorkeep.transport.sources import ByteRange
 
 __all__ = ["RemotePath", "remote"]
 

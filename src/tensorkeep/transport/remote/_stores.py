@@ -12,13 +12,9 @@ from weakref import WeakValueDictionary
 
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.redaction import redacted, shown_url
-from tensorkeep.transport.remote._base import RemoteStore
-from tensorkeep.transport.remote._connections import Connections, basic
-from tensorkeep.transport.remote._fsspec import FsspecStore, import_fsspec
-from tensorkeep.transport.remote._http import HttpStore
-from tensorkeep.transport.remote._hub import HubStore
-from tensorkeep.transport.remote._obstore import ObstoreStore, import_obstore
-from tensorkeep.transport.remote._urls import base_and_path, is_well_formed, scheme_of
+from tensorkeep.transport.remote.http import Connections, HttpStore, HubStore, basic
+from tensorkeep.transport.remote.libraries import FsspecStore, ObstoreStore, import_fsspec, import_obstore
+from tensorkeep.transport.remote.objects import RemoteStore, base_and_path, is_well_formed, scheme_of
 
 __all__ = ["store_and_path", "store_over"]
 

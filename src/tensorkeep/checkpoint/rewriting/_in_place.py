@@ -1,0 +1,121 @@
+"""A finished checkpoint, held open for a change of it while other writers are kept away."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from tensorkeep.errors import TensorkeepError, UnsupportedError, as_transport_error
+from tensorkeep.kinds.safetensors import Access, Checkpoint, open_safetensors, read_index
+from tensorkeep.layout import Index, Location, emit_index, locate, stem_of_index
+from tensorkeep.tensors import TensorFile
+from tensorkeep.transport import Transaction, refuse_url, transaction
+
+__all__ = ["Change", "changing"]
+
+_SUFFIX = ".safetensors"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A checkpoint and the transaction that will change it.
+
+    Attributes:
+        location: Its files.
+        tensors: The checkpoint; its headers are true of their digests.
+        staging: Takes the new files.
+        can_be_finished: Whether whoever opens it next by the same path finishes a change that was broken off.
+    """
+
+    location: Location
+    tensors: Checkpoint | TensorFile
+    staging: Transaction
+    can_be_finished: bool
+
+    @property
+    def index(self) -> Index | None:
+        """What the index says; None for a single file without one."""
+        return self.tensors.index if isinstance(self.tensors, Checkpoint) else None
+
+    @property
+    def shards(self) -> dict[str, TensorFile]:
+        """Name of the file to the file, open."""
+        return self.tensors.shards
+
+    def stage_index(self, index: Index, name: str) -> None:
+        """Stage a new index.
+
+        Args:
+            index: What it says.
+            name: What it is called.
+        """
+        with self.staging.file(name) as sink:
+            sink.write([emit_index(index)])
+
+
+@contextmanager
+def changing(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[Change]:
+    """Open a finished checkpoint for a change. What is not committed in the block leaves no trace.
+
+    Args:
+        path: A directory, an index or a single file.
+        durable: Whether to wait until the disk has everything (fsync).
+
+    Yields:
+        The checkpoint and its transaction.
+
+    Raises:
+        SourceMissingError: If there is none, or a shard is missing.
+        IntegrityError: If it is not whole.
+        FormatError: If the index or a header is none.
+        UnsupportedError: If it is a URL, there are several, or the file is one of several shards.
+        BusyError: If another process is saving there.
+        TransportError: If it cannot be read, or the directory is not writable.
+    """
+    refuse_url(os.fspath(path), hint="Change a copy on a disk")
+    location = _location_of(os.fspath(path))
+    entry = os.path.join(location.directory, location.index or location.single or "")
+    with (
+        transaction(location.directory or os.curdir, location.stem, durable=durable) as staging,
+        open_safetensors(entry, Access()) as tensors,
+    ):
+        yield Change(location, tensors, staging, can_be_finished=locate(entry) is not None)
+
+
+def _location_of(path: str) -> Location:
+    """Find the files, and the index of a single file that has one."""
+    location = locate(path) or _alone(path)
+    if location.single is None or location.index is not None:
+        return location
+    owner = _owner(location.directory or os.curdir, location.single)
+    if owner is None:
+        return location
+    index_path = os.path.join(location.directory, owner)
+    if read_index(index_path).files != (location.single,):
+        raise UnsupportedError(
+            f"the file is one of the shards of {owner}",
+            path=path,
+            hint=f"Give {index_path} instead, or its directory",
+        )
+    return locate(index_path) or location
+
+
+def _alone(path: str) -> Location:
+    directory, name = os.path.split(path)
+    return Location(directory, name.removesuffix(_SUFFIX), None, name, None)
+
+
+def _owner(directory: str, file: str) -> str | None:
+    """Return the index that lists a file."""
+    with as_transport_error("could not read the directory", directory):
+        names = sorted(os.listdir(directory))
+    return next((name for name in names if stem_of_index(name) and _lists(directory, name, file)), None)
+
+
+def _lists(directory: str, index: str, file: str) -> bool:
+    try:
+        return file in read_index(os.path.join(directory, index)).files
+    except TensorkeepError:  # an index that nobody can read owns nothing
+        return False

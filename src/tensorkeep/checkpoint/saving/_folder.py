@@ -1,0 +1,119 @@
+"""Directories of any files, saved as one: the checkpoints of trainers, with all that lies beside the tensors.
+
+Where `save_checkpoint` replaces the files of a set and leaves all others alone, this replaces the directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from tensorkeep.checkpoint.verifying import digest_of_file, read_manifest
+from tensorkeep.errors import FormatError, TensorkeepError
+from tensorkeep.kinds.safetensors import header_digest
+from tensorkeep.layout import MANIFEST, FileRecord, emit_manifest
+from tensorkeep.tensors import TensorFile, open_file
+from tensorkeep.transport import publish, publish_folder
+
+__all__ = ["save_folder"]
+
+_MARK: Final = ".tensorkeep-"
+"""In the names of what saves of ours have in their hands, or left when they were killed."""
+
+
+@contextmanager
+def save_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[str]:
+    """Save a directory with any files in it, complete or not at all.
+
+        with save_folder("run/checkpoint-500") as staging:
+            tensorkeep.save(state, f"{staging}/state.safetensors")
+            Path(staging, "config.json").write_text("{}")
+
+    When the block ends, a manifest with the size and a digest of each file is added, and all of it appears under its
+    name at once. A directory that stood there is replaced, and what others have put into it is taken along: files
+    that its manifest does not list and the new one does not have.
+
+    Args:
+        path: The directory; the one around it must exist.
+        durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
+
+    Yields:
+        The directory to write into: files and directories by any means. Symbolic links and pipes are not covered by
+        the manifest.
+
+    Raises:
+        BusyError: If another process is saving there.
+        RefusedError: If the working directory would be replaced.
+        SourceMissingError: If the directory around it is missing.
+        TransportError: If it cannot be written. What stood there is as it was before, as whenever the block raises.
+    """
+    with publish_folder(path, durable=durable) as staging:
+        yield staging
+        files = {name: _record(_at(staging, name)) for name in _names_in(staging)}
+        files.pop(MANIFEST, None)
+        with publish(os.path.join(staging, MANIFEST), durable=durable) as sink:
+            sink.write([emit_manifest(files)])
+        _take_along(os.path.realpath(path), staging)
+
+
+def _names_in(folder: str) -> Iterator[str]:
+    """Give the relative names of all regular files."""
+    return (
+        name for name in _all_names_in(folder) if os.path.isfile(at := _at(folder, name)) and not os.path.islink(at)
+    )
+
+
+def _all_names_in(folder: str) -> Iterator[str]:
+    """Give the relative names of all that is no directory; a link to one is none."""
+    for directory, folders, names in os.walk(folder):
+        inner = os.path.relpath(directory, folder)
+        links = [name for name in folders if os.path.islink(os.path.join(directory, name))]
+        for name in (*names, *links):
+            yield (name if inner == os.curdir else os.path.join(inner, name)).replace(os.sep, "/")
+
+
+def _at(folder: str, name: str) -> str:
+    return os.path.join(folder, *name.split("/"))
+
+
+def _record(path: str) -> FileRecord:
+    nbytes = os.path.getsize(path)
+    sealed = _sealed(path)
+    if sealed is not None:
+        return FileRecord(nbytes, header=header_digest(sealed))
+    return FileRecord(nbytes, blake3=digest_of_file(path))
+
+
+def _sealed(path: str) -> TensorFile | None:
+    """Open a file if it has digests of its own, which need not be made twice."""
+    if not path.endswith(".safetensors"):
+        return None
+    with suppress(FormatError):
+        file = open_file(path)
+        return file if file.seal is not None else None
+    return None
+
+
+def _take_along(old: str, staging: str) -> None:
+    """Bring what others have put into a directory into the one that replaces it: another name, or a copy."""
+    listed: set[str] = set()
+    with suppress(TensorkeepError):
+        listed.update((*read_manifest(old), MANIFEST))
+    for name in _all_names_in(old):
+        if name not in listed and _MARK not in name and not os.path.lexists(target := _at(staging, name)):
+            with suppress(FileNotFoundError):  # its owner has just removed it
+                _bring(_at(old, name), target)
+
+
+def _bring(source: str, target: str) -> None:
+    is_regular = stat.S_ISREG(os.lstat(source).st_mode)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        if is_regular or os.path.islink(source):  # of a pipe there is no copy
+            shutil.copy2(source, target, follow_symlinks=False)

@@ -1,0 +1,66 @@
+"""A checkpoint that several processes send to a store together: planned and committed by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tensorkeep.checkpoint.saving._multi_writer_plan import JointPlan
+from tensorkeep.checkpoint.saving._remote_commit import StoreSwitch
+from tensorkeep.checkpoint.saving._shard_upload import SentFile, take_back
+from tensorkeep.layout import index_name
+from tensorkeep.transport import RemotePath
+
+__all__ = ["JointUpload"]
+
+
+class JointUpload:
+    """A save to a store that is under way; nobody has a lock, and of two that are under way the first to commit wins.
+
+    Args:
+        plan: Which files there will be.
+        directory: Where the checkpoint goes.
+        base_name: What file names begin with.
+        variant: Such as `"fp16"`.
+        metadata: Free text by key, for each shard.
+        sha256: Whether the index gets the SHA-256 of each shard.
+
+    Attributes:
+        sending: What those have to know who send the files.
+
+    Raises:
+        UnsupportedError: If a name is invalid, or nothing can be written there.
+        TransportError: If the store cannot be read.
+    """
+
+    def __init__(
+        self,
+        plan: JointPlan,
+        directory: RemotePath,
+        *,
+        base_name: str = "model",
+        variant: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        sha256: bool = False,
+    ) -> None:
+        """Look at what stands there; see the class."""
+        wanted = index_name(base_name, variant)
+        self._plan = plan
+        self._switch = StoreSwitch(directory, f"{base_name}.{variant}" if variant else base_name)
+        self._index_file = self._switch.index_file(wanted) or wanted
+        self.sending = self._switch.sending(self._index_file, plan.with_ties(metadata), sha256=sha256)
+
+    def commit(self, sent: Mapping[str, SentFile]) -> None:
+        """Switch to the files, which are there.
+
+        Args:
+            sent: Name in the plan to the file.
+
+        Raises:
+            SourceChangedError: If another save was finished in the meantime.
+            TransportError: If it fails; unless the message says that the save is done, what was there counts.
+        """
+        self._switch.commit(self._index_file, self._plan.index, sent)
+
+    def abandon(self) -> None:
+        """Remove all that was sent, or may have been, by whomever."""
+        take_back(self._switch.directory, [self.sending.name_of(file) for file in self._plan.files])

@@ -1,0 +1,71 @@
+"""Tensors of one process to a store: the shards side by side, and then the switch to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tensorkeep.checkpoint.saving._remote_commit import StoreSwitch
+from tensorkeep.checkpoint.saving._shard_contents import index_of, tensors_of
+from tensorkeep.checkpoint.saving._shard_upload import SentFile, take_back
+from tensorkeep.layout import Shard, ShardPlan
+from tensorkeep.parallel import Meter, side_by_side
+from tensorkeep.tensors import Prepared, Sealing, file_body
+from tensorkeep.transport import RemotePath
+
+__all__ = ["upload"]
+
+_N_SHARDS_AT_ONCE: Final = 4
+
+
+def upload(
+    plan: ShardPlan,
+    prepared: Prepared,
+    directory: RemotePath,
+    *,
+    stem: str,
+    metadata: Mapping[str, str] | None,
+    index_file: str | None,
+    index_metadata: Mapping[str, Any],
+    sha256: bool,
+    meter: Meter,
+) -> None:
+    """Save a checkpoint to a store, complete or not at all.
+
+    Args:
+        plan: Which tensor goes into which shard.
+        prepared: What is saved.
+        directory: Where the checkpoint goes.
+        stem: What the names of its files begin with, the variant included.
+        metadata: Free text by key, for each shard.
+        index_file: Name of the index, if one is wanted. One that is there already is replaced in any case.
+        index_metadata: What the index is to say beside the sizes, by key.
+        sha256: Whether the index gets the SHA-256 of each shard.
+        meter: Takes the bytes that are sent.
+
+    Raises:
+        SourceChangedError: If another save was finished in the meantime.
+        UnsupportedError: If nothing can be written there.
+        TransportError: If it fails; unless the message says that the save is done, what was there counts.
+    """
+    switch = StoreSwitch(directory, stem)
+    index_file = switch.index_file(index_file)
+    if index_file is None:
+        only = plan.shards[0]
+        body = file_body(tensors_of(only, prepared), metadata, state=prepared.state, sealing=Sealing())
+        directory.joined(only.file).put(body, on_written=meter.counting())
+        return
+    sending = switch.sending(index_file, metadata, sha256=sha256)
+    sent: dict[str, SentFile] = {}
+
+    def send(shard: Shard) -> None:
+        hosts = tensors_of(shard, prepared)
+        sent[shard.file] = sending.send(directory, shard.file, hosts, meter.counting())
+
+    try:
+        n_threads = min(_N_SHARDS_AT_ONCE, len(plan.shards))
+        side_by_side(send, plan.shards, n_threads=n_threads, meter=meter)
+    except BaseException:
+        take_back(directory, [sending.name_of(shard.file) for shard in plan.shards])
+        raise
+    switch.commit(index_file, lambda records: index_of(plan, prepared, records, index_metadata), sent)

@@ -1,0 +1,154 @@
+"""Saves that go on in the background, of a state as it was when they began."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias, TypedDict, Unpack
+
+from tensorkeep.checkpoint.saving._save import save_checkpoint, write_checkpoint
+from tensorkeep.checkpoint.saving._save_queue import SaveHandle, start_save, turn
+from tensorkeep.checkpoint.saving._snapshot import Snapshot, take_snapshot
+from tensorkeep.collector import PausedCollector
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.layout import Index, parse_size
+from tensorkeep.tensors import Prepared, TensorFile, Ties, check_target, prepare, save, write_prepared
+from tensorkeep.transport import is_remote, split
+
+__all__ = ["SaveOptions", "save_async", "save_in_background"]
+
+_TakeApart: TypeAlias = Callable[[], Prepared]
+_Write: TypeAlias = Callable[[Prepared], None]
+
+
+class SaveOptions(TypedDict, total=False):
+    """All that `save` and `save_checkpoint` take beside the state and the path; see there."""
+
+    metadata: Mapping[str, str] | None
+    ties: Ties
+    digests: bool
+    durable: bool
+    progress: Callable[[int, int], None] | None
+    max_shard_size: int | str
+    balance: bool
+    split_large: bool
+    layout: str | os.PathLike[str] | Index | None
+    base_name: str
+    variant: str | None
+    sha256: bool
+    index_metadata: Mapping[str, Any] | None
+    before_commit: Callable[[Mapping[str, str]], None] | None
+    reuse: Checkpoint | TensorFile | None
+
+
+def save_async(
+    state: Any, path: str | os.PathLike[str], *, max_waiting: int = 0, **options: Unpack[SaveOptions]
+) -> SaveHandle:
+    """Save a state while training goes on.
+
+    The state is copied first, in memory; when this returns, all of it may be changed. A thread of its own then writes
+    the copy, and the file appears, complete or not at all, as it would have by `save`: byte for byte the same.
+    Tensors of open files are not copied in memory: let these files be open, and as they are, until the save is done.
+
+    There is one save at a time for each directory that targets are in. Another one first waits until it is finished.
+    If it failed, and nobody has asked for its result, its error is raised then, once, and the new save is not begun.
+    The end of the process waits for saves that are not finished, and reports errors that nobody has seen to
+    `threading.excepthook`. Killed at any instant, the old or the new checkpoint is there, whole.
+
+    The memory of the copy, as much as the tensors take in the file, is kept for the next save, whose copy then takes
+    a fraction of the time; `release_snapshots` frees it.
+
+    Args:
+        state: A dict of name to tensor, or any nested data; see `save`.
+        path: Where it is to appear: a file if this ends in `.safetensors`, a directory if it does not or is one.
+        max_waiting: How many saves may wait, each with a copy of its own, while another is written.
+        **options: What `save` takes for a file, or `save_checkpoint` for a directory. Callbacks are called by the
+            thread that writes.
+
+    Returns:
+        Tells when it is done, and whether it failed.
+
+    Raises:
+        StateError: If a value is no data: a function, a model, an object of some class. The message has its path.
+        SharedMemoryError: If tensors share memory and `ties` is `"error"`.
+        DtypeError: If the format has no such dtype.
+        TypeError: If the path is none, or there is no such option for a file, or for a directory.
+        UnsupportedError: If an argument is invalid, or a tensor has no data.
+        LimitError: If data is nested too deep.
+        BaseException: What an earlier save to that directory raised. What this one raises while it writes comes from
+            the handle.
+    """
+    target = check_target(path)
+    if is_remote(target):
+        directory, name = split(target)
+        is_file, place = name.endswith(".safetensors"), directory
+    else:
+        target = os.path.join(os.getcwd(), target)
+        is_file = target.endswith(".safetensors") and not os.path.isdir(target)
+        place = os.path.dirname(os.path.realpath(target))
+    take_apart, write = (_to_file if is_file else _to_directory)(state, target, dict(options))
+    return save_in_background(take_apart, write, path=target, place=place, max_waiting=max_waiting)
+
+
+def save_in_background(
+    take_apart: _TakeApart, write: _Write, *, path: str, place: str, max_waiting: int = 0
+) -> SaveHandle:
+    """Copy a state in memory, and write the copy in the background.
+
+    Args:
+        take_apart: Prepares the state; called when the save may begin.
+        write: Writes what it is given, in another thread.
+        path: The file or directory that is written.
+        place: What saves have in common that are done one after another.
+        max_waiting: How many saves of the place may wait, each with its copy, while another is written.
+
+    Returns:
+        Tells when it is done, and whether it failed.
+
+    Raises:
+        UnsupportedError: If `max_waiting` is invalid.
+        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
+        BaseException: What `take_apart` raises; or the error of an earlier save of the place, if it failed and nobody
+            has seen that yet.
+    """
+    if max_waiting < 0:
+        raise UnsupportedError("max_waiting is invalid", expected="0 or more", found=str(max_waiting))
+    with turn(place, path, max_waiting=max_waiting) as handle:
+        with PausedCollector():  # not while it waits; and what was prepared is gone again when it ends
+            snapshot = take_snapshot(take_apart())
+        start_save(place, handle, partial(_write, snapshot, write))
+    return handle
+
+
+def _write(snapshot: Snapshot, write: _Write) -> None:
+    try:
+        write(snapshot.prepared)
+    finally:
+        snapshot.release()
+
+
+def _to_file(state: Any, path: str, given: dict[str, Any]) -> tuple[_TakeApart, _Write]:
+    options = _complete(given, save)
+    take_apart = partial(prepare, state, ties=options.pop("ties"), is_flat_bare=not options["digests"])
+    return take_apart, partial(write_prepared, path=path, **options)
+
+
+def _to_directory(state: Any, path: str, given: dict[str, Any]) -> tuple[_TakeApart, _Write]:
+    options = _complete(given, save_checkpoint)
+    max_shard_nbytes = parse_size(options.pop("max_shard_size"))
+    take_apart = partial(prepare, state, ties=options.pop("ties"))
+    return take_apart, partial(write_checkpoint, directory=path, max_shard_nbytes=max_shard_nbytes, **options)
+
+
+def _complete(given: dict[str, Any], function: Callable[..., None]) -> dict[str, Any]:
+    """Return all options of a function, those that are not given by their defaults; changes to them come too late."""
+    defaults: dict[str, Any] = function.__kwdefaults__ or {}
+    unknown = given.keys() - defaults.keys()
+    if unknown:
+        target = "directory" if function is save_checkpoint else "file"
+        raise TypeError(f"{function.__name__}, which saves to a {target}, takes no {', '.join(sorted(unknown))}")
+    texts = {name: copy.deepcopy(given[name]) for name in ("metadata", "index_metadata") if name in given}
+    return defaults | given | texts

@@ -1,0 +1,53 @@
+"""What the files of a save hold: the tensors of each shard, and the index of all. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from tensorkeep.arrays import HostTensor
+from tensorkeep.checkpoint.saving._row_slices import rows_of
+from tensorkeep.layout import Index, Shard, ShardPlan, ShardRecord
+from tensorkeep.tensors import Prepared
+
+__all__ = ["index_of", "tensors_of"]
+
+
+def tensors_of(shard: Shard, prepared: Prepared) -> dict[str, HostTensor]:
+    """Return what a shard holds.
+
+    Args:
+        shard: As it was planned.
+        prepared: What is saved.
+
+    Returns:
+        Name to description, of whole tensors and of pieces of rows.
+    """
+    hosts = {name: prepared.hosts[name] for name in shard.tensors}
+    for piece in shard.pieces:
+        tensor = prepared.tensors.get(piece.tensor)
+        hosts[piece.name] = rows_of(tensor, prepared.hosts[piece.tensor], piece.start, piece.stop)
+    return hosts
+
+
+def index_of(
+    plan: ShardPlan,
+    prepared: Prepared,
+    records: Mapping[str, ShardRecord],
+    metadata: Mapping[str, Any],
+) -> Index:
+    """Return the index of a save.
+
+    Args:
+        plan: Which tensor goes into which shard.
+        prepared: What is saved.
+        records: Name of a file to what it is known by.
+        metadata: What the index is to say beside the sizes, by key.
+    """
+    hosts = prepared.hosts.values()
+    totals = {
+        "total_parameters": sum(prod(host.shape) for host in hosts),
+        "total_size": sum(host.nbytes for host in hosts),
+    }
+    return Index(plan.weight_map, {**metadata, **totals}, dict(records), plan.splits, prepared.state)

@@ -1,0 +1,158 @@
+"""The files of one save on their way to a store, whoever sends them.
+
+An object appears when all of it is there, under a name that no other save uses; so nothing that stands there changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from tensorkeep.arrays import HostTensor
+from tensorkeep.digests import digest_of
+from tensorkeep.errors import TensorkeepError, TransportError
+from tensorkeep.layout import ShardRecord
+from tensorkeep.parallel import Meter, side_by_side
+from tensorkeep.tensors import FileBody, Sealing, file_body
+from tensorkeep.transport import RemotePath
+
+__all__ = ["Sending", "SentFile", "remove_all", "take_back"]
+
+_NUMBER: Final = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}\.safetensors$")
+_N_REMOVED_AT_ONCE: Final = 8
+
+
+class SentFile(msgspec.Struct, frozen=True):
+    """A file that is there now.
+
+    Attributes:
+        name: Of its object: a new one, or one of the checkpoint that stands there and has the same bytes.
+        record: By what to know it.
+    """
+
+    name: str
+    record: ShardRecord
+
+
+class Sending(msgspec.Struct, frozen=True):
+    """What whoever sends files of one save has to know; it can go from process to process.
+
+    Attributes:
+        stem: What the names of the files begin with, the variant included.
+        mark: What follows in them, and in those of no other save.
+        index_file: Name of the index.
+        metadata: Free text by key, for each file.
+        sha256: Whether the index gets the SHA-256 of each file.
+        standing: The files of the checkpoint that stands there, each with what it is known by.
+    """
+
+    stem: str
+    mark: str
+    index_file: str
+    metadata: Mapping[str, str] | None
+    sha256: bool
+    standing: dict[str, ShardRecord]
+
+    def name_of(self, file: str) -> str:
+        """Return the name of a file that this save sends.
+
+        Args:
+            file: Its name in the plan, which gives the number in the other.
+        """
+        return f"{self.stem}-{self.mark}{_ending(file)}"
+
+    def for_files(self, files: Collection[str]) -> Sending:
+        """Return what whoever sends only some files has to know: of the standing files, those with their numbers.
+
+        Args:
+            files: Their names in the plan.
+        """
+        endings = tuple(map(_ending, files))
+        standing = {name: record for name, record in self.standing.items() if name.endswith(endings)}
+        return msgspec.structs.replace(self, standing=standing)
+
+    def send(
+        self,
+        directory: RemotePath,
+        file: str,
+        hosts: Mapping[str, HostTensor],
+        on_written: Callable[[int], None],
+    ) -> SentFile:
+        """Send a file, if it does not stand there byte for byte.
+
+        Args:
+            directory: Where it goes.
+            file: Its name in the plan.
+            hosts: Name to description of its tensors.
+            on_written: Called with the bytes of the file that are done. What it raises ends the save.
+
+        Raises:
+            TypeError: If the metadata is no text by key.
+            HeaderError: If a name or text is impossible.
+            LimitError: If there are more names than a header can hold.
+            IntegrityError: If a tensor gives more or fewer bytes than its shape says.
+            TransportError: If it fails. It may be there all the same, where an answer was lost.
+        """
+        body = file_body(hosts, self.metadata, sealing=Sealing(index=self.index_file))
+        record = ShardRecord(body.nbytes, digest_of(body.head).hex(), _sha256(body) if self.sha256 else None)
+        same = self._standing_like(directory, record)
+        if same is not None:
+            on_written(body.nbytes)
+            return SentFile(same, record)
+        name = self.name_of(file)
+        directory.joined(name).put(body, on_written=on_written)
+        return SentFile(name, record)
+
+    def _standing_like(self, directory: RemotePath, record: ShardRecord) -> str | None:
+        wanted = record.nbytes, record.header
+        same = next((file for file, known in self.standing.items() if (known.nbytes, known.header) == wanted), None)
+        if same is not None:
+            with suppress(TransportError):
+                return same if directory.joined(same).version().nbytes == record.nbytes else None
+        return None
+
+
+def _ending(file: str) -> str:
+    number = _NUMBER.search(file)
+    return number[0] if number else "-00001-of-00001.safetensors"
+
+
+def take_back(directory: RemotePath, names: Collection[str]) -> None:
+    """Remove what a save that comes to nothing has sent, or may have.
+
+    Args:
+        directory: Where it is.
+        names: Of files that no other save can have; those that are not there do no harm.
+    """
+    remove_all(directory, names)
+
+
+def remove_all(directory: RemotePath, names: Collection[str]) -> list[TensorkeepError]:
+    """Remove files, several at a time, and return what went wrong.
+
+    Args:
+        directory: Where they are.
+        names: Of the files; those that are not there do no harm.
+    """
+    errors: list[TensorkeepError] = []
+
+    def remove(name: str) -> None:
+        try:
+            directory.joined(name).remove()
+        except TensorkeepError as error:
+            errors.append(error)
+
+    side_by_side(remove, names, n_threads=min(_N_REMOVED_AT_ONCE, len(names)), meter=Meter(None, 0))
+    return errors
+
+
+def _sha256(body: FileBody) -> str:
+    hasher = hashlib.sha256()
+    for piece in body.pieces():
+        hasher.update(piece)
+    return hasher.hexdigest()

@@ -1,0 +1,81 @@
+"""Whether every byte of what stands at a path is the one that was saved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from tensorkeep.checkpoint.verifying._dcp import verify_distributed
+from tensorkeep.checkpoint.verifying._folder import examine_folder, has_manifest
+from tensorkeep.checkpoint.verifying._pickles import verify_pickled
+from tensorkeep.checkpoint.verifying._safetensors import verify_tensors
+from tensorkeep.errors import SelectionError
+from tensorkeep.kinds import Verification
+from tensorkeep.kinds.dcp import find_distributed
+from tensorkeep.kinds.pickles import open_pickled
+from tensorkeep.transport import remembering
+
+__all__ = ["verify"]
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    names: Iterable[str] | None = None,
+    sample: float | None = None,
+    variant: str | None = None,
+    seed: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Verification:
+    """Check a checkpoint against the digests that were saved with it.
+
+    A directory that has a manifest (`tensorkeep.checkpoint.save_folder`), such as the checkpoint of a trainer, is
+    checked with every file that it lists, unless only some tensors are asked for.
+
+    Index and headers are always checked whole. Damage is not an error here: it is listed.
+
+    What torch.distributed.checkpoint wrote has no digests: it is checked that each part of each tensor is there and
+    is what is told of it, and the CRC-32 of its archives.
+
+    The archives of `torch.save` have a CRC-32 of each storage, which torch never looks at; they are held against it,
+    all those of the tensors that are wanted.
+
+    Args:
+        path: A directory, an index or a file.
+        names: Tensors whose bytes are checked, or shell patterns for their names; all if None.
+        sample: Share of the bytes to check, above 0 and up to 1: tensors drawn by chance until there are as many.
+        variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
+        seed: Makes the sample the same each time.
+        progress: Called with the bytes checked so far and the bytes in all, by one thread at a time. What it raises
+            ends the work.
+
+    Returns:
+        What was checked and found.
+
+    Raises:
+        SourceMissingError: If there is no checkpoint.
+        IndexFileError: If the index is none.
+        HeaderError: If a single file is neither a safetensors file nor one of pickles.
+        PickleError: If a pickle is none, or contradicts itself or its file.
+        ArchiveError: If a pickle's archive is malformed or damaged.
+        LimitError: If a pickle is over a bound.
+        IntegrityError: If the index, or the header of a single file, is not the one that was written, or a single
+            file of another save lies beside an index.
+        TensorNotFoundError: If a name is not in the checkpoint.
+        SelectionError: If the sample is no such share.
+        UnsupportedError: If a directory has several checkpoints, or digests are of a later version.
+        TransportError: If the index, or a single file, cannot be read.
+    """
+    if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
+        raise SelectionError("no share of the bytes", expected="more than 0, at most 1", found=repr(sample))
+    with remembering(os.fspath(path)) as given:
+        if names is None and sample is None and variant is None and has_manifest(given):
+            return examine_folder(given, progress=progress)
+        distributed = find_distributed(given)
+        if distributed is not None:
+            return verify_distributed(distributed, str(given), names, progress)
+        pickled = open_pickled(given, variant=variant, dangerous="record")
+        if pickled is not None:
+            with pickled:
+                return verify_pickled(pickled, str(given), names, progress)
+        return verify_tensors(given, names=names, sample=sample, variant=variant, seed=seed, progress=progress)

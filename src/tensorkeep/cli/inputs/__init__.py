@@ -1,0 +1,56 @@
+"""What people type.
+
+- `_options`: arguments and options that several commands share.
+- `_index_syntax`: the text of an index, read without being evaluated. Pure.
+- `_preview`: the part of a large tensor that is printed, read without the rest.
+- `_npy`: an array as a `.npy` file.
+"""
+
+from tensorkeep.cli.inputs._index_syntax import Index, parse_index_text
+from tensorkeep.cli.inputs._npy import Float, as_float, write_npy
+from tensorkeep.cli.inputs._options import (
+    AsJson,
+    Balance,
+    Cast,
+    Destination,
+    Drop,
+    MaxShardSize,
+    NewVariant,
+    Rename,
+    Select,
+    Sha256,
+    SplitLarge,
+    StripPrefix,
+    Target,
+    Variant,
+    pairs_of,
+    share_of,
+    size_of,
+)
+from tensorkeep.cli.inputs._preview import read_preview
+
+__all__ = [
+    "AsJson",
+    "Balance",
+    "Cast",
+    "Destination",
+    "Drop",
+    "Float",
+    "Index",
+    "MaxShardSize",
+    "NewVariant",
+    "Rename",
+    "Select",
+    "Sha256",
+    "SplitLarge",
+    "StripPrefix",
+    "Target",
+    "Variant",
+    "as_float",
+    "pairs_of",
+    "parse_index_text",
+    "read_preview",
+    "share_of",
+    "size_of",
+    "write_npy",
+]

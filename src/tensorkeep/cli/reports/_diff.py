@@ -1,0 +1,218 @@
+"""What sets two checkpoints apart, as lines for people and as an object for programs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tensorkeep.cli.terminal import Column, Line, columns, printable, shape_text, share_text, tensors_text
+
+if TYPE_CHECKING:
+    from tensorkeep.checkpoint import DataDiff, Diff, TensorDiff
+    from tensorkeep.tensors import LazyTensor
+
+__all__ = ["Comparison", "comparison_lines", "comparison_members"]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Two checkpoints, and what sets them apart.
+
+    Attributes:
+        path_a: The first, as the caller gave it.
+        path_b: The second.
+        a: The tensors of the first that were compared.
+        b: Those of the second.
+        diff: What sets them apart.
+        with_values: Whether the elements were compared too.
+    """
+
+    path_a: str
+    path_b: str
+    a: Mapping[str, LazyTensor]
+    b: Mapping[str, LazyTensor]
+    diff: Diff
+    with_values: bool
+
+
+_COLUMNS = (
+    Column("name"),
+    Column("dtype"),
+    Column("shape"),
+    Column("different", "right"),
+    Column("share", "right"),
+    Column("max abs", "right"),
+    Column("max rel", "right"),
+    Column("NaN", "right"),
+    Column("Inf", "right"),
+)
+
+
+def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterator[Line]:
+    """Write what differs, and nothing that does not.
+
+    Args:
+        comparison: The checkpoints.
+        width: Terminal cells for which long names are clipped in the middle; None clips none.
+
+    Yields:
+        A table of tensors that are in both and differ, lists of those that are in one only, of those that share
+        memory in one only, and of other data, and one line for all.
+    """
+    diff = comparison.diff
+    if diff.changed:
+        yield from columns(_COLUMNS, list(map(_row, diff.changed)), width=width)
+        yield []
+    yield from _only(comparison.path_a, diff.only_in_a, comparison.a, width)
+    yield from _only(comparison.path_b, diff.only_in_b, comparison.b, width)
+    yield from _data(diff.ties, "memory")
+    yield from _data(diff.data, "value")
+    yield _summary(comparison)
+
+
+def _row(tensor: TensorDiff) -> list[Line]:
+    return [
+        [(printable(tensor.name) or '""', "")],
+        [(_both(printable(tensor.dtype_a), printable(tensor.dtype_b)), "dtype")],
+        [(_both(shape_text(tensor.shape_a), shape_text(tensor.shape_b)), "")],
+        [(_how_many(tensor), "")],
+        [(share_text(tensor.n_different, tensor.n_elements) if tensor.n_different else "", "dim")],
+        [(_number(tensor.max_abs), "")],
+        [(_number(tensor.max_rel), "")],
+        [(_counts(tensor.n_nan_a, tensor.n_nan_b), "warning")],
+        [(_counts(tensor.n_inf_a, tensor.n_inf_b), "warning")],
+    ]
+
+
+def _how_many(tensor: TensorDiff) -> str:
+    """Write how many elements differ, or what does where no number says it."""
+    if tensor.n_different is None:
+        return "bytes" if tensor.is_bitwise_equal is False and tensor.shape_a == tensor.shape_b else ""
+    is_same_kind = tensor.dtype_a == tensor.dtype_b
+    return "bits only" if is_same_kind and not tensor.n_different else f"{tensor.n_different:,}"
+
+
+def _both(a: str, b: str) -> str:
+    return a if a == b else f"{a} -> {b}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _counts(a: int | None, b: int | None) -> str:
+    """Write how many there are in each, where there are any."""
+    return _both(f"{a or 0:,}", f"{b or 0:,}") if a or b else ""
+
+
+def _only(path: str, names: Sequence[str], tensors: Mapping[str, LazyTensor], width: int | None) -> Iterator[Line]:
+    if not names:
+        return
+    yield [(f"only in {path}", "heading")]
+    rows: list[list[Line]] = [
+        [
+            [("  " + (printable(name) or '""'), "")],
+            [(printable(tensors[name].dtype), "dtype")],
+            [(shape_text(tensors[name].shape), "")],
+        ]
+        for name in names
+    ]
+    yield from columns((Column(""), Column(""), Column("")), rows, headings=False, width=width)
+    yield []
+
+
+def _data(differences: Sequence[DataDiff], what: str) -> Iterator[Line]:
+    if not differences:
+        return
+    rows: list[list[Line]] = [
+        [
+            [(printable(each.path) or "(all)", "")],
+            [("-", "dim") if each.a is None else (printable(each.a), "")],
+            [("->", "dim")],
+            [("-", "dim") if each.b is None else (printable(each.b), "")],
+        ]
+        for each in differences
+    ]
+    layout = (Column("name"), Column(what), Column(""), Column(""))
+    yield from columns(layout, rows)
+    yield []
+
+
+def _summary(comparison: Comparison) -> Line:
+    diff = comparison.diff
+    compared = _how(comparison)
+    if diff.is_equal:
+        return [("equal", "title"), (f": {tensors_text(diff.n_equal)}{compared}", "")]
+    facts = [
+        f"{tensors_text(len(diff.changed))} {'differs' if len(diff.changed) == 1 else 'differ'}",
+        f"{len(diff.only_in_a):,} only in {comparison.path_a}",
+        f"{len(diff.only_in_b):,} only in {comparison.path_b}",
+    ]
+    if diff.ties:
+        facts.append(f"{tensors_text(len(diff.ties))} tied otherwise")
+    if diff.data:
+        facts.append("1 value differs" if len(diff.data) == 1 else f"{len(diff.data):,} values differ")
+    facts.append(f"{diff.n_equal:,} equal{compared}")
+    return [("different", "title"), (f": {', '.join(facts)}", "")]
+
+
+def _how(comparison: Comparison) -> str:
+    """Say what was not read."""
+    if not comparison.with_values:
+        return " in name, dtype and shape; values were not compared"
+    n = comparison.diff.n_unread
+    return f" ({n:,} by their digests, unread: tensorkeep verify tells whether they still have them)" if n else ""
+
+
+def comparison_members(comparison: Comparison) -> dict[str, object]:
+    """Give the same for programs.
+
+    Args:
+        comparison: The checkpoints.
+
+    Returns:
+        The members of a JSON object; the lists of tensors are iterators. Numbers that JSON cannot write are texts:
+        "inf" and "nan".
+    """
+    diff = comparison.diff
+    return {
+        "a": comparison.path_a,
+        "b": comparison.path_b,
+        "is_equal": diff.is_equal,
+        "with_values": comparison.with_values,
+        "n_equal": diff.n_equal,
+        "n_unread": diff.n_unread,
+        "only_in_a": (_described(comparison.a[name]) for name in diff.only_in_a),
+        "only_in_b": (_described(comparison.b[name]) for name in diff.only_in_b),
+        "changed": map(_changed_members, diff.changed),
+        "ties": map(_data_members, diff.ties),
+        "data": map(_data_members, diff.data),
+    }
+
+
+def _data_members(difference: DataDiff) -> dict[str, str | None]:
+    return {"name": difference.path, "a": difference.a, "b": difference.b}
+
+
+def _described(tensor: LazyTensor) -> dict[str, object]:
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape}
+
+
+def _changed_members(tensor: TensorDiff) -> dict[str, object]:
+    return {
+        "name": tensor.name,
+        "dtype": (tensor.dtype_a, tensor.dtype_b),
+        "shape": (tensor.shape_a, tensor.shape_b),
+        "is_bitwise_equal": tensor.is_bitwise_equal,
+        "n_different": tensor.n_different,
+        "max_abs": _json_number(tensor.max_abs),
+        "max_rel": _json_number(tensor.max_rel),
+        "n_nan": (tensor.n_nan_a, tensor.n_nan_b),
+        "n_inf": (tensor.n_inf_a, tensor.n_inf_b),
+    }
+
+
+def _json_number(value: float | None) -> float | str | None:
+    return value if value is None or isfinite(value) else str(value)

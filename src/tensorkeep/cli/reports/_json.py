@@ -1,0 +1,178 @@
+"""Results as JSON: everything, with stable keys, numbers as numbers. Pure.
+
+The text is ASCII: whatever a file has for names, a terminal shows it and obeys none of it. What `inspect` prints:
+
+    {
+      "path": "model.safetensors",
+      "format": "safetensors",
+      "index": null,
+      "shards": [
+        {"shard": "model.safetensors", "nbytes": 90868376, "data_start": 11416, "n_tensors": 104}
+      ],
+      "splits": {},
+      "file_nbytes": 90868376,
+      "header_nbytes": 11408,
+      "data_start": 11416,
+      "data_nbytes": 90856960,
+      "n_tensors": 104,
+      "n_elements": 22713728,
+      "n_misaligned": 0,
+      "n_unknown": 0,
+      "dangers": {},
+      "digests": "none",
+      "metadata": {"format": "pt"},
+      "state": null,
+      "shown": {"n_tensors": 104, "n_elements": 22713728, "data_nbytes": 90856960},
+      "dtypes": [
+        {"dtype": "F32", "n_tensors": 103, "n_elements": 22713216, "nbytes": 90852864},
+        …
+      ],
+      "tensors": [
+        {"name": "…", "dtype": "F32", "shape": [384], "n_elements": 384, "nbytes": 1536,
+         "data_offsets": [0, 1536], "shard": "model.safetensors"},
+        …
+      ]
+    }
+
+with one tensor per line. Everything before `shown` is about all files: one, or those that `index` lists; with
+several, `data_start` is null and the others are sums. `splits` has the pieces of tensors that are cut over shards;
+the pieces stand among the tensors. `digests` is "all", "some" or "none" of the tensors, or "stale" where a header is
+not the one that its digests are of. `shown`, `dtypes` and `tensors` are about the tensors that the filter lets
+through, all of them if there is none: `shown` has their sums, `dtypes` the sums by dtype, most bytes first. Bytes
+count from the start of a file, except `data_offsets`, which are half-open ranges from the `data_start` of the shard.
+`state` is null where no whole state was saved; else it has its version, the library that tensors came from, and
+
+    "n_aliases": 1, "n_values": 1, "problem": null,
+    "aliases": {"head.weight": {"of": "embed.weight"}},
+    "values": {"epoch": 3}
+
+that is, which tensors are views of others, and all that is no tensor under dotted names: what JSON has as it is,
+sequences and sets as arrays, all else as a text. `problem` is a text where not all of it can be read. A tensor that
+is a view has the member `of`, 0 bytes and an empty range; memory that only views share has `n_sharing`.
+`format` tells pickles of PyTorch apart, whose `n_unknown` objects are not known to be data, and whose `dangers` are
+names that could only do harm.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from tensorkeep.cli.reports._report import Content, Report, Totals
+from tensorkeep.cli.reports._state_lines import state_members
+
+__all__ = ["document_lines", "json_lines"]
+
+
+def document_lines(members: Mapping[str, object]) -> Iterator[str]:
+    """Write an object as JSON, one member per line.
+
+    Args:
+        members: Key to anything that JSON can hold; of an iterator, each element gets a line of its own.
+
+    Yields:
+        The lines, without line ends.
+    """
+    yield "{"
+    for place, (key, value) in enumerate(members.items(), start=1):
+        end = "," if place < len(members) else ""
+        if isinstance(value, Iterator):
+            yield from _array(key, value, end=end)
+        else:
+            yield f"  {_encoded(key)}: {_encoded(value)}{end}"
+    yield "}"
+
+
+def _array(key: str, elements: Iterator[object], *, end: str) -> Iterator[str]:
+    yield f"  {_encoded(key)}: ["
+    pending = None
+    for element in elements:
+        if pending is not None:
+            yield pending + ","
+        pending = f"    {_encoded(element)}"
+    if pending is not None:
+        yield pending
+    yield f"  ]{end}"
+
+
+def json_lines(report: Report, pattern: str | None = None) -> Iterator[str]:
+    """Write what files hold as JSON.
+
+    Args:
+        report: The files.
+        pattern: Names of values of a state that are given; all if None.
+
+    Returns:
+        The lines, without line ends.
+    """
+    return document_lines({
+        "path": report.path,
+        "format": report.form,
+        "index": report.index,
+        "shards": map(_shard, report.files),
+        "splits": report.splits,
+        "file_nbytes": report.file_nbytes,
+        "header_nbytes": report.header_nbytes,
+        "data_start": report.data_start,
+        "data_nbytes": report.whole.nbytes,
+        "n_tensors": report.whole.n_tensors,
+        "n_elements": report.whole.n_elements,
+        "n_misaligned": report.n_misaligned,
+        "n_unknown": report.n_unknown,
+        "dangers": report.dangers,
+        "digests": report.digests,
+        "metadata": report.metadata,
+        "state": state_members(report.state, pattern=pattern),
+        "shown": _shown(report.totals),
+        "dtypes": _dtypes(report),
+        "tensors": _tensors(report),
+    })
+
+
+def _shard(content: Content) -> dict[str, object]:
+    return {
+        "shard": content.file,
+        "nbytes": content.file_nbytes,
+        "data_start": content.data_start,
+        "n_tensors": len(content.entries),
+    }
+
+
+def _shown(totals: Totals) -> dict[str, int]:
+    return {"n_tensors": totals.n_tensors, "n_elements": totals.n_elements, "data_nbytes": totals.nbytes}
+
+
+def _dtypes(report: Report) -> Iterator[dict[str, object]]:
+    for dtype, sums in report.totals_by_dtype().items():
+        yield {
+            "dtype": dtype,
+            "n_tensors": sums.n_tensors,
+            "n_elements": sums.n_elements,
+            "nbytes": sums.nbytes,
+        }
+
+
+def _tensors(report: Report) -> Iterator[dict[str, object]]:
+    for name, entry in report.shown.items():
+        yield {
+            "name": name,
+            "dtype": entry.dtype,
+            "shape": entry.shape,
+            "n_elements": entry.n_elements,
+            "nbytes": entry.nbytes,
+            "data_offsets": entry.data_offsets,
+            "shard": report.file_of(name),
+            **_sharing(report, name),
+        }
+
+
+def _sharing(report: Report, name: str) -> dict[str, object]:
+    if report.state is None:
+        return {}
+    if name in report.state.views:
+        return {"of": report.state.views[name].alias.of}
+    return {"n_sharing": report.state.storages[name]} if name in report.state.storages else {}
+
+
+def _encoded(value: object) -> str:
+    return json.dumps(value).replace("\x7f", r"\u007f")  # the one control character that JSON lets stand

@@ -1,0 +1,90 @@
+"""What each of many ranks would read, as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import mean
+from typing import TYPE_CHECKING, Final
+
+import tensorkeep
+from tensorkeep.cli.terminal import Column, Line, columns, printable, size_text
+
+if TYPE_CHECKING:
+    from tensorkeep.checkpoint import RankReads
+
+__all__ = ["rank_lines", "read_ranks"]
+
+_SHOWN: Final = 16
+"""Ranks that have a line each; of more, those at both ends."""
+
+_COLUMNS: Final = (
+    Column("rank"),
+    Column("tensors", "right"),
+    Column("wanted", "right"),
+    Column("read", "right"),
+    Column("requests", "right"),
+)
+
+
+def read_ranks(path: str, variant: str | None, n_ranks: int, dim: int) -> list[RankReads]:
+    """Find out what each rank would read; no data is read.
+
+    Args:
+        path: A file, a directory or an index.
+        variant: Such as `"fp16"`, where a directory has several checkpoints.
+        n_ranks: How many ranks.
+        dim: The dimension along which each tensor is cut.
+
+    Raises:
+        TensorkeepError: If it cannot be opened.
+    """
+    checkpoint = tensorkeep.checkpoint
+    with tensorkeep.open(path, variant=variant, dangerous="record") as tensors:
+        plan = checkpoint.RankPlan(checkpoint.parts_of(tensors), (n_ranks,), checkpoint.sharded_along(dim))
+    return [plan.reads_of(rank) for rank in range(n_ranks)]
+
+
+def rank_lines(path: str, reads: Sequence[RankReads], dim: int) -> Iterator[Line]:
+    """Say what each rank would read.
+
+    Args:
+        path: What is read.
+        reads: One for each rank, in order.
+        dim: The dimension along which tensors are cut.
+
+    Yields:
+        A line for each of the first and last ranks, and one for all.
+    """
+    yield [(printable(path), "title")]
+    yield [
+        (f"  {len(reads):,} ranks, each tensor cut along dimension {dim}; those without it are read by all", "dim")
+    ]
+    yield []
+    hidden = range(_SHOWN // 2, len(reads) - _SHOWN // 2) if len(reads) > _SHOWN else range(0)
+    rows = [_row(str(each.rank), each) for each in reads if each.rank not in hidden]
+    if hidden:
+        left_out: Line = [("…", "dim")]
+        rows.insert(hidden.start, [[(f"{hidden.start}..{hidden.stop - 1}", "dim")], *[left_out] * 4])
+    totals = [sum(getattr(each, name) for each in reads) for name in ("wanted_nbytes", "nbytes", "n_requests")]
+    rows.append([
+        [("all", "")],
+        [],
+        [(size_text(totals[0]), "")],
+        [(size_text(totals[1]), "")],
+        [(f"{totals[2]:,}", "")],
+    ])
+    yield from columns(_COLUMNS, rows)
+    most = max(reads, key=lambda each: each.nbytes)
+    share = most.nbytes / max(1, mean(each.nbytes for each in reads))
+    yield []
+    yield [(f"rank {most.rank} reads most: {size_text(most.nbytes)}, {share:.2f} times the mean", "")]
+
+
+def _row(label: str, reads: RankReads) -> list[Line]:
+    return [
+        [(label, "")],
+        [(f"{reads.n_tensors:,}", "")],
+        [(size_text(reads.wanted_nbytes), "")],
+        [(size_text(reads.nbytes), "")],
+        [(f"{reads.n_requests:,}", "")],
+    ]

@@ -1,0 +1,44 @@
+"""What a read would cost, as lines. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from tensorkeep.cli.terminal import Column, Line, columns, printable
+
+if TYPE_CHECKING:
+    from tensorkeep.tensors import ReadPlan
+    from tensorkeep.transport import PlannedRequest
+
+__all__ = ["plan_lines"]
+
+_MAX_REQUESTS: Final = 20
+_MAX_RANGES: Final = 3
+
+
+def plan_lines(plan: ReadPlan) -> Iterator[Line]:
+    """Say which requests a read would make.
+
+    Args:
+        plan: The requests.
+
+    Yields:
+        The sum, then a line for each of the first requests.
+    """
+    yield [(str(plan), "")]
+    shown = plan.requests[:_MAX_REQUESTS]
+    rows: list[list[Line]] = [
+        [[("  " + printable(request.path), "dim")], [(f"{request.nbytes:,}", "")], [(_ranges_text(request), "dim")]]
+        for request in shown
+    ]
+    if rows:
+        yield from columns((Column("  file"), Column("bytes", "right"), Column("ranges")), rows)
+    if len(shown) < plan.n_requests:
+        yield [(f"  and {plan.n_requests - len(shown):,} more", "dim")]
+
+
+def _ranges_text(request: PlannedRequest) -> str:
+    texts = [f"[{span.start:,}, {span.stop:,})" for span in request.ranges[:_MAX_RANGES]]
+    n_more = len(request.ranges) - len(texts)
+    return " ".join(texts) + (f" and {n_more:,} more" if n_more else "")

@@ -1,0 +1,312 @@
+"""What the headers of a file, or of all shards of a checkpoint, say: counted and put in order. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from fnmatch import translate
+from typing import Literal
+
+import msgspec
+
+from tensorkeep.cli.reports._state import StateReport
+from tensorkeep.entries import TensorEntry
+from tensorkeep.transport import discreet
+
+__all__ = ["Content", "Digests", "Order", "Report", "Totals", "is_misaligned", "natural_key", "report_on"]
+
+_MAX_ALIGNMENT_NBYTES = 64
+"""The alignment beyond which nobody asks: a cache line, and the widest vector registers."""
+
+_DIGITS = re.compile(r"([0-9]{1,18})")
+
+Digests = Literal["all", "some", "none", "stale"]
+"""Which tensors carry a digest; `"stale"` where those of a file are not true of its own header."""
+
+
+class Order(StrEnum):
+    """What tensors are sorted by."""
+
+    NAME = "name"
+    SIZE = "size"
+    OFFSET = "offset"
+
+
+class Content(msgspec.Struct, frozen=True):
+    """What one file holds.
+
+    Attributes:
+        file: Its name, without the directory.
+        file_nbytes: Its size in bytes.
+        data_start: Byte of the file at which the data begins.
+        entries: Name to tensor, in the order of the bytes.
+        metadata: Free text by key, without what the file says of itself, or None where it has none.
+        digests: Which of its tensors carry one.
+        form: What kind of file it is.
+        n_unknown: Objects in it that are not known to be data; only pickles have any.
+        dangers: Names in it that could only do harm, and why; only pickles have any.
+    """
+
+    file: str
+    file_nbytes: int
+    data_start: int
+    entries: Mapping[str, TensorEntry]
+    metadata: Mapping[str, str] | None
+    digests: Digests
+    form: str = "safetensors"
+    n_unknown: int = 0
+    dangers: Mapping[str, str] = {}
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Sums over some tensors.
+
+    Attributes:
+        n_tensors: Tensors.
+        n_elements: Elements of all of them.
+        nbytes: Bytes of all of them.
+    """
+
+    n_tensors: int
+    n_elements: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, entries: Iterable[TensorEntry], n_storages: int = 0) -> Totals:
+        """Count tensors, and what they have in the files: nothing where they are stored with others.
+
+        Args:
+            entries: The tensors.
+            n_storages: How many of these are none, but memory that others share.
+
+        Returns:
+            Their sums.
+        """
+        counts = [(entry.n_elements if entry.nbytes else 0, entry.nbytes) for entry in entries]
+        n_elements = sum(count for count, _ in counts)
+        return cls(len(counts) - n_storages, n_elements, sum(nbytes for _, nbytes in counts))
+
+
+class Report(msgspec.Struct, frozen=True):
+    """One file, or all shards of one checkpoint.
+
+    Attributes:
+        path: As the caller gave it.
+        index: Name of the index, or None for a single file.
+        files: What each file holds, in order.
+        whole: Sums over all tensors.
+        n_misaligned: Tensors that do not start at a multiple of their element size.
+        shown: The tensors that were asked for, in the order asked for; the offsets of each count from the start of
+            the data of its own file.
+        shards: Name of a tensor to the place of its file in `files`.
+        splits: Name of a tensor that is cut over shards to the names of its pieces, which are listed as tensors.
+        state: What the files say of a whole state; None where they say nothing.
+    """
+
+    path: str
+    index: str | None
+    files: tuple[Content, ...]
+    whole: Totals
+    n_misaligned: int
+    shown: dict[str, TensorEntry]
+    shards: dict[str, int]
+    splits: Mapping[str, tuple[str, ...]]
+    state: StateReport | None = None
+
+    @property
+    def form(self) -> str:
+        """What kind of files they are."""
+        return self.files[0].form if self.files else "safetensors"
+
+    @property
+    def is_safetensors(self) -> bool:
+        """Whether they have headers, of which the rest of a report speaks."""
+        return self.form == "safetensors"
+
+    @property
+    def n_unknown(self) -> int:
+        """Objects in all files that are not known to be data."""
+        return sum(content.n_unknown for content in self.files)
+
+    @property
+    def dangers(self) -> dict[str, str]:
+        """Names in all files that could only do harm, and why."""
+        return {name: reason for content in self.files for name, reason in content.dangers.items()}
+
+    @property
+    def file_nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(content.file_nbytes for content in self.files)
+
+    @property
+    def header_nbytes(self) -> int:
+        """Bytes of all headers, without the 8 of each length field."""
+        return sum(content.data_start - 8 for content in self.files if content.form == "safetensors")
+
+    @property
+    def data_start(self) -> int | None:
+        """Byte of the file at which the data begins; None where there are several files."""
+        return self.files[0].data_start if self.index is None else None
+
+    @property
+    def data_alignment(self) -> int:
+        """The largest power of two, in bytes and up to 64, of which the start of each file's data is a multiple."""
+        starts = [content.data_start for content in self.files if content.data_start]
+        return min([_MAX_ALIGNMENT_NBYTES, *(start & -start for start in starts)])
+
+    @property
+    def metadata(self) -> Mapping[str, str] | None:
+        """The free text of the first file, which a save gives to all; without the names of tied tensors."""
+        metadata = self.files[0].metadata if self.files else None
+        if metadata is None or self.state is None:
+            return metadata
+        tied = {name: view.alias.of for name, view in self.state.views.items()}
+        return {key: text for key, text in metadata.items() if tied.get(key) != text}
+
+    @property
+    def digests(self) -> Digests:
+        """Which tensors carry a digest."""
+        found = {content.digests for content in self.files} or {"none"}
+        if "stale" in found:
+            return "stale"
+        return "some" if len(found) > 1 else next(iter(found))
+
+    @property
+    def totals(self) -> Totals:
+        """Sums over the tensors that are shown."""
+        return Totals.of(self.shown.values(), self._n_storages(self.shown))
+
+    def totals_by_dtype(self) -> dict[str, Totals]:
+        """Sum the tensors that are shown by dtype.
+
+        Returns:
+            Name of the dtype to sums, most bytes first.
+        """
+        groups: dict[str, dict[str, TensorEntry]] = {}
+        for name, entry in self.shown.items():
+            groups.setdefault(entry.dtype, {})[name] = entry
+        totals = {dtype: Totals.of(group.values(), self._n_storages(group)) for dtype, group in groups.items()}
+        return dict(sorted(totals.items(), key=lambda item: (-item[1].nbytes, item[0])))
+
+    def _n_storages(self, names: Iterable[str]) -> int:
+        return len(self.state.storages.keys() & names) if self.state else 0
+
+    def note_of(self, name: str) -> str:
+        """Return what is to be said of a tensor's memory; empty where it is all its own.
+
+        Args:
+            name: One that is shown.
+        """
+        return self.state.note_of(name) if self.state else ""
+
+    def in_a_row(self) -> Mapping[str, TensorEntry]:
+        """Return what is shown with offsets that count on from file to file, as if their data were one."""
+        if self.index is None:
+            return self.shown
+        starts = [0]
+        for content in self.files:
+            starts.append(starts[-1] + content.file_nbytes)
+        return {name: _shifted(entry, starts[self.shards[name]]) for name, entry in self.shown.items()}
+
+    def file_of(self, name: str) -> str:
+        """Return the name of the file that holds a tensor.
+
+        Args:
+            name: One that is shown.
+        """
+        return self.files[self.shards[name]].file
+
+
+def report_on(
+    contents: Sequence[Content],
+    *,
+    path: str,
+    index: str | None = None,
+    splits: Mapping[str, tuple[str, ...]] | None = None,
+    state: StateReport | None = None,
+    pattern: str | None = None,
+    order: Order = Order.OFFSET,
+) -> Report:
+    """Count files and choose what is shown of them.
+
+    Args:
+        contents: One file, or all shards of a checkpoint, which have no tensor in common.
+        path: The name of all of it, for the reader.
+        index: Name of the index, or None for a single file.
+        splits: Name of a tensor that is cut over shards to the names of its pieces.
+        state: What they say of a whole state; its views are listed behind what is stored.
+        pattern: Names that are shown, with `*`, `?` and `[…]` as in a shell; all if None.
+        order: What they are sorted by; by offset, shard after shard.
+
+    Returns:
+        The report.
+    """
+    entries = {name: entry for content in contents for name, entry in content.entries.items()}
+    shards = {name: place for place, content in enumerate(contents) for name in content.entries}
+    splits = splits or {}
+    for name, view in state.views.items() if state else ():
+        entries[name] = view.entry
+        shards[name] = shards[splits[view.alias.of][0] if view.alias.of in splits else view.alias.of]
+    return Report(
+        path=str(discreet(path)),
+        index=index,
+        files=tuple(contents),
+        whole=Totals.of(entries.values(), len(state.storages) if state else 0),
+        n_misaligned=sum(
+            is_misaligned(entry, content.data_start) for content in contents for entry in content.entries.values()
+        ),
+        shown=_ordered(_matching(entries, pattern), order),
+        shards=shards,
+        splits=splits,
+        state=state,
+    )
+
+
+def is_misaligned(entry: TensorEntry, data_start: int) -> bool:
+    """Say whether a tensor's first byte is not at a multiple of its element size, counted from the file's start.
+
+    Args:
+        entry: The tensor.
+        data_start: Byte of the file at which the data begins.
+
+    Returns:
+        False too where there is nothing to align: no elements, or a dtype that is unknown or narrower than a byte.
+    """
+    dtype = entry.known_dtype
+    return dtype is not None and entry.nbytes > 0 and (data_start + entry.data_offsets[0]) % dtype.itemsize != 0
+
+
+def natural_key(name: str) -> list[str | int]:
+    """Return a key that sorts `layer.10` after `layer.9`.
+
+    Args:
+        name: A name, or a part of one.
+
+    Returns:
+        Its text and its numbers by turns.
+    """
+    parts: list[str | int] = list(_DIGITS.split(name))
+    parts[1::2] = map(int, parts[1::2])
+    return parts
+
+
+def _shifted(entry: TensorEntry, nbytes: int) -> TensorEntry:
+    start, stop = entry.data_offsets
+    return TensorEntry(entry.dtype, entry.shape, (start + nbytes, stop + nbytes))
+
+
+def _matching(entries: Mapping[str, TensorEntry], pattern: str | None) -> Mapping[str, TensorEntry]:
+    if pattern is None:
+        return entries
+    matches = re.compile(translate(pattern)).match
+    return {name: entry for name, entry in entries.items() if matches(name)}
+
+
+def _ordered(entries: Mapping[str, TensorEntry], order: Order) -> dict[str, TensorEntry]:
+    if order is Order.OFFSET:  # the order of a header's entries
+        return dict(entries)
+    names = sorted(entries, key=natural_key)
+    if order is Order.SIZE:
+        names.sort(key=lambda name: -entries[name].nbytes)
+    return {name: entries[name] for name in names}

@@ -1,0 +1,349 @@
+"""A report as lines: what the files are, its tensors as a tree or a table, its sums. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from tensorkeep.cli.reports._module_tree import Branch
+from tensorkeep.cli.reports._report import Digests, Report, Totals
+from tensorkeep.cli.reports._state import StateReport
+from tensorkeep.cli.terminal import (
+    Column,
+    Line,
+    Span,
+    Style,
+    columns,
+    printable,
+    shape_text,
+    share_text,
+    shortened,
+    size_text,
+    tensors_text,
+)
+from tensorkeep.entries import TensorEntry
+
+__all__ = ["ASCII_GUIDES", "GUIDES", "Guides", "nothing", "part", "summary", "table", "totals", "tree"]
+
+_LIGHT = 100
+"""Below this part of a file, sizes are dim, so that the eye falls on what is large."""
+
+_MAX_METADATA_KEYS = 20
+_MAX_METADATA_CHARS = 64
+
+
+class Guides(msgspec.Struct, frozen=True):
+    """What draws the tree; all of equal width.
+
+    Attributes:
+        between: Before a branch that others follow.
+        last: Before the last branch.
+        passing: Beside what a branch holds, where others follow it.
+        blank: Beside what the last branch holds.
+    """
+
+    between: str
+    last: str
+    passing: str
+    blank: str = "   "
+
+
+GUIDES = Guides("├─ ", "└─ ", "│  ")
+ASCII_GUIDES = Guides("|- ", "`- ", "|  ")
+"""For terminals that have no UTF-8."""
+
+
+def summary(report: Report) -> Iterator[Line]:
+    """Say what the files are.
+
+    Args:
+        report: The files.
+
+    Yields:
+        The path, then a line for each fact.
+    """
+    yield [(printable(report.path), "title")]
+    rows: list[list[Line]] = [[[("  " + label, "dim")], [value]] for label, value in _facts(report)]
+    rows += [[[("  metadata" if not place else "", "dim")], line] for place, line in enumerate(_metadata(report))]
+    yield from columns((Column(""), Column("")), rows, headings=False)
+
+
+def _facts(report: Report) -> Iterator[tuple[str, Span]]:
+    files = f"{report.file_nbytes:,} bytes ({size_text(report.file_nbytes)})"
+    if report.index is None:
+        yield "file", (files, "")
+    else:
+        yield "index", (printable(report.index), "")
+        yield "shards", (f"{len(report.files):,} files, {files}", "")
+    if not report.is_safetensors:
+        yield "form", (f"{report.form}; nothing in it was run", "")
+    yield "tensors", (f"{report.whole.n_tensors:,} ({report.whole.n_elements:,} parameters)", "")
+    if report.state is not None and report.state.is_told:
+        yield "state", _state(report.state)
+    for name, reason in report.dangers.items():
+        yield "DANGER", (f"{printable(name)} {reason}: do not load this file with anything else", "error")
+    if report.n_unknown:
+        objects = "1 object is" if report.n_unknown == 1 else f"{report.n_unknown:,} objects are"
+        yield "unknown", (f"{objects} not known to be data: see tensorkeep scan", "warning")
+    if report.is_safetensors:
+        yield from _layout_facts(report)
+
+
+def _state(state: StateReport) -> Span:
+    if state.problem is not None:
+        return printable(state.problem), "error"
+    n_views = len(state.views) - state.n_tied
+    facts = [
+        "1 value that is no tensor" if state.n_values == 1 else f"{state.n_values:,} values that are no tensors",
+        f"{tensors_text(state.n_tied)} tied to others" if state.n_tied else "",
+        ("1 view of another" if n_views == 1 else f"{n_views:,} views of others") if n_views else "",
+    ]
+    return ", ".join(filter(None, facts)), ""
+
+
+def _layout_facts(report: Report) -> Iterator[tuple[str, Span]]:
+    yield "header" if report.index is None else "headers", (f"{report.header_nbytes:,} bytes", "")
+    yield "data", (_start_of_data(report), "")
+    yield "alignment", _alignment(report)
+    if report.splits:
+        yield "splits", (_splits(report), "")
+    if report.digests != "none":
+        yield "digests", _DIGESTS[report.digests]
+
+
+_DIGESTS: dict[Digests, Span] = {
+    "all": ("BLAKE3 of every tensor", ""),
+    "some": ("BLAKE3 of the tensors of some shards only", "warning"),
+    "stale": ("not those of this header: it was damaged, or changed by another program", "warning"),
+}
+
+
+def _splits(report: Report) -> str:
+    n_pieces = sum(map(len, report.splits.values()))
+    which = "1 tensor is" if len(report.splits) == 1 else f"{len(report.splits):,} tensors are"
+    return f"{which} cut into {n_pieces:,} pieces"
+
+
+def _start_of_data(report: Report) -> str:
+    alignment = _alignment_of_data(report)
+    if report.data_start is None:
+        return f"{alignment} in each" if report.data_alignment > 1 else f"{alignment} in all"
+    return f"from byte {report.data_start:,} ({alignment})"
+
+
+def _alignment_of_data(report: Report) -> str:
+    return f"aligned to {report.data_alignment} bytes" if report.data_alignment > 1 else "not aligned"
+
+
+def _alignment(report: Report) -> Span:
+    if not report.n_misaligned:
+        return "every tensor starts at a multiple of its element size", ""
+    which = "1 tensor does" if report.n_misaligned == 1 else f"{report.n_misaligned:,} tensors do"
+    return f"{which} not start at a multiple of the element size", "warning"
+
+
+def _metadata(report: Report) -> Iterator[Line]:
+    if not report.metadata:
+        yield [("none" if report.metadata is None else "empty", "dim")]
+        return
+    for key, value in list(report.metadata.items())[:_MAX_METADATA_KEYS]:
+        text = printable(shortened(value, _MAX_METADATA_CHARS))
+        yield [(printable(shortened(key, _MAX_METADATA_CHARS)), ""), (" = ", "dim"), (text, "")]
+    n_hidden = len(report.metadata) - _MAX_METADATA_KEYS
+    if n_hidden > 0:
+        yield [(f"and {n_hidden:,} more keys (all with --json)", "dim")]
+
+
+_TREE_COLUMNS = (
+    Column("module"),
+    Column("tensors", "right"),
+    Column("dtype"),
+    Column("shape"),
+    Column("size", "right"),
+    Column("share", "right"),
+)
+
+
+def tree(
+    branches: Sequence[Branch], whole_nbytes: int, guides: Guides = GUIDES, width: int | None = None
+) -> Iterator[Line]:
+    """Draw modules and tensors.
+
+    Args:
+        branches: The outermost branches.
+        whole_nbytes: Bytes of all tensors, of which shares are shares.
+        guides: What the tree is drawn with.
+        width: Terminal cells for which long names are clipped in the middle; None clips none.
+
+    Yields:
+        Headings, then a line per branch. Counts, sizes and shares are those of all copies that a line stands for;
+        what is said of memory is that of the first.
+    """
+    rows = list(_tree_rows(branches, whole_nbytes, guides))
+    yield from columns(*_without_empty_column((*_TREE_COLUMNS, _MEMORY), rows), width=width)
+
+
+_MEMORY = Column("memory")
+
+
+def _without_empty_column(
+    layout: tuple[Column, ...], rows: list[list[Line]]
+) -> tuple[tuple[Column, ...], list[list[Line]]]:
+    """Leave out the last column where nothing stands in it."""
+    if any(text for row in rows for text, _ in row[-1]):
+        return layout, rows
+    return layout[:-1], [row[:-1] for row in rows]
+
+
+def _tree_rows(
+    branches: Sequence[Branch], whole_nbytes: int, guides: Guides, indent: str | None = None, n_outer: int = 1
+) -> Iterator[list[Line]]:
+    """Give the rows of branches and of all that they hold; the outermost, without an indent, have no guides."""
+    for branch in branches:
+        guide = inner = ""
+        if indent is not None:
+            is_last = branch is branches[-1]
+            guide = indent + (guides.last if is_last else guides.between)
+            inner = indent + (guides.blank if is_last else guides.passing)
+        n_copies = n_outer * branch.n_copies
+        yield _tree_row(branch, whole_nbytes, guide, n_copies)
+        yield from _tree_rows(branch.children, whole_nbytes, guides, inner, n_copies)
+
+
+def _tree_row(branch: Branch, whole_nbytes: int, guide: str, n_copies: int) -> list[Line]:
+    name: Line = [(guide, "dim"), (printable(branch.label) or '""', "module" if branch.entry is None else "")]
+    if branch.n_copies > 1:
+        name.append((f" ({branch.n_copies:,}x)", "dim"))
+    n_tensors = n_copies * branch.n_tensors
+    nbytes = n_copies * branch.nbytes
+    weight: Style = "" if nbytes * _LIGHT >= whole_nbytes else "dim"
+    dtype, shape = ("", "") if branch.entry is None else (branch.entry.dtype, shape_text(branch.entry.shape))
+    return [
+        name,
+        [(f"{n_tensors:,}" if n_tensors > 1 else "", "dim")],
+        [(printable(dtype), "dtype")],
+        [(shape, "")],
+        [(size_text(nbytes), weight)],
+        [(share_text(nbytes, whole_nbytes), weight)],
+        [(printable(branch.note), "dim")],
+    ]
+
+
+_TABLE_COLUMNS = (
+    Column("name"),
+    Column("dtype"),
+    Column("shape"),
+    Column("bytes", "right"),
+    Column("share", "right"),
+    Column("start", "right"),
+    Column("stop", "right"),
+)
+
+
+def table(report: Report, width: int | None = None) -> Iterator[Line]:
+    """List tensors one by one.
+
+    Args:
+        report: The files.
+        width: Terminal cells for which long names are clipped in the middle; None clips none.
+
+    Yields:
+        Headings, then a line per tensor; `start` and `stop` are half open, in bytes from the start of the data of the
+        file, which is named where there are several.
+    """
+    layout = _TABLE_COLUMNS if report.index is None else (*_TABLE_COLUMNS, Column("shard"))
+    rows = [_table_row(name, entry, report.whole.nbytes) for name, entry in report.shown.items()]
+    if report.index is not None:
+        for row, name in zip(rows, report.shown, strict=True):
+            row.append([(printable(report.file_of(name)), "")])
+    for row, name in zip(rows, report.shown, strict=True):
+        row.append([(printable(report.note_of(name)), "dim")])
+    yield from columns(*_without_empty_column((*layout, _MEMORY), rows), width=width)
+
+
+def _table_row(name: str, entry: TensorEntry, whole_nbytes: int) -> list[Line]:
+    return [
+        [(printable(name) or '""', "")],
+        [(printable(entry.dtype), "dtype")],
+        [(shape_text(entry.shape), "")],
+        [(str(entry.nbytes), "")],
+        [(share_text(entry.nbytes, whole_nbytes), "dim")],
+        [(str(entry.data_offsets[0]), "dim")],
+        [(str(entry.data_offsets[1]), "dim")],
+    ]
+
+
+_TOTALS_COLUMNS = (
+    Column("dtype"),
+    Column("tensors", "right"),
+    Column("parameters", "right"),
+    Column("size", "right"),
+    Column("share", "right"),
+)
+
+
+def totals(report: Report) -> Iterator[Line]:
+    """Sum the tensors that are shown, by dtype and in all, and say how many are not.
+
+    Args:
+        report: The file.
+
+    Yields:
+        Headings, a line per dtype, one for all if there are several, and one if only some tensors are shown.
+    """
+    by_dtype = report.totals_by_dtype()
+    shown = report.totals
+    rows = [_totals_row(printable(dtype), sums, report.whole.nbytes) for dtype, sums in by_dtype.items()]
+    if len(by_dtype) != 1:
+        rows.append(_totals_row("total", shown, report.whole.nbytes))
+    yield from columns(_TOTALS_COLUMNS, rows)
+    if shown.n_tensors != report.whole.n_tensors:
+        yield []
+        yield [(f"shown {shown.n_tensors:,} of {report.whole.n_tensors:,} tensors", "warning")]
+
+
+def _totals_row(label: str, sums: Totals, whole_nbytes: int) -> list[Line]:
+    return [
+        [(label, "" if label == "total" else "dtype")],
+        [(f"{sums.n_tensors:,}", "")],
+        [(f"{sums.n_elements:,}", "")],
+        [(size_text(sums.nbytes), "")],
+        [(share_text(sums.nbytes, whole_nbytes), "dim")],
+    ]
+
+
+def nothing(report: Report, pattern: str | None) -> Line:
+    """Say why no tensor is shown.
+
+    Args:
+        report: The file.
+        pattern: The filter, or None.
+
+    Returns:
+        One sentence.
+    """
+    if pattern is None or not report.whole.n_tensors:
+        return [("The file has no tensors." if report.index is None else "The checkpoint has no tensors.", "")]
+    return [
+        (
+            f"No tensor of {report.whole.n_tensors:,} has a name that matches '{printable(pattern)}' as a whole.",
+            "warning",
+        )
+    ]
+
+
+def part(name: str, dtype: str, shape: tuple[int, ...], whole_shape: tuple[int, ...]) -> Line:
+    """Say which part of a tensor follows.
+
+    Args:
+        name: The tensor's name.
+        dtype: What its elements are.
+        shape: Elements of the part along each dimension.
+        whole_shape: Elements of the tensor along each dimension.
+
+    Returns:
+        One line.
+    """
+    line: Line = [(printable(name), "title"), ("  ", ""), (printable(dtype), "dtype"), (f"  {shape_text(shape)}", "")]
+    return line if shape == whole_shape else [*line, (f" of {shape_text(whole_shape)}", "dim")]

@@ -1,0 +1,177 @@
+"""The only file that prints.
+
+Nothing but characters that a terminal shows leaves here: all others are escaped, and rich's markup is never read.
+Colours appear on terminals only, and not where `NO_COLOR` is set. No line is cut or wrapped here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from itertools import islice
+
+from rich.console import Console
+from rich.segment import Segment, Segments
+from rich.style import Style as Look
+
+from tensorkeep.cli.terminal._columns import Line, Style
+from tensorkeep.cli.terminal._text import printable
+
+__all__ = [
+    "OutputClosedError",
+    "draws_ascii_only",
+    "make_streams_lenient",
+    "progress_bar",
+    "show",
+    "show_error",
+    "show_text",
+    "show_warning",
+    "terminal_width",
+]
+
+_LOOKS: dict[Style, Look | None] = {
+    "": None,
+    "dim": Look(dim=True),
+    "heading": Look(dim=True, italic=True),
+    "title": Look(bold=True),
+    "module": Look(bold=True, color="blue"),
+    "dtype": Look(color="cyan"),
+    "warning": Look(color="yellow"),
+    "error": Look(color="red"),
+}
+_BATCH = 1000
+"""Lines that are printed at once: so many that printing is fast, so few that `| head` stops the work early."""
+
+
+class OutputClosedError(Exception):
+    """Nobody reads the output any more, as after `| head`."""
+
+
+class _Console(Console):
+    """A console that leaves it to the caller what a closed pipe means."""
+
+    def on_broken_pipe(self) -> None:
+        """Say so, where rich would exit with the code of an error.
+
+        Raises:
+            OutputClosedError: Always.
+        """
+        raise OutputClosedError
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Print lines to standard output.
+
+    Args:
+        lines: What to print, without line ends.
+
+    Raises:
+        OutputClosedError: If nobody reads them any more.
+        OSError: If standard output does not take them, such as a full disk.
+    """
+    _print(_Console(), lines)
+
+
+def show_text(lines: Iterable[str]) -> None:
+    """Print unstyled lines to standard output.
+
+    Args:
+        lines: What to print, without line ends.
+
+    Raises:
+        OutputClosedError: If nobody reads them any more.
+        OSError: If standard output does not take them, such as a full disk.
+    """
+    show([(line, "")] for line in lines)
+
+
+def show_error(message: str) -> None:
+    """Print what went wrong to standard error, in one line.
+
+    Args:
+        message: One sentence or more; line ends are shown escaped.
+    """
+    _print(_Console(stderr=True), [[(f"error: {message}", "error")]])
+
+
+def show_warning(message: str) -> None:
+    """Print what is no error, and should be known, to standard error, in one line.
+
+    Args:
+        message: One sentence or more; line ends are shown escaped.
+    """
+    _print(_Console(stderr=True), [[(f"warning: {message}", "warning")]])
+
+
+@contextmanager
+def progress_bar(doing: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show on standard error how far long work is, if that is a terminal; the bar goes when the work ends.
+
+    Args:
+        doing: What is being done, in a word.
+
+    Yields:
+        What is to be called with the bytes done and the bytes in all; None where nobody would see it.
+    """
+    console = _Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(doing, total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield advance
+
+
+def terminal_width() -> int | None:
+    """Return the terminal's width in characters, or None where output goes elsewhere."""
+    console = _Console()
+    return console.width if console.is_terminal else None
+
+
+def draws_ascii_only() -> bool:
+    """Say whether standard output cannot take more than ASCII."""
+    return _Console().options.ascii_only
+
+
+def make_streams_lenient() -> None:
+    """Let standard output and error escape characters that their encoding lacks, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _print(console: Console, lines: Iterable[Line]) -> None:
+    has_colors = console.is_terminal and not console.no_color
+    remaining = iter(lines)
+    while batch := list(islice(remaining, _BATCH)):
+        segments = (segment for line in batch for segment in _segments(line, has_colors=has_colors))
+        try:
+            console.print(Segments(segments), soft_wrap=True, end="")
+        except (OutputClosedError, OSError, KeyboardInterrupt):
+            _discard_rest(console)
+            raise
+
+
+def _discard_rest(console: Console) -> None:
+    """Send what is still buffered nowhere, so that the interpreter does not wait for it or fail on it at its exit."""
+    with suppress(OSError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), console.file.fileno())
+
+
+def _segments(line: Line, *, has_colors: bool) -> Iterator[Segment]:
+    if has_colors:
+        for text, style in line:
+            yield Segment(printable(text), _LOOKS[style])
+    else:
+        yield Segment(printable("".join(text for text, _ in line)))
+    yield Segment.line()

@@ -1,0 +1,265 @@
+"""What a pickle would do, gathered by name: what it would import, call and build, and with which arguments.
+
+The machine runs it with every name inert. Where the machine refuses it, a sweep over its opcodes adds the names that
+stand in the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from tensorkeep.collector import PausedCollector
+from tensorkeep.errors import FormatError, RefusedError, TensorkeepError
+from tensorkeep.formats.pickles.audit._sweep import Sweep, sweep
+from tensorkeep.formats.pickles.containers import LEGACY_MAGIC, read_legacy, read_tar
+from tensorkeep.formats.pickles.machine import Context, Event, PickleCutError, run_pickle
+from tensorkeep.formats.pickles.names import Danger, danger_of, danger_of_call, known_name, python3_name
+from tensorkeep.formats.pickles.values import StorageRecord, Unknown
+from tensorkeep.transport import ByteSource
+
+__all__ = ["Audit", "Deed", "Mention", "audit_pickle", "audit_tar", "brief_text", "check_legacy", "mentions_of"]
+
+Deed = Literal["import", "call", "build", "extension"]
+"""What would be done with a name."""
+
+_MAX_ARGUMENTS: Final = 10
+"""Calls of one name whose arguments are shown, if they differ."""
+
+_MAX_TEXT: Final = 200
+"""Characters of a text among the arguments that are shown."""
+
+_MAX_BITS: Final = 128
+_MAX_ITEMS: Final = 8
+_MAX_DEPTH: Final = 3
+_EXTENSION: Final = Danger("is looked up by its number in a registry of the process", is_certain=False)
+_LEAVES: Final = frozenset((bool, float, complex, type(None)))
+_TEXTS: Final = frozenset((str, bytes, bytearray))
+_BRACKETS: Final[dict[type, tuple[str, str]]] = {
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    set: ("{", "}"),
+    frozenset: ("{", "}"),
+}
+
+
+class Mention(msgspec.Struct, frozen=True):
+    """One name, and all that one pickle would do with it.
+
+    Attributes:
+        module: As in Python 3.
+        name: As in Python 3.
+        deeds: What would be done with it, each once, the first one first.
+        position: Byte of the data at which it is first named.
+        count: How often it is named or called, whichever is more.
+        arguments: What it would be called with, in short, for calls that differ.
+        danger: Why it is known to be dangerous, or None.
+        is_known: Whether it is in the closed table, and so plain data.
+        is_swept: Whether only a sweep found it.
+    """
+
+    module: str
+    name: str
+    deeds: tuple[Deed, ...]
+    position: int
+    count: int
+    arguments: tuple[str, ...] = ()
+    danger: Danger | None = None
+    is_known: bool = False
+    is_swept: bool = False
+
+
+class Audit(msgspec.Struct, frozen=True, eq=False):
+    """What one pickle would do.
+
+    Attributes:
+        mentions: The names, in the order in which they stand there.
+        storages: Every storage that it names, by key.
+        value: What it stands for; None where it was refused.
+        stop: The byte after STOP, or None where that was not reached.
+        error: Why it was refused, or None.
+        is_cut: Whether that is because the data ends before it does.
+    """
+
+    mentions: tuple[Mention, ...]
+    storages: dict[str, StorageRecord]
+    value: Any
+    stop: int | None
+    error: str | None = None
+    is_cut: bool = False
+
+    @property
+    def begins_legacy(self) -> bool:
+        """Whether it is the number with which a legacy file of torch begins."""
+        return type(self.value) is int and self.value == LEGACY_MAGIC
+
+
+def audit_pickle(data: bytes, start: int = 0) -> Audit:
+    """Find out what a pickle would do, without doing any of it.
+
+    Args:
+        data: Bytes in which it stands.
+        start: Where it begins.
+
+    Returns:
+        What it would do.
+    """
+    context = Context(dangerous="record", keeps_events=True)
+    value, stop, error, is_cut = None, None, None, False
+    try:
+        with PausedCollector():
+            value, stop = run_pickle(data, start, context)
+    except (FormatError, RefusedError) as refusal:
+        error, is_cut = str(refusal), isinstance(refusal, PickleCutError)
+    mentions = mentions_of(context.events or ())
+    if error is not None:
+        swept = sweep(data, start)
+        stop = swept.stop
+        is_old = data[start : start + 1] != b"\x80" or data[start + 1 : start + 2] < b"\x03"
+        mentions += _swept(swept, {(mention.module, mention.name) for mention in mentions}, is_old=is_old)
+    return Audit(tuple(mentions), context.storages, value, stop, error, is_cut)
+
+
+def audit_tar(source: ByteSource) -> Audit:
+    """Find out what the pickles of a tar archive of torch 0.1 would do together, without doing any of it.
+
+    Args:
+        source: The archive, all of it.
+
+    Returns:
+        What they would do, as far as the archive can be read.
+    """
+    context = Context(dangerous="record", keeps_events=True)
+    value, error = None, None
+    try:
+        value = read_tar(source, context).value
+    except TensorkeepError as refusal:
+        error = str(refusal)
+    return Audit(tuple(mentions_of(context.events or ())), context.storages, value, None, error)
+
+
+def check_legacy(source: ByteSource) -> None:
+    """Check that a legacy file of torch is whole: the storages that follow are those that its pickles name.
+
+    Args:
+        source: The file, all of it.
+
+    Raises:
+        TensorkeepError: If it is not, or cannot be read.
+    """
+    read_legacy(source, Context(dangerous="record"))
+
+
+class _Tally:
+    """What has been seen of one name."""
+
+    def __init__(self, event: Event) -> None:
+        self.first = event
+        self.deeds: dict[Deed, int] = {}
+        self.arguments: dict[str, None] = {}
+        self.danger = danger_of(event.module, event.name)
+
+    def add(self, event: Event) -> None:
+        self.deeds[event.action] = self.deeds.get(event.action, 0) + 1
+        if event.action != "call" or event.value is None or event.value.args is None:
+            return
+        danger = danger_of_call(event.module, event.name, event.value.args)
+        if danger is not None and (self.danger is None or danger.is_certain):
+            self.danger = danger
+        if len(self.arguments) < _MAX_ARGUMENTS:
+            self.arguments[_arguments_text(event.value.args)] = None
+
+    def mention(self) -> Mention:
+        first = self.first
+        return Mention(
+            first.module,
+            first.name,
+            tuple(self.deeds),
+            first.position,
+            max(self.deeds.values()),
+            tuple(self.arguments),
+            self.danger,
+            first.is_known and set(self.deeds) == {"import"},
+        )
+
+
+def mentions_of(events: Iterable[Event]) -> list[Mention]:
+    """Gather what pickles asked for by name.
+
+    Args:
+        events: What they asked for, in order.
+    """
+    tallies: dict[tuple[str, str], _Tally] = {}
+    for event in events:
+        key = (event.module, event.name)
+        tally = tallies.get(key)
+        if tally is None:
+            tally = tallies[key] = _Tally(event)
+        tally.add(event)
+    return [tally.mention() for tally in tallies.values()]
+
+
+def _swept(swept: Sweep, seen: set[tuple[str, str]], *, is_old: bool) -> list[Mention]:
+    """Return the names that only a sweep finds; those of old protocols may be names of Python 2."""
+    mentions = []
+    for found in swept.names:
+        key = python3_name(found.module, found.name) if is_old else (found.module, found.name)
+        if key not in seen:
+            seen.add(key)
+            mentions.append(
+                Mention(
+                    *key,
+                    ("extension",) if found.is_extension else ("import",),
+                    found.position,
+                    1,
+                    danger=_EXTENSION if found.is_extension else danger_of(*key),
+                    is_known=known_name(*key) is not None,
+                    is_swept=True,
+                )
+            )
+    return mentions
+
+
+def _arguments_text(args: tuple[Any, ...]) -> str:
+    return f"({', '.join(brief_text(arg) for arg in args[:_MAX_ITEMS])}{', …' if len(args) > _MAX_ITEMS else ''})"
+
+
+def brief_text(value: Any, depth: int = _MAX_DEPTH) -> str:
+    """Write a value of a pickle in short, bounded whatever it is.
+
+    Args:
+        value: The value.
+        depth: Containers within each other that are written out.
+    """
+    kind = type(value)
+    if kind in _LEAVES or (kind is int and value.bit_length() <= _MAX_BITS):
+        return repr(value)
+    if kind in _TEXTS:
+        text = repr(value[:_MAX_TEXT])
+        return text if len(value) <= _MAX_TEXT else f"{text}… ({len(value):,} in all)"
+    if kind in _BRACKETS or isinstance(value, dict):
+        return _container_text(value, depth)
+    if isinstance(value, Unknown):
+        name = f"{value.qualified_name:.{_MAX_TEXT}}"
+        return name if value.args is None else f"{name}({'…' if value.args else ''})"
+    return f"<{kind.__name__}>"
+
+
+def _container_text(value: Any, depth: int) -> str:
+    opening, closing = _BRACKETS.get(type(value), ("{", "}"))
+    if not len(value) or not depth:
+        return f"{opening}{'…' if len(value) else ''}{closing}"
+    if isinstance(value, dict):
+        items = [
+            f"{brief_text(key, depth - 1)}: {brief_text(item, depth - 1)}" for key, item in _first(value.items())
+        ]
+    else:
+        items = [brief_text(item, depth - 1) for item in _first(value)]
+    more = ", …" if len(value) > len(items) else "," if type(value) is tuple and len(items) == 1 else ""
+    return f"{opening}{', '.join(items)}{more}{closing}"
+
+
+def _first(values: Iterable[Any]) -> list[Any]:
+    return [value for value, _ in zip(values, range(_MAX_ITEMS), strict=False)]

@@ -1,0 +1,210 @@
+"""The names that stand in a pickle, found by reading its opcodes in order: for one that the machine refuses.
+
+A pickle that breaks off in its middle has done by then what it was made for. So where the machine refuses one,
+a sweep still lists what it names. It does not see what is computed while a pickle runs, such as a name that is taken
+from a container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from tensorkeep.formats.pickles.machine import OPCODES, Opcode
+
+__all__ = ["PICKLE_SUFFIXES", "Sweep", "SweptName", "begins_like_a_pickle", "sweep"]
+
+PICKLE_SUFFIXES: Final = (".bin", ".ckpt", ".dill", ".joblib", ".mdl", ".pickle", ".pkl", ".pt", ".pth", ".th")
+"""Endings of the names of files that are pickles, or archives with pickles in them."""
+
+_CALLS: Final = frozenset(("REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"))
+_TEXTS: Final = frozenset((
+    "SHORT_BINUNICODE",
+    "BINUNICODE",
+    "BINUNICODE8",
+    "UNICODE",
+    "STRING",
+    "BINSTRING",
+    "SHORT_BINSTRING",
+))
+_PUTS: Final = frozenset(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"))
+_GETS: Final = frozenset(("GET", "BINGET", "LONG_BINGET"))
+_COMPUTED: Final = 0x93
+"""The opcode STACK_GLOBAL: what it names may be made while the pickle runs, and it stands in no text."""
+
+_EXTENSIONS: Final = frozenset(("EXT1", "EXT2", "EXT4"))
+_HIGHEST_PROTOCOL: Final = 5
+_MAX_NAME_NBYTES: Final = 1000
+"""Bytes of a text that can be part of a name; no honest one is as long."""
+
+_FIXED_NBYTES: Final = {"none": 0, "u1": 1, "u2": 2, "u4": 4, "i4": 4, "u8": 8, "f8": 8}
+_LINES: Final = frozenset(("line", "two lines"))
+_COUNT_NBYTES: Final = {"1+bytes": 1, "4+bytes": 4, "8+bytes": 8}
+
+
+class SweptName(msgspec.Struct, frozen=True):
+    """One name.
+
+    Attributes:
+        position: Byte at which its opcode stands.
+        module: As the pickle has it.
+        name: As the pickle has it.
+        is_extension: Whether it stands for a look into the registry of extensions, which knows the name.
+    """
+
+    position: int
+    module: str
+    name: str
+    is_extension: bool = False
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """What a sweep saw.
+
+    Attributes:
+        names: Every name, in order.
+        has_calls: Whether anything would be called or built.
+        stop: The byte after STOP; None where something is no opcode before one, or the bytes end.
+        is_cut: Whether the bytes end before the stream does.
+    """
+
+    names: tuple[SweptName, ...]
+    has_calls: bool
+    stop: int | None
+    is_cut: bool = False
+
+
+def begins_like_a_pickle(data: bytes, *, is_whole: bool = False) -> bool:
+    """Say whether bytes begin as a pickle does.
+
+    Protocols 0 and 1 have no mark of their own, and begin as texts do. They are taken for pickles where they are one
+    from end to end, where they name something and then end or call it, and where all that is there could be the
+    beginning of one.
+
+    Args:
+        data: The first bytes.
+        is_whole: Whether these are all.
+    """
+    if data[:1] == b"\x80":
+        return len(data) > 2 and data[1] <= _HIGHEST_PROTOCOL and data[2] in OPCODES
+    if not data or data[0] not in OPCODES:
+        return False
+    swept = sweep(data)
+    if swept.is_cut and not is_whole:
+        return True
+    if swept.has_calls and any(found.is_extension or data[found.position] == _COMPUTED for found in swept.names):
+        return True
+    if swept.has_calls and swept.names and swept.stop is not None:
+        return True
+    has_names = any(_is_dotted(found.module) and _is_dotted(found.name) for found in swept.names)
+    return (has_names and (swept.stop is not None or swept.has_calls)) or (is_whole and swept.stop == len(data) > 3)
+
+
+def _is_dotted(text: str) -> bool:
+    return all(part.isidentifier() for part in text.split("."))
+
+
+def sweep(data: bytes, start: int = 0) -> Sweep:
+    """Read the opcodes of a pickle in order, as far as they go, and run none.
+
+    Args:
+        data: Bytes in which the pickle stands.
+        start: Where it begins.
+
+    Returns:
+        What was seen until STOP, until something is no opcode, or until the bytes end.
+    """
+    names: list[SweptName] = []
+    texts = _Texts()
+    has_calls = False
+    end = start
+    for position, opcode, argument, after in _opcodes(data, start):
+        end = after
+        kind = opcode.name
+        if kind == "STOP":
+            return Sweep(tuple(names), has_calls, position + 1)
+        if opcode.argument == "two lines":
+            module, _, name = argument.partition(b"\n")
+            names.append(SweptName(position, _text(module), _text(name)))
+        elif kind == "STACK_GLOBAL":
+            names.append(SweptName(position, *texts.last_two()))
+        elif kind in _EXTENSIONS:
+            number = int.from_bytes(argument, "little")
+            names.append(SweptName(position, "copyreg", f"extension {number}", is_extension=True))
+        elif kind in _TEXTS:
+            texts.add(_text(argument))
+        elif kind in _PUTS:
+            texts.put(kind, argument)
+        elif kind in _GETS:
+            texts.get(kind, argument)
+        has_calls = has_calls or kind in _CALLS
+    is_cut = end >= len(data) or data[end] in OPCODES
+    return Sweep(tuple(names), has_calls, None, is_cut)
+
+
+class _Texts:
+    """The texts that were pushed last, and those that can be pushed again."""
+
+    def __init__(self) -> None:
+        self._last = ["", ""]
+        self._memo: dict[int, str | None] = {}
+        self._is_on_top = False
+
+    def add(self, text: str) -> None:
+        self._last = [self._last[1], text]
+        self._is_on_top = True
+
+    def last_two(self) -> tuple[str, str]:
+        self._is_on_top = False
+        return self._last[0], self._last[1]
+
+    def put(self, kind: str, argument: bytes) -> None:
+        key = len(self._memo) if kind == "MEMOIZE" else _key(kind, argument)
+        self._memo[key] = self._last[1] if self._is_on_top else None
+
+    def get(self, kind: str, argument: bytes) -> None:
+        text = self._memo.get(_key(kind, argument))
+        if text is not None:
+            self.add(text)
+
+
+def _key(kind: str, argument: bytes) -> int:
+    if kind in {"PUT", "GET"}:
+        return int(argument) if argument.isdigit() and len(argument) < 20 else -1
+    return int.from_bytes(argument, "little")
+
+
+def _opcodes(data: bytes, start: int) -> Iterator[tuple[int, Opcode, bytes, int]]:
+    """Give place, opcode, bytes of the argument, and the byte after it, as far as they can be read."""
+    position = start
+    while position < len(data):
+        opcode = OPCODES.get(data[position])
+        if opcode is None:
+            return
+        span = _argument(data, position + 1, opcode)
+        if span is None or span[1] > len(data):
+            return
+        first, position_after = span
+        last = position_after - (opcode.argument in _LINES)
+        yield position, opcode, data[first : min(last, first + _MAX_NAME_NBYTES)], position_after
+        position = position_after
+
+
+def _argument(data: bytes, place: int, opcode: Opcode) -> tuple[int, int] | None:
+    """Return where an argument begins and ends, half-open; None where its end is not there."""
+    kind = opcode.argument
+    if kind in _FIXED_NBYTES:
+        return place, place + _FIXED_NBYTES[kind]
+    if kind in _COUNT_NBYTES:
+        first = place + _COUNT_NBYTES[kind]
+        return first, first + int.from_bytes(data[place:first], "little")
+    end = data.find(b"\n", place)
+    if kind == "two lines" and end >= 0:
+        end = data.find(b"\n", end + 1)
+    return None if end < 0 else (place, end + 1)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")

@@ -1,0 +1,191 @@
+"""A file of pickles, whatever its form: what it holds, and where the bytes of its storages stand."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Final
+
+from tensorkeep.errors import ArchiveError, LimitError, PickleError, TensorkeepError, UnsupportedError
+from tensorkeep.formats._sniff import SNIFF_NBYTES, sniff
+from tensorkeep.formats.archives import Archive, Member, read_archive, read_member
+from tensorkeep.formats.pickles.containers._legacy_stream import read_legacy
+from tensorkeep.formats.pickles.containers._tar import read_tar
+from tensorkeep.formats.pickles.limits import DEFAULT_LIMITS, PickleLimits
+from tensorkeep.formats.pickles.machine import Context, Dangerous, run_pickle
+from tensorkeep.formats.pickles.values import Form, PickleDocument, StorageRecord, shown
+from tensorkeep.transport import ByteRange, ByteSource, MemorySource
+
+__all__ = ["is_pickled", "read_pickle"]
+
+_ZIP_START: Final = b"PK\x03\x04"
+_LEGACY_START = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19\.", re.DOTALL)
+_PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
+_SAFETENSORS_BRACE: Final = b"\0\0{"
+"""Bytes 6 to 8 of a safetensors file, whose first bytes may be those of any other form."""
+
+_TAR_MAGIC: Final = slice(257, 262)
+_MAX_WORD_NBYTES: Final = 100
+"""Bytes of a member that holds one word."""
+
+
+def is_pickled(source: ByteSource) -> bool:
+    """Say whether a file is one that `read_pickle` may read, by its first bytes.
+
+    Args:
+        source: The file.
+
+    Raises:
+        TransportError: If it cannot be read.
+    """
+    head = bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes))))
+    if head[6:9] == _SAFETENSORS_BRACE:
+        return False
+    return head.startswith(_ZIP_START) or _PICKLE_START.match(head) is not None or head[_TAR_MAGIC] == b"ustar"
+
+
+def read_pickle(
+    source: ByteSource,
+    span: ByteRange | None = None,
+    *,
+    strict: bool = False,
+    dangerous: Dangerous = "refuse",
+    limits: PickleLimits = DEFAULT_LIMITS,
+) -> PickleDocument:
+    """Read what `torch.save`, `torch.jit.save` or `pickle.dump` wrote, and run nothing of it.
+
+    Args:
+        source: Where the bytes are.
+        span: The part of it that is the file, half-open, for an archive within a file; all of it if None.
+        strict: Whether anything but tensors and plain data is refused.
+        dangerous: What to do with names that could only do harm.
+        limits: What the pickle may cost.
+
+    Returns:
+        What the file holds. Storages are found and not read.
+
+    Raises:
+        PickleError: If it is no pickle, or one that contradicts itself or its file.
+        ArchiveError: If an archive is malformed, or two readers could read it differently.
+        UnsafeError: If it names what could only do harm, or what `strict` refuses. Nothing was run.
+        LimitError: If it is over a bound.
+        UnsupportedError: If it is of a form or has a part that this version does not read.
+        TransportError: If it cannot be read.
+        TensorkeepError: None but these.
+    """
+    context = Context(strict=strict, dangerous=dangerous, limits=limits)
+    context.read_embedded = partial(_read_embedded, limits)
+    try:
+        return _read(source, span, context)
+    except TensorkeepError as error:
+        if error.path is not None:
+            raise
+        raise error.with_fields(path=source.name) from None
+
+
+def _read(source: ByteSource, span: ByteRange | None, context: Context) -> PickleDocument:
+    whole = span or ByteRange(0, source.nbytes)
+    head = bytes(source.read(ByteRange(whole.start, min(whole.stop, whole.start + SNIFF_NBYTES))))
+    if head.startswith(_ZIP_START):
+        _refuse_other_zip(head)
+        return _read_zip(source, read_archive(source, span), context)
+    if span is not None:
+        raise ArchiveError("an archive within a file does not begin as one", found=f"{head[:4]!r}")
+    if _LEGACY_START.match(head):
+        return read_legacy(source, context)
+    if _PICKLE_START.match(head):
+        return _read_bare(source, context)
+    if head[_TAR_MAGIC] == b"ustar":
+        return read_tar(source, context)
+    sniffed = sniff(head)
+    raise PickleError(
+        "not a file of pickles",
+        expected="what torch.save or pickle.dump writes",
+        found=sniffed.what if sniffed else f"a file that begins with {head[:8]!r}",
+        hint=sniffed.hint if sniffed else None,
+    )
+
+
+def _refuse_other_zip(head: bytes) -> None:
+    """Name the archives that are none of pickled checkpoints, by the name of their first member."""
+    n_bytes = int.from_bytes(head[26:28], "little")
+    first = head[30 : 30 + n_bytes]
+    if first.endswith(b".npy"):
+        hint = "numpy.load reads its arrays; tensorkeep.save writes them to a file of tensors"
+        raise UnsupportedError("a NumPy archive (.npz), no file of torch.save", found=shown(first), hint=hint)
+
+
+def _read_zip(source: ByteSource, archive: Archive, context: Context) -> PickleDocument:
+    member = archive.members.get("data.pkl")
+    if member is None:
+        raise UnsupportedError(
+            "the zip archive is none of torch.save",
+            expected="a member data.pkl",
+            found=", ".join(list(archive.members)[:5]) or "nothing",
+        )
+    value = _run_whole(read_member(source, member, context.limits.max_nbytes), context)
+    members = {key: _member_of(storage, archive) for key, storage in context.stored.items()}
+    form: Form = "torchscript" if "constants.pkl" in archive.members else "zip"
+    return PickleDocument(
+        form,
+        value,
+        context.storages,
+        {key: member.span for key, member in members.items()},
+        is_big_endian=_is_big_endian(source, archive),
+        crcs={key: member.crc for key, member in members.items() if member.crc},
+        dangers=context.dangers,
+        embedded=context.embedded,
+    )
+
+
+def _member_of(storage: StorageRecord, archive: Archive) -> Member:
+    """Return the member that a storage's bytes are, which must be as many as the pickle says."""
+    name = f"data/{storage.key}"
+    member = archive.members.get(name)
+    if member is None:
+        raise PickleError(f"storage {shown(storage.key)} is not in the archive", expected=f"a member {name:.100}")
+    if len(member.span) != storage.nbytes:
+        raise PickleError(
+            f"storage {shown(storage.key)} has another size than the pickle says",
+            expected=f"{storage.nbytes:,} bytes for {storage.n_elements:,} of {storage.dtype}",
+            found=f"{len(member.span):,}",
+        )
+    return member
+
+
+def _is_big_endian(source: ByteSource, archive: Archive) -> bool:
+    member = archive.members.get("byteorder")
+    order = b"little" if member is None else read_member(source, member, _MAX_WORD_NBYTES).strip()
+    if order not in {b"little", b"big"}:
+        raise PickleError("the order of bytes is neither little nor big", found=f"{order!r}")
+    return order == b"big"
+
+
+def _read_bare(source: ByteSource, context: Context) -> PickleDocument:
+    if source.nbytes > context.limits.max_nbytes:
+        raise LimitError(
+            "a pickle is too large",
+            expected=f"at most {context.limits.max_nbytes:,} bytes",
+            found=f"{source.nbytes:,}",
+        )
+    value = _run_whole(bytes(source.read(ByteRange(0, source.nbytes))), context)
+    if context.stored:
+        raise PickleError("a pickle without storages names one", found=shown(next(iter(context.stored))))
+    return PickleDocument("pickle", value, context.storages, {}, dangers=context.dangers, embedded=context.embedded)
+
+
+def _read_embedded(limits: PickleLimits, data: bytes) -> tuple[StorageRecord, bytes]:
+    """Read the file within a pickle that stands for one storage; there is none within it again."""
+    document = read_legacy(MemorySource(data), Context(strict=True, limits=limits))
+    storage = document.value
+    if type(storage) is not StorageRecord or len(document.spans) != 1:
+        raise PickleError("a storage within the pickle is none", found=type(storage).__name__)
+    span = document.spans[storage.key]
+    return storage, data[span.start : span.stop]
+
+
+def _run_whole(data: bytes, context: Context) -> object:
+    value, stop = run_pickle(data, 0, context)
+    if stop != len(data):
+        raise PickleError("bytes follow the end of the pickle", expected="none", found=f"{len(data) - stop:,}")
+    return value

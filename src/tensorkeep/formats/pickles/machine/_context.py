@@ -1,0 +1,347 @@
+"""What the pickles of one file share: what names stand for, storages, and what they would have done.
+
+Nothing is imported and nothing that a file names is called. A name of the closed table stands for a function of this
+package that makes a record or plain data; every other becomes an `Unknown`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from tensorkeep.errors import LimitError, PickleError, TensorkeepError, UnsafeError
+from tensorkeep.formats.pickles.limits import DEFAULT_LIMITS, DICTS, Allowance, KeyGuard, PickleLimits
+from tensorkeep.formats.pickles.names import (
+    EMPTY_WHEN_NEW,
+    FUNCTIONS,
+    HASHING,
+    Danger,
+    danger_of,
+    danger_of_call,
+    known_name,
+    python3_name,
+    set_array_state,
+    set_dtype_state,
+    storage_of,
+)
+from tensorkeep.formats.pickles.values import ArrayRecord, DtypeRecord, Name, Namespace, StorageRecord, Unknown, shown
+from tensorkeep.limits import MAX_NAME_LENGTH
+
+__all__ = ["Action", "Context", "Dangerous", "Event"]
+
+Action = Literal["import", "call", "build", "extension"]
+Dangerous = Literal["refuse", "record"]
+"""What to do with names that could only do harm: refuse the file, or keep them as inert records."""
+
+_PYTHON_3 = 3
+"""The first protocol whose names are those of Python 3."""
+
+
+class Event(msgspec.Struct, frozen=True, eq=False):
+    """One thing that a pickle asks for and that is not plain data.
+
+    Attributes:
+        action: `"import"`: it names a class or function; `"call"`: it would call an unknown one; `"build"`: it would
+            set the state of what that gave; `"extension"`: it would look a class up in a registry.
+        position: Byte of the pickle's data at which the opcode stands.
+        module: Of the name.
+        name: The name.
+        is_known: Whether it is one of the closed table.
+        value: The record that came of a call or is being built; it has the arguments. None for an import.
+    """
+
+    action: Action
+    position: int
+    module: str
+    name: str
+    is_known: bool
+    value: Unknown | None = None
+
+
+class Context:
+    """What the pickles of one file share.
+
+    Args:
+        strict: Whether anything outside the closed table is refused.
+        limits: The bounds of each pickle.
+        dangerous: What to do with names that could only do harm.
+        persistent_load: Gives what a persistent id stands for; by default the storage that torch's ids describe.
+        keeps_events: Whether to note all that the pickles ask for.
+
+    Attributes:
+        storages: Every storage that was mentioned, by key.
+        events: What was asked for, in order; None where that is not noted.
+        keys: Checks what is to be a key.
+        allowance: What may be spent on copies.
+        read_embedded: Reads a storage that was pickled by itself: torch writes a whole file for it, as bytes within
+            the pickle. None where such a thing is an `Unknown` like any other.
+        embedded: Key to the bytes of each such storage.
+        persistent_load: Gives what a persistent id stands for; None for the storage that torch's ids describe.
+        dangers: Names that could only do harm, and why; wherever they stand, also where nothing is left of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        strict: bool = False,
+        dangerous: Dangerous = "refuse",
+        limits: PickleLimits = DEFAULT_LIMITS,
+        persistent_load: Callable[[Any], Any] | None = None,
+        keeps_events: bool = False,
+    ) -> None:
+        """Begin with nothing; see the class."""
+        self.storages: dict[str, StorageRecord] = {}
+        self.events: list[Event] | None = [] if keeps_events else None
+        self.limits = limits
+        self.keys = KeyGuard(limits.max_number_keys)
+        self.allowance = Allowance()
+        self._strict = strict
+        self._dangerous = dangerous
+        self.persistent_load = persistent_load
+        self.read_embedded: Callable[[bytes], tuple[StorageRecord, bytes]] | None = None
+        self.embedded: dict[str, bytes] = {}
+        self.dangers: dict[str, str] = {}
+        self._found: dict[tuple[str, str, bool], Any] = {}
+
+    def find(self, module: str, name: str, protocol: int, position: int) -> Any:
+        """Return what stands for a name: a `Name` that can be called, a label, or an `Unknown` that is a reference.
+
+        Args:
+            module: As the pickle has it.
+            name: As the pickle has it.
+            protocol: Of the pickle; below 3, names are those of Python 2.
+            position: Byte at which the opcode stands.
+
+        Raises:
+            UnsafeError: If the name could only do harm, or is unknown and that is refused.
+            LimitError: If it is longer than any.
+        """
+        if len(module) > MAX_NAME_LENGTH or len(name) > MAX_NAME_LENGTH:
+            raise LimitError("a name is too long", expected=f"at most {MAX_NAME_LENGTH:,} characters")
+        place = (module, name, protocol < _PYTHON_3)
+        found = self._found.get(place)
+        if found is None:
+            found = self._found[place] = self._stand_in(module, name, protocol)
+        if self.events is not None:
+            new = python3_name(module, name) if protocol < _PYTHON_3 else (module, name)
+            self.events.append(Event("import", position, *new, type(found) is not Unknown))
+        return found
+
+    def _stand_in(self, module: str, name: str, protocol: int) -> Any:
+        if protocol < _PYTHON_3:
+            module, name = python3_name(module, name)
+        known = known_name(module, name)
+        if known is not None:
+            return known
+        self._refuse_danger(danger_of(module, name), f"{module}.{name}")
+        self._refuse_unknown(module, name)
+        return Unknown(module, name)
+
+    def _refuse_danger(self, danger: Danger | None, name: str) -> None:
+        if danger is None or not danger.is_certain:
+            return
+        self.dangers[name] = danger.reason
+        if self._dangerous == "refuse":
+            raise UnsafeError(
+                f"the pickle names {name}, which {danger.reason}",
+                found=name,
+                hint="Nothing was run. `tensorkeep scan` lists all that it asks for; `tensorkeep convert "
+                "--drop-unknown` takes the tensors out",
+            )
+
+    def _refuse_unknown(self, module: str, name: str) -> None:
+        if self._strict:
+            raise UnsafeError(
+                f"the pickle names {module}.{name}, which is not known to be data",
+                expected="tensors and plain data, as strict=True asks for",
+                found=f"{module}.{name}",
+                hint="Nothing was run",
+            )
+
+    def call(self, function: Any, args: Any, position: int) -> Any:
+        """Return what stands for the result of a call.
+
+        Args:
+            function: What `find` gave.
+            args: The arguments.
+            position: Byte at which the opcode stands.
+
+        Returns:
+            A record or plain data where the function is known, else an `Unknown`.
+
+        Raises:
+            PickleError: If it cannot be called, or a known one not so.
+            UnsafeError: If it is unknown and that is refused.
+            TensorkeepError: As the known one raises it.
+        """
+        if type(args) is not tuple:
+            raise PickleError("arguments are no tuple", found=type(args).__name__)
+        if type(function) is Name and function.call is not None:
+            try:
+                if function.is_cheap or not args:
+                    return function.call(*args)
+                result = self._call_known(function.call, args)
+            except TensorkeepError:
+                raise
+            except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+                raise PickleError(f"wrong arguments for {function.qualified_name}", found=str(error)) from None
+            if type(result) is Unknown:  # of arguments that are not known to be data
+                self._note("call", position, result)
+                self._refuse_unknown(result.module, result.name)
+            return result
+        if type(function) is Name and self.read_embedded and _is_embedded(function, args):
+            return self._embed(*self.read_embedded(args[0]))
+        if not isinstance(function, Unknown):
+            raise PickleError("what is called is no name", found=shown(function))
+        self._refuse_danger(danger_of_call(function.module, function.name, args), function.qualified_name)
+        self._refuse_unknown(function.module, function.name)
+        if not function.is_reference:  # what a call would have given is called
+            args = (function, *args)
+        result = Unknown(function.module, function.name, args)
+        self._note("call", position, result)
+        return result
+
+    def _embed(self, storage: StorageRecord, data: bytes) -> StorageRecord:
+        self.allowance.spend(len(data))
+        key = f"embedded {len(self.embedded)}"
+        self.embedded[key] = data
+        self.storages[key] = msgspec.structs.replace(storage, key=key)
+        return self.storages[key]
+
+    def _call_known(self, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        self.allowance.spend_on(args)
+        if call in HASHING:
+            keys = HASHING[call](args[0])
+            self.keys.check(keys, keys)
+        return call(*args)
+
+    def construct(self, cls: Any, args: Any, named: Any, position: int) -> Any:
+        """Return what stands for a new object of a class (`cls.__new__`), which is no call of it.
+
+        Args:
+            cls: What `find` gave.
+            args: The arguments.
+            named: A dict of those that are given by name.
+            position: Byte at which the opcode stands.
+
+        Returns:
+            A record or plain data where the class is known, else an `Unknown`; arguments given by name come last.
+
+        Raises:
+            PickleError: If it is no class, or a known one that would take no notice of its arguments.
+            UnsafeError: If it is unknown and that is refused.
+        """
+        if type(named) is not dict or type(args) is not tuple:
+            raise PickleError("arguments are no tuple and dict", found=f"{shown(args)}, {shown(named)}")
+        if type(cls) is Name and cls.call is not None:
+            if named or (args and cls.call in EMPTY_WHEN_NEW) or cls.call in FUNCTIONS or "_rebuild" in cls.name:
+                raise PickleError(f"a new {cls.qualified_name} takes no such arguments", found=shown(args))
+        elif named:
+            args = (*args, named)
+        return self.call(cls, args, position)
+
+    def build(self, target: Any, state: Any, position: int) -> None:
+        """Keep the state that an object would have been given.
+
+        Args:
+            target: The object; only records can have one.
+            state: The state.
+            position: Byte at which the opcode stands.
+
+        Raises:
+            PickleError: If it is another object, or had one before.
+        """
+        kind = type(target)
+        self.allowance.spend_on((state,))
+        if kind is ArrayRecord:
+            set_array_state(target, state)
+            if target.holds_objects:
+                self._refuse_unknown("numpy", "ndarray of Python objects")
+        elif kind is DtypeRecord:
+            set_dtype_state(target, state)
+        elif kind is Namespace:
+            self._fill(target, state)
+        elif kind is OrderedDict:
+            _set_metadata(target, state)
+        elif kind is Unknown and not target.is_reference and target.state is None:
+            object.__setattr__(target, "state", state)
+            self._note("build", position, target)
+        else:
+            raise PickleError("state is set on what has none", found=kind.__name__)
+
+    def _fill(self, target: Namespace, state: Any) -> None:
+        if type(state) not in DICTS or any(type(key) is not str for key in state) or target:
+            raise PickleError("the attributes of a namespace are no dict of texts", found=type(state).__name__)
+        target.update(state)
+
+    def mentions(self, package: str) -> bool:
+        """Say whether a name of a package was mentioned.
+
+        Args:
+            package: Its name.
+        """
+        return any(module.partition(".")[0] == package for module, _, _ in self._found)
+
+    @property
+    def stored(self) -> dict[str, StorageRecord]:
+        """The storages whose bytes do not stand in the pickle itself; a new dict."""
+        return {key: storage for key, storage in self.storages.items() if key not in self.embedded}
+
+    def mark(self) -> tuple[int, int, int]:
+        """Return a place to go back to where a pickle must be run again from its start."""
+        return len(self.storages), len(self.embedded), len(self.events or ())
+
+    def rewind(self, mark: tuple[int, int, int]) -> None:
+        """Forget what was noted since a mark.
+
+        Args:
+            mark: What `mark` gave.
+        """
+        while len(self.storages) > mark[0]:
+            self.storages.popitem()
+        while len(self.embedded) > mark[1]:
+            self.embedded.popitem()
+        if self.events is not None:
+            del self.events[mark[2] :]
+
+    def persistent(self, pid: Any) -> Any:
+        """Return what a persistent id stands for.
+
+        Args:
+            pid: The id.
+
+        Raises:
+            PickleError: If it is none that torch writes, or describes a storage in another way than one before.
+        """
+        return self._load_storage(pid) if self.persistent_load is None else self.persistent_load(pid)
+
+    def _load_storage(self, pid: Any) -> Any:
+        if type(pid) is tuple and len(pid) == 4 and pid[0] == "module":
+            return pid[1]
+        storage = storage_of(pid)
+        record = storage if isinstance(storage, StorageRecord) else storage.storage
+        known = self.storages.get(record.key)
+        if known is None:
+            self.storages[record.key] = record
+        elif known != record and (known.n_elements or record.n_elements):
+            raise PickleError("a storage is described in two ways", expected=str(known), found=str(record))
+        return storage
+
+    def _note(self, action: Action, position: int, value: Unknown) -> None:
+        if self.events is not None:
+            self.events.append(Event(action, position, value.module, value.name, is_known=False, value=value))
+
+
+def _is_embedded(function: Name, args: tuple[Any, ...]) -> bool:
+    return function.name == "_load_from_bytes" and len(args) == 1 and type(args[0]) is bytes
+
+
+def _set_metadata(target: OrderedDict[Any, Any], state: Any) -> None:
+    """Keep what `Module.state_dict` says of versions, and no other attribute."""
+    if type(state) is not dict or set(state) - {"_metadata"}:
+        raise PickleError("an OrderedDict has attributes", expected="_metadata", found=shown(state))
+    if "_metadata" in state:
+        target._metadata = state["_metadata"]  # type: ignore[attr-defined]

@@ -1,0 +1,183 @@
+"""The loop over the opcodes of a pickle. It makes containers, texts and numbers; all else is asked of the context.
+
+The loop is one function, since a state of 80,000 tensors has 2,500,000 opcodes: those that such a file is made of are
+carried out in it, ordered by how often they occur, all others by functions of their own (`_rare_opcodes.py`). What is
+read is what Python's own reader (protocols 0 to 5) would read; where that would call something, the context gives
+a record.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import repeat
+from typing import Any
+
+from tensorkeep.errors import LimitError, PickleError, TensorkeepError, UnsupportedError
+from tensorkeep.formats.pickles.limits import check_graph
+from tensorkeep.formats.pickles.machine._context import Context
+from tensorkeep.formats.pickles.machine._opcodes import OPCODES
+from tensorkeep.formats.pickles.machine._rare_opcodes import RARE_OPCODES, refuse_opcode
+from tensorkeep.formats.pickles.machine._stack import PickleCutError, State
+
+__all__ = ["run_pickle"]
+
+_U16 = struct.Struct("<H").unpack_from
+_U32 = struct.Struct("<I").unpack_from
+_STOP = ord(".")
+
+
+def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
+    """Read one pickle.
+
+    Args:
+        data: Bytes that hold it.
+        start: Its first byte.
+        context: What it shares with the other pickles of its file.
+
+    Returns:
+        What it holds, plain containers and records, and one past its last byte.
+
+    Raises:
+        PickleError: If it is none, or nothing that Python would read.
+        PickleCutError: If the data ends before it does.
+        LimitError: If it is over a bound.
+        UnsafeError: If it names what is refused.
+        UnsupportedError: If it needs what this version cannot do.
+        TensorkeepError: None but these.
+    """
+    state = State(data, start, context)
+    context.allowance.grow(len(data) - start)
+    try:
+        _run(state, context.limits.max_opcodes)
+        value = state.stack.pop()
+        if state.stack or state.marks:
+            raise PickleError("values are left over at the end")
+        max_nodes = context.limits.max_nodes_of(state.position - start)
+        check_graph(value, max_nodes=max_nodes, max_depth=context.limits.max_depth)
+    except TensorkeepError as error:
+        _place(error, state)
+        if isinstance(error, PickleError) and context.mentions("joblib"):
+            raise UnsupportedError(
+                "a file of joblib, whose arrays stand between the opcodes",
+                found=error.message,
+                hint="Save arrays with numpy.savez, tensors with tensorkeep.save",
+            ) from None
+        raise
+    except (MemoryError, RecursionError) as error:
+        raise LimitError("the pickle takes more memory than there is", found=type(error).__name__) from None
+    except (IndexError, KeyError, ValueError, TypeError, OverflowError, struct.error) as error:
+        explained: PickleError = _explained(error, state)
+        raise explained from None
+    return value, state.position
+
+
+def _run(state: State, max_opcodes: int) -> None:  # noqa: C901, PLR0912, PLR0915 - see above
+    """Carry out opcodes until STOP."""
+    data, context = state.data, state.context
+    memo, stack, position = state.memo, state.stack, state.position
+    call, persistent = context.call, context.persistent
+    start = position
+    try:
+        for _ in repeat(None, max_opcodes):
+            start = position
+            code = data[position]
+            position += 1
+            if code == 0x72:  # LONG_BINPUT
+                memo[_U32(data, position)[0]] = stack[-1]
+                position += 4
+            elif code == 0x4B:  # BININT1
+                stack.append(data[position])
+                position += 1
+            elif code == 0x68:  # BINGET
+                stack.append(memo[data[position]])
+                position += 1
+            elif code == 0x28:  # MARK
+                state.marks.append(stack)
+                stack = []
+            elif code == 0x74:  # TUPLE
+                made = tuple(stack)
+                stack = state.marks.pop()
+                stack.append(made)
+            elif code == 0x52:  # REDUCE
+                args = stack.pop()
+                stack[-1] = call(stack[-1], args, start)
+            elif code == 0x86:  # TUPLE2
+                last = stack.pop()
+                stack[-1] = (stack[-1], last)
+            elif code == 0x29:  # EMPTY_TUPLE
+                stack.append(())
+            elif code == 0x58:  # BINUNICODE
+                length = _U32(data, position)[0]
+                position += 4
+                text = data[position : position + length]
+                if len(text) != length:
+                    state.refuse_cut(length, len(text))
+                stack.append(str(text, "utf-8", "surrogatepass"))
+                position += length
+            elif code == 0x89:  # NEWFALSE
+                stack.append(False)
+            elif code == 0x51:  # BINPERSID
+                stack[-1] = persistent(stack[-1])
+            elif code == 0x71:  # BINPUT
+                memo[data[position]] = stack[-1]
+                position += 1
+            elif code == 0x6A:  # LONG_BINGET
+                stack.append(memo[_U32(data, position)[0]])
+                position += 4
+            elif code == 0x4D:  # BININT2
+                stack.append(_U16(data, position)[0])
+                position += 2
+            elif code == 0x85:  # TUPLE1
+                stack[-1] = (stack[-1],)
+            elif code == 0x94:  # MEMOIZE
+                memo[len(memo)] = stack[-1]
+            elif code == 0x8C:  # SHORT_BINUNICODE
+                length = data[position]
+                position += 1
+                text = data[position : position + length]
+                if len(text) != length:
+                    state.refuse_cut(length, len(text))
+                stack.append(str(text, "utf-8", "surrogatepass"))
+                position += length
+            elif code == 0x7D:  # EMPTY_DICT
+                stack.append({})
+            elif code == _STOP:
+                state.stack, state.position = stack, position
+                return
+            else:
+                state.stack, state.position, state.opcode_position = stack, position, start
+                RARE_OPCODES.get(code, refuse_opcode)(state)
+                stack, position = state.stack, state.position
+    except Exception:
+        state.opcode_position = start
+        raise
+    raise LimitError("too many opcodes", expected=f"at most {max_opcodes:,}", found="more")
+
+
+def _place(error: TensorkeepError, state: State) -> None:
+    """Say in the error where it happened."""
+    error.message = f"{error.message} (byte {state.opcode_position:,} of the pickle)"
+
+
+def _explained(error: Exception, state: State) -> PickleError:
+    """Return what an error of Python's means here."""
+    place = state.opcode_position
+    if place >= len(state.data) or (isinstance(error, struct.error | IndexError) and _ends_in_opcode(state)):
+        return PickleCutError(
+            f"the pickle breaks off (byte {place:,})", expected="a STOP", found="the end of the data"
+        )
+    opcode = OPCODES.get(state.data[place])
+    name = opcode.name if opcode else "an opcode"
+    if isinstance(error, KeyError):
+        return PickleError(f"{name} asks for what was never kept (byte {place:,} of the pickle)", found=f"{error}")
+    if isinstance(error, IndexError):
+        return PickleError(f"{name} takes more than there is (byte {place:,} of the pickle)")
+    return PickleError(f"{name} cannot be carried out (byte {place:,} of the pickle)", found=str(error))
+
+
+def _ends_in_opcode(state: State) -> bool:
+    """Say whether the data ends in the fixed argument of the opcode that failed."""
+    opcode = OPCODES.get(state.data[state.opcode_position])
+    widths = {"u1": 1, "u2": 2, "u4": 4, "i4": 4, "u8": 8, "f8": 8, "1+bytes": 1, "4+bytes": 4, "8+bytes": 8}
+    width = widths.get(opcode.argument, 0) if opcode else 0
+    return state.opcode_position + 1 + width > len(state.data)

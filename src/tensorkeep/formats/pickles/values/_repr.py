@@ -1,0 +1,35 @@
+"""A value of a pickle in an error's text: short whatever it is, since the repr of a nested one may have no end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorkeep.formats.pickles.values._records import Unknown
+
+__all__ = ["shown"]
+
+_MAX_LENGTH = 80
+_MAX_ITEMS = 6
+
+
+def shown(value: Any) -> str:
+    """Return a value in words.
+
+    Args:
+        value: Any value of a pickle.
+
+    Returns:
+        Texts and numbers as they are, cut; the items of a tuple or list so, too; of all else its type.
+    """
+    if type(value) not in {tuple, list}:
+        return _short(value)
+    items = ", ".join(_short(item) for item in value[:_MAX_ITEMS])
+    return f"({items}, …)" if len(value) > _MAX_ITEMS else f"({items},)" if len(value) == 1 else f"({items})"
+
+
+def _short(value: Any) -> str:
+    if type(value) in {str, bytes}:
+        return repr(value[:_MAX_LENGTH])
+    if type(value) in {int, float, bool, type(None)}:
+        return repr(value)[:_MAX_LENGTH]
+    return repr(value) if isinstance(value, Unknown) else type(value).__name__

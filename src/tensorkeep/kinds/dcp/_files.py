@@ -1,0 +1,191 @@
+"""The files of a distributed checkpoint: parts of tensors in them, each opened when something is read of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from tensorkeep.errors import HeaderError, IntegrityError, TensorkeepError, UnsupportedError
+from tensorkeep.formats.pickles import PickleLimits, TensorRecord, read_pickle, shown
+from tensorkeep.formats.safetensors import Header, read_header
+from tensorkeep.kinds.dcp._metadata import Chunk, Item
+from tensorkeep.kinds.pickles import PickleFile, lazy_record, pickle_over
+from tensorkeep.limits import MAX_I64
+from tensorkeep.tensors import LazyTensor, TensorReader
+from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
+
+__all__ = ["SHARDING_INFO", "ChunkFiles", "OpenedChunk", "offsets_in"]
+
+SHARDING_INFO: Final = "DCP_SHARDING_INFO"
+"""Metadata key of a safetensors file, under which torch says where in their tensors its pieces begin."""
+
+_ZIP: Final = b"PK\x03\x04"
+_SAFETENSORS_BRACE: Final = b"\0\0{"
+"""Bytes 6 to 8 of a safetensors file, whose first bytes may be those of any other form."""
+
+_HEAD_NBYTES: Final = 9
+
+
+class OpenedChunk(msgspec.Struct, frozen=True, eq=False):
+    """A part of a tensor that was found in its file.
+
+    Attributes:
+        lazy: It, as a tensor of NumPy.
+        storage: Bytes of the file, half-open, that its archive has a sum of; None where there is none.
+        crc: That sum, a CRC-32.
+    """
+
+    lazy: LazyTensor
+    storage: ByteRange | None = None
+    crc: int = 0
+
+
+class ChunkFiles:
+    """Files in which parts of tensors stand, as archives of `torch.save` or in a safetensors file at the end.
+
+    Args:
+        sources: Path below the directory to the file.
+        limits: What the pickle of a part may cost.
+    """
+
+    def __init__(self, sources: dict[str, ByteSource], limits: PickleLimits) -> None:
+        """Remember the files; see the class."""
+        self.sources = sources
+        self._limits = limits
+        self._readers = {file: TensorReader(source, 0, "numpy") for file, source in sources.items()}
+        self._headers: dict[tuple[str, int], tuple[Header, TensorReader]] = {}
+        self._opened: dict[tuple[str, Chunk], OpenedChunk] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it was made of."""
+        return ChunkFiles, (self.sources, self._limits)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for source in self.sources.values():
+            source.close()
+
+    def value(self, item: Item, **reading: Any) -> PickleFile:
+        """Open a value that is no tensor.
+
+        Args:
+            item: Where it is.
+            reading: How pickles are read; see `pickle_over`.
+
+        Raises:
+            TensorkeepError: If it is none, or is refused.
+        """
+        source = self.sources[item.file]
+        _refuse_cut(source, item)
+        return pickle_over(source, ByteRange(item.start, item.stop), **reading)
+
+    def chunk(self, name: str, dtype: str, chunk: Chunk) -> LazyTensor:
+        """Return a part of a tensor, as a tensor of NumPy.
+
+        Args:
+            name: Name of the whole.
+            dtype: What its elements should be.
+            chunk: Which part, and where it is.
+
+        Raises:
+            IntegrityError: If something else stands there.
+            TensorkeepError: If it cannot be read.
+        """
+        return self.opened(name, dtype, chunk).lazy
+
+    def opened(self, name: str, dtype: str, chunk: Chunk) -> OpenedChunk:
+        """Return a part of a tensor, and what its archive says of its bytes; see `chunk`."""
+        found = self._opened.get((name, chunk))
+        if found is None:
+            try:
+                found = self._open(name, chunk)
+            except TensorkeepError as error:
+                raise error.with_fields(path=self.sources[chunk.item.file].name, tensor=name) from None
+            expected = (dtype, chunk.region.shape)
+            if (found.lazy.dtype, found.lazy.shape) != expected:
+                raise IntegrityError(
+                    f"another part of tensor `{name}` than is told of",
+                    path=self.sources[chunk.item.file].name,
+                    tensor=name,
+                    expected=f"{dtype} {list(chunk.region.shape)}",
+                    found=f"{found.lazy.dtype} {list(found.lazy.shape)}",
+                )
+            self._opened[name, chunk] = found
+        return found
+
+    def _open(self, name: str, chunk: Chunk) -> OpenedChunk:
+        source, item = self.sources[chunk.item.file], chunk.item
+        _refuse_cut(source, item)
+        head = bytes(source.read(ByteRange(item.start, min(item.start + _HEAD_NBYTES, source.nbytes))))
+        if not head.startswith(_ZIP) or head[6:9] == _SAFETENSORS_BRACE:
+            return self._open_in_safetensors(name, chunk)
+        document = read_pickle(source, ByteRange(item.start, item.stop), limits=self._limits)
+        record = document.value
+        if not isinstance(record, TensorRecord) or record.storage is None:
+            raise UnsupportedError(
+                f"a part of `{name}` is no dense tensor",
+                found=shown(record),
+                hint="Load it with torch and save it dense",
+            )
+        lazy = lazy_record(name, record, document, self._readers[item.file])
+        key = record.storage.key
+        if key not in document.crcs:
+            return OpenedChunk(lazy)
+        return OpenedChunk(lazy, document.spans[key], document.crcs[key])
+
+    def _open_in_safetensors(self, name: str, chunk: Chunk) -> OpenedChunk:
+        """Find a part in the safetensors file that fills the rest of its file, from its place on."""
+        file, start = chunk.item.file, chunk.item.start
+        if (file, start) not in self._headers:
+            source = self.sources[file]
+            header = read_header(JoinedSource([(source, ByteRange(start, source.nbytes))], source.name))
+            self._headers[file, start] = header, TensorReader(source, start + header.data_start, "numpy")
+        header, reader = self._headers[file, start]
+        offsets = offsets_in(header).get(name, chunk.region.starts)
+        if name not in header.entries or offsets != chunk.region.starts:
+            raise IntegrityError(
+                f"a part of tensor `{name}` is not in its file",
+                expected=str(chunk.region),
+                found=f"the part from {list(offsets)} on" if name in header.entries else "none",
+                hint="torch writes one part of a tensor to a safetensors file, and loses the others: save again",
+            )
+        return OpenedChunk(LazyTensor(name, header.entries[name], reader))
+
+
+def _refuse_cut(source: ByteSource, item: Item) -> None:
+    if item.stop > source.nbytes:
+        raise IntegrityError(
+            "the file is cut off",
+            path=source.name,
+            expected=f"{item.stop:,} bytes or more",
+            found=f"{source.nbytes:,}",
+        )
+
+
+def offsets_in(header: Header) -> dict[str, tuple[int, ...]]:
+    """Return where the pieces in a safetensors file begin in their tensors, as torch notes it.
+
+    Args:
+        header: Of the file.
+
+    Returns:
+        Name to the first position along each dimension; empty where nothing is noted.
+
+    Raises:
+        HeaderError: If something else stands there.
+    """
+    text = (header.metadata or {}).get(SHARDING_INFO)
+    if text is None:
+        return {}
+    try:
+        return {name: info.saved_offsets for name, info in _decode(text).items()}
+    except msgspec.MsgspecError as error:
+        raise HeaderError(f"cannot read what the metadata `{SHARDING_INFO}` say", found=str(error)) from None
+
+
+class _Offsets(msgspec.Struct):
+    saved_offsets: tuple[Annotated[int, msgspec.Meta(ge=0, le=MAX_I64)], ...]
+
+
+_decode = msgspec.json.Decoder(dict[str, _Offsets]).decode

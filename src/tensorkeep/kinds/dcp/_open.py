@@ -1,0 +1,255 @@
+"""The files of a distributed checkpoint, held against what is said of them, and opened as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.errors import IntegrityError, LimitError, SourceMissingError, TensorkeepError, UnsafeError
+from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, Unknown
+from tensorkeep.formats.safetensors import read_header
+from tensorkeep.kinds.dcp._checkpoint import DistributedCheckpoint
+from tensorkeep.kinds.dcp._files import ChunkFiles
+from tensorkeep.kinds.dcp._location import DistributedLocation
+from tensorkeep.kinds.dcp._metadata import SavedState, merged, saved_state
+from tensorkeep.kinds.dcp._shards import state_of_shards
+from tensorkeep.kinds.pickles import open_pickle
+from tensorkeep.limits import MAX_EXPANDED_NBYTES
+from tensorkeep.tensors import LazyTensor, PlacedPiece, assemble
+from tensorkeep.transport import Backend, ByteSource, join, open_source
+
+__all__ = ["Examined", "FileFault", "assembled", "examine_distributed", "open_distributed"]
+
+_TORCH: Final = "torch.distributed.checkpoint."
+"""Where the classes are found that `.metadata` is made of."""
+
+_SHOWN: Final = 5
+_MAX_TIMES_FILES: Final = 16
+"""How often the bytes of all files may be told to be parts of tensors."""
+
+
+class FileFault(msgspec.Struct, frozen=True):
+    """What is wrong with a file.
+
+    Attributes:
+        file: Its path below the directory.
+        message: What is wrong.
+        expected: What should be there; None where the file should.
+        found: What is there.
+    """
+
+    file: str
+    message: str
+    expected: str | None = None
+    found: str | None = None
+
+
+class Examined(msgspec.Struct, frozen=True, eq=False):
+    """What is told of a checkpoint, and its files.
+
+    Attributes:
+        state: What was saved.
+        files: The files that could be opened.
+        faults: What is wrong with the others.
+        unknowns: What `.metadata` names beside the classes of torch that it is made of.
+    """
+
+    state: SavedState
+    files: dict[str, ByteSource]
+    faults: list[FileFault]
+    unknowns: dict[str, Unknown]
+
+
+def examine_distributed(
+    location: DistributedLocation,
+    opened: ExitStack,
+    *,
+    backend: Backend = "auto",
+    strict: bool = False,
+    dangerous: Dangerous = "refuse",
+    limits: PickleLimits = DEFAULT_LIMITS,
+) -> Examined:
+    """Read what is told of a checkpoint, and open its files.
+
+    Args:
+        location: The checkpoint.
+        opened: Closes the files.
+        backend: How local files are read.
+        strict: Whether names in `.metadata` are refused that are not the classes of torch that it is made of.
+        dangerous: What to do with names that could only do harm.
+        limits: What a pickle may cost.
+
+    Raises:
+        PickleError: If `.metadata` is not what torch writes.
+        HeaderError: If a safetensors file is none.
+        IntegrityError: If pieces of one tensor do not fit together.
+        UnsafeError: If `.metadata` names what could only do harm, or what `strict` refuses. Nothing was run.
+        LimitError: If it is over a bound, or tells of far more than there is.
+        UnsupportedError: If something was written in a way that is not known here.
+        TransportError: If something cannot be read.
+    """
+    if location.shards:
+        shards = {}
+        for name in location.shards:
+            shards[name] = open_source(join(location.directory, name), backend=backend)
+            opened.callback(shards[name].close)
+        return Examined(
+            state_of_shards({name: read_header(source) for name, source in shards.items()}), shards, [], {}
+        )
+    state, unknowns = _told(location, backend, dangerous, limits)
+    if strict and unknowns:
+        texts = ", ".join(unknown.qualified_name for unknown in unknowns.values())
+        raise UnsafeError("names that are not known to be data", path=location.directory, found=texts)
+    files, faults = _files(location.directory, state, opened, backend)
+    _refuse_expansion(state, files)
+    return Examined(state, files, faults, unknowns)
+
+
+def _told(
+    location: DistributedLocation, backend: Backend, dangerous: Dangerous, limits: PickleLimits
+) -> tuple[SavedState, dict[str, Unknown]]:
+    """Read `.metadata`; return what it says, and what it names beside the classes of torch that it is made of."""
+    states: list[SavedState] = []
+    unknowns: dict[str, Unknown] = {}
+    for name in location.metadata:
+        path = join(location.directory, name)
+        with open_pickle(path, backend=backend, dangerous=dangerous, limits=limits) as file:
+            try:
+                states.append(saved_state(file.document.value))
+            except TensorkeepError as error:
+                raise error.with_fields(path=path) from None
+            unknowns |= {f"{name}:{at}": unknown for at, unknown in file.unknowns.items() if not _is_own(unknown)}
+    return (states[0] if len(states) == 1 else merged(states)), unknowns
+
+
+def _is_own(unknown: Unknown) -> bool:
+    return unknown.module.startswith(_TORCH)
+
+
+def _files(
+    directory: str, state: SavedState, opened: ExitStack, backend: Backend
+) -> tuple[dict[str, ByteSource], list[FileFault]]:
+    """Open the files that are told of; each reaches as far as what is told of it."""
+    ends: dict[str, int] = {}
+    for item in state.items:
+        ends[item.file] = max(ends.get(item.file, 0), item.stop)
+    files: dict[str, ByteSource] = {}
+    faults: list[FileFault] = []
+    for name, end in sorted(ends.items()):
+        try:
+            files[name] = open_source(join(directory, name), backend=backend)
+        except (SourceMissingError, FileNotFoundError):
+            faults.append(FileFault(name, "the file is missing"))
+            continue
+        opened.callback(files[name].close)
+        if files[name].nbytes < end:
+            found = f"{files[name].nbytes:,}"
+            faults.append(FileFault(name, "the file is cut off", expected=f"{end:,} bytes or more", found=found))
+    return files, faults
+
+
+def open_distributed(
+    location: DistributedLocation,
+    *,
+    framework: str = "numpy",
+    device: Any = "cpu",
+    backend: Backend = "auto",
+    strict: bool = False,
+    dangerous: Dangerous = "refuse",
+    limits: PickleLimits = DEFAULT_LIMITS,
+) -> DistributedCheckpoint:
+    """Open what many ranks wrote with torch.distributed.checkpoint. Nothing of it is run.
+
+    Args:
+        location: The checkpoint.
+        framework: The array library that tensors come out in.
+        device: Where they go.
+        backend: How local files are read.
+        strict: Whether anything but tensors and plain data is refused.
+        dangerous: What to do with names that could only do harm.
+        limits: What the pickle of each value may cost.
+
+    Raises:
+        SourceMissingError: If files are missing; the message names them.
+        IntegrityError: If a file is cut off, or the parts of a tensor are not all of it: the message says which.
+        PickleError: If `.metadata` or a value is not what torch writes.
+        UnsafeError: If something names what could only do harm, or what `strict` refuses. Nothing was run.
+        LimitError: If something is over a bound.
+        UnsupportedError: If something was written in a way that is not known here.
+        TransportError: If something cannot be read.
+        TensorkeepError: None but these.
+    """
+    reading: dict[str, Any] = {"strict": strict, "dangerous": dangerous, "limits": limits}
+    with ExitStack() as opened:
+        found = examine_distributed(location, opened, backend=backend, **reading)
+        _refuse(found.faults, location.directory)
+        files = ChunkFiles(found.files, limits)
+        target = {"framework": framework, "device": device}
+        tensors = {
+            name: assembled(name, found.state, files, location.directory, **target) for name in found.state.tensors
+        }
+        values = {name: files.value(item, **target, **reading) for name, item in found.state.values.items()}
+        checkpoint = DistributedCheckpoint(location.directory, found.state, tensors, values, files, found.unknowns)
+        opened.pop_all()
+        return checkpoint
+
+
+def assembled(
+    name: str, state: SavedState, files: ChunkFiles, path: str, *, framework: str = "numpy", device: Any = "cpu"
+) -> LazyTensor:
+    """Make one tensor of its parts, none of which is opened.
+
+    Args:
+        name: The tensor.
+        state: What was saved.
+        files: Its files.
+        path: What stands for the checkpoint in messages.
+        framework: The array library that it comes out in.
+        device: Where it goes.
+
+    Raises:
+        IntegrityError: If the parts are not all of it.
+    """
+    tensor = state.tensors[name]
+    placed = [
+        PlacedPiece(chunk.region, chunk.item.file, partial(files.chunk, name, tensor.dtype, chunk))
+        for chunk in tensor.chunks
+    ]
+    return assemble(name, tensor.dtype, tensor.shape, placed, path=path, framework=framework, device=device)
+
+
+def _refuse(faults: list[FileFault], path: str) -> None:
+    if not faults:
+        return
+    texts = [f"{fault.file}: {fault.message}" + (f", {fault.found} bytes" if fault.found else "") for fault in faults]
+    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    all_missing = all(fault.expected is None for fault in faults)
+    error: type[TensorkeepError] = SourceMissingError if all_missing else IntegrityError
+    raise error(
+        "files of the checkpoint are missing" if all_missing else "the checkpoint is not whole",
+        path=path,
+        found="; ".join(texts[:_SHOWN]) + more,
+        hint="Get the named files again",
+    )
+
+
+def _refuse_expansion(state: SavedState, files: Mapping[str, ByteSource]) -> None:
+    """Refuse a few bytes that are told to be very many tensors and values."""
+    n_bytes = sum(source.nbytes for source in files.values())
+    told = sum(
+        ALL_BY_NAME[tensor.dtype].nbytes(chunk.region.n_elements)
+        for tensor in state.tensors.values()
+        for chunk in tensor.chunks
+    )
+    told += sum(item.stop - item.start for item in state.values.values())
+    if files and told > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILES * n_bytes):
+        raise LimitError(
+            "`.metadata` tells of many times what the files hold",
+            expected=f"at most {_MAX_TIMES_FILES} times {n_bytes:,} bytes",
+            found=f"{told:,}",
+        )

@@ -1,0 +1,59 @@
+"""What safetensors files say that ranks wrote, each with its own pieces, and that nobody put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from tensorkeep.errors import IntegrityError
+from tensorkeep.formats.safetensors import Header
+from tensorkeep.kinds.dcp._files import offsets_in
+from tensorkeep.kinds.dcp._metadata import Chunk, ChunkedTensor, Item, SavedState
+from tensorkeep.tensors import Region
+
+__all__ = ["state_of_shards"]
+
+
+def state_of_shards(headers: Mapping[str, Header]) -> SavedState:
+    """Return what was saved, as the headers of all files say it.
+
+    Nothing says how large a tensor is: it reaches as far as its pieces do.
+
+    Args:
+        headers: Name of a file to its header.
+
+    Raises:
+        HeaderError: If what a header says of pieces cannot be read.
+        IntegrityError: If pieces of one tensor have not the same dtype and dimensions.
+    """
+    dtypes: dict[str, str] = {}
+    chunks: dict[str, list[Chunk]] = {}
+    for file, header in headers.items():
+        offsets = offsets_in(header)
+        for name, entry in header.entries.items():
+            starts = offsets.get(name, (0,) * len(entry.shape))
+            if len(starts) != len(entry.shape):
+                _refuse(name, file, f"{len(starts)} offsets", f"{len(entry.shape)} dimensions")
+            if dtypes.setdefault(name, entry.dtype) != entry.dtype:
+                _refuse(name, file, entry.dtype, dtypes[name])
+            region = Region(starts, tuple(map(sum, zip(starts, entry.shape, strict=True))))
+            chunks.setdefault(name, []).append(Chunk(region, Item(file, 0, 0)))
+            if len(chunks[name][0].region.starts) != len(starts):
+                _refuse(name, file, f"{len(starts)} dimensions", "other dimensions")
+    return SavedState({name: _tensor(dtypes[name], found) for name, found in chunks.items()}, {}, {})
+
+
+def _tensor(dtype: str, chunks: list[Chunk]) -> ChunkedTensor:
+    reach: Any = map(max, zip(*(chunk.region.stops for chunk in chunks), strict=True))
+    return ChunkedTensor(dtype, tuple(reach), tuple(chunks))
+
+
+def _refuse(name: str, file: str, found: str, expected: str) -> NoReturn:
+    raise IntegrityError(
+        f"the pieces of tensor `{name}` do not fit together",
+        path=file,
+        tensor=name,
+        expected=expected,
+        found=found,
+        hint="Are files of two saves in the directory? Move those of the other one away",
+    )

@@ -1,0 +1,41 @@
+"""PyTorch's checkpoints as lazy tensors and nested data. Nothing of a file is run.
+
+- `_records`: what a pickle says of a tensor, as a `LazyTensor`; its arrays, as arrays of NumPy.
+- `_keys`: keys of dicts as parts of names.
+- `_flat`: all tensors of a nested value by dotted names.
+- `_tree`: a nested value with something else in the place of its tensors.
+- `_load`: the nested value with tensors that share memory where they did.
+- `_data`: the nested value as data that a file of tensors can say.
+- `_file`: `PickleFile` and `open_pickle`.
+- `_location`: which files of pickles a path stands for.
+- `_set`: several files of pickles as one checkpoint.
+"""
+
+from tensorkeep.kinds.pickles._data import Data, TensorLeaf, data_of, is_of_pairs, taken_apart
+from tensorkeep.kinds.pickles._file import PickledTensors, PickleFile, open_pickle, pickle_over
+from tensorkeep.kinds.pickles._keys import key_text, numbered
+from tensorkeep.kinds.pickles._location import PickleLocation, find_pickled, pickle_index_names, stem_of_pickle_index
+from tensorkeep.kinds.pickles._records import lazy_array, lazy_record
+from tensorkeep.kinds.pickles._set import PickleSet, open_pickled
+
+__all__ = [
+    "Data",
+    "PickleFile",
+    "PickleLocation",
+    "PickleSet",
+    "PickledTensors",
+    "TensorLeaf",
+    "data_of",
+    "find_pickled",
+    "is_of_pairs",
+    "key_text",
+    "lazy_array",
+    "lazy_record",
+    "numbered",
+    "open_pickle",
+    "open_pickled",
+    "pickle_index_names",
+    "pickle_over",
+    "stem_of_pickle_index",
+    "taken_apart",
+]

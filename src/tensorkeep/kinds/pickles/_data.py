@@ -1,0 +1,305 @@
+"""What a pickle holds, as data that a file of tensors can say: all but objects that are not known to be data.
+
+Such an object becomes a dict of the tensors in it, by the names of a state dict; it is left out where there are none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.arrays import Composed, dense_order, plain_library, take_apart
+from tensorkeep.errors import LimitError, StateError
+from tensorkeep.formats.pickles import (
+    DICTS,
+    ArrayRecord,
+    CompositeRecord,
+    DefaultDict,
+    Deque,
+    DtypeRecord,
+    Label,
+    Namespace,
+    StorageRecord,
+    StorageView,
+    TensorRecord,
+    Unknown,
+)
+from tensorkeep.kinds.pickles._flat import leaves_of
+from tensorkeep.kinds.pickles._keys import PLAIN, key_text
+from tensorkeep.kinds.pickles._records import array_of, dtype_of, is_tensor_like, strides_of, tensor_of
+from tensorkeep.limits import MAX_GRAPH_NODES
+from tensorkeep.state import encode_tree
+
+__all__ = ["Data", "TensorLeaf", "data_of", "is_of_pairs", "taken_apart"]
+
+_SETTINGS: Final = ("shape", "is_coalesced", "dtype", "scale", "zero_point", "axis", "_ragged_idx")
+_PAIRS: Final = frozenset({"C32", "C128"})
+
+
+class TensorLeaf(msgspec.Struct, frozen=True, eq=False):
+    """Where a tensor stands in data.
+
+    Attributes:
+        names: Those of a state dict, one for each place where it stands.
+        library: The array library that it is of.
+        marks: What else is to be said of it; see `tensorkeep.arrays`.
+    """
+
+    names: Sequence[str]
+    library: str
+    marks: dict[str, Any]
+
+
+class Data(msgspec.Struct, frozen=True):
+    """What a pickle holds, as data.
+
+    Attributes:
+        value: Nested plain data, `TensorLeaf`, `Composed`, values of NumPy and labels of torch.
+        n_values: Plain values and arrays in it that are no tensors.
+        odd_keys: Texts that stand for keys of dicts which are not known to be data.
+    """
+
+    value: Any
+    n_values: int
+    odd_keys: tuple[str, ...]
+
+
+def data_of(value: Any, names: Mapping[int, Sequence[str]]) -> Data:
+    """Return what a pickle holds as data.
+
+    In the place of what is no data stands None in lists and tuples; dicts and sets go without it.
+
+    Args:
+        value: What `read_pickle` gave.
+        names: Id of each record of a tensor, storage or array to its names.
+
+    Returns:
+        The data. Parts that are shared are shared.
+
+    Raises:
+        LimitError: If there are too many values, or they are nested too deep.
+    """
+    builder = _Builder(names)
+    try:
+        made = builder.value(value)
+    except RecursionError:
+        raise LimitError("values are nested too deep", hint="select= and drop= take tensors without them") from None
+    return Data({} if made is _LEFT_OUT else made, builder.n_values, tuple(builder.odd_keys))
+
+
+def is_of_pairs(tensor: TensorRecord) -> bool:
+    """Say whether a tensor of complex numbers is stored as one of their real and imaginary parts.
+
+    Args:
+        tensor: Of any dtype.
+    """
+    return tensor.dtype in _PAIRS
+
+
+def taken_apart(value: Any) -> Composed | None:
+    """Take apart what is data of an array library but no tensor; see `tensorkeep.arrays.take_apart`.
+
+    Args:
+        value: A value in `Data`.
+    """
+    if type(value) is Composed:
+        return value
+    if type(value) is Label:
+        return Composed("torch", value.kind, {}, {"name": str(value)})
+    return take_apart(value)
+
+
+_LEFT_OUT: Final = object()
+"""Stands for what is no data, until the container leaves it out."""
+
+
+class _Builder:
+    """One walk; each value is made once."""
+
+    def __init__(self, names: Mapping[int, Sequence[str]]) -> None:
+        self._names = names
+        self._made: dict[int, Any] = {}
+        self._n_nodes = 0
+        self.n_values = 0
+        self.odd_keys: list[str] = []
+
+    def value(self, node: Any) -> Any:
+        """Return what stands for a value; `_LEFT_OUT` for what is no data."""
+        kind = type(node)
+        if kind in PLAIN:
+            self.n_values += 1
+            return node
+        if id(node) not in self._made:
+            self._made[id(node)] = self._make(node, kind)
+        return self._made[id(node)]
+
+    def _make(self, node: Any, kind: type) -> Any:
+        if kind in DICTS:
+            return self._dict(node, kind)
+        make = _MAKERS.get(kind)
+        if make is not None:
+            return make(self, node)
+        if isinstance(node, Unknown):
+            return self._tensors_in(node)
+        self.n_values += 1
+        return node if _is_data(node) else _LEFT_OUT
+
+    def _dict(self, node: dict[Any, Any], kind: type) -> dict[Any, Any]:
+        made = _DICTS[kind]()
+        for key, child in node.items():
+            item = self.value(child)
+            if item is not _LEFT_OUT:
+                made[key if type(key) in PLAIN else self._key(key, node)] = item
+        if kind is OrderedDict:
+            self._set_attributes(made, vars(node))
+        return made
+
+    def _set_attributes(self, made: Any, attributes: dict[Any, Any]) -> None:
+        n_values = self.n_values  # notes of torch's, which nobody thinks of as values
+        for name, attribute in attributes.items():
+            item = self.value(attribute)
+            if item is not _LEFT_OUT:
+                vars(made)[name] = item
+        self.n_values = n_values
+
+    def _key(self, key: Any, others: Container[Any]) -> Any:
+        """Return a key as data, or a text that stands for it and is no other key."""
+        n_values = self.n_values
+        made = self.value(key)
+        self.n_values = n_values
+        try:
+            if made is not _LEFT_OUT and _is_data({made: None}):
+                return made
+        except TypeError:  # it became what has no hash
+            pass
+        text = key_text(key)
+        self.odd_keys.append(text)
+        while text in others:
+            text += "#"
+        return text
+
+    def _items(self, node: Any) -> list[Any]:
+        items = []
+        for child in node:  # no comprehension: each level takes as few frames as it can
+            item = self.value(child)
+            items.append(None if item is _LEFT_OUT else item)
+        return items
+
+    def _deque(self, node: Deque) -> deque[Any]:
+        return deque(self._items(node), node.maxlen)
+
+    def _tuple(self, node: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(self._items(node))
+
+    def _set(self, node: set[Any] | frozenset[Any]) -> Any:
+        members = [member for child in node if (member := self._member(child)) is not _LEFT_OUT]
+        return type(node)(members)
+
+    def _member(self, child: Any) -> Any:
+        made = self.value(child)
+        if type(made) in PLAIN:
+            return made
+        try:
+            return made if made is not _LEFT_OUT and _is_data({made}) else _LEFT_OUT
+        except TypeError:
+            return _LEFT_OUT
+
+    def _tensors_in(self, node: Unknown) -> Any:
+        leaves = leaves_of(node)
+        self._n_nodes += leaves.n_nodes
+        if self._n_nodes > MAX_GRAPH_NODES:
+            raise LimitError("too many values", expected=f"at most {MAX_GRAPH_NODES:,}", found="more")
+        held = {name: self.value(leaf) for name, leaf in leaves.tensors.items() if is_tensor_like(leaf)}
+        return held or _LEFT_OUT
+
+    def _tensor(self, node: TensorRecord | StorageRecord | StorageView) -> Any:
+        tensor = tensor_of(node)
+        names = self._names.get(id(node))
+        if tensor.storage is None or names is None:
+            return _LEFT_OUT
+        order = dense_order(tensor.shape, tensor.strides)
+        marks: dict[str, Any] = {} if order is None else {"order": order}
+        if is_of_pairs(tensor):
+            marks = {} if order is None else {"order": [*order, len(order)]}
+            settings = {"requires_grad": True} if tensor.requires_grad else {}
+            part = TensorLeaf(names, "torch", marks)
+            return Composed("torch", "complex", {"data": part}, settings)
+        if tensor.requires_grad:
+            marks["grad"] = True
+        return TensorLeaf(names, "torch", marks)
+
+    def _composite(self, node: CompositeRecord) -> Any:
+        parts = {name: self.value(part) for name, part in node.parts.items()}
+        if any(part is _LEFT_OUT for part in parts.values()):
+            return _LEFT_OUT
+        n_values = self.n_values
+        found = {name: self.value(setting) for name, setting in node.settings.items() if name in _SETTINGS}
+        self.n_values = n_values
+        settings = {name: _text_of(setting) for name, setting in found.items() if setting is not _LEFT_OUT}
+        if node.settings.get("requires_grad") is True:
+            settings["requires_grad"] = True
+        return Composed("torch", node.kind, parts, settings)
+
+    def _array(self, node: ArrayRecord) -> Any:
+        if type(node.data) is list:
+            return self._tensors_in(Unknown("numpy", "ndarray", (node.shape,), items=node.data))
+        names = self._names.get(id(node))
+        if names is None:
+            self.n_values += 1
+            array = array_of(node)
+            if plain_library(array):  # a file of tensors would pack its elements
+                return Composed("numpy", "array", {"data": array[..., None].view("u1")}, {"dtype": node.dtype.text})
+            return array if _is_data(array) else _LEFT_OUT
+        order = dense_order(node.shape, strides_of(node))
+        leaf = TensorLeaf(names, "numpy", {} if order is None else {"order": order})
+        if dtype_of(node).isnative:
+            return leaf
+        return Composed("numpy", "array", {"data": leaf}, {"dtype": node.dtype.text})
+
+    def _dtype(self, node: DtypeRecord) -> Any:
+        self.n_values += 1
+        dtype = dtype_of(node)
+        return dtype if _is_data(dtype) else _LEFT_OUT
+
+
+def _text_of(setting: Any) -> Any:
+    return str(setting) if type(setting) is Label else setting
+
+
+def _is_data(value: Any) -> bool:
+    """Say whether a value without tensors can be said in a file."""
+    try:
+        encode_tree(value, leaf=_leaf, compose=taken_apart)
+    except (StateError, LimitError):
+        return False
+    return True
+
+
+def _leaf(value: Any) -> dict[str, Any] | None:
+    return {} if plain_library(value) else None
+
+
+_MAKERS: Final[dict[type, Callable[[_Builder, Any], Any]]] = {
+    list: _Builder._items,
+    Deque: _Builder._deque,
+    tuple: _Builder._tuple,
+    set: _Builder._set,
+    frozenset: _Builder._set,
+    TensorRecord: _Builder._tensor,
+    StorageRecord: _Builder._tensor,
+    StorageView: _Builder._tensor,
+    CompositeRecord: _Builder._composite,
+    ArrayRecord: _Builder._array,
+    DtypeRecord: _Builder._dtype,
+}
+
+_DICTS: Final[dict[type, Callable[[], dict[Any, Any]]]] = {
+    dict: dict,
+    Namespace: dict,
+    Counter: Counter,
+    DefaultDict: defaultdict,
+    OrderedDict: OrderedDict,
+}

@@ -1,0 +1,360 @@
+"""A file of pickles as a mapping of dotted name to lazy tensor, and as the nested value that was saved."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from tensorkeep.collector import PausedCollector
+from tensorkeep.errors import LimitError, TensorkeepError, TransportError
+from tensorkeep.formats.pickles import (
+    DEFAULT_LIMITS,
+    ArrayRecord,
+    CompositeRecord,
+    Dangerous,
+    DtypeRecord,
+    Form,
+    PickleDocument,
+    PickleLimits,
+    StorageRecord,
+    StorageView,
+    TensorRecord,
+    Unknown,
+    read_pickle,
+)
+from tensorkeep.kinds.pickles._flat import Leaf, Leaves, leaves_of
+from tensorkeep.kinds.pickles._keys import joined
+from tensorkeep.kinds.pickles._load import load_tree
+from tensorkeep.kinds.pickles._records import LazyRecords, array_of, dtype_of, is_tensor_like, tensor_of
+from tensorkeep.kinds.pickles._tree import Copy, copy_tree
+from tensorkeep.limits import MAX_EXPANDED_NBYTES
+from tensorkeep.tensors import LazyTensor, OpenTensors, counted
+from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, open_source
+
+__all__ = ["PickleFile", "PickledTensors", "open_pickle", "pickle_over"]
+
+_MAX_TIMES_FILE: Final = 16
+"""How often the bytes of a file may be read for tensors that share them; tied weights are two or three."""
+
+
+class PickledTensors(OpenTensors):
+    """What one file of pickles and sets of them have in common."""
+
+    @property
+    @abstractmethod
+    def tree(self) -> Any:
+        """What was saved, with a `LazyTensor` for each tensor and an `Unknown` for each object."""
+
+    @property
+    @abstractmethod
+    def unknowns(self) -> dict[str, Unknown]:
+        """Dotted name to what the pickles would have imported, called or built, and that was not; a new dict."""
+
+    @abstractmethod
+    def load_tree(self) -> Any:
+        """Load what was saved, with tensors of the framework."""
+
+    @property
+    def has_metadata(self) -> bool:
+        """False: there is no free text; what was saved beside tensors is in `tree`."""
+        return False
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """An empty dict."""
+        return {}
+
+
+class PickleFile(PickledTensors):
+    """Dotted name to `LazyTensor`, of all tensors of a file of pickles. Nothing of it was run, and no data read.
+
+    Names are those of a state dict: keys of dicts and places in lists, joined with dots. Tensors that share memory
+    in the file are read each on its own here; `load_tree` keeps what they share.
+    """
+
+    def __init__(self, document: PickleDocument, source: ByteSource, framework: str, device: Any) -> None:
+        self._document = document
+        self._source = source
+        self._lazy = LazyRecords(document, source, framework, device)
+        self._target = (framework, device)
+        self._lazies: dict[str, LazyTensor] = {}
+        self._closed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse: its value may hold what no pickle is made of.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("a PickleFile cannot be pickled; open the file again, or pickle one of its lazy tensors")
+
+    @property
+    def path(self) -> str:
+        """The path, or what stands for it in messages."""
+        return self._source.name
+
+    @property
+    def form(self) -> Form:
+        """How the file is laid out: `"zip"`, `"torchscript"`, `"legacy"`, `"tar"`, or `"pickle"` without tensors."""
+        return self._document.form
+
+    @property
+    def source(self) -> ByteSource:
+        """Where the bytes are."""
+        return self._source
+
+    @property
+    def document(self) -> PickleDocument:
+        """What was read: the value with records in the place of tensors, and where storages stand."""
+        return self._document
+
+    @cached_property
+    def _leaves(self) -> Leaves:
+        with PausedCollector():
+            try:
+                leaves = leaves_of(self._document.value)
+            except TensorkeepError as error:
+                raise error.with_fields(path=self.path) from None
+        leaves.tensors = {name: record for name, record in leaves.tensors.items() if is_tensor_like(record)}
+        return leaves
+
+    @cached_property
+    def tensors(self) -> Mapping[str, TensorRecord]:
+        """Dotted name to what the pickle says of the tensor; of a bare storage, the tensor that is all of it.
+
+        Arrays of NumPy, whose elements stand in the pickle, are not among them.
+        """
+        records = self._leaves.tensors.items()
+        return {name: tensor_of(record) for name, record in records if not isinstance(record, ArrayRecord)}
+
+    @property
+    def records(self) -> Mapping[str, Leaf]:
+        """Dotted name to what the pickle says of each tensor, storage and array of NumPy."""
+        return self._leaves.tensors
+
+    @property
+    def composites(self) -> dict[str, str]:
+        """Dotted name to the kind of each sparse, quantized or nested tensor, whose parts are tensors; a new dict."""
+        return dict(self._leaves.composites)
+
+    @property
+    def empty(self) -> tuple[str, ...]:
+        """Dotted names of tensors without data (device meta)."""
+        return tuple(self._leaves.empty)
+
+    @property
+    def unknowns(self) -> dict[str, Unknown]:
+        """Dotted name to what the pickle would have imported, called or built, and that was not; a new dict."""
+        return dict(self._leaves.unknowns)
+
+    @property
+    def dangers(self) -> dict[str, str]:
+        """Names in the pickle that could only do harm, and why; only with `dangerous="record"`, and a new dict."""
+        return dict(self._document.dangers)
+
+    @cached_property
+    def tree(self) -> Any:
+        """What was saved: nested plain data, with a `LazyTensor` for each tensor and an `Unknown` for each object.
+
+        Sparse, quantized and nested tensors are a `CompositeRecord` of lazy parts, tensors without data a
+        `TensorRecord`. Arrays of NumPy are arrays.
+        """
+        with PausedCollector():
+            return copy_tree(self._document.value, self._lazy_value)
+
+    def _lazy_value(self, record: Any, name: str, copy: Copy) -> Any:
+        kind = type(record)
+        if kind is ArrayRecord:
+            return array_of(record)
+        if kind is DtypeRecord:
+            return dtype_of(record)
+        if kind is CompositeRecord:
+            parts = {part: copy(tensor, joined(name, part)) for part, tensor in record.parts.items()}
+            return CompositeRecord(record.kind, parts, copy(record.settings, name))
+        if kind in {StorageRecord, StorageView} or (kind is TensorRecord and record.storage is not None):
+            return self._lazy.lazy(name, record)
+        return record
+
+    def load_tree(self) -> Any:
+        """Load what was saved: the same nested data with tensors of the framework.
+
+        Tensors that shared memory share it again, and what is in two places is one object. With torch, sparse,
+        quantized and nested tensors are built, after all that they say of themselves was checked; with NumPy they
+        are a `CompositeRecord` of arrays.
+
+        Returns:
+            The nested value. Tensors are writable, and writing to them never reaches the file.
+
+        Raises:
+            DtypeError: If the framework has no such dtype.
+            FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
+            LimitError: If a tensor has more dimensions or elements than the framework allows.
+            TransportError: If the bytes cannot be read.
+        """
+        self._check_open()
+        with PausedCollector():
+            return load_tree(self._document, self._lazy.reader)
+
+    def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Read whole tensors, each into memory of its own; see `LazyTensors.load`, and `load_tree` for shared ones.
+
+        Raises:
+            LimitError: Also if they would take many times the size of the file, as views of few bytes can.
+        """
+        names = None if names is None else [names] if isinstance(names, str) else list(names)
+        self.refuse_expanded(self if names is None else names)
+        return super().load(names)
+
+    def refuse_expanded(self, names: Iterable[str]) -> None:
+        """Refuse to read tensors that together take many times the size of the file, as views of few bytes can.
+
+        Args:
+            names: Which.
+
+        Raises:
+            LimitError: If they do.
+            TensorNotFoundError: If there is none of a name.
+        """
+        nbytes = sum(self[name].nbytes for name in names)
+        if nbytes > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILE * self._source.nbytes):
+            raise LimitError(
+                "the tensors take many times the size of the file, since they share its bytes",
+                path=self.path,
+                expected=f"at most {_MAX_TIMES_FILE} times {self._source.nbytes:,} bytes",
+                found=f"{nbytes:,}",
+                hint="load_tree keeps what they share; or take some of them",
+            )
+
+    def over(self, source: ByteSource) -> PickleFile:
+        """Return the same file read from elsewhere, such as in another way; its pickle is not read again.
+
+        Args:
+            source: The same bytes.
+        """
+        return PickleFile(self._document, source, *self._target)
+
+    def pairs_of(self, name: str) -> LazyTensor:
+        """Return a tensor of complex numbers as one of real numbers, with the two of each in one dimension more.
+
+        Args:
+            name: Its name.
+        """
+        return self._lazy.pairs(name, self.tensors[name])
+
+    def _find(self, name: str) -> LazyTensor | None:
+        self._check_open()
+        found = self._lazies.get(name)
+        if found is None and name in self._leaves.tensors:
+            found = self._lazies[name] = self._lazy.lazy(name, self._leaves.tensors[name])
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the names, in the order in which the pickle has them."""
+        return iter(self._leaves.tensors)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._leaves.tensors)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is a tensor of that name."""
+        return name in self._leaves.tensors
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TransportError("File is closed", path=self.path)
+
+    def close(self) -> None:
+        """Let go of the file; tensors that were read stay valid, lazy ones can no longer be read."""
+        self._closed = True
+        self._lazy.reader.close()
+
+    def __repr__(self) -> str:
+        """Return path, form, number of tensors and size."""
+        unknown = f", {len(self.unknowns):,} not known to be data" if self._leaves.unknowns else ""
+        extent = f"{counted(len(self), 'tensor')}, {self.nbytes:,} bytes{unknown}"
+        return f"PickleFile({self.path!r}, {self.form}, {extent})"
+
+
+def open_pickle(
+    target: Openable,
+    *,
+    framework: str = "numpy",
+    device: Any = "cpu",
+    backend: Backend = "auto",
+    strict: bool = False,
+    dangerous: Dangerous = "refuse",
+    limits: PickleLimits = DEFAULT_LIMITS,
+) -> PickleFile:
+    """Open what `torch.save` or `pickle.dump` wrote, from whomever it comes: nothing of it is run.
+
+    Args:
+        target: A path, the bytes themselves, or a seekable binary file object.
+        framework: The array library that tensors come out in: `"numpy"` or `"torch"`.
+        device: Where tensors go; anything that torch takes.
+        backend: `"mmap"`, `"pread"`, or `"auto"`; see `tensorkeep.open`.
+        strict: Whether anything but tensors and plain data is refused. Otherwise it becomes an `Unknown`.
+        dangerous: What to do with names that could only do harm, such as `os.system`: `"refuse"` the file, or
+            `"record"` them as inert as all others.
+        limits: What the pickle may cost.
+
+    Returns:
+        The mapping; also a context manager.
+
+    Raises:
+        SourceMissingError: If there is no such file.
+        PickleError: If it is no pickle, or one that contradicts itself or its file.
+        ArchiveError: If its archive is malformed, or two readers could read it differently.
+        UnsafeError: If it names what could only do harm, or what `strict` refuses. Nothing was run.
+        LimitError: If it is over a bound.
+        UnsupportedError: If it is of a form that is not read, or an argument is none of the above.
+        TransportError: If it cannot be read.
+    """
+    source = open_source(target, backend=backend)
+    return pickle_over(
+        source,
+        framework=framework,
+        device=device,
+        strict=strict,
+        dangerous=dangerous,
+        limits=limits,
+    )
+
+
+def pickle_over(
+    source: ByteSource,
+    span: ByteRange | None = None,
+    *,
+    framework: str = "numpy",
+    device: Any = "cpu",
+    strict: bool = False,
+    dangerous: Dangerous = "refuse",
+    limits: PickleLimits = DEFAULT_LIMITS,
+) -> PickleFile:
+    """Open a file of pickles that stands anywhere.
+
+    Args:
+        source: Where the bytes are.
+        span: The part of it that is the file, half-open, for an archive within a file; all of it if None.
+        framework: The array library that tensors come out in.
+        device: Where tensors go.
+        strict: Whether anything but tensors and plain data is refused.
+        dangerous: What to do with names that could only do harm.
+        limits: What the pickle may cost.
+
+    Returns:
+        The mapping.
+
+    Raises:
+        PickleError: If it is no pickle, or one that contradicts itself or its file.
+        ArchiveError: If its archive is malformed, or two readers could read it differently.
+        UnsafeError: If it names what could only do harm, or what `strict` refuses. Nothing was run.
+        LimitError: If it is over a bound.
+        UnsupportedError: If it is of a form that is not read, or the framework is unknown.
+        TransportError: If it cannot be read.
+    """
+    with PausedCollector():
+        document = read_pickle(source, span, strict=strict, dangerous=dangerous, limits=limits)
+    return PickleFile(document, source, framework, device)

@@ -1,0 +1,184 @@
+"""The tensors of a nested value by dotted names, as a state dict has them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, TypeAlias
+
+from tensorkeep.errors import LimitError
+from tensorkeep.formats.pickles import (
+    DICTS,
+    LISTS,
+    ArrayRecord,
+    CompositeRecord,
+    StorageRecord,
+    StorageView,
+    TensorRecord,
+    Unknown,
+)
+from tensorkeep.kinds.pickles._keys import PLAIN, key_text
+from tensorkeep.limits import MAX_GRAPH_NODES, MAX_NAMES_LENGTH
+
+__all__ = ["Leaf", "Leaves", "leaves_of"]
+
+_MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+"""What the state of a module of torch has, in the order of its state dict."""
+
+_MAX_VISITS = 100
+"""How often a module's state dict is listed, in whose places it stands; no more: one that holds itself has no end."""
+
+_ALONE = "tensor"
+"""What a file is said to hold that is nothing but one tensor."""
+
+
+Leaf: TypeAlias = TensorRecord | StorageRecord | StorageView | ArrayRecord
+"""What becomes a lazy tensor."""
+
+
+_Named: TypeAlias = tuple[str, Any]
+
+
+class Leaves:
+    """What is at the ends of a nested value.
+
+    Attributes:
+        tensors: Dotted name to tensor, storage or array.
+        unknowns: Dotted name to what is not data; each once, where it is met first.
+        composites: Dotted name to the kind of each sparse, quantized or nested tensor.
+        empty: Dotted names of tensors without data (device meta).
+        n_nodes: Values that were looked at.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.tensors: dict[str, Leaf] = {}
+        self.unknowns: dict[str, Unknown] = {}
+        self.composites: dict[str, str] = {}
+        self.empty: list[str] = []
+        self.n_nodes = 0
+        self._n_visits: dict[int, int] = {}
+        self._later: deque[_Named] = deque()
+        self._is_later = False
+        self._length = 0
+        self._n_of_name: dict[str, int] = {}
+
+    def walk(self, value: Any) -> None:
+        """Note all that a value holds, in its own order; the state dicts of modules before all else in these.
+
+        Args:
+            value: The value.
+
+        Raises:
+            LimitError: If it has too many values, or their names are too long.
+        """
+        waiting: list[_Named] = [("", value)]
+        while waiting or self._later:
+            self._is_later |= not waiting
+            name, node = waiting.pop() if waiting else self._later.popleft()
+            self.n_nodes += 1
+            if self.n_nodes > MAX_GRAPH_NODES:
+                raise LimitError("too many values", expected=f"at most {MAX_GRAPH_NODES:,}", found="more")
+            kind = type(node)
+            if kind is TensorRecord and node.storage is not None and node.is_plain:
+                self._note(name, node)
+            else:
+                waiting.extend(reversed(self._parts(name, node, kind)))
+
+    def _parts(self, name: str, node: Any, kind: type) -> list[_Named]:
+        """Note a value itself, and return what it holds, with names."""
+        if kind in DICTS:
+            children = [(key_text(key), child) for key, child in node.items() if type(child) not in PLAIN]
+        elif kind in LISTS:
+            children = [(str(place), child) for place, child in enumerate(node) if type(child) not in PLAIN]
+        elif kind is CompositeRecord:
+            self.composites[name] = node.kind
+            return [(name, node.parts), (name, node.settings)]
+        elif isinstance(node, Unknown):
+            return self._parts_of_unknown(name, node)
+        else:
+            return self._parts_of_leaf(name, node, kind)
+        self._spend(sum(len(text) for text, _ in children) + len(name) * len(children))
+        return [(f"{name}.{text}", child) for text, child in children] if name else children
+
+    def _spend(self, length: int) -> None:
+        """Count the characters of names before they are made: a long key can stand above many others."""
+        self._length += length
+        if self._length > MAX_NAMES_LENGTH:
+            raise LimitError(
+                "the names of tensors are too long together", expected=f"at most {MAX_NAMES_LENGTH:,} characters"
+            )
+
+    def _parts_of_leaf(self, name: str, node: Any, kind: type) -> list[_Named]:
+        if kind is ArrayRecord and node.holds_objects:
+            self.unknowns.setdefault(name, Unknown("numpy", "ndarray", (node.shape,), items=node.data))
+            return [(name, node.data)]
+        if kind in {StorageRecord, StorageView, ArrayRecord}:
+            self._note(name, node)
+        elif kind is TensorRecord:
+            if node.storage is None:
+                self.empty.append(name)
+            else:
+                self._note(name, node)
+            if node.subclass is not None:
+                self.unknowns.setdefault(name, Unknown(*node.subclass))
+            return [(name, node.attributes)]
+        return []
+
+    def _note(self, name: str, leaf: Leaf) -> None:
+        name = name or _ALONE
+        while name in self.tensors:
+            n = self._n_of_name[name] = self._n_of_name.get(name, 1) + 1
+            name = f"{name}#{n}"
+        self._spend(len(name))
+        self.tensors[name] = leaf
+
+    def _parts_of_unknown(self, name: str, node: Unknown) -> list[_Named]:
+        n_visits = self._n_visits[id(node)] = self._n_visits.get(id(node), 0) + 1
+        has_state_dict = _is_module(node.state)
+        if n_visits > 1:  # a module that stands in two places of another is in its state dict twice
+            is_listed = has_state_dict and not self._is_later and n_visits <= _MAX_VISITS
+            return [(name, part) for part in _state_dict_of(node.state)] if is_listed else []
+        self.unknowns.setdefault(name, node)
+        if not has_state_dict:
+            return [(name, part) for part in (node.args, node.state, node.items) if part is not None]
+        rest = {key: value for key, value in node.state.items() if key not in _MODULE_PARTS}
+        self._later.extend((name, part) for part in (node.args, rest, node.items) if part)
+        return [(name, part) for part in _state_dict_of(node.state)]
+
+
+def _is_module(state: Any) -> bool:
+    """Say whether a state is that of a module of torch.
+
+    Args:
+        state: Of an object that was pickled.
+    """
+    return type(state) in DICTS and all(type(state.get(part)) in DICTS for part in _MODULE_PARTS)
+
+
+def _state_dict_of(state: Any) -> list[Any]:
+    """Return the parts of a module that make its state dict, in order."""
+    hidden = state.get("_non_persistent_buffers_set")
+    buffers = state["_buffers"]
+    if type(hidden) is set:
+        buffers = {key: buffer for key, buffer in buffers.items() if key not in hidden}
+    return [state["_parameters"], buffers, state["_modules"]]
+
+
+def leaves_of(value: Any) -> Leaves:
+    """Name the tensors of a nested value, and what in it is no data.
+
+    Keys of dicts and places in lists are joined with dots. A module that was pickled whole gives the names of its
+    state dict. Where two tensors would have one name, the second gets `#2`.
+
+    Args:
+        value: What `read_pickle` gave.
+
+    Returns:
+        The names.
+
+    Raises:
+        LimitError: If it has too many values, or their names are too long.
+    """
+    leaves = Leaves()
+    leaves.walk(value)
+    return leaves

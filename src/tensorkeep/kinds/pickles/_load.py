@@ -1,0 +1,115 @@
+"""A nested value with its tensors loaded: those that shared memory share it again."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.arrays import ArrayAdapter
+from tensorkeep.dtypes import ALL_BY_NAME, DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import FormatError
+from tensorkeep.formats.pickles import (
+    ArrayRecord,
+    CompositeRecord,
+    DtypeRecord,
+    Label,
+    PickleDocument,
+    StorageRecord,
+    StorageView,
+    TensorRecord,
+)
+from tensorkeep.kinds.pickles._keys import joined
+from tensorkeep.kinds.pickles._records import array_of, dtype_of, tensor_of
+from tensorkeep.kinds.pickles._tree import Copy, copy_tree
+from tensorkeep.tensors import TensorReader
+
+__all__ = ["load_tree"]
+
+
+def load_tree(document: PickleDocument, reader: TensorReader) -> Any:
+    """Load what a file holds.
+
+    Args:
+        document: What it holds.
+        reader: Reads it, and knows the framework and the device.
+
+    Returns:
+        The nested value with tensors of the framework.
+
+    Raises:
+        DtypeError: If the framework has no such dtype.
+        FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
+        LimitError: If a tensor has more dimensions or elements than the framework allows.
+        TransportError: If the bytes cannot be read.
+    """
+    return copy_tree(document.value, _Loader(document, reader).make)
+
+
+class _Loader:
+    """Makes tensors over storages, each of which is read once."""
+
+    def __init__(self, document: PickleDocument, reader: TensorReader) -> None:
+        self._is_swapped = document.is_big_endian != (sys.byteorder == "big")
+        self._adapter: ArrayAdapter = reader.adapter
+        self._bytes = _read_storages(document, reader.with_framework("numpy"))
+        self._storages: dict[tuple[str, int], Any] = {}
+
+    def make(self, record: Any, name: str, copy: Copy) -> Any:
+        """Return what stands for a record in the loaded value."""
+        kind = type(record)
+        if kind is TensorRecord:
+            return self._tensor(record)
+        if kind in {StorageRecord, StorageView}:
+            return self._tensor(tensor_of(record))
+        if kind is CompositeRecord:
+            return self._composed(record, name, copy)
+        if kind is ArrayRecord:
+            return array_of(record)
+        if kind is DtypeRecord:
+            return dtype_of(record)
+        found = self._adapter.labelled(record.kind, str(record)) if kind is Label else None
+        return record if found is None else found
+
+    def _tensor(self, record: TensorRecord) -> Any:
+        dtype = ALL_BY_NAME[record.dtype]
+        if record.storage is None:
+            made = self._adapter.without_data(dtype, record.shape, record.strides)
+            return record if made is None else self._marked(made, record)
+        storage = self._storage(record.storage, dtype)
+        tensor = self._adapter.shared(storage, dtype, record.offset, record.shape, record.strides)
+        return self._marked(tensor, record)
+
+    def _marked(self, tensor: Any, record: TensorRecord) -> Any:
+        return self._adapter.marked(
+            tensor, is_conj=record.is_conj, is_neg=record.is_neg, requires_grad=record.requires_grad
+        )
+
+    def _storage(self, record: StorageRecord, dtype: DType) -> Any:
+        width = dtype.itemsize // (2 if dtype.is_complex else 1) if self._is_swapped else 1
+        place = (record.key, width)
+        if place not in self._storages:
+            data = self._bytes[record.key]
+            if width > 1:
+                data = data[: len(data) // width * width].view(f"u{width}").byteswap().view(np.uint8)
+            self._storages[place] = self._adapter.storage(data)
+        return self._storages[place]
+
+    def _composed(self, record: CompositeRecord, name: str, copy: Copy) -> Any:
+        parts = {part: copy(tensor, joined(name, part)) for part, tensor in record.parts.items()}
+        try:
+            tensor = self._adapter.composed(record.kind, parts, record.settings)
+        except FormatError as error:
+            raise error.with_fields(tensor=name) from None
+        return CompositeRecord(record.kind, parts, copy(record.settings, name)) if tensor is None else tensor
+
+
+def _read_storages(document: PickleDocument, reader: TensorReader) -> dict[str, npt.NDArray[np.uint8]]:
+    """Read the bytes of all storages: mapped where the file can be, else in a few large reads."""
+    spans = sorted(document.spans.items(), key=lambda item: item[1].start)
+    entries = {key: TensorEntry("U8", (len(span),), (span.start, span.stop)) for key, span in spans}
+    embedded = {key: np.frombuffer(bytearray(data), np.uint8) for key, data in document.embedded.items()}
+    return reader.load(entries) | embedded

@@ -1,0 +1,290 @@
+"""Several files of pickles as one checkpoint: shards with an index, or the files of a directory."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from copy import copy
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from tensorkeep.errors import IntegrityError, SourceMissingError
+from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, Unknown
+from tensorkeep.kinds.pickles._file import PickledTensors, PickleFile, open_pickle
+from tensorkeep.kinds.pickles._keys import key_text, numbered
+from tensorkeep.kinds.pickles._location import PickleLocation, find_pickled
+from tensorkeep.kinds.safetensors import read_index
+from tensorkeep.layout import Index
+from tensorkeep.tensors import LazyTensor, counted
+from tensorkeep.transport import Backend, exists, join
+
+__all__ = ["PickleSet", "open_pickled"]
+
+_Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
+
+_SHOWN = 10
+_COMPARED = frozenset({str, int, float, bool, bytes})
+_extension = re.compile(r"\.[a-z]+(?:\.tar)?$")
+
+
+class PickleSet(PickledTensors):
+    """The tensors of several files of pickles as one read-only mapping of name to `LazyTensor`. Nothing was run.
+
+    With an index, names are those of the shards. Without, each begins with the path of its file in the directory,
+    without extension, joined by dots: `mp_rank_00.model_optim_rng.model.embedding.weight`. Where two tensors would
+    have one name, the second gets `#2`.
+
+    Args:
+        path: The index, or the directory.
+        files: Path below the directory to the file.
+        index: What the index says, or None where there is none.
+
+    Raises:
+        IntegrityError: If index and shards do not agree; the message has the names.
+    """
+
+    def __init__(self, path: str, files: Mapping[str, PickleFile], index: Index | None) -> None:
+        """Make the mapping; see the class."""
+        self._path = path
+        self._files = dict(files)
+        self._index = index
+        if index is not None:
+            _refuse_disagreement(path, self._files, index)
+        self._places = numbered((prefix + name, (file, name)) for prefix, file in self.prefixed() for name in file)
+
+    @property
+    def path(self) -> str:
+        """Path of the index, or of the directory."""
+        return self._path
+
+    @property
+    def files(self) -> dict[str, PickleFile]:
+        """Path below the directory to the file; a new dict."""
+        return dict(self._files)
+
+    @property
+    def index(self) -> Index | None:
+        """What the index says; None where there is none."""
+        return self._index
+
+    @property
+    def unknowns(self) -> dict[str, Unknown]:
+        """Dotted name to what the pickles would have imported, called or built, and that was not; a new dict."""
+        return numbered(
+            (prefix + name, unknown) for prefix, file in self.prefixed() for name, unknown in file.unknowns.items()
+        )
+
+    @property
+    def places(self) -> dict[str, tuple[PickleFile, str]]:
+        """Name to the file of the tensor, and its name in there; a new dict."""
+        return dict(self._places)
+
+    @cached_property
+    def tree(self) -> Any:
+        """What was saved, with a `LazyTensor` for each tensor and an `Unknown` for each object.
+
+        With an index one value of all that stands in the shards, in which dicts are joined; without, path of the file
+        to what it holds.
+
+        Raises:
+            IntegrityError: If two shards have different values in one place.
+        """
+        return self._joined({name: file.tree for name, file in self._files.items()})
+
+    def load_tree(self) -> Any:
+        """Load what was saved, file by file; see `PickleFile.load_tree`.
+
+        Returns:
+            With an index one value of all that stands in the shards, in which dicts are joined; without, path of the
+            file to what it holds.
+
+        Raises:
+            IntegrityError: If two shards have different values in one place.
+            DtypeError: If the framework has no such dtype.
+            FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
+            LimitError: If a tensor has more dimensions or elements than the framework allows.
+            TransportError: If the bytes cannot be read.
+        """
+        return self._joined({name: file.load_tree() for name, file in self._files.items()})
+
+    def _joined(self, trees: dict[str, Any]) -> dict[Any, Any]:
+        if self._index is None or not all(isinstance(tree, dict) for tree in trees.values()):
+            return trees
+        return _joined(trees, self._path)
+
+    def prefixed(self) -> Iterator[tuple[str, PickleFile]]:
+        """Give each file with what the names of its tensors begin with."""
+        if self._index is not None:
+            yield from (("", file) for file in self._files.values())
+            return
+        stems = {name: _extension.sub("", name).replace("/", ".") for name in self._files}
+        n_of_stem = Counter(stems.values())
+        for name, file in self._files.items():
+            stem = stems[name] if n_of_stem[stems[name]] == 1 else name.replace("/", ".")
+            yield f"{stem}.", file
+
+    def _find(self, name: str) -> LazyTensor | None:
+        place = self._places.get(name)
+        return None if place is None else place[0][place[1]].renamed(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the names, file by file."""
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is a tensor of that name."""
+        return name in self._places
+
+    def close(self) -> None:
+        """Let go of all files; tensors that were read stay valid."""
+        for file in self._files.values():
+            file.close()
+
+    def __repr__(self) -> str:
+        """Return path, number of tensors, files and size."""
+        extent = f"{counted(len(self), 'tensor')} in {counted(len(self._files), 'file')}"
+        return f"PickleSet({self.path!r}, {extent}, {self.nbytes:,} bytes)"
+
+
+def open_pickled(
+    path: str,
+    *,
+    framework: str = "numpy",
+    device: Any = "cpu",
+    backend: Backend = "auto",
+    variant: str | None = None,
+    strict: bool = False,
+    dangerous: Dangerous = "refuse",
+    limits: PickleLimits = DEFAULT_LIMITS,
+) -> PickleFile | PickleSet | None:
+    """Open the files of pickles that a path stands for, if it stands for any.
+
+    Args:
+        path: A file, an index, or a directory; see `find_pickled`.
+        framework: The array library that tensors come out in.
+        device: Where tensors go.
+        backend: How local files are read.
+        variant: Such as `"fp16"`, where the path is a directory.
+        strict: Whether anything but tensors and plain data is refused.
+        dangerous: What to do with names that could only do harm.
+        limits: What the pickle of each file may cost.
+
+    Returns:
+        The file or the set; None where there are no pickles, or there are safetensors files.
+
+    Raises:
+        SourceMissingError: If a shard or the index is missing.
+        IntegrityError: If index and shards do not agree.
+        IndexFileError: If the index is none.
+        PickleError: If a file contradicts itself.
+        ArchiveError: If an archive is malformed.
+        UnsafeError: If a file names what could only do harm, or what `strict` refuses. Nothing was run.
+        LimitError: If a file is over a bound.
+        UnsupportedError: If a directory has several indexes, or a file is of a form that is not read.
+        TransportError: If something cannot be read.
+    """
+    location = find_pickled(path, variant)
+    if location is None:
+        return None
+    with ExitStack() as opened:
+
+        def open_one(name: str) -> PickleFile:
+            file = open_pickle(
+                join(location.directory, name),
+                framework=framework,
+                device=device,
+                backend=backend,
+                strict=strict,
+                dangerous=dangerous,
+                limits=limits,
+            )
+            opened.callback(file.close)
+            return file
+
+        if location.is_one:
+            found: PickleFile | PickleSet = open_one(location.files[0])
+        else:
+            index = None if location.index is None else read_index(location.path)
+            names = location.files if index is None else index.files
+            _refuse_missing(location, names)
+            found = PickleSet(location.path, {name: open_one(name) for name in names}, index)
+        opened.pop_all()
+        return found
+
+
+def _joined(trees: Mapping[str, dict[Any, Any]], path: str) -> dict[Any, Any]:
+    """Return what stands in several dicts, and in the attributes of ordered ones: dicts in one place are joined."""
+    first, *others = trees.items()
+    joined = copy(first[1])
+    waiting: list[_Joining] = [(joined, others)]
+    while waiting:
+        into, parts = waiting.pop()
+        inner: dict[Any, list[tuple[str, dict[Any, Any]]]] = {}
+        for file, part in parts:
+            for key, value in part.items():
+                if isinstance(value, dict) and isinstance(into.get(key), dict):
+                    inner.setdefault(key, []).append((file, value))
+                elif not _is_same(into.setdefault(key, value), value):
+                    raise IntegrityError(
+                        f"`{key_text(key):.100}` is not the same in two shards",
+                        path=path,
+                        found=f"another value in {file}",
+                        hint="Open the shards one by one",
+                    )
+        for key, dicts in inner.items():
+            into[key] = copy(into[key])
+            waiting.append((into[key], dicts))
+        if type(into) is OrderedDict:
+            waiting.append((vars(into), [(file, vars(part)) for file, part in parts if type(part) is OrderedDict]))
+    return joined
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    return value is other or (type(value) is type(other) and type(value) in _COMPARED and value == other)
+
+
+def _refuse_missing(location: PickleLocation, names: tuple[str, ...]) -> None:
+    missing = [name for name in names if not exists(join(location.directory, name))]
+    if missing:
+        raise SourceMissingError(
+            "a shard is missing" if len(missing) == 1 else f"{len(missing):,} shards are missing",
+            path=location.path,
+            expected=_listed(missing),
+            hint="Get it again, or save the checkpoint again",
+        )
+
+
+def _refuse_disagreement(path: str, files: Mapping[str, PickleFile], index: Index) -> None:
+    """Hold names against the index: each in the file that it says, and in no other."""
+    owners: dict[str, list[str]] = {}
+    for file, tensors in files.items():
+        for name in tensors:
+            owners.setdefault(name, []).append(file)
+    faults = [
+        *(f"`{name}` is in none" for name in index.weight_map if name not in owners),
+        *(f"`{name}` is in {' and '.join(found)}" for name, found in owners.items() if len(found) > 1),
+        *(
+            f"`{name}` is in {owners[name][0]} and not in {file}"
+            for name, file in index.weight_map.items()
+            if len(owners.get(name, ())) == 1 and owners[name][0] != file
+        ),
+    ]
+    if faults:
+        raise IntegrityError(
+            "index and shards do not agree",
+            path=path,
+            expected=f"each of {len(index.weight_map):,} tensors in the shard that the index says",
+            found=_listed(faults, "; "),
+            hint="Are these shards of another save? Get all files of the checkpoint again",
+        )
+
+
+def _listed(texts: list[str], separator: str = ", ") -> str:
+    more = f"{separator}and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
+    return separator.join(texts[:_SHOWN]) + more

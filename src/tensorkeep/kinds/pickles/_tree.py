@@ -1,0 +1,134 @@
+"""A nested value with something else in the place of its tensors: lazy ones to look at, or loaded ones."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tensorkeep.errors import LimitError
+from tensorkeep.formats.pickles import (
+    ArrayRecord,
+    CompositeRecord,
+    DefaultDict,
+    Deque,
+    DtypeRecord,
+    Label,
+    Name,
+    Namespace,
+    StorageRecord,
+    StorageView,
+    TensorRecord,
+    Unknown,
+)
+from tensorkeep.kinds.pickles._keys import PLAIN, joined, key_text
+
+__all__ = ["Copy", "copy_tree"]
+
+_LEAVES = frozenset({TensorRecord, StorageRecord, StorageView, CompositeRecord, ArrayRecord, DtypeRecord, Label})
+
+Copy = Callable[[Any, str], Any]
+"""Takes a value and its dotted name, and gives its copy."""
+
+Make = Callable[[Any, str, Copy], Any]
+"""Takes a record, its dotted name and what copies the values in it; gives what is to stand in its place."""
+
+
+def copy_tree(value: Any, make: Make) -> Any:
+    """Copy a nested value, with something else in the place of each record.
+
+    Args:
+        value: What `read_pickle` gave.
+        make: Gives what is to stand in the place of a tensor, storage, array, dtype or label. It is called once for
+            each record, also for one that is in several places.
+
+    Returns:
+        The copy. Parts that were shared are shared; a namespace is a plain dict; unknown objects stay records.
+
+    Raises:
+        LimitError: If tuples are nested too deep for Python.
+    """
+    try:
+        return _Copier(make).copy_whole(value)
+    except RecursionError:
+        raise LimitError(
+            "tuples are nested too deep", hint="Load it from a function that is called less deep"
+        ) from None
+
+
+class _Copier:
+    """Copies each value once. What can be filled later is only begun, so that containers nest without recursion."""
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self._made: dict[int, Any] = {}
+        self._begun: deque[tuple[Any, Any, str]] = deque()
+
+    def copy_whole(self, value: Any) -> Any:
+        """Return the copy of a value and of all that it holds."""
+        made = self.copy(value, "")
+        while self._begun:
+            _fill(*self._begun.popleft(), self.copy)
+        return made
+
+    def copy(self, node: Any, name: str) -> Any:
+        """Return the copy of a value; a container may still be empty."""
+        kind = type(node)
+        if kind in PLAIN:
+            return node
+        if id(node) in self._made:
+            return self._made[id(node)]
+        begin = _BEGINNINGS.get(kind)
+        if begin is not None:
+            made = begin(node)
+            self._begun.append((made, node, name))
+        elif kind is ArrayRecord and node.holds_objects:
+            made = Unknown("numpy", "ndarray", (node.shape,))
+            self._begun.append((made, Unknown("numpy", "ndarray", (node.shape,), items=node.data), name))
+        elif kind in _LEAVES:
+            made = self._make(node, name, self.copy)
+        elif kind in _AT_ONCE:
+            parts = []
+            for place, child in enumerate(
+                node
+            ):  # no comprehension: each level of tuples takes as few frames as it can
+                parts.append(self.copy(child, joined(name, str(place))))
+            made = kind(parts)
+        else:
+            made = Unknown(node.module, node.name) if kind is Name else node
+        self._made[id(node)] = made
+        return made
+
+
+_AT_ONCE = frozenset({tuple, set, frozenset})
+
+_BEGINNINGS: dict[type, Callable[[Any], Any]] = {
+    dict: lambda _: {},
+    Namespace: lambda _: {},
+    Counter: lambda _: Counter(),
+    DefaultDict: lambda node: defaultdict(node.default_factory),
+    OrderedDict: lambda _: OrderedDict(),
+    list: lambda _: [],
+    Deque: lambda node: deque(maxlen=node.maxlen),
+    Unknown: lambda node: Unknown(node.module, node.name),
+}
+"""Type of what can be filled later, to what begins its copy."""
+
+
+def _fill(made: Any, node: Any, name: str, copy: Copy) -> None:
+    """Put the copies of what a value holds into the value's own."""
+    if type(made) is Unknown:
+        for slot, part in (("args", node.args), ("state", node.state), ("items", node.items)):
+            object.__setattr__(made, slot, copy(part, name))
+    elif isinstance(made, dict):
+        _fill_dict(made, node.items(), name, copy)
+        if type(node) is OrderedDict:
+            _fill_dict(vars(made), vars(node).items(), name, copy)
+    else:
+        made.extend([copy(child, joined(name, str(place))) for place, child in enumerate(node)])
+
+
+def _fill_dict(made: dict[Any, Any], items: Iterable[tuple[Any, Any]], name: str, copy: Copy) -> None:
+    for key, child in items:
+        inner = joined(name, key_text(key))
+        made[key if type(key) in PLAIN else copy(key, inner)] = copy(child, inner)

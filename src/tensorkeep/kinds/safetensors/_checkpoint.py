@@ -1,0 +1,234 @@
+"""A checkpoint of safetensors files as one mapping, whatever their number."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+
+from tensorkeep.collector import PausedCollector
+from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
+from tensorkeep.formats.safetensors import Alias, State, parse_state
+from tensorkeep.kinds._findings import Finding, refuse
+from tensorkeep.kinds.safetensors._consistent_read import read_settled
+from tensorkeep.kinds.safetensors._examine import Access, Examination
+from tensorkeep.layout import Index, Location, Piece, pieces_in_order, reach_of
+from tensorkeep.tensors import (
+    AssembledReader,
+    LazyTensor,
+    PlacedPiece,
+    Reader,
+    SavedTensors,
+    TensorFile,
+    assemble,
+    counted,
+    names_of,
+    sharing_of,
+)
+
+__all__ = ["Checkpoint", "StrayShardWarning", "open_safetensors"]
+
+
+class StrayShardWarning(UserWarning):
+    """A shard lies beside a checkpoint that does not know it; readers that look at names only may take it."""
+
+
+class Checkpoint(SavedTensors):
+    """The tensors of all shards as one read-only mapping of name to `LazyTensor`.
+
+    Nothing but the index and the headers has been read, and they are one set: no shard is missing, cut off, damaged
+    or of another save. The order is that of the shards, and within a shard that of the bytes.
+
+    Args:
+        location: Its files.
+        examination: What the index and the headers say.
+        access: How tensors are read.
+    """
+
+    def __init__(self, location: Location, examination: Examination, access: Access) -> None:
+        """Make the mapping; see the class."""
+        self._location = location
+        self._index = examination.index
+        self._shards = examination.files
+        self._owners: dict[str, TensorFile | LazyTensor] = {}
+        self._numpy_readers: dict[str, Reader] = {}
+        firsts = {pieces[0]: name for name, pieces in self._index.splits.items() if pieces}
+        pieces = {piece for names in self._index.splits.values() for piece in names}
+        with PausedCollector():
+            for shard in self._shards.values():
+                for name in shard.entries:
+                    if name in firsts:
+                        self._owners[firsts[name]] = self._join(firsts[name], access)
+                    elif name not in pieces:
+                        self._owners[name] = shard
+
+    def _join(self, name: str, access: Access) -> LazyTensor:
+        """Make one tensor of its pieces, which lie in several shards."""
+        pieces = pieces_in_order(name, self._index.splits[name]) or ()
+        entries = [self._shards[self._index.weight_map[piece.name]].entries[piece.name] for piece in pieces]
+        reach = reach_of(pieces)
+        dtype, shape = entries[0].dtype, (*reach, *entries[0].shape[len(reach) :])
+        do_fit = all(
+            (entry.dtype, entry.shape) == (dtype, piece.region_in(shape).shape)
+            for entry, piece in zip(entries, pieces, strict=True)
+        )
+        if not do_fit or any(name in shard.entries for shard in self._shards.values()):
+            raise IntegrityError(
+                f"the pieces of tensor `{name}` do not fit together",
+                path=self.path,
+                tensor=name,
+                found=", ".join(f"{entry.dtype} {list(entry.shape)}" for entry in entries[:10]),
+            )
+        placed = [self._placed(piece, shape) for piece in pieces]
+        lazy = assemble(name, dtype, shape, placed, path=self.path, framework=access.framework, device=access.device)
+        joined = lazy.reader.joined if isinstance(lazy.reader, AssembledReader) else None
+        return lazy if joined is None else LazyTensor(name, lazy.entry, joined)
+
+    def _placed(self, piece: Piece, shape: tuple[int, ...]) -> PlacedPiece:
+        file = self._index.weight_map[piece.name]
+        lazy = self._shards[file].stored(piece.name)
+        reader = self._numpy_readers.get(file)
+        if reader is None:
+            reader = self._numpy_readers[file] = lazy.reader.with_framework("numpy")
+        return PlacedPiece.of(piece.region_in(shape), file, LazyTensor(piece.name, lazy.entry, reader))
+
+    @property
+    def path(self) -> str:
+        """Path of the index."""
+        return self._location.entry
+
+    @property
+    def directory(self) -> str:
+        """The directory of the shards."""
+        return self._location.directory
+
+    @property
+    def index(self) -> Index:
+        """What the index says."""
+        return self._index
+
+    @property
+    def shards(self) -> dict[str, TensorFile]:
+        """Name of the file to the shard; a new dict."""
+        return dict(self._shards)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The free text of the first shard, which a save gives to all; a new dict."""
+        metadata = next((shard.metadata for shard in self._shards.values()), {})
+        return {
+            key: text for key, text in metadata.items() if key not in self.aliases or self.aliases[key].of != text
+        }
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the first shard has free text at all, be it empty."""
+        return any(shard.has_metadata for shard in list(self._shards.values())[:1])
+
+    def shard_of(self, name: str) -> str:
+        """Return the file that holds a tensor, or its first rows.
+
+        Args:
+            name: The tensor.
+
+        Raises:
+            TensorNotFoundError: If there is none of that name.
+        """
+        self[name]
+        name = self.aliases[name].of if name in self.aliases else name
+        first = self._index.splits.get(name, (name,))[0]
+        return next(file for file, shard in self._shards.items() if first in shard)
+
+    @cached_property
+    def state(self) -> State | None:
+        """What the index says of the state that was saved; see `SavedTensors.state`."""
+        text = self._index.state
+        try:
+            return None if text is None else parse_state(text)
+        except (FormatError, UnsupportedError) as error:
+            raise error.with_fields(path=self.path) from None
+
+    @cached_property
+    def _sharing(self) -> State | None:
+        """What the index says of tensors that share memory; None where it says nothing that can be used."""
+        return sharing_of(self._index.state, self._owners, self.path)
+
+    @property
+    def aliases(self) -> Mapping[str, Alias]:
+        """Name to what it is a view of, of tensors that share memory with others."""
+        return self._sharing.aliases if self._sharing else {}
+
+    def stored(self, name: str) -> LazyTensor:
+        """Return a tensor as the files hold it; see `SavedTensors.stored`."""
+        owner = self._owners[name]
+        return owner if isinstance(owner, LazyTensor) else owner.stored(name)
+
+    def _find(self, name: str) -> LazyTensor | None:
+        return self.stored(name) if name in self._owners else self._find_alias(name)
+
+    @cached_property
+    def _names(self) -> Collection[str]:
+        return names_of(self._owners, self._sharing)
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the names, shard by shard in the order of the bytes; those that share memory with others come last."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is a tensor of that name."""
+        return name in self._owners or name in self.aliases
+
+    def close(self) -> None:
+        """Let go of all files; tensors that were read stay valid."""
+        for shard in self._shards.values():
+            shard.close()
+
+    def __repr__(self) -> str:
+        """Return path, number of tensors, shards and size."""
+        extent = f"{counted(len(self), 'tensor')} in {counted(len(self._shards), 'shard')}"
+        return f"Checkpoint({self.path!r}, {extent}, {self.nbytes:,} bytes)"
+
+
+def open_safetensors(
+    path: str,
+    access: Access,
+    *,
+    variant: str | None = None,
+) -> Checkpoint | TensorFile:
+    """Open a checkpoint of safetensors files.
+
+    Args:
+        path: A directory, an index or a file.
+        access: How tensors are read.
+        variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
+
+    Returns:
+        A `Checkpoint` of shards, or the `TensorFile` of a single file.
+
+    Raises:
+        SourceMissingError: If there is nothing, or a shard is missing.
+        IntegrityError: If the checkpoint is not whole: the message names shards and tensors.
+        IndexFileError: If the index is none.
+        HeaderError: If a single file is not a whole safetensors file.
+        LimitError: If a header or the index is too long.
+        UnsupportedError: If a directory has several checkpoints, or the digests are of a later version.
+        TransportError: If it cannot be read.
+    """
+    reading = read_settled(path, variant, access)
+    if reading.location is None or reading.examination is None:
+        return next(iter(reading.files.values()))
+    refuse(reading.findings, path)
+    _warn(reading.findings, path)
+    return Checkpoint(reading.location, reading.examination, access)
+
+
+def _warn(findings: list[Finding], path: str) -> None:
+    strays = [finding.shard for finding in findings if not finding.is_damage]
+    if strays:
+        warnings.warn(
+            f"{path}: shards that the index does not know: {', '.join(strays[:5])}", StrayShardWarning, stacklevel=4
+        )

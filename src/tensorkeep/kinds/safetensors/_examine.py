@@ -1,0 +1,318 @@
+"""The index and the headers of all shards, held against each other. No tensor's data is read.
+
+An index that tensorkeep wrote has the size of each shard and the digest of its header, and each header has the digest
+of every tensor. So shards of another save, however alike, are told apart here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tensorkeep.digests import digest_of
+from tensorkeep.errors import (
+    HeaderError,
+    IntegrityError,
+    LimitError,
+    SourceMissingError,
+    TensorkeepError,
+    TransportError,
+    UnsupportedError,
+)
+from tensorkeep.formats import SNIFF_NBYTES, sniff
+from tensorkeep.kinds._findings import Finding
+from tensorkeep.layout import Index, Location, ShardRecord, parse_index
+from tensorkeep.limits import MAX_HEADER_NBYTES, MAX_INDEX_NBYTES
+from tensorkeep.parallel import Meter, side_by_side
+from tensorkeep.tensors import TensorFile, file_over
+from tensorkeep.transport import Backend, ByteRange, ByteSource, JoinedSource, MemorySource, is_remote, open_source
+
+__all__ = ["Access", "Examination", "examine", "header_digest", "open_shard", "read_index"]
+
+
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""What says nothing of the checkpoint: no descriptors or memory left."""
+
+
+_MAX_REQUESTS = 16
+"""Headers of a remote checkpoint that are asked for at a time."""
+
+
+class Access(msgspec.Struct, frozen=True):
+    """How tensors are read.
+
+    Attributes:
+        framework: The array library that they come out in.
+        device: Where they go.
+        backend: How local files are read.
+        check: Whether headers are held against the digests that were saved.
+        max_header_nbytes: Longest header that is accepted, in bytes.
+        verify: Whether each tensor is held against its digest when it is read whole.
+    """
+
+    framework: str = "numpy"
+    device: Any = "cpu"
+    backend: Backend = "auto"
+    check: bool = True
+    max_header_nbytes: int = MAX_HEADER_NBYTES
+    verify: bool = False
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """What the index and the headers say.
+
+    Attributes:
+        index: The index.
+        files: Name of the shard to the shard, open, for those that could be opened.
+        findings: All that is wrong.
+    """
+
+    index: Index
+    files: dict[str, TensorFile]
+    findings: list[Finding]
+
+
+def read_index(path: str, *, check: bool = True) -> Index:
+    """Read an index.
+
+    Args:
+        path: The file.
+        check: Whether to hold it against its digest.
+
+    Raises:
+        SourceMissingError: If there is none.
+        IndexFileError: If it is no index.
+        LimitError: If it is longer than any honest one.
+        IntegrityError: If it is not the one that was written.
+        UnsupportedError: If it is of a later version.
+        TransportError: If it cannot be read.
+    """
+    source = open_source(path, backend="pread")
+    if source.nbytes > MAX_INDEX_NBYTES:
+        raise LimitError(
+            "index too large", path=path, expected=f"at most {MAX_INDEX_NBYTES:,} bytes", found=f"{source.nbytes:,}"
+        )
+    return parse_index(bytes(source.read(ByteRange(0, source.nbytes))), path, check=check)
+
+
+def examine(location: Location, access: Access) -> Examination:
+    """Read the index and the headers of all shards, and note what is wrong.
+
+    Args:
+        location: A checkpoint that has an index.
+        access: How tensors are read.
+
+    Returns:
+        What was read and found; the shards are open.
+
+    Raises:
+        IndexFileError: If the index is none.
+        IntegrityError: If the index is not the one that was written, or a single file of another save lies beside it.
+        UnsupportedError: If it is of a later version.
+        TransportError: If it cannot be read.
+    """
+    index = read_index(location.entry, check=access.check)
+    names = sorted(set(index.weight_map.values()))
+    _refuse_ambiguity(location, names)
+    files: dict[str, TensorFile] = {}
+    findings: list[Finding] = []
+    records = {name: (index.shards or {}).get(name) if access.check else None for name in names}
+    n_threads = _MAX_REQUESTS if is_remote(location.directory) else 1
+    opened = side_by_side(
+        lambda name: _open_shard(location, name, access, records[name]),
+        names,
+        n_threads=min(n_threads, len(names)),
+        meter=Meter(None, 0),
+    )
+    for name, shard in zip(names, opened, strict=True):
+        record = records[name]
+        if isinstance(shard, Finding):
+            findings.append(shard)
+            continue
+        files[name] = shard
+        findings += _check_record(name, shard, record, index, check=access.check)
+    findings += _check_names(index, files)
+    findings += _strays(location, names)
+    return Examination(index, files, findings)
+
+
+def _refuse_ambiguity(location: Location, names: list[str]) -> None:
+    if location.index is None or location.single is None or location.single in names:
+        return
+    raise IntegrityError(
+        f"{location.single} lies beside {location.index}, which does not know it: they are of different saves",
+        path=location.directory,
+        expected="one of them",
+        found="both",
+        hint="Open the one that you mean by its own path, and move the other away",
+    )
+
+
+def _open_shard(location: Location, name: str, access: Access, record: ShardRecord | None) -> TensorFile | Finding:
+    try:
+        source = open_source(location.path_of(name), backend=access.backend)
+        if record is not None and source.nbytes != record.nbytes:
+            return _of_another_size(source, name, record)
+        return _shard_over(source, location, name, access)
+    except (SourceMissingError, FileNotFoundError):
+        return Finding("missing", "the shard is missing", name)
+    except HeaderError as error:
+        return Finding("header", error.message, name, error.tensor, expected=error.expected, found=error.found)
+    except (IntegrityError, UnsupportedError) as error:
+        return Finding("header", error.message, name, expected=error.expected, found=error.found)
+    except (TensorkeepError, OSError) as error:
+        if getattr(error, "errno", None) in _EXHAUSTED:
+            raise TransportError("could not open all shards", path=location.directory, found=str(error)) from error
+        return Finding("unreadable", str(error), name)
+
+
+def open_shard(location: Location, name: str, access: Access) -> TensorFile:
+    """Open one file of a checkpoint, with the header that a committed edit gives it.
+
+    Args:
+        location: The checkpoint.
+        name: The file.
+        access: How tensors are read.
+
+    Returns:
+        The file.
+
+    Raises:
+        HeaderError: If it is not a whole safetensors file.
+        IntegrityError: If its header is not the one that was written.
+        UnsupportedError: If its digests are of a later version.
+        TransportError: If it cannot be read.
+    """
+    return _shard_over(open_source(location.path_of(name), backend=access.backend), location, name, access)
+
+
+def _shard_over(source: ByteSource, location: Location, name: str, access: Access) -> TensorFile:
+    head = location.pending.head_of(name) if location.pending else None
+    if head is not None:
+        rest = ByteRange(len(head), source.nbytes)
+        source = JoinedSource([(MemorySource(head), ByteRange(0, len(head))), (source, rest)], source.name)
+    return file_over(
+        source,
+        framework=access.framework,
+        device=access.device,
+        check=access.check,
+        verify=access.verify,
+        max_header_nbytes=access.max_header_nbytes,
+    )
+
+
+def _of_another_size(source: ByteSource, name: str, record: ShardRecord) -> Finding:
+    expected = f"{record.nbytes:,} bytes"
+    if _is_whole(source):
+        message = "a whole file, but another save or another program wrote it"
+        return Finding("foreign", message, name, expected=expected, found=f"{source.nbytes:,}")
+    found = _difference(source.nbytes, record) + _what_it_is(source)
+    return Finding("truncated", "another size", name, expected=expected, found=found)
+
+
+def _is_whole(source: ByteSource) -> bool:
+    try:
+        file_over(source, check=False)
+    except HeaderError:
+        return False
+    return True
+
+
+def _what_it_is(source: ByteSource) -> str:
+    """Recognise what somebody got in the place of a shard, such as a Git LFS pointer."""
+    sniffed = sniff(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
+    return "" if sniffed is None else f"; it is {sniffed.what}"
+
+
+def _difference(nbytes: int, record: ShardRecord) -> str:
+    missing = record.nbytes - nbytes
+    return f"{nbytes:,}: {missing:,} are missing at the end" if missing > 0 else f"{nbytes:,}: {-missing:,} too many"
+
+
+def header_digest(shard: TensorFile) -> str:
+    """Return the BLAKE3 of all that stands before a file's data, 64 hexadecimal digits.
+
+    Args:
+        shard: The file.
+
+    Raises:
+        TransportError: If it cannot be read.
+    """
+    return digest_of(shard.source.read(ByteRange(0, shard.data_start))).hex()
+
+
+def _check_record(
+    name: str, shard: TensorFile, record: ShardRecord | None, index: Index, *, check: bool
+) -> Iterator[Finding]:
+    """Hold a shard against what the index says of it."""
+    if record is None:
+        if check and shard.seal is not None and shard.seal.index is not None:
+            yield Finding(
+                "foreign",
+                "the shard was saved with an index that has digests, and this index has none",
+                name,
+                found="an index that was damaged, or rewritten by another program",
+            )
+        return
+    digest = header_digest(shard)
+    if digest == record.header:
+        return
+    twin = next((other for other, known in (index.shards or {}).items() if known.header == digest), None)
+    yield Finding(
+        "foreign",
+        f"this is {twin}" if twin else "the shard is of another save",
+        name,
+        expected=f"header digest {record.header[:16]}…",
+        found=f"{digest[:16]}…",
+    )
+
+
+def _check_names(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Finding]:
+    """Find tensors that are promised and absent, or present twice."""
+    owners: dict[str, str] = {}
+    n_entries = 0
+    for name, file in files.items():
+        entries = file.entries
+        owners.update(dict.fromkeys(entries, name))
+        n_entries += len(entries)
+    if len(owners) == n_entries and owners == index.weight_map:
+        return
+    yield from _differences(index, files)
+
+
+def _differences(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Finding]:
+    for tensor, name in index.weight_map.items():
+        if name in files and tensor not in files[name].entries:
+            actual = next((other for other, file in files.items() if tensor in file.entries), None)
+            yield Finding(
+                "absent",
+                f"tensor `{tensor}`, which the index promises, is not in it",
+                name,
+                tensor,
+                found=f"it in {actual}" if actual else None,
+            )
+    owners: dict[str, str] = {}
+    for name, file in files.items():
+        for tensor in file.entries:
+            first = owners.setdefault(tensor, name)
+            if first != name:
+                yield Finding("duplicate", f"tensor `{tensor}` is in {first} too", name, tensor)
+
+
+def _strays(location: Location, names: list[str]) -> Iterator[Finding]:
+    """Find shards that look like this checkpoint's and are none."""
+    if location.pending is not None or is_remote(location.directory):
+        return
+    is_shard = re.compile(re.escape(location.stem) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors").fullmatch
+    try:
+        standing = sorted(os.listdir(location.directory or os.curdir))
+    except OSError:  # some directories can be entered, but not listed
+        return
+    for name in standing:
+        if is_shard(name) and name not in names:
+            yield Finding("stray", "the index does not know it; was it left by another save?", name)

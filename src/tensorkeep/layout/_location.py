@@ -1,0 +1,165 @@
+"""Which files a path stands for: a directory, an index or a single file, whatever the names."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from tensorkeep.errors import SourceMissingError, UnsupportedError
+from tensorkeep.layout._file_names import index_names, is_plain, stem_of_index, stem_of_weights, weights_name
+from tensorkeep.transport import (
+    Pending,
+    discreet,
+    exists,
+    finish_pending,
+    is_directory,
+    is_remote,
+    join,
+    names_in,
+    open_source,
+    split,
+)
+
+__all__ = ["Location", "locate"]
+
+DEFAULT_BASE: Final = "model"
+
+_is_step = re.compile(r"step-[0-9]{8,15}", re.ASCII).fullmatch
+
+_STORE: Final = "This is a CheckpointStore: open one of its steps, or tensorkeep.CheckpointStore(path).load()"
+
+
+class Location(msgspec.Struct, frozen=True):
+    """The files of one checkpoint.
+
+    Attributes:
+        directory: Where they are; empty for the current one.
+        stem: What their names begin with, the variant included, such as `model.fp16`.
+        index: Name of the index, or None for a single file.
+        single: Name of the single file that stands there, or None.
+        pending: A save that was committed and is not finished, which this process may not finish; or None.
+    """
+
+    directory: str
+    stem: str
+    index: str | None
+    single: str | None
+    pending: Pending | None
+
+    @property
+    def name(self) -> str:
+        """Name of the file that the checkpoint is opened by."""
+        return self.index or self.single or weights_name(self.stem)
+
+    @property
+    def entry(self) -> str:
+        """Path of the file that the checkpoint is opened by."""
+        return self.path_of(self.name)
+
+    def path_of(self, name: str) -> str:
+        """Return the path of one of the checkpoint's files.
+
+        Args:
+            name: Its name, relative to the directory.
+        """
+        return self.pending.resolve(name) if self.pending else join(self.directory, name)
+
+
+def locate(path: str, variant: str | None = None) -> Location | None:
+    """Find the files of a checkpoint, and finish a save of it that was committed and then killed.
+
+    Args:
+        path: A directory, an index or a single file.
+        variant: Such as `"fp16"`, where the path is a directory.
+
+    Returns:
+        The files; None where the path is neither a directory nor has the name of an index or a single file.
+
+    Raises:
+        SourceMissingError: If there is no checkpoint in the directory.
+        UnsupportedError: If there are several, and none has the usual name.
+        IntegrityError: If there is a single file and an index, so that nobody can say which one is meant; or the
+            journal of a save is damaged.
+        TransportError: If the directory cannot be read.
+    """
+    path = discreet(path)
+    if is_directory(path):
+        return _in_directory(path, variant)
+    directory, name = split(path)
+    stem = stem_of_index(name) or stem_of_weights(name)
+    if stem is None or not is_plain(name):
+        return None
+    pending = _pending(directory, stem)
+    if stem_of_index(name):
+        return Location(directory, stem, name, None, pending)
+    return Location(directory, stem, None, name, pending)
+
+
+def _in_directory(directory: str, variant: str | None) -> Location:
+    usual = DEFAULT_BASE + (f".{variant}" if variant else "")
+    found = _at(directory, usual)
+    if found is not None:
+        return found
+    stems = [stem for stem in _stems(directory) if variant is None or stem.endswith(f".{variant}")]
+    locations = [location for stem in stems if (location := _at(directory, stem))]
+    if len(locations) == 1:
+        return locations[0]
+    if not locations:
+        _ask_for(directory, weights_name(usual))
+        raise SourceMissingError(
+            "no checkpoint in the directory",
+            path=directory,
+            expected=f"{weights_name(usual)} or {index_names(usual)[0]}",
+            found=_listing(directory),
+            hint=_STORE if any(map(_is_step, names_in(directory) or ())) else None,
+        )
+    raise UnsupportedError(
+        "several checkpoints in the directory",
+        path=directory,
+        found=", ".join(location.name for location in locations[:10]),
+        hint="Open one of them by its own path, or by variant=",
+    )
+
+
+def _ask_for(directory: str, name: str) -> None:
+    """Let a server say why it does not give a file, if that is not that there is none."""
+    if is_remote(directory):
+        with suppress(SourceMissingError):
+            open_source(join(directory, name)).close()
+
+
+def _at(directory: str, stem: str) -> Location | None:
+    pending = _pending(directory, stem)
+    index = next((name for name in index_names(stem) if _exists(directory, name, pending)), None)
+    asks = index is None or not is_remote(directory)  # each question is a request
+    single = weights_name(stem) if asks and _exists(directory, weights_name(stem), pending) else None
+    return Location(directory, stem, index, single, pending) if index or single else None
+
+
+def _pending(directory: str, stem: str) -> Pending | None:
+    return None if is_remote(directory) else finish_pending(directory or os.curdir, stem)
+
+
+def _exists(directory: str, name: str, pending: Pending | None) -> bool:
+    if pending is None:
+        return exists(join(directory, name))
+    return not pending.is_removed(name) and exists(pending.resolve(name))
+
+
+def _stems(directory: str) -> list[str]:
+    """List the checkpoints of a directory by what their names begin with."""
+    names = names_in(directory) or ()
+    stems = (stem_of_index(name) or stem_of_weights(name) for name in names if is_plain(name))
+    return list(dict.fromkeys(stem for stem in stems if stem))
+
+
+def _listing(directory: str) -> str:
+    found = names_in(directory)
+    if found is None:
+        return "neither; the server does not list what it has"
+    names = [name for name in found if not name.startswith(".")]
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if names else "nothing"

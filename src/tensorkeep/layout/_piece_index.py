@@ -1,0 +1,108 @@
+"""The index of files that several writers made, each of which wrote the pieces of tensors that it had. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import msgspec
+
+from tensorkeep.dtypes import BY_NAME
+from tensorkeep.errors import DtypeError, IntegrityError
+from tensorkeep.layout._index import Index, ShardRecord
+from tensorkeep.layout._pieces import Piece
+from tensorkeep.tensors import Region, cover_fault
+
+__all__ = ["PiecedTensor", "index_of_pieces", "piece_name"]
+
+
+class PiecedTensor(msgspec.Struct, frozen=True):
+    """A tensor, and which file holds which part of it.
+
+    Attributes:
+        dtype: Name of the element type in the format.
+        shape: Elements along each dimension.
+        files: Each part to the file that holds it, under the name that `piece_name` gives; parts without elements
+            are not stored, but for all of a tensor that has none.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    files: Mapping[Region, str]
+
+
+def piece_name(tensor: str, region: Region, shape: tuple[int, ...]) -> str:
+    """Return the name under which a file holds a part of a tensor.
+
+    Args:
+        tensor: Name of the tensor.
+        region: The part.
+        shape: Elements of the tensor along each dimension.
+
+    Returns:
+        Such as `w[0:4,8:16]`; dimensions at the end of which the part has all are not named. The name of the tensor
+        itself for all of it.
+    """
+    return Piece.of(tensor, region, shape).name
+
+
+def index_of_pieces(
+    tensors: Mapping[str, PiecedTensor],
+    records: Mapping[str, ShardRecord],
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    state: str | None = None,
+) -> Index:
+    """Return the index of files that hold pieces of tensors.
+
+    Args:
+        tensors: Name to what there is of it.
+        records: File to what it is known by, for exactly the files that hold something.
+        metadata: What the index is to say beside the sizes, by key.
+        state: What is to be said of the state that was saved.
+
+    Raises:
+        IntegrityError: If a part of a tensor is in no file or in two, or there is not one record per file.
+        DtypeError: If the format has no such dtype.
+        IndexFileError: If a piece has the name of another tensor, or a file stands outside of the directory.
+        LimitError: If a tensor is cut in a way that takes too long to look through.
+    """
+    weight_map: dict[str, str] = {}
+    splits: dict[str, tuple[str, ...]] = {}
+    nbytes = 0
+    for name, tensor in tensors.items():
+        nbytes += _nbytes(name, tensor)
+        _refuse_gaps(name, tensor)
+        files = {piece_name(name, region, tensor.shape): tensor.files[region] for region in sorted(tensor.files)}
+        if name not in files:
+            splits[name] = tuple(files)
+        twice = weight_map.keys() & files.keys()
+        if twice:
+            raise IntegrityError("a piece of a tensor has the name of another", tensor=name, found=min(twice))
+        weight_map |= files
+    totals = {
+        "total_parameters": sum(prod(tensor.shape) for tensor in tensors.values()),
+        "total_size": nbytes,
+    }
+    return Index(weight_map, {**(metadata or {}), **totals}, dict(records), splits, state)
+
+
+def _nbytes(name: str, tensor: PiecedTensor) -> int:
+    dtype = BY_NAME.get(tensor.dtype)
+    if dtype is None:
+        raise DtypeError(
+            f"tensor `{name}` has a dtype that the format does not have", tensor=name, found=tensor.dtype
+        )
+    return dtype.nbytes(prod(tensor.shape))
+
+
+def _refuse_gaps(name: str, tensor: PiecedTensor) -> None:
+    fault = cover_fault(tensor.shape, tensor.files)
+    if fault is None and tensor.files:
+        return
+    raise IntegrityError(
+        f"the files do not hold each part of tensor `{name}` once",
+        tensor=name,
+        found=f"{fault.region} {fault.kind}" if fault else "no file",
+    )

@@ -1,0 +1,243 @@
+"""Which tensor goes into which file. Pure.
+
+Tensors keep their order and fill one shard after the other, as huggingface_hub and transformers do it, so the same
+state dict and limit give the same files.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+
+import msgspec
+
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.layout._file_names import index_name, is_plain, shard_name, weights_name
+from tensorkeep.layout._pieces import Piece, TensorSize, cut, pieces_in_order
+
+__all__ = ["Piece", "Shard", "ShardPlan", "TensorSize", "plan_from_layout", "plan_shards"]
+
+
+class Shard(msgspec.Struct, frozen=True):
+    """What one file will hold.
+
+    Attributes:
+        file: Its name.
+        tensors: Names of the tensors that it holds whole.
+        pieces: The pieces of tensors that it holds.
+    """
+
+    file: str
+    tensors: tuple[str, ...]
+    pieces: tuple[Piece, ...] = ()
+
+
+class ShardPlan(msgspec.Struct, frozen=True):
+    """Which tensor goes into which file.
+
+    Attributes:
+        shards: The files.
+        index_file: Name of the index, or None for one file that needs none.
+        splits: Tensor to the names of its pieces in order, for those that are cut.
+    """
+
+    shards: tuple[Shard, ...]
+    index_file: str | None
+    splits: dict[str, tuple[str, ...]]
+
+    @property
+    def weight_map(self) -> dict[str, str]:
+        """Each name that a file holds, of a tensor or a piece, to that file."""
+        return {
+            name: shard.file
+            for shard in self.shards
+            for name in (*shard.tensors, *(piece.name for piece in shard.pieces))
+        }
+
+
+def plan_shards(
+    sizes: Mapping[str, TensorSize],
+    *,
+    max_shard_nbytes: int,
+    balance: bool = False,
+    split_large: bool = False,
+    base: str = "model",
+    variant: str | None = None,
+) -> ShardPlan:
+    """Fill shards with tensors, in their order.
+
+    A tensor above the limit stands alone in its shard, which comes before the one that is being filled.
+
+    Args:
+        sizes: Name to size, in order.
+        max_shard_nbytes: Bytes of the tensors of one shard.
+        balance: Whether the largest of the shards with several tensors is made as small as their number allows.
+        split_large: Whether tensors above the limit are cut along dimension 0 into pieces of at most the limit. A
+            piece has at least one row, or the rows that fill whole bytes.
+        base: What the file names begin with.
+        variant: What sets them apart from others of that base, such as `"fp16"`; None for the main ones.
+
+    Returns:
+        The plan; without an index where one file holds all.
+
+    Raises:
+        UnsupportedError: If base or variant cannot be part of a file name, or a piece would bear the name of
+            another tensor.
+    """
+    pieces = _cut_large(sizes, max_shard_nbytes) if split_large else {}
+    nbytes = _item_nbytes(sizes, pieces)
+    capacity = _even_capacity(nbytes.values(), max_shard_nbytes) if balance else max_shard_nbytes
+    groups = _fill(nbytes, alone_above=max_shard_nbytes, capacity=capacity)
+    if len(groups) == 1:
+        files, index_file = [weights_name(base, variant)], None
+    else:
+        files = [shard_name(base, number, len(groups), variant) for number in range(1, len(groups) + 1)]
+        index_file = index_name(base, variant)
+    return _plan(dict(zip(files, groups, strict=True)), index_file, pieces)
+
+
+def plan_from_layout(
+    sizes: Mapping[str, TensorSize],
+    weight_map: Mapping[str, str],
+    *,
+    index_file: str,
+    splits: Mapping[str, Sequence[str]] | None = None,
+) -> ShardPlan:
+    """Put tensors where those of the same names stand in another checkpoint.
+
+    Args:
+        sizes: Name to size.
+        weight_map: Name to file, of the other checkpoint; names and files without a tensor in `sizes` are left out.
+        index_file: Name of the index that will be written.
+        splits: Tensor to the names of its pieces in order, where the other checkpoint has cut it.
+
+    Returns:
+        The plan; files by name, the tensors of each in the order of `sizes`.
+
+    Raises:
+        UnsupportedError: If the layout has no place for a tensor, cuts it where it has no such rows, or names a file
+            that does not stand in the directory itself.
+    """
+    pieces = {
+        tensor: _pieces_that_fit(tensor, names, sizes[tensor])
+        for tensor, names in (splits or {}).items()
+        if tensor in sizes and tensor not in weight_map
+    }
+    groups: dict[str, list[str]] = {}
+    names = list(_item_nbytes(sizes, pieces))
+    _refuse_without_place([name for name in names if name not in weight_map])
+    for name in names:
+        groups.setdefault(weight_map[name], []).append(name)
+    for file in groups:
+        if not is_plain(file) or file == index_file:
+            raise UnsupportedError("the layout names a file that cannot be written", found=repr(file))
+    return _plan(dict(sorted(groups.items())), index_file, pieces)
+
+
+def _plan(
+    groups: Mapping[str, list[str]], index_file: str | None, pieces: Mapping[str, tuple[Piece, ...]]
+) -> ShardPlan:
+    piece_of = {piece.name: piece for cut_up in pieces.values() for piece in cut_up}
+    shards = tuple(
+        Shard(
+            file,
+            tuple(name for name in names if name not in piece_of),
+            tuple(piece_of[name] for name in names if name in piece_of),
+        )
+        for file, names in groups.items()
+    )
+    return ShardPlan(
+        shards, index_file, {tensor: tuple(piece.name for piece in cut_up) for tensor, cut_up in pieces.items()}
+    )
+
+
+def _cut_large(sizes: Mapping[str, TensorSize], max_nbytes: int) -> dict[str, tuple[Piece, ...]]:
+    """Give the pieces of each tensor that is above the limit and can be cut."""
+    large = {tensor: cut(tensor, size, max_nbytes) for tensor, size in sizes.items() if size.nbytes > max_nbytes}
+    return {tensor: pieces for tensor, pieces in large.items() if len(pieces) > 1}
+
+
+def _item_nbytes(sizes: Mapping[str, TensorSize], pieces: Mapping[str, tuple[Piece, ...]]) -> dict[str, int]:
+    """Give the bytes of all that is stored, in order: each tensor, or its pieces."""
+    items: dict[str, int] = {}
+    for tensor, size in sizes.items():
+        if tensor not in pieces:
+            items[tensor] = size.nbytes
+            continue
+        for piece in pieces[tensor]:
+            if piece.name in sizes:
+                raise UnsupportedError(
+                    f"a piece of `{tensor}` would bear the name of another tensor",
+                    tensor=tensor,
+                    found=f"a tensor `{piece.name}`",
+                    hint="Raise the limit, or give that tensor another name",
+                )
+            items[piece.name] = size.nbytes * piece.n_rows // size.shape[0]
+    return items
+
+
+def _fill(nbytes: Mapping[str, int], *, alone_above: int, capacity: int) -> list[list[str]]:
+    """Fill one shard after the other; what is above a limit goes alone, before the shard that is being filled."""
+    groups: list[list[str]] = []
+    current: list[str] = []
+    current_nbytes = 0
+    for name, n in nbytes.items():
+        if n > alone_above:
+            groups.append([name])
+            continue
+        if current_nbytes + n > capacity:
+            groups.append(current)
+            current, current_nbytes = [], 0
+        current.append(name)
+        current_nbytes += n
+    if current or not groups:
+        groups.append(current)
+    return groups
+
+
+def _even_capacity(nbytes: Iterable[int], limit: int) -> int:
+    """Return the smallest capacity that takes no more shards than the limit does."""
+    shared = [n for n in nbytes if n <= limit]
+    sums = list(accumulate(shared, initial=0))
+    n_shards = _n_shards(sums, limit)
+    low, high = max(shared, default=0), min(limit, sums[-1])
+    return low + bisect_left(range(low, high), True, key=lambda capacity: _n_shards(sums, capacity) <= n_shards)
+
+
+def _n_shards(sums: Sequence[int], capacity: int) -> int:
+    """Count the shards that items of these running sums fill, each of which fits."""
+    n_shards = start = 0
+    while start < len(sums) - 1:
+        start = bisect_right(sums, sums[start] + capacity) - 1
+        n_shards += 1
+    return n_shards
+
+
+def _pieces_that_fit(tensor: str, names: Sequence[str], size: TensorSize) -> tuple[Piece, ...]:
+    pieces = pieces_in_order(tensor, names)
+    n_rows = size.shape[0] if size.shape else 0
+    are_rows = pieces is not None and all(piece.is_of_rows for piece in pieces)
+    if (
+        pieces is None
+        or not are_rows
+        or pieces[-1].stop != n_rows
+        or any(piece.n_rows % size.rows_per_step for piece in pieces)
+    ):
+        raise UnsupportedError(
+            f"the layout cuts `{tensor}` into other rows than it has",
+            tensor=tensor,
+            expected=f"pieces of whole bytes that cover {n_rows:,} rows",
+            found=", ".join(names),
+        )
+    return pieces
+
+
+def _refuse_without_place(missing: Sequence[str]) -> None:
+    if missing:
+        raise UnsupportedError(
+            f"the layout has no place for {len(missing):,} of the tensors",
+            tensor=missing[0],
+            found=", ".join(missing[:20]) + (", …" if len(missing) > 20 else ""),
+            hint="Save without a layout, or add these names to it",
+        )

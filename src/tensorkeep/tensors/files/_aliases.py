@@ -1,0 +1,95 @@
+"""Tensors that are views of others in their file, each readable alone. Nothing but their own elements is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import prod
+from typing import Final
+
+from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import FormatError, UnsupportedError
+from tensorkeep.formats.safetensors import Alias, State, check_owner, check_storages, check_view, parse_state
+from tensorkeep.tensors.indexing import c_strides
+from tensorkeep.tensors.lazy import LazyTensor
+from tensorkeep.tensors.readers import Layout, StridedReader, TensorReader
+
+__all__ = ["alias_tensor", "names_of", "sharing_of"]
+
+
+_OF_SHARING: Final = ('"aliases"', '"storages"')
+"""What is somewhere in a text that says anything of it; most texts need not be read to see that they do not."""
+
+
+def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | None:
+    """Read which tensors share memory.
+
+    Args:
+        text: What a file says of its state.
+        stored: Names of all tensors that it holds.
+        path: Of the file, for messages.
+
+    Returns:
+        What it says; None where no tensors share memory, or only a later version knows.
+
+    Raises:
+        FormatError: If it cannot be read, or contradicts the file.
+    """
+    if text is None or not any(member in text for member in _OF_SHARING):
+        return None
+    try:
+        state = parse_state(text)
+    except UnsupportedError:
+        return None
+    except FormatError as error:
+        raise error.with_fields(path=path) from None
+    check_storages(state.storages, stored, path)
+    if not state.aliases:
+        return None
+    for name, alias in state.aliases.items():
+        check_owner(name, alias, stored, path)
+    return state
+
+
+def names_of(stored: Collection[str], sharing: State | None) -> Collection[str]:
+    """Return the names of all tensors: without those that only hold memory, and with those that are views.
+
+    Args:
+        stored: Names of what is stored, in order.
+        sharing: Which tensors share memory.
+    """
+    if sharing is None:
+        return stored
+    hidden = frozenset(sharing.storages)
+    return [*(name for name in stored if name not in hidden), *sharing.aliases]
+
+
+def alias_tensor(name: str, alias: Alias, owner: LazyTensor, path: str) -> LazyTensor:
+    """Return a tensor that is a view of another.
+
+    Args:
+        name: What it is called.
+        alias: Where its elements are in the other.
+        owner: The other, as it is stored.
+        path: Of the file, for messages.
+
+    Raises:
+        FormatError: If the other does not hold all of its elements, or is no such tensor.
+    """
+    if alias.is_whole:
+        return owner.renamed(name)
+    entry, reader = owner.entry, owner.reader
+    check_view(name, alias, entry, path)
+    if not isinstance(reader, TensorReader):
+        raise FormatError(
+            f"tensor `{name}` is said to be a view of `{alias.of}`, which several files hold", path=path, tensor=name
+        )
+    dtype = ALL_BY_NAME[alias.dtype or entry.dtype]
+    shape = entry.shape if alias.shape is None else alias.shape
+    strides = c_strides(shape) if alias.strides is None else alias.strides
+    start = entry.data_offsets[0] + alias.offset
+    nbytes = prod(shape) * dtype.itemsize
+    layout = Layout(reader.data_start + start, strides, is_conj=alias.is_conj, is_neg=alias.is_neg)
+    if dtype.name in BY_NAME and layout.is_plain(dtype, shape):
+        return LazyTensor(name, TensorEntry(dtype.name, shape, (start, start + nbytes)), reader)
+    return LazyTensor(name, TensorEntry(dtype.name, shape, (0, nbytes)), StridedReader(reader, layout))

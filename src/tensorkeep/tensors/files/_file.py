@@ -1,0 +1,325 @@
+"""A file of tensors as a read-only mapping of name to lazy tensor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from tensorkeep.collector import PausedCollector
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import FormatError, TransportError, UnsupportedError
+from tensorkeep.formats.safetensors import (
+    STATE_KEY,
+    Alias,
+    Header,
+    Seal,
+    State,
+    free_text,
+    parse_state,
+    read_header,
+    read_seal,
+)
+from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.tensors.files._aliases import names_of, sharing_of
+from tensorkeep.tensors.files._saved import SavedTensors
+from tensorkeep.tensors.lazy import LazyTensor, counted
+from tensorkeep.tensors.readers import TensorReader
+from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, VerifyingSource, open_source
+
+__all__ = ["TensorFile", "file_over", "load", "open_file"]
+
+
+class TensorFile(SavedTensors):
+    """Name to `LazyTensor`, in the order of the bytes in the file. Nothing but the header has been read.
+
+    Closing is not needed for correctness: the file is let go of with the last reference. Usable from several
+    threads, after a fork, and pickled (the path travels; the file must then be the same one).
+    """
+
+    def __init__(self, header: Header, reader: TensorReader, seal: Seal | None = None) -> None:
+        self._header = header
+        self._reader = reader
+        self._seal = seal
+        self._closed = False
+
+    @cached_property
+    def _digests(self) -> Mapping[str, bytes]:
+        """Name to digest, decoded when the first one is asked for."""
+        if self._seal is None:
+            return {}
+        return dict(zip(self._header.entries, self._seal.tensor_digests(), strict=True))
+
+    @property
+    def seal(self) -> Seal | None:
+        """The digests that the header carries, as text; None where it has none, or they were not asked for."""
+        return self._seal
+
+    @property
+    def source(self) -> ByteSource:
+        """Where the bytes are."""
+        return self._reader.source
+
+    @property
+    def whole_source(self) -> ByteSource:
+        """Where whole tensors are read from: the same bytes, held against digests if the file is `verifying`."""
+        return self._reader.whole_source
+
+    @property
+    def path(self) -> str:
+        """The path, or what stands for it in messages."""
+        return self._reader.source.name
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The file's free text by key, without what is said of itself; a new dict, empty where the file has none."""
+        return dict(free_text(self._header.metadata, self._sharing) or {})
+
+    @property
+    def state_text(self) -> str | None:
+        """What the header says of the state that was saved, as text; None where it says nothing."""
+        return (self._header.metadata or {}).get(STATE_KEY)
+
+    @cached_property
+    def state(self) -> State | None:
+        """What the header says of the state that was saved; see `SavedTensors.state`."""
+        text = self.state_text
+        try:
+            return None if text is None else parse_state(text)
+        except (FormatError, UnsupportedError) as error:
+            raise error.with_fields(path=self.path) from None
+
+    @cached_property
+    def _sharing(self) -> State | None:
+        """What the header says of tensors that share memory; None where it says nothing that can be used."""
+        return sharing_of(self.state_text, self.entries, self.path)
+
+    @property
+    def aliases(self) -> Mapping[str, Alias]:
+        """Name to what it is a view of, of tensors that share memory with others."""
+        return self._sharing.aliases if self._sharing else {}
+
+    def stored(self, name: str) -> LazyTensor:
+        """Return a tensor as the file holds it; see `SavedTensors.stored`."""
+        return LazyTensor(name, self._header.entries[name], self._open_reader(), self._digests.get(name))
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the file has free text at all, be it empty."""
+        return self._header.metadata is not None
+
+    @property
+    def entries(self) -> Mapping[str, TensorEntry]:
+        """Name to what the header says, in the order of the bytes in the file."""
+        return self._header.entries
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return self._header.data_nbytes
+
+    @property
+    def n_elements(self) -> int:
+        """Elements of all tensors."""
+        return sum(entry.n_elements for entry in self._header.entries.values())
+
+    @property
+    def data_start(self) -> int:
+        """Byte of the file at which the tensors' data begins."""
+        return self._header.data_start
+
+    @property
+    def shards(self) -> dict[str, TensorFile]:
+        """Name of the file to the file itself, as for a checkpoint of several; a new dict."""
+        return {os.path.basename(self.path): self}
+
+    def shard_of(self, name: str) -> str:
+        """Return the name of the file, as for a checkpoint of several.
+
+        Args:
+            name: One of its tensors.
+
+        Raises:
+            TensorNotFoundError: If there is none of that name.
+        """
+        self[name]
+        return os.path.basename(self.path)
+
+    def span_of(self, name: str) -> ByteRange:
+        """Return where a tensor's bytes stand in the file.
+
+        Args:
+            name: One of `entries`.
+        """
+        return self._reader.span_of(self._header.entries[name])
+
+    def verifying(self) -> TensorFile:
+        """Return the same file, each tensor of which is held against its digest whenever it is read whole.
+
+        Raises:
+            UnsupportedError: If it has no digests.
+            TransportError: If the file is closed.
+        """
+        if self._seal is None:
+            raise UnsupportedError(
+                "the file has no digests to be held against",
+                path=self.path,
+                hint=f"`tensorkeep reshard {self.path} DIRECTORY` writes a copy that has",
+            )
+        spans = {name: self.span_of(name) for name in self.entries}
+        source = VerifyingSource(self.source, spans, self._digests)
+        return TensorFile(self._header, self._open_reader().checking(source), self._seal)
+
+    def _find(self, name: str) -> LazyTensor | None:
+        entry = self._header.entries.get(name)
+        if entry is None:
+            return self._find_alias(name)
+        return LazyTensor(name, entry, self._open_reader(), self._digests.get(name))
+
+    @cached_property
+    def _names(self) -> Collection[str]:
+        return names_of(self._header.entries, self._sharing)
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the names, in the order of the bytes in the file; those that share memory with others come last."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is a tensor of that name."""
+        return name in self._header.entries or name in self.aliases
+
+    def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Read whole tensors, in the order of the bytes in the file; see `LazyTensors.load`."""
+        if names is None and self._sharing is None:  # without a lazy tensor for each
+            return self._open_reader().load(self._header.entries, are_apart=True)
+        return super().load(names)
+
+    def _load_whole(self, framework: str, device: Any) -> dict[str, Any]:
+        """Read all tensors, without a lazy tensor for each."""
+        reader = self._open_reader().with_framework(framework, "cpu" if framework == "numpy" else device)
+        return reader.load(self._header.entries, are_apart=True)
+
+    def _open_reader(self) -> TensorReader:
+        self.check_open()
+        return self._reader
+
+    def check_open(self) -> None:
+        """Refuse to go on with a file that was closed.
+
+        Raises:
+            TransportError: If it was.
+        """
+        if self._closed:
+            raise TransportError("File is closed", path=self.path)
+
+    def close(self) -> None:
+        """Let go of the file; tensors that were read stay valid, lazy ones can no longer be read."""
+        self._closed = True
+        self._reader.close()
+
+    def __repr__(self) -> str:
+        """Return path, number of tensors and size."""
+        return f"TensorFile({self.path!r}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes)"
+
+
+def open_file(
+    target: Openable,
+    *,
+    framework: str = "numpy",
+    device: Any = "cpu",
+    backend: Backend = "auto",
+    check: bool = True,
+    max_header_nbytes: int = MAX_HEADER_NBYTES,
+) -> TensorFile:
+    """Open a safetensors file: a read-only mapping of name to `LazyTensor`.
+
+    Only the header is read, and all of it is checked, also against its own digest where it has one.
+
+    Args:
+        target: A path, the bytes themselves, or a seekable binary file object.
+        framework: The array library that tensors come out in: `"numpy"` or `"torch"`.
+        device: Where tensors go; anything that torch takes.
+        backend: `"mmap"`, `"pread"`, or `"auto"`: mapped unless the file is on a network or FUSE file system.
+            Truncating a mapped file ends the process that touches it (SIGBUS); `"pread"` gives an error.
+        check: Whether to read the digests, and hold the header against its own.
+        max_header_nbytes: Longest header that is accepted, in bytes.
+
+    Returns:
+        The mapping; also a context manager.
+
+    Raises:
+        SourceMissingError: If there is no such file.
+        HeaderError: If it is not a whole safetensors file.
+        IntegrityError: If the header is not the one that was written.
+        TransportError: If it cannot be read.
+        UnsupportedError: If the target or the backend is none of the above, or the digests are of a later version.
+    """
+    source = open_source(target, backend=backend)
+    return file_over(source, framework=framework, device=device, check=check, max_header_nbytes=max_header_nbytes)
+
+
+def file_over(
+    source: ByteSource,
+    *,
+    framework: str = "numpy",
+    device: Any = "cpu",
+    check: bool = True,
+    verify: bool = False,
+    max_header_nbytes: int = MAX_HEADER_NBYTES,
+) -> TensorFile:
+    """Open a safetensors file that stands anywhere.
+
+    Args:
+        source: Where the bytes are.
+        framework: The array library that tensors come out in.
+        device: Where tensors go.
+        check: Whether to read the digests, and hold the header against its own.
+        verify: Whether each tensor is held against its digest when it is read whole; see `TensorFile.verifying`.
+        max_header_nbytes: Longest header that is accepted, in bytes.
+
+    Returns:
+        The mapping.
+
+    Raises:
+        HeaderError: If it is not a whole safetensors file.
+        IntegrityError: If the header is not the one that was written.
+        TransportError: If it cannot be read.
+        UnsupportedError: If the framework is unknown, the digests are of a later version, or there are none to
+            verify by.
+    """
+    with PausedCollector():
+        header = read_header(source, max_header_nbytes=max_header_nbytes)
+        seal = read_seal(source, header) if check else None
+    file = TensorFile(header, TensorReader(source, header.data_start, framework, device), seal)
+    return file.verifying() if verify else file
+
+
+def load(
+    target: Openable, *, framework: str = "numpy", device: Any = "cpu", backend: Backend = "auto"
+) -> dict[str, Any]:
+    """Read all tensors of one file, as every reader of the format does: its digests are not looked at.
+
+    Args:
+        target: A path, the bytes themselves, or a seekable binary file object.
+        framework: The array library that tensors come out in: `"numpy"` or `"torch"`.
+        device: Where tensors go; anything that torch takes.
+        backend: How a local file is read; see `open_file`.
+
+    Returns:
+        Name to tensor, in the order of the bytes in the file; tied tensors, which come last, share memory.
+
+    Raises:
+        HeaderError: If it is not a whole safetensors file.
+        FormatError: If what it says of tied tensors cannot be true.
+        DtypeError: If a dtype is unknown here or to the framework.
+        LimitError: If a tensor has more dimensions than the framework allows.
+        TransportError: If it cannot be read.
+        UnsupportedError: If the target, framework or backend is none of the above.
+    """
+    with open_file(target, framework=framework, device=device, backend=backend, check=False) as file:
+        return file.load_shared(framework=framework, device=device)

@@ -1,0 +1,180 @@
+"""Whole tensors loaded so that those that shared memory share it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from tensorkeep.arrays import adapter_for
+from tensorkeep.arrays.elements import known_dtype
+from tensorkeep.collector import PausedCollector
+from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import LimitError, SharedMemoryError, UnsupportedError
+from tensorkeep.formats.safetensors import Alias
+from tensorkeep.limits import MAX_COPIES, MAX_EXPANDED_NBYTES
+from tensorkeep.tensors.indexing import c_strides
+from tensorkeep.tensors.lazy import LazyTensor, load_together
+from tensorkeep.tensors.readers import Reader
+
+__all__ = ["Ties", "check_ties", "load_tied", "refuse_copies"]
+
+Ties: TypeAlias = Literal["share", "copy", "error"]
+"""What to do with tensors that share memory: let them share it, give each its own, or refuse."""
+
+
+def check_ties(ties: str) -> None:
+    """Refuse what is no way to treat tensors that share memory.
+
+    Args:
+        ties: One of `Ties`.
+
+    Raises:
+        UnsupportedError: If it is none.
+    """
+    if ties not in {"share", "copy", "error"}:
+        raise UnsupportedError(f"ties {ties!r} is invalid", expected='"share", "copy" or "error"')
+
+
+def load_tied(
+    wanted: Mapping[str, LazyTensor],
+    frameworks: Mapping[str, str],
+    aliases: Mapping[str, Alias],
+    stored: Callable[[str], LazyTensor],
+    *,
+    device: Any = "cpu",
+    ties: Ties = "share",
+) -> dict[str, Any]:
+    """Read whole tensors.
+
+    Args:
+        wanted: Name to lazy tensor.
+        frameworks: Name to the array library that it is to come out in, for the same names.
+        aliases: Name to what it is a view of.
+        stored: Gives the tensor that others are views of, by its name.
+        device: Where torch's tensors go; those of other libraries stay on the CPU.
+        ties: What to do with tensors that share memory.
+
+    Returns:
+        Name to tensor, in the order asked for.
+
+    Raises:
+        SharedMemoryError: If tensors share memory and `ties` is `"error"`.
+        DtypeError: If a dtype is unknown here or to the framework.
+        LimitError: If a tensor has more dimensions than the framework allows, or copies would take far more than what
+            they are copies of.
+        TransportError: If the bytes cannot be read.
+    """
+    if ties == "copy":
+        refuse_copies(wanted, aliases, stored)
+    groups = _groups(wanted, aliases) if ties != "copy" else {}
+    if groups and ties == "error":
+        owner, names = next(iter(groups.items()))
+        raise SharedMemoryError(
+            "tensors share memory",
+            tensor=names[0],
+            found=f"{', '.join(f'`{name}`' for name in names)}: the memory of `{owner}`",
+            hint='Pass ties="share" to let them, or ties="copy" to give each its own',
+        )
+    tied = {name for names in groups.values() for name in names}
+    readers: dict[tuple[Reader, str], Reader] = {}
+    alone: dict[str, LazyTensor] = {}
+    with PausedCollector():
+        for name, lazy in wanted.items():
+            if name not in tied:
+                framework = frameworks[name]
+                reader = readers.get((lazy.reader, framework))
+                if reader is None:
+                    reader = lazy.reader.with_framework(framework, _device_for(framework, device))
+                    readers[lazy.reader, framework] = reader
+                alone[name] = LazyTensor(name, lazy.entry, reader)
+    loaded = load_together(alone)
+    loaded |= _load_groups(groups, frameworks, aliases, stored, device)
+    return {name: loaded[name] for name in wanted}
+
+
+def refuse_copies(
+    wanted: Mapping[str, LazyTensor], aliases: Mapping[str, Alias], stored: Callable[[str], LazyTensor]
+) -> None:
+    """Refuse to give each of very many views memory of its own: a small file can say that it has a thousand.
+
+    Args:
+        wanted: Name to lazy tensor.
+        aliases: Name to what it is a view of.
+        stored: Gives the tensor that others are views of, by its name.
+
+    Raises:
+        LimitError: If they would take far more than what they are views of.
+    """
+    views = [name for name in wanted if name in aliases]
+    nbytes = sum(wanted[name].nbytes for name in views)
+    if nbytes > MAX_EXPANDED_NBYTES:
+        limit = MAX_COPIES * sum(stored(owner).nbytes for owner in {aliases[name].of for name in views})
+        if nbytes > max(limit, MAX_EXPANDED_NBYTES):
+            raise LimitError(
+                "tensors that share memory are too large to be copied each",
+                tensor=views[0],
+                expected=f"at most {max(limit, MAX_EXPANDED_NBYTES):,} bytes",
+                found=f"{nbytes:,} bytes in {len(views):,} tensors",
+                hint="Load them with the memory that they share, or one by one",
+            )
+
+
+def _device_for(framework: str, device: Any) -> Any:
+    return "cpu" if framework == "numpy" else device
+
+
+def _groups(wanted: Mapping[str, LazyTensor], aliases: Mapping[str, Alias]) -> dict[str, list[str]]:
+    """Return name of what is stored to the names of those that share it, where these are two or more, or a view."""
+    groups: dict[str, list[str]] = {}
+    for name in wanted:
+        if name in aliases:
+            groups.setdefault(aliases[name].of, []).append(name)
+    for owner, names in groups.items():
+        if owner in wanted:
+            names.insert(0, owner)
+    return groups
+
+
+def _load_groups(
+    groups: Mapping[str, list[str]],
+    frameworks: Mapping[str, str],
+    aliases: Mapping[str, Alias],
+    stored: Callable[[str], LazyTensor],
+    device: Any,
+) -> dict[str, Any]:
+    owners = {owner: stored(owner) for owner in groups}
+    memory = _load_bytes(owners)
+    made: dict[str, Any] = {}
+    for owner, names in groups.items():
+        storages: dict[str, Any] = {}
+        for name in names:
+            framework = frameworks[name]
+            adapter = adapter_for(framework, _device_for(framework, device))
+            if framework not in storages:
+                storages[framework] = adapter.storage(memory[owner])
+            made[name] = _view(adapter, storages[framework], aliases.get(name) or Alias(owner), owners[owner].entry)
+    return made
+
+
+def _view(adapter: Any, storage: Any, alias: Alias, entry: TensorEntry) -> Any:
+    """Make a tensor over memory that it shares; that it lies inside was checked when the alias was found."""
+    dtype_name = alias.dtype or entry.dtype
+    dtype = ALL_BY_NAME.get(dtype_name) or known_dtype(alias.of, entry)
+    shape = entry.shape if alias.shape is None else alias.shape
+    strides = c_strides(shape) if alias.strides is None else alias.strides
+    tensor = adapter.shared(storage, dtype, alias.offset * 8 // dtype.bits, shape, strides)
+    if alias.is_conj or alias.is_neg:
+        tensor = adapter.marked(tensor, is_conj=alias.is_conj, is_neg=alias.is_neg, requires_grad=False)
+    return tensor
+
+
+def _load_bytes(owners: Mapping[str, LazyTensor]) -> dict[str, Any]:
+    """Read the bytes of whole tensors, of whatever dtype."""
+    readers: dict[Reader, Reader] = {}
+    lazies: dict[str, LazyTensor] = {}
+    for name, owner in owners.items():
+        reader = readers.setdefault(owner.reader, owner.reader.with_framework("numpy"))
+        entry = TensorEntry("U8", (owner.entry.nbytes,), owner.entry.data_offsets)
+        lazies[name] = LazyTensor(name, entry, reader)
+    return load_together(lazies)

@@ -1,0 +1,160 @@
+"""A selection cut into reads that are neither too small nor too large. Pure.
+
+A box is a part of the selected block together with the one run of elements that covers it in the file. Rows far
+apart are read one by one; rows close together, or columns of short rows, are read in one run with the unwanted
+elements between them, since a read costs as much as some tens of kilobytes.
+
+Where a position lies is said by strides: elements of the file from one entry of a dimension to the next. Those of a
+stored tensor follow from its shape; those of a view may leave gaps, or let entries overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
+
+import msgspec
+
+from tensorkeep.limits import GAP_NBYTES, READ_NBYTES
+from tensorkeep.tensors.indexing._selection import Axis, Selection
+
+__all__ = ["Box", "c_strides", "cut_into_boxes"]
+
+
+class Box(msgspec.Struct, frozen=True):
+    """One read.
+
+    Attributes:
+        axes: For each dimension the positions that this box holds.
+        into: Where the box belongs in the block, a slice for each dimension.
+        start: First element of the covering run, counted from where the tensor begins.
+        stop: One past the last element of the run.
+        is_dense: Whether the run holds the elements of the box in C order, and no others.
+    """
+
+    axes: tuple[Axis, ...]
+    into: tuple[slice, ...]
+    start: int
+    stop: int
+    is_dense: bool
+
+
+def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a tensor whose elements lie in C order, without gaps.
+
+    Args:
+        shape: Elements along each dimension.
+
+    Returns:
+        Elements from one entry of each dimension to the next.
+    """
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def cut_into_boxes(
+    selection: Selection,
+    bits: int,
+    *,
+    strides: Sequence[int] | None = None,
+    max_gap_nbytes: int = GAP_NBYTES,
+    max_nbytes: int = READ_NBYTES,
+) -> Iterator[Box]:
+    """Cut a selection into reads.
+
+    Args:
+        selection: What is wanted.
+        bits: Bits of one element.
+        strides: Elements from one entry of each dimension to the next, none more than the one before it; None for
+            elements in C order.
+        max_gap_nbytes: Unwanted bytes between two wanted runs up to which both are read in one.
+        max_nbytes: Bytes of a run that holds unwanted elements; a dense run may be longer.
+
+    Yields:
+        Boxes in the order of the file, which together are the block.
+    """
+    if not selection.n_elements:
+        return
+    strides = c_strides(selection.shape) if strides is None else strides
+    max_gap = max(1, max_gap_nbytes * 8 // bits)
+    max_elements = max(1, max_nbytes * 8 // bits)
+
+    def cut(axes: tuple[Axis, ...], origin: tuple[int, ...]) -> Iterator[Box]:
+        start, stop = _cover(axes, strides)
+        into = tuple(slice(at, at + len(axis)) for at, axis in zip(origin, axes, strict=True))
+        box = Box(axes, into, start, stop, _is_dense(axes, strides))
+        outer = next((place for place, axis in enumerate(axes) if len(axis) > 1), None)
+        small = stop - start <= max_elements and _widest_gap(axes, strides) <= max_gap
+        if outer is None or small or box.is_dense:
+            yield box
+            return
+        inner_start, inner_stop = _cover(axes[outer + 1 :], strides[outer + 1 :])
+        inner = inner_stop - inner_start
+        if _widest_gap(axes[outer + 1 :], strides[outer + 1 :]) > max_gap:
+            runs: Iterable[tuple[int, int]] = ((at, at + 1) for at in range(len(axes[outer])))
+        else:
+            runs = _runs(axes[outer], strides[outer], inner, max_gap, max_elements)
+        for begin, end in runs:
+            part = (*axes[:outer], axes[outer][begin:end], *axes[outer + 1 :])
+            yield from cut(part, (*origin[:outer], origin[outer] + begin, *origin[outer + 1 :]))
+
+    yield from cut(selection.axes, (0,) * len(selection.axes))
+
+
+def _is_dense(axes: tuple[Axis, ...], strides: Sequence[int]) -> bool:
+    n_elements = 1
+    for axis, stride in zip(reversed(axes), reversed(strides), strict=True):
+        if len(axis) > 1 and (stride != n_elements or int(axis[-1] - axis[0]) + 1 != len(axis)):
+            return False
+        n_elements *= len(axis)
+    return True
+
+
+def _cover(axes: tuple[Axis, ...], strides: Sequence[int]) -> tuple[int, int]:
+    """Return the half-open run of elements from the first to the last that is wanted."""
+    start = sum(int(axis[0]) * stride for axis, stride in zip(axes, strides, strict=True))
+    last = sum(int(axis[-1]) * stride for axis, stride in zip(axes, strides, strict=True))
+    return start, last + 1
+
+
+def _widest_gap(axes: tuple[Axis, ...], strides: Sequence[int]) -> int:
+    """Return the most unwanted elements in a row."""
+    widest = 0
+    inner = 1
+    for axis, stride in zip(reversed(axes), reversed(strides), strict=True):
+        if len(axis) > 1:
+            widest = max(widest, _widest_step(axis) * stride - inner)
+        inner += int(axis[-1] - axis[0]) * stride
+    return widest
+
+
+def _widest_step(axis: Axis) -> int:
+    if isinstance(axis, range):
+        return axis.step
+    return int((axis[1:] - axis[:-1]).max())
+
+
+def _runs(axis: Axis, stride: int, inner: int, max_gap: int, max_elements: int) -> Iterator[tuple[int, int]]:
+    """Group neighbouring positions of an axis, as half-open ranges of places in it.
+
+    Args:
+        axis: The positions, two or more.
+        stride: Elements from one position to the next.
+        inner: Elements that are covered at each position.
+        max_gap: Unwanted elements between two positions of a group.
+        max_elements: Elements that a group may cover, unless it is a single position.
+    """
+    if isinstance(axis, range):
+        step = axis.step * stride
+        together = 1 if step - inner > max_gap else max(1, (max_elements - inner) // step + 1)
+        for begin in range(0, len(axis), together):
+            yield begin, min(begin + together, len(axis))
+        return
+    begin = 0
+    positions = axis.tolist()
+    for place in range(1, len(positions)):
+        gap = (positions[place] - positions[place - 1]) * stride - inner
+        reach = (positions[place] - positions[begin]) * stride + inner
+        if gap > max_gap or reach > max_elements:
+            yield begin, place
+            begin = place
+    yield begin, len(positions)

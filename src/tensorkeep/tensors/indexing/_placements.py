@@ -1,0 +1,129 @@
+"""Which part of a tensor a rank has, as DTensor places tensors on a mesh of ranks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import msgspec
+
+from tensorkeep.errors import SelectionError, UnsupportedError
+from tensorkeep.tensors.indexing._regions import Region, shard_range
+
+__all__ = ["Placement", "Sharded", "coordinate_of", "positions_of_rank", "region_of_rank"]
+
+
+class Sharded(msgspec.Struct, frozen=True):
+    """A tensor is cut along a dimension of the mesh.
+
+    Attributes:
+        dim: The dimension of the tensor that is cut.
+        split_factor: How many shards there are already, as if a later dimension of the mesh had cut first: FSDP over
+            tensor parallelism places so (`_StridedShard`). 1 for a plain cut.
+    """
+
+    dim: int
+    split_factor: int = 1
+
+
+Placement = Sharded | None
+"""What one dimension of the mesh does with a tensor; None where each rank along it has the same."""
+
+
+def coordinate_of(rank: int, mesh: Sequence[int]) -> tuple[int, ...]:
+    """Return where a rank stands in a mesh, whose last dimension counts fastest.
+
+    Args:
+        rank: From 0.
+        mesh: Ranks along each dimension.
+
+    Raises:
+        SelectionError: If there is no such rank.
+    """
+    if not 0 <= rank < prod(mesh):
+        raise SelectionError(
+            f"rank {rank} is none of {prod(mesh)}", expected=f"0 to {prod(mesh) - 1}", found=str(rank)
+        )
+    return tuple(rank // prod(mesh[axis + 1 :]) % extent for axis, extent in enumerate(mesh))
+
+
+def positions_of_rank(extent: int, cuts: Sequence[tuple[int, int, int]]) -> range:
+    """Return the positions of a dimension that a rank has, when it is cut several times, each time what is left.
+
+    Args:
+        extent: Positions in all.
+        cuts: Rank, ranks and split factor of each cut, in the order of the mesh.
+
+    Returns:
+        Half-open; empty where it has none.
+
+    Raises:
+        UnsupportedError: If they are no single range.
+    """
+    held = [range(extent)]
+    for rank, world, split_factor in cuts:
+        length = sum(map(len, held))
+        first = [shard_range(length, part, split_factor) for part in range(split_factor)]
+        within = (shard_range(len(part), rank, world) for part in first)
+        taken = [
+            range(part.start + inner.start, part.start + inner.stop)
+            for part, inner in zip(first, within, strict=True)
+        ]
+        held = _joined([piece for part in taken for piece in _at(held, part)])
+    if len(held) > 1:
+        raise UnsupportedError(
+            "a rank would have several ranges of a dimension",
+            expected="a mesh whose later dimension cuts the same dimension into as many shards as the split factor",
+            found=", ".join(f"{part.start}:{part.stop}" for part in held[:5]),
+        )
+    return held[0] if held else range(0)
+
+
+def _at(held: Sequence[range], part: range) -> list[range]:
+    """Return what stands at some places of several ranges, one after another."""
+    found = []
+    begin = 0
+    for piece in held:
+        start, stop = max(part.start - begin, 0), min(part.stop - begin, len(piece))
+        if start < stop:
+            found.append(piece[start:stop])
+        begin += len(piece)
+    return found
+
+
+def _joined(pieces: Sequence[range]) -> list[range]:
+    joined: list[range] = []
+    for piece in pieces:
+        if joined and joined[-1].stop == piece.start:
+            joined[-1] = range(joined[-1].start, piece.stop)
+        else:
+            joined.append(piece)
+    return joined
+
+
+def region_of_rank(shape: tuple[int, ...], mesh: Sequence[int], placements: Sequence[Placement], rank: int) -> Region:
+    """Return the part of a tensor that a rank has.
+
+    Args:
+        shape: Elements of the tensor along each dimension.
+        mesh: Ranks along each dimension of the mesh.
+        placements: What each dimension of the mesh does with the tensor.
+        rank: Which rank, from 0.
+
+    Returns:
+        The part; without elements for a rank that has none.
+
+    Raises:
+        SelectionError: If there is no such rank, or a placement cuts a dimension that the tensor has not.
+        UnsupportedError: If the part is no single region.
+    """
+    coordinate = coordinate_of(rank, mesh)
+    cuts: list[list[tuple[int, int, int]]] = [[] for _ in shape]
+    for place, world, placement in zip(coordinate, mesh, placements, strict=True):
+        if placement is None:
+            continue
+        if not 0 <= placement.dim < len(shape):
+            raise SelectionError(f"there is no dimension {placement.dim} to cut", found=f"shape {list(shape)}")
+        cuts[placement.dim].append((place, world, placement.split_factor))
+    held = [positions_of_rank(extent, cut) for extent, cut in zip(shape, cuts, strict=True)]
+    return Region(tuple(part.start for part in held), tuple(part.stop for part in held))

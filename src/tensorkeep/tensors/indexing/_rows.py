@@ -1,0 +1,69 @@
+"""Where the parts of a region lie in the bytes of its tensor. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+
+import msgspec
+
+from tensorkeep.tensors.indexing._regions import Region
+
+__all__ = ["Rows", "narrowed", "rows_of"]
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Runs of bytes of one length, at equal distances.
+
+    Attributes:
+        first: First byte of the first, counted from where the tensor begins.
+        step: Bytes from the start of one to that of the next.
+        n_rows: How many.
+        nbytes: Bytes of each.
+    """
+
+    first: int
+    step: int
+    n_rows: int
+    nbytes: int
+
+
+def rows_of(region: Region, shape: tuple[int, ...], itemsize: int) -> Iterator[Rows]:
+    """Give the runs of bytes that a region has in its tensor.
+
+    Args:
+        region: Inside of the shape, not empty.
+        shape: The whole tensor's, elements along each dimension.
+        itemsize: Bytes of an element.
+
+    Yields:
+        Rows, in C order of the elements; a single one of one row where the elements follow each other.
+    """
+    sizes = region.shape
+    cut = max((axis for axis, size in enumerate(sizes) if size != shape[axis]), default=0)
+    strides = [prod(shape[axis + 1 :]) * itemsize for axis in range(len(shape))]
+    origin = sum(start * stride for start, stride in zip(region.starts, strides, strict=True))
+    nbytes = prod(sizes[cut:]) * itemsize
+    outer = [axis for axis in range(cut) if sizes[axis] > 1]
+    if not outer:
+        yield Rows(origin, nbytes, 1, nbytes)
+        return
+    *others, last = outer
+    for places in product(*(range(sizes[axis]) for axis in others)):
+        first = origin + sum(place * strides[axis] for place, axis in zip(places, others, strict=True))
+        yield Rows(first, strides[last], sizes[last], nbytes)
+
+
+def narrowed(region: Region, index: tuple[int | slice, ...]) -> Region:
+    """Return what an index takes of a region; a dimension of which it takes one place stays, with an extent of 1.
+
+    Args:
+        region: A part of a tensor.
+        index: Places and ranges of places, counted from where the region begins, for its first dimensions.
+    """
+    starts, stops = list(region.starts), list(region.stops)
+    for axis, taken in enumerate(index):
+        first, last = (taken, taken + 1) if isinstance(taken, int) else (taken.start, taken.stop)
+        starts[axis], stops[axis] = region.starts[axis] + first, region.starts[axis] + last
+    return Region(tuple(starts), tuple(stops))

@@ -1,0 +1,338 @@
+"""A reader of a tensor that stands in several places: pieces, each of which holds a region of it.
+
+A read touches only the pieces that it needs something of. Where all pieces are runs of the whole, one after another,
+their bytes are those of the tensor: it is then read, and copied by the kernel, like any that stands in one place.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from itertools import accumulate
+from math import prod
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.arrays import ArrayAdapter, HostTensor, adapter_for, host_tensor, pieces
+from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import ALL_BY_NAME, DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import IntegrityError
+from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES, PACK_NBYTES
+from tensorkeep.tensors.indexing import (
+    Axis,
+    CoverFault,
+    Region,
+    Selection,
+    cover_fault,
+    cover_run,
+    parse_index,
+    run_of,
+)
+from tensorkeep.tensors.lazy._lazy import LazyTensor
+from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, put_block
+from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, for_all
+
+__all__ = ["AssembledReader", "PlacedPiece", "assemble"]
+
+Array = npt.NDArray[Any]
+_T = TypeVar("_T")
+
+_MAX_THREADS = 8
+"""Pieces that are read or copied at a time."""
+
+_SHOWN = 5
+
+
+class PlacedPiece(msgspec.Struct, frozen=True, eq=False):
+    """A piece of a tensor, and which part of it that is.
+
+    Attributes:
+        region: What it holds.
+        file: Name of its file, for messages.
+        open: Gives the piece as a tensor of NumPy; called when something is read of it, from any thread, and often.
+            It pickles where the tensor is to.
+    """
+
+    region: Region
+    file: str
+    open: Callable[[], LazyTensor]
+
+    @classmethod
+    def of(cls, region: Region, file: str, lazy: LazyTensor) -> PlacedPiece:
+        """Return a piece that is at hand.
+
+        Args:
+            region: What it holds.
+            file: Name of its file.
+            lazy: The piece, a tensor of NumPy.
+        """
+        return cls(region, file, partial(_itself, lazy))
+
+
+def _itself(lazy: LazyTensor) -> LazyTensor:
+    return lazy
+
+
+class AssembledReader:
+    """Reads one tensor that stands in pieces, of which no two hold the same element; see `Reader`.
+
+    Args:
+        shape: The tensor's, elements along each dimension.
+        placed: Its pieces in C order of their first elements.
+        path: What stands for the whole in messages.
+        framework: The array library, one of `tensorkeep.arrays.FRAMEWORKS`.
+        device: Where tensors go.
+    """
+
+    cast_to: DType | None = None
+    """None: tensors have the dtype that they are stored in."""
+
+    def __init__(
+        self, shape: tuple[int, ...], placed: tuple[PlacedPiece, ...], path: str, framework: str, device: Any = "cpu"
+    ) -> None:
+        """Remember where the pieces are; see the class."""
+        self._shape = shape
+        self._placed = placed
+        self._path = path
+        self._target = (framework, device)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it was made of."""
+        return AssembledReader, (self._shape, self._placed, self._path, *self._target)
+
+    def with_framework(self, framework: str, device: Any = "cpu") -> AssembledReader:
+        """Return a reader of the same that gives another library's tensors; see `Reader.with_framework`."""
+        return AssembledReader(self._shape, self._placed, self._path, framework, device)
+
+    @cached_property
+    def adapter(self) -> ArrayAdapter:
+        """The array library, imported when the first tensor is made."""
+        return adapter_for(*self._target)
+
+    @property
+    def placed(self) -> tuple[PlacedPiece, ...]:
+        """The pieces, in C order of their first elements."""
+        return self._placed
+
+    @property
+    def source(self) -> ByteSource | None:
+        """Where its bytes are, put together; None where some pieces are no runs of it."""
+        return self.joined.source if self.joined else None
+
+    def span_of(self, entry: TensorEntry) -> ByteRange | None:
+        """Return where its bytes stand in `source`; None where that is None."""
+        return self.joined.span_of(entry) if self.joined else None
+
+    @cached_property
+    def joined(self) -> TensorReader | None:
+        """What reads the whole as one range, where the pieces are runs that follow each other; opens all of them."""
+        if any(run_of(piece.region, self._shape) is None for piece in self._placed):
+            return None
+        sources: list[tuple[ByteSource, ByteRange]] = []
+        checked: list[tuple[ByteSource, ByteRange]] = []
+        for piece in self._placed:
+            lazy = piece.open()
+            source, span = lazy.source, lazy.span
+            if source is None or span is None:
+                return None
+            sources.append((source, span))
+            checked.append((getattr(lazy.reader, "whole_source", source), span))
+        joined = JoinedSource(sources, self._path)
+        return TensorReader(joined, 0, *self._target, JoinedSource(checked, self._path))
+
+    def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
+        """Read a part of the tensor, out of the pieces that hold some of it; see `Reader.read`."""
+        dtype = _dtype_of(name, entry)
+        with within_numpys_limits(name, entry.shape):
+            elements = selection.apply(self._block(dtype, selection))
+        return self.adapter.from_elements(elements, dtype)
+
+    def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
+        """Read a run of elements; see `Reader.read_run`."""
+        dtype = _dtype_of(name, entry)
+        elements = np.empty(stop - start, dtype.bits_name)
+        done = 0
+        with within_numpys_limits(name, entry.shape):
+            for index, first, last in cover_run(start, stop, entry.shape):
+                selection = parse_index(index, entry.shape)
+                block = selection.apply(self._block(dtype, selection)).reshape(-1)
+                elements[done : done + last - first] = block[first:last]
+                done += last - first
+        return self.adapter.from_elements(elements, dtype)
+
+    def run_length(self, entry: TensorEntry) -> int:  # noqa: ARG002 - the protocol's
+        """Return how many elements one `read_run` should take: about a MiB of any tensor."""
+        return RUN_LENGTH
+
+    def plan(self, entry: TensorEntry, selection: Selection) -> Planned:  # noqa: ARG002 - a reader of one tensor
+        """Return what reading a part of the tensor would read; see `Reader.plan`."""
+        opened = [(part.piece.open(), part.selection) for part in self._parts(selection)]
+        planned = [lazy.reader.plan(lazy.entry, part) for lazy, part in opened]
+        sources = {id(source): source for source, _ in planned}
+        ends = accumulate(source.nbytes for source in sources.values())
+        begin = {key: end - source.nbytes for (key, source), end in zip(sources.items(), ends, strict=True)}
+        together = JoinedSource([(source, ByteRange(0, source.nbytes)) for source in sources.values()], self._path)
+        return together, [
+            [ByteRange(begin[id(source)] + span.start, begin[id(source)] + span.stop) for span in batch]
+            for source, batches in planned
+            for batch in batches
+        ]
+
+    def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
+        """Read the tensor whole; see `Reader.load`."""
+        if self.joined is not None:
+            return self.joined.load(entries)
+        loaded: dict[str, Any] = {}
+        for name, entry in entries.items():
+            dtype = _dtype_of(name, entry)
+            with within_numpys_limits(name, entry.shape):
+                block = np.empty(entry.shape, dtype.bits_name)
+                _for_all(self._placed, partial(_put_whole, block), block)
+            loaded[name] = self.adapter.from_elements(block, dtype)
+        return loaded
+
+    def view(self, name: str, entry: TensorEntry) -> Any | None:
+        """Give the tensor over a mapping, where one mapping has all of it; see `Reader.view`."""
+        return self.joined.view(name, entry) if self.joined else None
+
+    def place(self, tensor: Any) -> Any:
+        """Move a tensor to the device; see `Reader.place`."""
+        return self.adapter.place({"": tensor})[""]
+
+    def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> HostTensor:
+        """Describe the tensor for writing; see `Reader.host_tensor`."""
+        if self.joined is not None:
+            return self.joined.host_tensor(name, entry, digest)
+        dtype = known_dtype(name, entry)
+        return HostTensor(dtype, entry.shape, entry.nbytes, lambda: None, lambda: self._buffers(name, entry, dtype))
+
+    def _buffers(self, name: str, entry: TensorEntry, dtype: DType) -> Iterator[Buffer]:
+        """Put the tensor together part by part: so small that they fit in memory, and of long runs of each piece."""
+        reader = self.with_framework("numpy")
+        beside = sum(piece.region.starts[0] == self._placed[0].region.starts[0] for piece in self._placed)
+        for index in pieces(entry.shape, np.dtype(dtype.bits_name).itemsize, min(PACK_NBYTES * beside, ARENA_NBYTES)):
+            yield from host_tensor(reader.read(name, entry, parse_index(index, entry.shape)), name).buffers()
+
+    def _block(self, dtype: DType, selection: Selection) -> Array:
+        """Return the block of a selection, of dtype `bits_name`."""
+        block = np.empty(selection.block_shape, dtype.bits_name)
+        _for_all(list(self._parts(selection)), partial(_put_part, block), block)
+        return block
+
+    def _parts(self, selection: Selection) -> Iterator[_Part]:
+        """Give what a selection takes of each piece."""
+        for piece in self._placed:
+            cuts = [
+                (bisect_left(axis, start), bisect_left(axis, stop))
+                for axis, start, stop in zip(selection.axes, piece.region.starts, piece.region.stops, strict=True)
+            ]
+            if all(begin < end for begin, end in cuts):
+                axes = tuple(
+                    _moved(axis[begin:end], -start)
+                    for axis, (begin, end), start in zip(selection.axes, cuts, piece.region.starts, strict=True)
+                )
+                into = tuple(slice(begin, end) for begin, end in cuts)
+                yield _Part(piece, Selection(piece.region.shape, axes, (slice(None),) * len(axes)), into)
+
+
+class _Part(msgspec.Struct, frozen=True, eq=False):
+    """What a selection takes of one piece: which of its elements, and where they go in the block."""
+
+    piece: PlacedPiece
+    selection: Selection
+    into: tuple[slice, ...]
+
+
+def _for_all(parts: Collection[_T], put: Callable[[_T], None], block: Array) -> None:
+    """Put all parts into a block, several at a time where that is worth threads."""
+    for_all(parts, put, n_threads=_MAX_THREADS if len(parts) > 1 and block.nbytes >= COPIED_BY_ONE_NBYTES else 1)
+
+
+def _put_part(block: Array, part: _Part) -> None:
+    lazy = part.piece.open()
+    into = _at(block, part.into)
+    mapped = lazy.view()
+    if mapped is None:
+        into[...] = lazy.reader.read(lazy.name, lazy.entry, part.selection).view(block.dtype)
+    else:
+        put_block(into, mapped.view(block.dtype), part.selection)
+
+
+def _put_whole(block: Array, piece: PlacedPiece) -> None:
+    put_block(_at(block, piece.region.index), piece.open().load().view(block.dtype), None)
+
+
+def _at(block: Array, place: tuple[slice, ...]) -> Array:
+    """Return a part of a block as an array, also of one without dimensions."""
+    index: Any = (*place, ...)
+    part: Array = block[index]
+    return part
+
+
+def _moved(axis: Axis, by: int) -> Axis:
+    return range(axis.start + by, axis.stop + by, axis.step) if isinstance(axis, range) else axis + by
+
+
+def _dtype_of(name: str, entry: TensorEntry) -> DType:
+    return ALL_BY_NAME.get(entry.dtype) or known_dtype(name, entry)
+
+
+def assemble(
+    name: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    placed: Iterable[PlacedPiece],
+    *,
+    path: str,
+    framework: str,
+    device: Any = "cpu",
+) -> LazyTensor:
+    """Make one tensor of its pieces. Nothing is read, and no piece opened.
+
+    Of pieces that hold the same region, as replicas do, one is taken.
+
+    Args:
+        name: What to call it.
+        dtype: Name of the element type in the format.
+        shape: Elements along each dimension.
+        placed: The pieces, in any order.
+        path: What stands for the whole in messages.
+        framework: The array library that it comes out in.
+        device: Where it goes.
+
+    Raises:
+        IntegrityError: If a part of it is in no piece, in two that are not the same, or a piece lies outside.
+        LimitError: If it is cut in a way that takes too long to look through.
+    """
+    first_of = {piece.region: piece for piece in reversed([piece for piece in placed if piece.region.n_elements])}
+    ordered = tuple(first_of[region] for region in sorted(first_of))
+    fault = cover_fault(shape, first_of)
+    if fault is not None:
+        _refuse(fault, name, shape, ordered, path)
+    known = ALL_BY_NAME.get(dtype)
+    nbytes = known.nbytes(prod(shape)) if known else sum(piece.open().nbytes for piece in ordered)
+    entry = TensorEntry(dtype, shape, (0, nbytes))
+    return LazyTensor(name, entry, AssembledReader(shape, ordered, path, framework, device))
+
+
+def _refuse(
+    fault: CoverFault, name: str, shape: tuple[int, ...], placed: tuple[PlacedPiece, ...], path: str
+) -> NoReturn:
+    near = [piece for piece in placed if fault.kind != "missing" and fault.region.common(piece.region)]
+    what = {"missing": "is missing", "overlap": "is in two places", "outside": "lies outside of it"}[fault.kind]
+    files = list(dict.fromkeys(f"{piece.region} in {piece.file}" for piece in near or placed))
+    more = f" and {len(files) - _SHOWN:,} more" if len(files) > _SHOWN else ""
+    raise IntegrityError(
+        f"a part of tensor `{name}` {what}: {fault.region} of {list(shape)}",
+        path=path,
+        tensor=name,
+        expected="pieces that are all of it, each element once",
+        found=(", ".join(files[:_SHOWN]) + more) or "no pieces",
+        hint="Was a file lost, or left by another save? Get all files of the checkpoint again",
+    )

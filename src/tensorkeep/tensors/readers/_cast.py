@@ -1,0 +1,140 @@
+"""A reader that converts numbers to another floating-point dtype on their way.
+
+What a cast gives is said by `ArrayAdapter.cast`. Tensors are converted by the array library that they come out in, on
+their device; bytes for a file always by NumPy, so that equal input gives equal files whatever library is in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tensorkeep.arrays import ArrayAdapter, HostTensor, host_tensor
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import DType, find_dtype
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError
+from tensorkeep.tensors.indexing import Selection
+from tensorkeep.tensors.readers._base import Planned, Reader
+from tensorkeep.tensors.readers._contiguous import neighbours
+
+__all__ = ["CastReader", "cast_target"]
+
+_TARGETS = ("F8_E5M2", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F16", "BF16", "F32", "F64")
+
+
+def cast_target(spelling: Any) -> DType:
+    """Return the dtype that tensors are to be converted to.
+
+    Args:
+        spelling: Anything that `find_dtype` takes.
+
+    Returns:
+        The row of the dtype table.
+
+    Raises:
+        DtypeError: If there is no such dtype, or it cannot hold plain numbers with a sign, an exponent and NaN.
+    """
+    dtype = find_dtype(spelling)
+    if dtype.name not in _TARGETS:
+        raise DtypeError(
+            f"tensors cannot be cast to {dtype.name}",
+            expected="one of " + ", ".join(_TARGETS),
+            found=repr(spelling),
+            hint="The blocks of a quantised tensor need scales" if dtype.is_float else None,
+        )
+    return dtype
+
+
+class CastReader(msgspec.Struct, frozen=True):
+    """Reads what another reader reads, converted; it has that reader's framework, device and threads; see `Reader`.
+
+    Attributes:
+        stored: The reader of what is converted.
+        cast_to: A floating-point dtype; see `cast_target`.
+    """
+
+    stored: Reader
+    cast_to: DType
+
+    @property
+    def source(self) -> None:
+        """None: the converted bytes stand nowhere."""
+
+    @property
+    def adapter(self) -> ArrayAdapter:
+        """The array library."""
+        return self.stored.adapter
+
+    def with_framework(self, framework: str, device: Any = "cpu") -> CastReader:
+        """Return a reader of the same that gives another library's tensors; see `Reader.with_framework`."""
+        return CastReader(self.stored.with_framework(framework, device), self.cast_to)
+
+    def span_of(self, entry: TensorEntry) -> None:
+        """Return None: the converted bytes stand nowhere."""
+
+    def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
+        """Read a part of a tensor, and no more of the file than that; see `Reader.read`."""
+        via = self._via(entry)
+        return self._converted(via.read(name, entry, selection), via)
+
+    def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
+        """Return what reading a part of a tensor would read; see `Reader.plan`."""
+        return self.stored.plan(entry, selection)
+
+    def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
+        """Read a run of elements; see `Reader.read_run`."""
+        via = self._via(entry)
+        return self._converted(via.read_run(name, entry, start, stop), via)
+
+    def run_length(self, entry: TensorEntry) -> int:
+        """Return how many elements one `read_run` should take; see `Reader.run_length`."""
+        return self.stored.run_length(entry)
+
+    def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
+        """Read whole tensors, a few at a time: little more than the result is in memory; see `Reader.load`."""
+        loaded: dict[str, Any] = {}
+        for group in neighbours(entries):
+            packed = {name: entry for name, entry in group.items() if self._is_packed(entry)}
+            plain = {name: entry for name, entry in group.items() if name not in packed}
+            for part in filter(None, (packed, plain)):
+                via = self._via(next(iter(part.values())))
+                for name, tensor in via.load(part).items():
+                    loaded[name] = self._converted(tensor, via)
+        return {name: loaded[name] for name in entries}
+
+    def view(self, name: str, entry: TensorEntry) -> None:
+        """Return None: nothing that is converted lies in the file."""
+
+    def place(self, tensor: Any) -> Any:
+        """Move a tensor to the device; see `Reader.place`."""
+        return self.stored.place(tensor)
+
+    def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> HostTensor:  # noqa: ARG002
+        """Describe a tensor for writing, whose numbers are converted run by run; see `Reader.host_tensor`."""
+        self.stored.host_tensor(name, entry)  # which refuses what must not be read as a whole
+        nbytes = self.cast_to.nbytes(entry.n_elements)
+        return HostTensor(self.cast_to, entry.shape, nbytes, lambda: None, lambda: self._buffers(name, entry))
+
+    def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
+        reader = self.with_framework("numpy")
+        length = reader.run_length(entry)
+        for start in range(0, entry.n_elements, length):
+            stop = min(start + length, entry.n_elements)
+            yield from host_tensor(reader.read_run(name, entry, start, stop), name).buffers()
+
+    def _is_packed(self, entry: TensorEntry) -> bool:
+        dtype = self.stored.cast_to or entry.known_dtype
+        return dtype is not None and dtype.is_packed
+
+    def _via(self, entry: TensorEntry) -> Reader:
+        """Return the reader that gives what is converted: only NumPy computes with packed dtypes."""
+        return self.stored.with_framework("numpy") if self._is_packed(entry) else self.stored
+
+    def _converted(self, tensor: Any, via: Reader) -> Any:
+        converted = via.adapter.cast(tensor, self.cast_to)
+        if via is self.stored:
+            return converted
+        return self.adapter.from_elements(converted.view(self.cast_to.bits_name), self.cast_to)

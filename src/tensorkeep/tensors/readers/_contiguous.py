@@ -1,0 +1,369 @@
+"""Selections and whole files, read into tensors of one library.
+
+A part of a mapped file is an array view of the mapping, indexed by NumPy and copied out: nothing but the touched
+pages is read. A part of any other source is read box by box. Whole files are handed out over a mapping of their own,
+without a copy, or read into memory that they own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.arrays import ArrayAdapter, adapter_for, check_framework
+from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
+from tensorkeep.buffers import Buffer
+from tensorkeep.collector import PausedCollector
+from tensorkeep.dtypes import DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.limits import ARENA_NBYTES, MAPPED_FROM_NBYTES
+from tensorkeep.tensors.indexing import Selection, c_strides, parse_index
+from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, StoredTensor, stored_extent, stored_pieces
+from tensorkeep.tensors.readers._blocks import read_block, spans_of_block, take_block
+from tensorkeep.transport import ByteRange, ByteSource
+
+__all__ = ["TensorReader", "neighbours"]
+
+Array = npt.NDArray[Any]
+
+_MAX_MAPPINGS = 4
+"""Mappings of one load: tensors that overlap each other take several, and what is left then is read into memory."""
+
+
+class TensorReader:
+    """Reads tensors as they are stored in one source; see `Reader`.
+
+    Args:
+        source: Where the bytes are.
+        data_start: Byte of the source at which offset 0 of the entries lies.
+        framework: The array library, one of `tensorkeep.arrays.FRAMEWORKS`.
+        device: Where tensors go.
+        checked: Where whole tensors are read from, if not from the source itself: the same bytes, checked.
+    """
+
+    cast_to: DType | None = None
+    """None: tensors have the dtype that they are stored in."""
+
+    def __init__(
+        self,
+        source: ByteSource,
+        data_start: int,
+        framework: str,
+        device: Any = "cpu",
+        checked: ByteSource | None = None,
+    ) -> None:
+        """Remember what tensors are to be made of; see the class."""
+        check_framework(framework)
+        self.source = source
+        self.whole_source = source if checked is None else checked
+        self.data_start = data_start
+        self._framework = framework
+        self._device = device
+        self._adapter: ArrayAdapter | None = None
+        self._whole: tuple[Buffer, int] | None = None
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it was made of."""
+        checked = None if self.whole_source is self.source else self.whole_source
+        return TensorReader, (self.source, self.data_start, self._framework, self._device, checked)
+
+    def with_framework(self, framework: str, device: Any = "cpu") -> TensorReader:
+        """Return a reader of the same source that gives the tensors of another array library.
+
+        Args:
+            framework: One of `tensorkeep.arrays.FRAMEWORKS`.
+            device: Where tensors go.
+        """
+        return TensorReader(self.source, self.data_start, framework, device, self.whole_source)
+
+    def checking(self, checked: ByteSource) -> TensorReader:
+        """Return a reader that takes whole tensors from elsewhere.
+
+        Args:
+            checked: The same bytes, held against digests when they are read.
+        """
+        return TensorReader(self.source, self.data_start, self._framework, self._device, checked)
+
+    @property
+    def adapter(self) -> ArrayAdapter:
+        """The array library, imported when the first tensor is made."""
+        if self._adapter is None:
+            self._adapter = adapter_for(self._framework, self._device)
+        return self._adapter
+
+    def close(self) -> None:
+        """Let go of the source."""
+        self._whole = None
+        self.source.close()
+
+    def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
+        """Read a part of a tensor.
+
+        Args:
+            name: The tensor's name, for messages.
+            entry: The tensor.
+            selection: The part.
+
+        Returns:
+            A tensor that owns its memory.
+
+        Raises:
+            DtypeError: If the dtype is unknown here or to the library.
+            LimitError: If the shape is more than NumPy can hold.
+            TransportError: If the bytes cannot be read.
+        """
+        dtype = known_dtype(name, entry)
+        whole = None if dtype.is_packed else self.mapping()
+        with within_numpys_limits(name, entry.shape):
+            if whole is None:
+                block = self._read(entry, dtype, selection)
+            else:
+                buffer, start = whole
+                offset = self.data_start - start + entry.data_offsets[0]
+                block = take_block(np.ndarray(entry.shape, _stored(dtype), buffer, offset), selection)
+            elements = selection.apply(block.astype(dtype.bits_name, copy=False))
+        return self.adapter.from_elements(elements, dtype)
+
+    def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
+        """Return what reading a part of a tensor would read; see `Reader.plan`."""
+        dtype = known_dtype("", entry)
+        start = self.data_start + entry.data_offsets[0]
+        return self.source, spans_of_block(self.source, start, dtype, selection, c_strides(selection.shape))
+
+    def view(self, name: str, entry: TensorEntry) -> Any | None:
+        """Give a whole tensor on the CPU over the mapping that this reader keeps.
+
+        Unlike `load`, this maps nothing new, so it can be called for 100,000 tensors; but views of one tensor see
+        each other's writes, and so does `read`.
+
+        Args:
+            name: The tensor's name.
+            entry: The tensor.
+
+        Returns:
+            The tensor; None where the source cannot be mapped, or the tensor's elements share bytes.
+
+        Raises:
+            DtypeError: If the dtype is unknown here or to the library.
+            TransportError: If the source is closed.
+        """
+        whole = None if known_dtype(name, entry).is_packed else self.mapping()
+        if whole is None:
+            return None
+        buffer, start = whole
+        return self.adapter.views(buffer, {name: entry}, self.data_start - start)[name]
+
+    def place(self, tensor: Any) -> Any:
+        """Move a tensor to the device.
+
+        Args:
+            tensor: A tensor on the CPU.
+
+        Returns:
+            The tensor where it is wanted.
+        """
+        return self.adapter.place({"": tensor})[""]
+
+    def mapping(self) -> tuple[Buffer, int] | None:
+        """Return the mapping that all parts and views are taken from, and the byte of the source where it begins.
+
+        Raises:
+            TransportError: If the source is closed, or the system refuses.
+        """
+        if self._whole is None and self.source.nbytes:
+            with self._lock:
+                if self._whole is None:
+                    self._whole = self.source.map(ByteRange(0, self.source.nbytes))
+        return self._whole
+
+    def _read(self, entry: TensorEntry, dtype: DType, selection: Selection) -> Array:
+        block = np.empty(selection.block_shape, _stored(dtype))
+        start = self.data_start + entry.data_offsets[0]
+        read_block(self.source, start, dtype, selection, c_strides(selection.shape), block)
+        return block
+
+    def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
+        """Read a run of elements into memory, also where the file is mapped: for passing through a large tensor.
+
+        Args:
+            name: The tensor's name, for messages.
+            entry: The tensor.
+            start: First element, counted in C order.
+            stop: One past the last.
+
+        Returns:
+            A tensor of shape (stop - start,) that owns its memory.
+
+        Raises:
+            DtypeError: If the dtype is unknown here or to the library.
+            TransportError: If the bytes cannot be read.
+        """
+        dtype = known_dtype(name, entry)
+        flat = TensorEntry(entry.dtype, (entry.n_elements,), entry.data_offsets)
+        elements = self._read(flat, dtype, parse_index(slice(start, stop), flat.shape))
+        return self.adapter.from_elements(elements.astype(dtype.bits_name, copy=False), dtype)
+
+    def run_length(self, entry: TensorEntry) -> int:  # noqa: ARG002 - the protocol's
+        """Return how many elements one `read_run` should take: about a MiB of any tensor."""
+        return RUN_LENGTH
+
+    def span_of(self, entry: TensorEntry) -> ByteRange:
+        """Return where a tensor's bytes stand in the source.
+
+        Args:
+            entry: The tensor.
+        """
+        start, stop = entry.data_offsets
+        return ByteRange(self.data_start + start, self.data_start + stop)
+
+    def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> StoredTensor:  # noqa: ARG002
+        """Describe a tensor for writing; see `Reader.host_tensor`. Unknown dtypes can be copied too."""
+        dtype = entry.known_dtype or DType(entry.dtype, 8, -1, "", None, "uint8")
+        source, span = self.source, self.span_of(entry)
+        return StoredTensor(
+            dtype,
+            entry.shape,
+            entry.nbytes,
+            lambda: stored_extent(source, span.start, span.stop, c_strides(entry.shape)),
+            lambda: stored_pieces(source, span),
+            lambda start, stop: stored_pieces(source, ByteRange(start, stop)),
+            source=source,
+            span=span,
+            digest=digest,
+        )
+
+    def load(self, entries: Mapping[str, TensorEntry], *, are_apart: bool = False) -> dict[str, Any]:
+        """Read whole tensors.
+
+        Args:
+            entries: Name to entry, in the order of the bytes in the file; they may overlap.
+            are_apart: Whether it is known that no two do, as a header that was checked says.
+
+        Returns:
+            Name to tensor, in the same order. Each has storage bounds of its own, is writable, and shares memory
+            with no other; writing never reaches the file.
+
+        Raises:
+            DtypeError: If a dtype is unknown here or to the library.
+            LimitError: If a tensor has a shape that NumPy cannot hold.
+            TransportError: If the bytes cannot be read.
+        """
+        if are_apart or _are_apart(entries):
+            return self._load_apart(entries)
+        tensors: dict[str, Any] = {}
+        rest = entries
+        for _ in range(_MAX_MAPPINGS):
+            apart, rest = _split(rest)
+            tensors |= self._load_apart(apart)
+        tensors |= self._load_into_arenas(rest)
+        return {name: tensors[name] for name in entries}
+
+    def _load_apart(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
+        """Read whole tensors that do not overlap, in the order of their bytes: out of one mapping, if at all."""
+        if not entries:
+            return {}
+        start, stop = _cover(entries)
+        mapping = None
+        if stop - start >= MAPPED_FROM_NBYTES:
+            mapping = self.whole_source.map(ByteRange(self.data_start + start, self.data_start + stop))
+        if mapping is None:
+            return self._load_into_arenas(entries)
+        buffer, first = mapping
+        if self.adapter.is_on_host:
+            return self._views(buffer, entries, self.data_start - first)
+        tensors: dict[str, Any] = {}
+        for group in neighbours(entries):  # so that no more than a group is in the CPU's memory at once
+            tensors |= self.adapter.place(self._views(buffer, group, self.data_start - first))
+        return tensors
+
+    def _views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Any]:
+        adapter = self.adapter
+        with PausedCollector():
+            return adapter.views(buffer, entries, base)
+
+    def _load_into_arenas(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
+        groups = list(neighbours(entries))
+        batches = [groups] if self.adapter.is_on_host else [[group] for group in groups]
+        tensors: dict[str, Any] = {}
+        for batch in batches:
+            arenas = self._read_arenas(batch)
+            for group, (arena, start) in zip(batch, arenas, strict=True):
+                tensors |= self.adapter.place(self._views(arena.data, group, -start))
+        return tensors
+
+    def _read_arenas(self, groups: list[dict[str, TensorEntry]]) -> list[tuple[npt.NDArray[np.uint8], int]]:
+        """Read each group into memory of its own; return it, and the byte of the data at which it begins."""
+        spans = [_cover(group) for group in groups]
+        arenas = [np.empty(stop - start, np.uint8) for start, stop in spans]
+        self.whole_source.read_into(
+            (self.data_start + start, arena.data)
+            for (start, _), arena in zip(spans, arenas, strict=True)
+            if len(arena)
+        )
+        return [(arena, start) for arena, (start, _) in zip(arenas, spans, strict=True)]
+
+
+def neighbours(entries: Mapping[str, TensorEntry]) -> Iterator[dict[str, TensorEntry]]:
+    """Group neighbours in the file that share one allocation.
+
+    Args:
+        entries: Name to entry, in the order of the bytes in the file.
+
+    Yields:
+        Name to entry, of tensors without a gap between them and of up to 64 MiB together, or of a larger one.
+    """
+    group: dict[str, TensorEntry] = {}
+    begin = end = 0
+    for name, entry in entries.items():
+        start, stop = entry.data_offsets
+        if group and (start != end or stop - begin > ARENA_NBYTES):
+            yield group
+            group = {}
+        if not group:
+            begin = start
+        group[name] = entry
+        end = stop
+    if group:
+        yield group
+
+
+def _stored(dtype: DType) -> np.dtype[Any]:
+    """Return the NumPy dtype in which elements are moved as they lie in a file."""
+    return np.dtype(dtype.bits_name).newbyteorder("<")
+
+
+def _are_apart(entries: Mapping[str, TensorEntry]) -> bool:
+    """Return whether tensors are in the order of the bytes, and do not overlap."""
+    end = 0
+    for entry in entries.values():
+        start, stop = entry.data_offsets
+        if start < end:
+            return False
+        end = stop
+    return True
+
+
+def _split(entries: Mapping[str, TensorEntry]) -> tuple[dict[str, TensorEntry], dict[str, TensorEntry]]:
+    """Return tensors that do not overlap, in the order of the bytes, and those that overlap one of them."""
+    apart: dict[str, TensorEntry] = {}
+    rest: dict[str, TensorEntry] = {}
+    end = 0
+    for name, entry in entries.items():
+        start, stop = entry.data_offsets
+        if start < end:
+            rest[name] = entry
+        else:
+            apart[name] = entry
+            end = stop
+    return apart, rest
+
+
+def _cover(entries: Mapping[str, TensorEntry]) -> tuple[int, int]:
+    """Return the half-open range of bytes from the first tensor to the last, which are in order."""
+    offsets = list(entries.values())
+    return offsets[0].data_offsets[0], offsets[-1].data_offsets[1]

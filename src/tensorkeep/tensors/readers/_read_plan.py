@@ -1,0 +1,76 @@
+"""A read that is not made: which requests it would take, and how many bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tensorkeep.arrays.elements import known_dtype
+from tensorkeep.entries import TensorEntry
+from tensorkeep.tensors.indexing import parse_index
+from tensorkeep.tensors.readers._base import Reader
+from tensorkeep.transport import ByteRange, ByteSource, PlannedRequest, requests_for
+
+__all__ = ["ReadPlan", "plan_reads"]
+
+
+class ReadPlan(msgspec.Struct, frozen=True):
+    """What a read would cost.
+
+    A mapped file has no requests: what is listed of it are the ranges that would be touched.
+
+    Attributes:
+        requests: In the order in which they would begin; many of them would be under way at a time.
+        wanted_nbytes: Bytes of what is read, in the dtype of the file.
+    """
+
+    requests: tuple[PlannedRequest, ...]
+    wanted_nbytes: int
+
+    @property
+    def n_requests(self) -> int:
+        """How many requests."""
+        return len(self.requests)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that would come, wanted or not."""
+        return sum(request.nbytes for request in self.requests)
+
+    def __str__(self) -> str:
+        """Return requests and bytes in one line."""
+        requests = "1 request" if self.n_requests == 1 else f"{self.n_requests:,} requests"
+        return f"{requests}, {self.nbytes:,} bytes for {self.wanted_nbytes:,} that are wanted"
+
+
+def plan_reads(
+    whole: Iterable[tuple[Reader, TensorEntry]], parts: Iterable[tuple[Reader, TensorEntry, Any]]
+) -> ReadPlan:
+    """Plan reads.
+
+    Args:
+        whole: Tensors that are read whole, those of one file together.
+        parts: Tensors and the index of what is read of each, one after another.
+
+    Raises:
+        SelectionError: If an index does not fit its shape.
+        DtypeError: If a dtype is unknown here.
+    """
+    requests: list[PlannedRequest] = []
+    wanted_nbytes = 0
+    together: dict[int, tuple[ByteSource, list[ByteRange]]] = {}
+    for reader, entry in whole:
+        wanted_nbytes += entry.nbytes
+        source, batches = reader.plan(entry, parse_index(..., entry.shape))
+        together.setdefault(id(source), (source, []))[1].extend(span for batch in batches for span in batch)
+    for source, spans in together.values():
+        requests += requests_for(source, spans)
+    for reader, entry, index in parts:
+        selection = parse_index(index, entry.shape)
+        wanted_nbytes += known_dtype("", entry).nbytes(selection.n_elements)
+        source, batches = reader.plan(entry, selection)
+        for batch in batches:
+            requests += requests_for(source, batch)
+    return ReadPlan(tuple(requests), wanted_nbytes)

@@ -1,0 +1,290 @@
+"""A reader of tensors that are strided views: transposed, expanded, with gaps or overlaps, in either byte order.
+
+Their elements are gathered when they are read, in C order and in the machine's own byte order, and what torch puts
+off until the elements are used (conjugation, negation) is done then. Nothing else differs from other tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.arrays import ArrayAdapter, Extent, HostTensor, host_tensor, pieces
+from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError, LimitError, UnsupportedError
+from tensorkeep.limits import ARENA_NBYTES, MAX_EXPANDED_NBYTES, PACK_NBYTES
+from tensorkeep.tensors.indexing import Selection, c_strides, cover_run, parse_index
+from tensorkeep.tensors.readers._base import Planned, stored_extent, stored_pieces
+from tensorkeep.tensors.readers._blocks import read_block, spans_of_block, take_block
+from tensorkeep.tensors.readers._contiguous import TensorReader
+from tensorkeep.transport import ByteRange
+
+__all__ = ["Layout", "StridedReader"]
+
+Array = npt.NDArray[Any]
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How a tensor's elements lie in a source; all of them inside of it.
+
+    Attributes:
+        start: Byte of the source at which the first element lies.
+        strides: Elements from one entry of each dimension to the next, none negative; 0 where it is expanded.
+        is_big_endian: Whether elements have their highest byte first.
+        is_conj: Whether the tensor's numbers are the conjugates of those that lie there.
+        is_neg: Whether the tensor's numbers are the negatives of those that lie there.
+    """
+
+    start: int
+    strides: tuple[int, ...]
+    is_big_endian: bool = False
+    is_conj: bool = False
+    is_neg: bool = False
+
+    def is_plain(self, dtype: DType, shape: tuple[int, ...]) -> bool:
+        """Return whether the elements lie as in a safetensors file, so that a `TensorReader` can read them.
+
+        Args:
+            dtype: What they are.
+            shape: Elements along each dimension.
+        """
+        is_changed = self.is_neg or (self.is_conj and dtype.is_complex) or (self.is_big_endian and dtype.bits > 8)
+        in_c_order = zip(shape, self.strides, c_strides(shape), strict=True)
+        return (
+            dtype.name in BY_NAME
+            and not is_changed
+            and (0 in shape or all(extent == 1 or stride == plain for extent, stride, plain in in_c_order))
+        )
+
+
+class StridedReader(msgspec.Struct, frozen=True):
+    """Gathers one view out of what another reader reads; it has that reader's source, framework and device.
+
+    Its tensors' entries say dtype, shape, and (0, bytes of all elements); unlike others they may be C32 or C128. See
+    `Reader`.
+
+    Attributes:
+        stored: Reads the source; its mapping is shared by all views.
+        layout: Where the elements lie.
+    """
+
+    stored: TensorReader
+    layout: Layout
+
+    @property
+    def source(self) -> None:
+        """None: the gathered bytes stand nowhere."""
+
+    @property
+    def cast_to(self) -> None:
+        """None: tensors have the dtype that they are stored in."""
+
+    @property
+    def adapter(self) -> ArrayAdapter:
+        """The array library."""
+        return self.stored.adapter
+
+    def with_framework(self, framework: str, device: Any = "cpu") -> StridedReader:
+        """Return a reader of the same that gives another library's tensors; see `Reader.with_framework`."""
+        return StridedReader(self.stored.with_framework(framework, device), self.layout)
+
+    def span_of(self, entry: TensorEntry) -> None:
+        """Return None: the gathered bytes stand nowhere."""
+
+    def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
+        """Read a part of a tensor, and little more of the source than that; see `Reader.read`."""
+        dtype = self._dtype(name, entry)
+        self._refuse_expanded(name, dtype, selection)
+        with within_numpys_limits(name, entry.shape):
+            elements = selection.apply(self._block(dtype, selection))
+        return self.adapter.from_elements(np.require(elements, requirements="W"), dtype)
+
+    def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
+        """Return what reading a part of a tensor would read; see `Reader.plan`."""
+        dtype = self._dtype("", entry)
+        source = self.stored.source
+        if not selection.n_elements:
+            return source, []
+        once, strides = self._once(selection)
+        ordered, _, in_order = _in_order_of_source(once, strides)
+        return source, spans_of_block(source, self.layout.start, dtype, ordered, in_order)
+
+    def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
+        """Read a run of elements; see `Reader.read_run`."""
+        dtype = self._dtype(name, entry)
+        elements = np.empty(stop - start, dtype.bits_name)
+        done = 0
+        with within_numpys_limits(name, entry.shape):
+            for index, first, last in cover_run(start, stop, entry.shape):
+                selection = parse_index(index, entry.shape)
+                block = selection.apply(self._block(dtype, selection)).reshape(-1)
+                elements[done : done + last - first] = block[first:last]
+                done += last - first
+        return self.adapter.from_elements(elements, dtype)
+
+    def run_length(self, entry: TensorEntry) -> int:
+        """Return how many elements one `read_run` should take; see `Reader.run_length`."""
+        return self._piece_nbytes(entry) // ALL_BY_NAME[entry.dtype].itemsize
+
+    def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
+        """Gather whole tensors; see `Reader.load`."""
+        return {name: self.read(name, entry, parse_index(..., entry.shape)) for name, entry in entries.items()}
+
+    def view(self, name: str, entry: TensorEntry) -> None:
+        """Return None: what is gathered lies nowhere as a whole."""
+
+    def place(self, tensor: Any) -> Any:
+        """Move a tensor to the device; see `Reader.place`."""
+        return self.stored.place(tensor)
+
+    def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> HostTensor:  # noqa: ARG002
+        """Describe a tensor for writing, which is gathered piece by piece; see `Reader.host_tensor`."""
+        dtype = self._dtype(name, entry)
+        if dtype.name not in BY_NAME:
+            raise DtypeError(
+                f"tensor `{name}` has a dtype that the format cannot hold",
+                tensor=name,
+                expected="one of " + ", ".join(BY_NAME),
+                found=f"{dtype.name} ({dtype.torch})",
+                hint="Load it with torch, and save torch.view_as_real(tensor) or tensor.to(torch.complex64)",
+            )
+        self._refuse_expanded(name, dtype, parse_index(..., entry.shape))
+        source = self.stored.source
+        return HostTensor(
+            dtype,
+            entry.shape,
+            entry.nbytes,
+            lambda: self._extent(dtype, entry),
+            lambda: self._buffers(name, entry),
+            lambda start, stop: stored_pieces(source, ByteRange(start, stop)),
+        )
+
+    def _extent(self, dtype: DType, entry: TensorEntry) -> Extent | None:
+        layout = self.layout
+        if not entry.nbytes or (layout.is_big_endian and dtype.bits > 8):
+            return None
+        reach = 1 + sum((n - 1) * stride for n, stride in zip(entry.shape, layout.strides, strict=True))
+        stop = layout.start + reach * dtype.itemsize
+        return stored_extent(
+            self.stored.source,
+            layout.start,
+            stop,
+            layout.strides,
+            is_conj=layout.is_conj and dtype.is_complex,
+            is_neg=layout.is_neg,
+        )
+
+    def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
+        reader = self.with_framework("numpy")
+        for index in pieces(entry.shape, ALL_BY_NAME[entry.dtype].itemsize, self._piece_nbytes(entry)):
+            yield from host_tensor(reader.read(name, entry, parse_index(index, entry.shape)), name).buffers()
+
+    def _piece_nbytes(self, entry: TensorEntry) -> int:
+        """Return how much to gather at once of a tensor that is passed through.
+
+        Each piece of one that lies crosswise touches all of its bytes, so few large ones are taken.
+        """
+        strides = [
+            stride for extent, stride in zip(entry.shape, self.layout.strides, strict=True) if extent > 1 and stride
+        ]
+        return PACK_NBYTES if strides == sorted(strides, reverse=True) else ARENA_NBYTES
+
+    def _dtype(self, name: str, entry: TensorEntry) -> DType:
+        dtype = ALL_BY_NAME.get(entry.dtype) or known_dtype(name, entry)
+        if dtype.is_packed:
+            raise UnsupportedError(
+                f"tensor `{name}` is a view of elements that share bytes", tensor=name, found=dtype.name
+            )
+        if self.layout.is_neg and not _has_negatives(dtype):
+            raise DtypeError(f"tensor `{name}` has no negatives", tensor=name, found=dtype.name)
+        return dtype
+
+    def _refuse_expanded(self, name: str, dtype: DType, selection: Selection) -> None:
+        nbytes = dtype.nbytes(selection.n_elements)
+        if nbytes <= MAX_EXPANDED_NBYTES:
+            return
+        reach = 1 + sum(
+            int(axis[-1] - axis[0]) * stride for axis, stride in zip(selection.axes, self.layout.strides, strict=True)
+        )
+        if nbytes > dtype.nbytes(reach):
+            raise LimitError(
+                f"tensor `{name}` is an expanded view, too large to be read as a whole",
+                tensor=name,
+                expected=f"{MAX_EXPANDED_NBYTES:,} bytes or fewer",
+                found=f"{nbytes:,} bytes, made of {dtype.nbytes(reach):,} in the file",
+                hint="Read a slice of it",
+            )
+
+    def _block(self, dtype: DType, selection: Selection) -> Array:
+        """Return the block, of dtype `bits_name`; read-only where it repeats elements."""
+        if not selection.n_elements:
+            return np.empty(selection.block_shape, dtype.bits_name)
+        once, strides = self._once(selection)
+        mapping = self.stored.mapping()
+        if mapping is None:
+            block = self._read(dtype, once, strides)
+        else:
+            buffer, first = mapping
+            steps = [dtype.itemsize * stride for stride in strides]
+            block = take_block(
+                np.ndarray(once.shape, dtype.bits_name, buffer, self.layout.start - first, steps), once
+            )
+        _resolve(block, dtype, self.layout)
+        return block if block.shape == selection.block_shape else np.broadcast_to(block, selection.block_shape)
+
+    def _once(self, selection: Selection) -> tuple[Selection, tuple[int, ...]]:
+        """Return a selection in which repeated elements stand once, and the strides of its axes."""
+        strides = tuple(
+            stride if extent > 1 else 0 for extent, stride in zip(selection.shape, self.layout.strides, strict=True)
+        )
+        shape = tuple(extent if stride else 1 for extent, stride in zip(selection.shape, strides, strict=True))
+        axes = tuple(axis if stride else range(1) for axis, stride in zip(selection.axes, strides, strict=True))
+        return Selection(shape, axes, ()), strides
+
+    def _read(self, dtype: DType, selection: Selection, strides: Sequence[int]) -> Array:
+        """Read a block in the order of the source."""
+        ordered, order, strides = _in_order_of_source(selection, strides)
+        block = np.empty(selection.block_shape, dtype.bits_name)
+        read_block(self.stored.source, self.layout.start, dtype, ordered, strides, block.transpose(order))
+        return block
+
+
+def _in_order_of_source(selection: Selection, strides: Sequence[int]) -> tuple[Selection, list[int], Sequence[int]]:
+    """Return a selection whose axes are in the order of the source, that order, and their strides."""
+    order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    shape = tuple(selection.shape[axis] for axis in order)
+    ordered = Selection(shape, tuple(selection.axes[axis] for axis in order), ())
+    return ordered, order, [strides[axis] for axis in order]
+
+
+def _resolve(elements: Array, dtype: DType, layout: Layout) -> None:
+    """Bring elements into the machine's byte order, and conjugate and negate them, in place.
+
+    Args:
+        elements: In C order, of dtype `bits_name`.
+        dtype: What they are.
+        layout: What is to be done.
+    """
+    bits = dtype.bits // 2 if dtype.is_complex else dtype.bits
+    parts = elements.reshape(-1).view(f"u{bits // 8}")
+    sign = parts.dtype.type(1 << (bits - 1))
+    if layout.is_big_endian == np.little_endian:
+        parts.byteswap(inplace=True)
+    if layout.is_conj and dtype.is_complex:
+        parts[1::2] ^= sign
+    if layout.is_neg and (dtype.is_float or dtype.is_complex):
+        parts ^= sign
+    elif layout.is_neg:
+        np.negative(parts, out=parts)
+
+
+def _has_negatives(dtype: DType) -> bool:
+    """Return whether torch negates numbers of a dtype: all but truth values and floats of a byte."""
+    return dtype.name != "BOOL" and not (dtype.is_float and dtype.bits == 8)

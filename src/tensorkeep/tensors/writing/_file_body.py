@@ -1,0 +1,375 @@
+"""All bytes of one file, straight from the tensors' own memory, and the digests of what passes on its way.
+
+A header with digests is written twice: first with zeros in their place, then, when all tensors have passed, with the
+digests. So digests are made while the bytes are written, and tensors that pass only once (from a device, from another
+file) need nothing else. The file appears under its name only after that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from math import prod
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from tensorkeep.arrays import HostTensor
+from tensorkeep.buffers import Buffer
+from tensorkeep.collector import PausedCollector
+from tensorkeep.digests import new_hasher
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import HeaderError, IntegrityError
+from tensorkeep.formats.safetensors import STATE_KEY, emit_header, emit_sealed_header, lay_out, metadata_to_write
+from tensorkeep.limits import ARENA_NBYTES
+from tensorkeep.tensors.readers import StoredTensor
+from tensorkeep.tensors.writing._digest_stream import Digesting
+from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = [
+    "FileBody",
+    "Sealing",
+    "file_body",
+    "metadata_with_format",
+    "plain_buffers",
+    "plain_head",
+    "sealed_head",
+    "write_file",
+]
+
+_FORMAT_KEY = "format"
+_FORMAT = "pt"
+"""Libraries that find any metadata want to find this too, and refuse the file otherwise; it says nothing of torch."""
+
+_Named = tuple[str, HostTensor]
+
+
+class Sealing(msgspec.Struct, frozen=True):
+    """How a file gets its digests.
+
+    Attributes:
+        index: Name of the index of the set that the file is a shard of, or None for a file that stands alone.
+    """
+
+    index: str | None = None
+
+
+def metadata_with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return the metadata of a file that has digests, or a state, before these are added.
+
+    Args:
+        metadata: Free text by key, as the caller gave it; what another file says of itself is left out.
+
+    Raises:
+        TypeError: If it is no text by key.
+        UnsupportedError: If other text stands where digests or a state belong, or the other way round.
+    """
+    return {_FORMAT_KEY: _FORMAT, **(metadata_to_write(metadata) or {})}
+
+
+def plain_head(
+    hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None
+) -> tuple[bytes, dict[str, TensorEntry]]:
+    """Encode all that stands before the data, without digests.
+
+    Args:
+        hosts: Name to description.
+        metadata: Free text by key; the digests of another file are left out.
+
+    Returns:
+        The bytes, and name to entry in the order of the data.
+
+    Raises:
+        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
+        LimitError: If there are more names than a header can hold.
+    """
+    entries = _entries(hosts)
+    return emit_header(entries, metadata_to_write(metadata)), entries
+
+
+def plain_buffers(hosts: Mapping[str, HostTensor], entries: Mapping[str, TensorEntry]) -> Iterator[Buffer]:
+    """Give the data.
+
+    Args:
+        hosts: Name to description.
+        entries: Name to entry, in the order of the data.
+
+    Yields:
+        Buffers of any length.
+
+    Raises:
+        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
+    """
+    for name in entries:
+        yield from _checked(name, hosts[name])
+
+
+def sealed_head(
+    hosts: Mapping[str, HostTensor],
+    metadata: Mapping[str, str] | None,
+    *,
+    state: str | None,
+    sealing: Sealing,
+    digests: Mapping[str, bytes] | None = None,
+) -> tuple[bytes, dict[str, TensorEntry]]:
+    """Encode all that stands before the data of a file that others fill.
+
+    Args:
+        hosts: Name to description.
+        metadata: Free text by key; what another file says of itself is left out.
+        state: What the file is to say of the state that the tensors are parts of.
+        sealing: How the file gets its digests.
+        digests: Name to digest; None gives a header of the same length, before they are known.
+
+    Returns:
+        The bytes, and name to entry in the order of the data.
+
+    Raises:
+        TypeError: If the metadata is no text by key.
+        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
+        LimitError: If there are more names than a header can hold.
+    """
+    entries, metadata = _described(hosts, metadata, state, sealing)
+    in_order = None if digests is None else [digests[name] for name in entries]
+    return emit_sealed_header(entries, metadata, in_order, index=sealing.index), entries
+
+
+def write_file(
+    sink: ByteSink,
+    hosts: Mapping[str, HostTensor],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    state: str | None = None,
+    sealing: Sealing | None = None,
+) -> bytes:
+    """Write a whole file.
+
+    Tensors of other files are copied by the kernel where they carry their digest along, or none is asked for.
+
+    Args:
+        sink: Where the bytes go.
+        hosts: Name to description.
+        metadata: Free text by key; what another file says of itself is left out.
+        state: What the file is to say of the state that the tensors are parts of.
+        sealing: How the file gets its digests; None for a file without.
+
+    Returns:
+        All that stands before the data.
+
+    Raises:
+        TypeError: If the metadata is no text by key.
+        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
+        LimitError: If there are more names than a header can hold.
+        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
+        TransportError: If the bytes cannot be written, or those of another file not read.
+    """
+    with PausedCollector():
+        entries, metadata = _described(hosts, metadata, state, sealing)
+        if sealing is None:
+            head = emit_header(entries, metadata)
+        else:
+            head = emit_sealed_header(entries, metadata, None, index=sealing.index)
+    sink.preallocate(len(head) + sum(host.nbytes for host in hosts.values()))
+    sink.write([head])
+    tensors = [(name, hosts[name]) for name in entries]
+    if sealing is None:
+        _write_plain(sink, tensors)
+    else:
+        head = emit_sealed_header(entries, metadata, _write_sealed(sink, tensors), index=sealing.index)
+        sink.rewrite(0, head)
+    return head
+
+
+class FileBody(Body, frozen=True):
+    """All bytes of one file, for what takes them from first to last and cannot go back.
+
+    Attributes:
+        head: All that stands before the data.
+    """
+
+    head: bytes
+
+
+def file_body(
+    hosts: Mapping[str, HostTensor],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    state: str | None = None,
+    sealing: Sealing | None = None,
+) -> FileBody:
+    """Prepare a whole file that is written without going back: its digests are made now, by a pass over all tensors.
+
+    Args:
+        hosts: Name to description.
+        metadata: Free text by key; what another file says of itself is left out.
+        state: What the file is to say of the state that the tensors are parts of.
+        sealing: How the file gets its digests; None for a file without.
+
+    Raises:
+        TypeError: If the metadata is no text by key.
+        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
+        LimitError: If there are more names than a header can hold.
+        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
+        TransportError: If another file cannot be read.
+    """
+    entries, metadata = _described(hosts, metadata, state, sealing)
+    if sealing is None:
+        head = emit_header(entries, metadata)
+    else:
+        head = emit_sealed_header(entries, metadata, _digests(hosts, entries), index=sealing.index)
+
+    def pieces() -> Iterator[Buffer]:
+        yield head
+        yield from plain_buffers(hosts, entries)
+
+    return FileBody(len(head) + sum(host.nbytes for host in hosts.values()), pieces, head)
+
+
+def _digests(hosts: Mapping[str, HostTensor], entries: Iterable[str]) -> list[bytes]:
+    with Digesting() as digesting:
+        for name in entries:
+            host = hosts[name]
+            if isinstance(host, StoredTensor) and host.digest is not None:
+                digesting.carry(host.digest)
+            else:
+                deque(digesting.passing(host.nbytes, _checked(name, host)), maxlen=0)
+        return digesting.digests()
+
+
+def _described(
+    hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None, state: str | None, sealing: Sealing | None
+) -> tuple[dict[str, TensorEntry], Mapping[str, str] | None]:
+    """Return where the tensors will stand, and the text that the header will hold beside the digests."""
+    is_plain = state is None and sealing is None
+    metadata = metadata_to_write(metadata) if is_plain else metadata_with_format(metadata)
+    if state is not None:
+        metadata = {**(metadata or {}), STATE_KEY: state}
+    return _entries(hosts), metadata
+
+
+def _entries(hosts: Mapping[str, HostTensor]) -> dict[str, TensorEntry]:
+    for name, host in hosts.items():
+        if host.dtype.is_packed and prod(host.shape) * host.dtype.bits % 8:
+            raise HeaderError(
+                f"the elements of tensor `{name}` do not fill whole bytes",
+                tensor=name,
+                found=f"{prod(host.shape)} elements of {host.dtype.bits} bits",
+            )
+    return lay_out({name: (host.dtype, host.shape, host.nbytes) for name, host in hosts.items()})
+
+
+def _write_plain(sink: ByteSink, tensors: list[_Named]) -> None:
+    for stored, group in groupby(tensors, lambda named: isinstance(named[1], StoredTensor)):
+        if stored:
+            _copy(sink, [host for _, host in group if isinstance(host, StoredTensor)])
+        else:
+            sink.write(buffer for name, host in group for buffer in _checked(name, host))
+
+
+def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
+    """Write the data, and return the digest of each tensor."""
+    with Digesting() as digesting:
+        for way, group in groupby(tensors, lambda named: _way_of(named[1])):
+            if way == "passed":
+                sink.write(
+                    piece for name, host in group for piece in digesting.passing(host.nbytes, _checked(name, host))
+                )
+                continue
+            stored = [host for _, host in group if isinstance(host, StoredTensor)]
+            if way == "known":
+                _copy(sink, stored)
+                digests = [host.digest or b"" for host in stored]
+            else:
+                digests = _copy_and_digest(sink, stored)
+            for digest in digests:
+                digesting.carry(digest)
+        return digesting.digests()
+
+
+def _way_of(host: HostTensor) -> Literal["known", "looked at", "passed"]:
+    """Return how a tensor gets its digest: it has one, its file is read for it, or it is made of what passes.
+
+    Reading a file a second time costs nothing where it is mapped: its bytes are in the page cache by then.
+    """
+    if not isinstance(host, StoredTensor):
+        return "passed"
+    if host.digest is not None:
+        return "known"
+    is_mapped = isinstance(host.source, LocalFile) and host.source.backend == "mmap"
+    return "looked at" if is_mapped else "passed"
+
+
+def _copy_and_digest(sink: ByteSink, stored: list[StoredTensor]) -> list[bytes]:
+    """Let the kernel copy tensors, while another thread makes their digests and keeps near to what is copied."""
+    from concurrent.futures import ThreadPoolExecutor  # 18 ms, which those who read need not pay
+
+    made: list[bytes] = []
+    waiting: deque[Future[list[bytes]]] = deque()
+    thread = ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-digest")
+    try:
+        for batch in _batches(stored):
+            waiting.append(thread.submit(_digests_of, batch))
+            _copy(sink, batch)
+            if len(waiting) > 1:
+                made += waiting.popleft().result()
+        for future in waiting:
+            made += future.result()
+    finally:
+        thread.shutdown(cancel_futures=True)
+    return made
+
+
+def _batches(stored: list[StoredTensor]) -> Iterator[list[StoredTensor]]:
+    begin = nbytes = 0
+    for end, host in enumerate(stored, start=1):
+        nbytes += host.nbytes
+        if nbytes >= ARENA_NBYTES or end == len(stored):
+            yield stored[begin:end]
+            begin, nbytes = end, 0
+
+
+def _digests_of(stored: list[StoredTensor]) -> list[bytes]:
+    return [_digest_of_span(host.source, host.span) for host in stored]
+
+
+def _digest_of_span(source: ByteSource, span: ByteRange) -> bytes:
+    hasher = new_hasher()
+    for piece in source.pieces(span):
+        hasher.update(piece)
+    return hasher.digest()
+
+
+def _copy(sink: ByteSink, stored: list[StoredTensor]) -> None:
+    """Copy tensors of other files, neighbours together."""
+    for source, span in _merged(stored):
+        sink.copy_from(source, span)
+
+
+def _merged(stored: list[StoredTensor]) -> Iterator[tuple[ByteSource, ByteRange]]:
+    source, span = stored[0].source, stored[0].span
+    for host in stored[1:]:
+        if host.source is source and host.span.start == span.stop:
+            span = ByteRange(span.start, host.span.stop)
+        else:
+            yield source, span
+            source, span = host.source, host.span
+    yield source, span
+
+
+def _checked(name: str, host: HostTensor) -> Iterator[Buffer]:
+    given = 0
+    for buffer in host.buffers():
+        given += memoryview(buffer).nbytes
+        yield buffer
+    if given != host.nbytes:
+        raise IntegrityError(
+            f"tensor `{name}` gave another number of bytes than its shape says",
+            tensor=name,
+            expected=f"{host.nbytes:,} bytes",
+            found=f"{given:,}",
+            hint="Do not resize tensors while they are saved",
+        )

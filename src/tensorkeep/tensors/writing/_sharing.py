@@ -1,0 +1,230 @@
+"""What is stored of tensors that share memory: each byte once. Pure.
+
+Tensors that have elements in common are one group. If all members are the same tensor under several names, it is
+stored under the first of them. Otherwise the member that fills the memory of all in C order is stored, or, where none
+does, that memory itself as a tensor of its own; the others are noted as views of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+
+import msgspec
+
+from tensorkeep.arrays import Extent, HostTensor
+from tensorkeep.dtypes import BY_NAME, DType
+from tensorkeep.formats.safetensors import Alias
+from tensorkeep.tensors.indexing import c_strides
+from tensorkeep.tensors.readers import StoredTensor, stored_pieces
+from tensorkeep.tensors.writing._overlap import Elements, overlapping, with_common_elements
+from tensorkeep.transport import ByteRange
+
+__all__ = ["Sharing", "share", "shared"]
+
+_SUFFIX = "#storage"
+
+
+class Sharing(msgspec.Struct, frozen=True):
+    """What is stored of tensors, some of which share memory.
+
+    Attributes:
+        hosts: Name to description, of all that is stored, in the order of the tensors.
+        aliases: Name to what it is a view of, of the other tensors.
+        storages: Those of `hosts` that hold memory for aliases only.
+    """
+
+    hosts: dict[str, HostTensor]
+    aliases: dict[str, Alias]
+    storages: tuple[str, ...]
+
+
+class _Member(msgspec.Struct, frozen=True):
+    name: str
+    host: HostTensor
+    extent: Extent
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is equal for one tensor under two names."""
+        extent, host = self.extent, self.host
+        return extent.start, extent.stop, extent.strides, host.dtype.name, host.shape, extent.is_conj, extent.is_neg
+
+    @property
+    def elements(self) -> Elements:
+        """Where its elements are, for finding out whether others have one of them."""
+        extent, host = self.extent, self.host
+        return Elements(
+            extent.start, extent.stop, host.dtype.itemsize, host.shape, extent.strides if self.is_described else None
+        )
+
+    @property
+    def is_described(self) -> bool:
+        """Whether dtype, shape and strides tell where its elements are."""
+        extent, host = self.extent, self.host
+        return (
+            not host.dtype.is_packed
+            and len(extent.strides) == len(host.shape)
+            and min(extent.strides, default=0) >= 0
+        )
+
+    def can_be_told_from(self, start: int) -> bool:
+        """Whether its elements can be told in an array of its dtype that begins at an address."""
+        return self.is_described and (self.extent.start - start) % self.host.dtype.itemsize == 0
+
+    @property
+    def is_expanded(self) -> bool:
+        """Whether it has more elements than memory."""
+        return self.is_described and self.host.nbytes > self.extent.stop - self.extent.start
+
+    @property
+    def has_c_strides(self) -> bool:
+        """Whether its elements lie in C order, without gaps."""
+        in_order = zip(self.host.shape, self.extent.strides, c_strides(self.host.shape), strict=True)
+        return all(n == 1 or stride == plain for n, stride, plain in in_order)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its memory is what a file holds of it."""
+        return self.has_c_strides and not (self.extent.is_conj or self.extent.is_neg)
+
+    def seen_from(self, owner: str, dtype: DType, shape: tuple[int, ...], start: int) -> Alias:
+        """Return what it is a view of, saying only what differs."""
+        extent, host = self.extent, self.host
+        return Alias(
+            owner,
+            offset=extent.start - start,
+            dtype=None if host.dtype == dtype else host.dtype.name,
+            shape=None if host.shape == shape else host.shape,
+            strides=None if self.has_c_strides else extent.strides,
+            is_conj=extent.is_conj,
+            is_neg=extent.is_neg,
+        )
+
+
+def share(hosts: Mapping[str, HostTensor], *, with_expanded: bool = True) -> Sharing:
+    """Choose what is stored of tensors that share memory.
+
+    Tensors whose elements cannot be told by strides (packed ones, reversed ones) are stored on their own, unless
+    they are the same as another.
+
+    Args:
+        hosts: Name to description.
+        with_expanded: Whether a tensor that repeats its elements is a view of fewer, also if no other shares them.
+
+    Returns:
+        What is stored, and the aliases, both in the order of the tensors.
+    """
+    extents = {name: host.extent() for name, host in hosts.items()}
+    place = {name: place for place, name in enumerate(hosts)}
+    parts: list[list[_Member]] = []
+    for group in _groups(hosts, extents, with_expanded=with_expanded):
+        names = sorted(group, key=place.__getitem__)
+        parts += _parts([_Member(name, hosts[name], extent) for name in names if (extent := extents[name])])
+    aliases: dict[str, Alias] = {}
+    storages: dict[str, HostTensor] = {}
+    for part in sorted(parts, key=lambda part: place[part[0].name]):  # addresses must not decide on any order
+        _share(part, hosts, aliases, storages)
+    if not aliases:
+        return Sharing(dict(hosts), {}, ())
+    kept = {name: host for name, host in hosts.items() if name not in aliases}
+    return Sharing(kept | storages, {name: aliases[name] for name in hosts if name in aliases}, tuple(storages))
+
+
+def shared(hosts: Mapping[str, HostTensor]) -> list[list[str]]:
+    """Group names whose tensors have elements in common.
+
+    Args:
+        hosts: Name to description.
+
+    Returns:
+        Groups of two or more names, each in the order of the tensors.
+    """
+    return list(_groups(hosts, {name: host.extent() for name, host in hosts.items()}, with_expanded=False))
+
+
+def _groups(
+    hosts: Mapping[str, HostTensor], extents: Mapping[str, Extent | None], *, with_expanded: bool
+) -> Iterator[list[str]]:
+    grouped: set[str] = set()
+    for names in overlapping(extents):
+        grouped.update(names)
+        members = {name: _Member(name, hosts[name], extent) for name in names if (extent := extents[name])}
+        yield from with_common_elements({name: member.elements for name, member in members.items()})
+    for name, extent in extents.items() if with_expanded else ():
+        may_be_expanded = extent and hosts[name].nbytes > extent.stop - extent.start and name not in grouped
+        if may_be_expanded and extent and _Member(name, hosts[name], extent).is_expanded:
+            yield [name]
+
+
+def _parts(members: list[_Member]) -> Iterator[list[_Member]]:
+    """Give the members that can share: all whose elements can be told, and each set of equal ones that cannot."""
+    start = min(member.extent.start for member in members)
+    told = [member for member in members if member.can_be_told_from(start)]
+    if len(told) == len(members):
+        yield members
+        return
+    by_identity: dict[tuple[object, ...], list[_Member]] = {}
+    for member in members:
+        if not member.can_be_told_from(start):
+            by_identity.setdefault(member.identity, []).append(member)
+    yield from (equal for equal in by_identity.values() if len(equal) > 1)
+    for group in overlapping({member.name: member.extent for member in told}):
+        yield from _parts([member for member in told if member.name in group])
+
+
+def _share(
+    members: list[_Member],
+    hosts: Mapping[str, HostTensor],
+    aliases: dict[str, Alias],
+    storages: dict[str, HostTensor],
+) -> None:
+    first = members[0]
+    if not first.is_expanded and len({member.identity for member in members}) == 1:
+        aliases.update((member.name, Alias(first.name)) for member in members[1:])
+        return
+    start = min(member.extent.start for member in members)
+    stop = max(member.extent.stop for member in members)
+    owner = next(
+        (each for each in members if each.is_plain and (each.extent.start, each.extent.stop) == (start, stop)), None
+    )
+    if owner is not None:
+        name, dtype, shape = owner.name, owner.host.dtype, owner.host.shape
+    else:
+        name = _free_name(first.name, hosts)
+        storages[name] = _storage(members, start, stop)
+        dtype, shape = storages[name].dtype, storages[name].shape
+    for member in members:
+        if member is not owner:
+            aliases[member.name] = member.seen_from(name, dtype, shape, start)
+
+
+def _free_name(name: str, taken: Mapping[str, HostTensor]) -> str:
+    name += _SUFFIX
+    while name in taken:
+        name += "#"
+    return name
+
+
+def _storage(members: list[_Member], start: int, stop: int) -> HostTensor:
+    """Describe the memory of several tensors as one of their dtype, or of bytes where they have several."""
+    first = members[0]
+    dtypes = {member.host.dtype for member in members}
+    step = first.host.dtype.itemsize
+    do_fit = len(dtypes) == 1 and all((edge - start) % step == 0 for edge in _edges(members, stop))
+    dtype = first.host.dtype if do_fit else BY_NAME["U8"]
+    shape, nbytes = ((stop - start) // dtype.itemsize,), stop - start
+    stored = next((member for member in members if isinstance(member.host, StoredTensor)), None)
+    if stored is not None and isinstance(stored.host, StoredTensor):
+        source, shift = stored.host.source, stored.host.span.start - stored.extent.start
+        span = ByteRange(start + shift, stop + shift)
+        pieces = partial(stored_pieces, source, span)
+        return StoredTensor(dtype, shape, nbytes, lambda: None, pieces, source=source, span=span)
+    memory = first.host.memory
+    return HostTensor(dtype, shape, nbytes, lambda: None, lambda: iter(()) if memory is None else memory(start, stop))
+
+
+def _edges(members: Iterable[_Member], stop: int) -> Iterator[int]:
+    yield stop
+    for member in members:
+        yield member.extent.start

@@ -1,0 +1,268 @@
+"""One writer at a time: a lock file that says who holds it.
+
+The lock is the kernel's (flock), which lets go of it when a process dies however it dies; a lock file that nobody
+has locked means nothing. Where the file system has no locks, the file itself is the lock, and what it says tells
+whether its owner still lives: by the process on this host, by its time of change on others.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+import weakref
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import msgspec
+
+from tensorkeep.errors import BusyError
+from tensorkeep.transport.system import _platform, host_tag, try_lock
+
+__all__ = ["DirectoryLock", "take_lock"]
+
+_STALE_AFTER_S: Final = 15 * 60
+"""Seconds without a sign of life after which an owner on another host is taken for dead."""
+
+_REFRESHED_EVERY_S: Final = 60
+_MAX_NBYTES: Final = 4096
+_MAX_ATTEMPTS: Final = 100
+"""Times that the lock file may be gone again when it is locked, on a busy directory or a strange file system."""
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    """The process that holds a lock.
+
+    Attributes:
+        pid: On its host.
+        host: Its network name.
+        kernel: Of `host_tag`: tells a reboot, and hosts of one name.
+        birth: What tells the process from a later one of the same pid; empty where the system does not say.
+        started: When the lock was taken, ISO 8601.
+        command: Name of the program.
+    """
+
+    pid: Annotated[int, msgspec.Meta(gt=0, lt=2**31)]
+    host: str
+    kernel: str
+    birth: str
+    started: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.command}) on {self.host}, since {self.started}"
+
+
+class DirectoryLock:
+    """A lock that is held.
+
+    Args:
+        fd: The lock file, open; the lock's from now on.
+        path: Where it is.
+    """
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+        self._refreshed_at = time.monotonic()
+        _held.add(self)
+
+    def forget(self) -> None:
+        """Close the lock file in a forked child: else the lock lives as long as the child does."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def is_held(self) -> bool:
+        """Say whether nobody has taken the lock over, which can happen where the file system has no locks."""
+        return _is_at(self._fd, self._path)
+
+    def refresh(self) -> None:
+        """Give a sign of life; cheap enough to be called with every piece that is written."""
+        now = time.monotonic()
+        if now - self._refreshed_at >= _REFRESHED_EVERY_S:
+            self._refreshed_at = now
+            with suppress(OSError):
+                os.utime(self._path)
+
+    def release(self) -> None:
+        """Remove the lock file while it is held, and let go."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        if not _platform.HANDLES_OPEN_FILES:
+            os.close(fd)
+            _remove(self._path)
+            return
+        try:
+            if _is_at(fd, self._path):
+                _remove(self._path)
+        finally:
+            os.close(fd)
+
+
+_held: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for lock in list(_held):
+        lock.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def take_lock(path: str) -> DirectoryLock:
+    """Take a lock without waiting; one whose owner died is taken over.
+
+    Args:
+        path: The lock file, which need not exist; its directory must.
+
+    Returns:
+        The lock.
+
+    Raises:
+        BusyError: If somebody else holds it.
+        OSError: As the system says.
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            lock = _create(path)
+        except FileExistsError:
+            _remove_if_dead(path)
+        else:
+            if lock is not None:
+                return lock
+    raise BusyError("the lock of the directory changes hands all the time", path=os.path.dirname(path))
+
+
+def _create(path: str) -> DirectoryLock | None:
+    """Make the lock file and lock it; None if somebody took it for a dead process's in between."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    fd = os.open(path, flags, 0o666)
+    lock = DirectoryLock(fd, path)
+    try:
+        is_ours = _try_lock(fd) is not False and lock.is_held()
+        if is_ours:
+            _sign(fd)
+    except BaseException:
+        lock.release()
+        raise
+    if is_ours:
+        return lock
+    os.close(fd)  # the file is for who locked it to remove
+    return None
+
+
+def _remove_if_dead(path: str) -> None:
+    """Remove a lock file whose owner died; where open files cannot be removed, it is whether that succeeds."""
+    if not _platform.HANDLES_OPEN_FILES:
+        with suppress(FileNotFoundError):
+            try:
+                os.unlink(path)
+            except PermissionError:
+                raise _busy(path, None) from None
+        return
+    try:
+        fd = _open(path)
+    except FileNotFoundError:  # removed by its owner
+        return
+    try:
+        is_locked = _try_lock(fd)
+        owner = _read_owner(fd)
+        if is_locked is False or (is_locked is None and _lives(owner, fd)):
+            raise _busy(path, owner)
+        if _is_at(fd, path):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+    finally:
+        os.close(fd)
+
+
+def _open(path: str) -> int:
+    """Open a lock file, another user's too: a lock needs no right to write, but on some network file systems."""
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        return os.open(path, flags | os.O_RDWR)
+    except PermissionError:
+        return os.open(path, flags | os.O_RDONLY)
+
+
+def _try_lock(fd: int) -> bool | None:
+    """Say whether the kernel gave the lock, or None where it has none to give."""
+    if not _platform.HAS_LOCKS:
+        return None
+    try:
+        return try_lock(fd)
+    except OSError:
+        return None
+
+
+def _sign(fd: int) -> None:
+    owner = _Owner(
+        pid=os.getpid(),
+        host=platform.node(),
+        kernel=host_tag(),
+        birth=_birth(os.getpid()),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=os.path.basename(sys.argv[0] if sys.argv else "")[:200] or "python",
+    )
+    os.write(fd, msgspec.json.encode(owner))
+
+
+def _read_owner(fd: int) -> _Owner | None:
+    """Return who holds the lock, or None while it is being written or if it does not say."""
+    try:
+        os.lseek(fd, 0, os.SEEK_SET)
+        return msgspec.json.decode(os.read(fd, _MAX_NBYTES), type=_Owner)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _lives(owner: _Owner | None, fd: int) -> bool:
+    if owner is None or (owner.host, owner.kernel) != (platform.node(), host_tag()):
+        return time.time() - os.fstat(fd).st_mtime < _STALE_AFTER_S
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's, and alive
+        pass
+    return _birth(owner.pid) == owner.birth
+
+
+def _birth(pid: int) -> str:
+    """Return the clock tick in which a process began, where the system tells (proc(5), `/proc/pid/stat`)."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _is_at(fd: int, path: str) -> bool:
+    """Say whether an open file is still the one at a path."""
+    if fd < 0:
+        return False
+    try:
+        there, ours = os.lstat(path), os.fstat(fd)
+    except FileNotFoundError:
+        return False
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+def _busy(path: str, owner: _Owner | None) -> BusyError:
+    return BusyError(
+        "another save into the directory is under way",
+        path=os.path.dirname(os.path.dirname(path)),
+        found=str(owner) if owner else "another process, which does not say who it is",
+        hint="Let it end, then save again",
+    )

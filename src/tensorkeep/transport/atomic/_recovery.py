@@ -1,0 +1,114 @@
+"""A transaction that a dead process committed and did not finish: the next reader finishes it, or reads past it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from tensorkeep.errors import as_transport_error
+from tensorkeep.transport.atomic._journal import Journal
+from tensorkeep.transport.atomic._lock import take_lock
+from tensorkeep.transport.atomic._staging import Staging
+
+__all__ = ["Pending", "finish_pending"]
+
+
+class Pending:
+    """A transaction that is committed and not finished, for readers that may not finish it.
+
+    The process that finishes it may do so at any time: a path that `resolve` gave may be gone when it is opened, and
+    must then be resolved again.
+    """
+
+    def __init__(self, staging: Staging, journal: Journal, identity: tuple[int, ...]) -> None:
+        self._staging = staging
+        self._identity = identity
+        self._new = frozenset(journal.renamed)
+        self._patched = frozenset(journal.patched)
+        self._removed = frozenset((*journal.first, *journal.removed)) - self._new
+
+    def resolve(self, name: str) -> str:
+        """Return the path at which a file of the new set stands now.
+
+        Args:
+            name: Of the file.
+        """
+        waiting = self._staging.path_of(name)
+        if name in self._new and os.path.lexists(waiting) and self._staging.commit_identity() == self._identity:
+            return waiting
+        return self._staging.place_of(name)
+
+    def is_removed(self, name: str) -> bool:
+        """Say whether a file does not belong to the new set, though it may still stand there.
+
+        Args:
+            name: Of the file.
+        """
+        return name in self._removed
+
+    def head_of(self, name: str) -> bytes | None:
+        """Return the bytes that stand for the first ones of a file.
+
+        Args:
+            name: Of the file.
+
+        Returns:
+            The bytes, or None where the file itself has them.
+
+        Raises:
+            TransportError: If they cannot be read.
+        """
+        if name not in self._patched:
+            return None
+        with as_transport_error("could not read the file", self._staging.place_of(name)):
+            return self._staging.head_of(name)
+
+
+def finish_pending(directory: str | os.PathLike[str], base: str) -> Pending | None:
+    """Finish a transaction that was committed by a process that then died; for readers, before they read.
+
+    Args:
+        directory: Where the set is.
+        base: What the set is called.
+
+    Returns:
+        None if there is nothing to finish, or it is finished now. Otherwise (its writer is at it, or this process may
+        not write) how to read past it.
+
+    Raises:
+        IntegrityError: If the journal is damaged.
+        UnsupportedError: If a later version of tensorkeep wrote it.
+        TransportError: If it cannot be read.
+    """
+    staging = Staging(os.fsdecode(directory), base)
+    try:
+        with as_transport_error("could not read the journal of a save", staging.path):
+            identity = staging.commit_identity()
+            if identity is None or not staging.is_trusted():
+                return None
+            place = staging.inode()
+    except FileNotFoundError:  # its writer has finished it in this instant
+        return None
+    journal = staging.read_journal()
+    if journal is None or (journal.place == place and _finish(staging)):
+        return None
+    return Pending(staging, journal, identity)
+
+
+def _finish(staging: Staging) -> bool:
+    """Say whether nothing is left to do, because it was done here or elsewhere."""
+    try:
+        lock = take_lock(staging.lock_path)
+    except OSError:
+        return staging.commit_identity() is None
+    try:
+        journal = staging.read_journal()
+        if journal is not None:
+            staging.carry_out(journal)
+    except OSError:
+        return False
+    finally:
+        with suppress(OSError):
+            lock.release()
+        staging.remove()
+    return True

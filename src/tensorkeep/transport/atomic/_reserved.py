@@ -1,0 +1,155 @@
+"""A file of a known size that several processes fill, each at its own places.
+
+One process reserves it, under a name in a staging directory. Before it has a header it begins with a mark: a process
+that comes late, when the file is gone and another save has made one of the same name, does not write into that one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from tensorkeep.errors import BusyError, as_transport_error
+from tensorkeep.transport.system import _platform, preallocate, preallocation_pays, read_at, try_lock, write_at
+
+__all__ = ["MARK_NBYTES", "Reserved", "ReservedFile", "make_room"]
+
+MARK_NBYTES: Final = 16
+"""Bytes that such a file has at least."""
+
+_FLAGS: Final = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """What a process needs to open a file that was reserved.
+
+    Attributes:
+        path: Where it is.
+        nbytes: Its size in bytes.
+        mark: What it begins with until it gets its header.
+    """
+
+    path: str
+    nbytes: int
+    mark: bytes
+
+
+def make_room(fd: int, path: str, nbytes: int) -> Reserved:
+    """Give a new file its size, and a mark.
+
+    Args:
+        fd: The file, open for writing and empty.
+        path: Where it is.
+        nbytes: Size in bytes, `MARK_NBYTES` or more.
+
+    Returns:
+        What others need to open it.
+
+    Raises:
+        OSError: As the system says, such as that there is not that much room.
+    """
+    if preallocation_pays(os.path.dirname(path)):
+        preallocate(fd, nbytes)
+    os.ftruncate(fd, nbytes)
+    mark = secrets.token_bytes(MARK_NBYTES)
+    write_at(fd, 0, memoryview(mark))
+    return Reserved(path, nbytes, mark)
+
+
+class ReservedFile:
+    """A reserved file, open for filling; all methods but `close` may be called from several threads.
+
+    Args:
+        reserved: Which.
+
+    Raises:
+        BusyError: If another file stands there by now.
+        TransportError: If it is gone, or the system fails otherwise.
+    """
+
+    def __init__(self, reserved: Reserved) -> None:
+        """Open it; see the class."""
+        self._path = reserved.path
+        self._fd = -1
+        with as_transport_error("could not write the file", self._path):
+            self._fd = os.open(self._path, _FLAGS)
+            _keep_pages_apart(self._fd)
+            mark = bytearray(MARK_NBYTES)
+            read_at(self._fd, 0, memoryview(mark))
+            is_same = mark == reserved.mark and os.fstat(self._fd).st_size == reserved.nbytes
+        if not is_same:
+            self.close()
+            raise BusyError("another save took this one for dead", path=self._path)
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Write bytes to their place.
+
+        Args:
+            offset: First byte, in the file.
+            data: In bytes.
+
+        Raises:
+            TransportError: If not everything could be written.
+        """
+        with as_transport_error("could not write the file", self._path):
+            write_at(self._fd, offset, data)
+
+    def write_rows(self, offset: int, step: int, data: memoryview, row_nbytes: int) -> None:
+        """Write rows that stand apart in the file.
+
+        Args:
+            offset: First byte of the first row, in the file.
+            step: Bytes from the start of one row to that of the next, as many as a row has or more.
+            data: The rows one after another, in bytes.
+            row_nbytes: Bytes of a row.
+
+        Raises:
+            TransportError: If not everything could be written.
+        """
+        with as_transport_error("could not write the file", self._path):
+            _write_rows(self._fd, offset, step, data, row_nbytes)
+
+    def sync(self) -> None:
+        """Wait until the disk has all that was written.
+
+        Raises:
+            TransportError: If it could not be written.
+        """
+        with as_transport_error("could not write the file", self._path):
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close it once.
+
+        Raises:
+            TransportError: If the system tells only now of a write that failed (NFS, FUSE).
+        """
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with as_transport_error("could not write the file", self._path):
+                os.close(fd)
+
+
+def _keep_pages_apart(fd: int) -> None:
+    """Lock a file, together with all others that fill it, until it is closed.
+
+    Linux' client of NFS writes whole pages back, also where other machines have written to them, unless a file is
+    locked (nfs_can_extend_write in its fs/nfs/write.c).
+    """
+    with suppress(OSError):  # a file system without locks
+        try_lock(fd, is_shared=True)
+
+
+def _write_rows(fd: int, offset: int, step: int, data: memoryview, row_nbytes: int) -> None:
+    """Write each row by itself: a million for a few gigabytes, so there is little in the loop."""
+    write = os.pwrite if _platform.HAS_POSITIONED_IO else None
+    for begin in range(0, len(data), row_nbytes):
+        row = data[begin : begin + row_nbytes]
+        written = write(fd, row, offset) if write else 0
+        if written != row_nbytes:
+            write_at(fd, offset + written, row[written:])
+        offset += step

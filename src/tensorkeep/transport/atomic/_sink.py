@@ -1,0 +1,182 @@
+"""A sink over an open file, and the mode and owner that it takes over from the file it will replace."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.errors import SourceChangedError, as_transport_error
+from tensorkeep.limits import WRITE_NBYTES
+from tensorkeep.transport.sources import ByteRange, ByteSource, JoinedSource, LocalFile
+from tensorkeep.transport.system import (
+    GATHER_MAX,
+    copy_range,
+    gather_write,
+    preallocate,
+    preallocation_pays,
+    write_at,
+)
+
+__all__ = ["FileSink", "take_over_mode"]
+
+
+class FileSink:
+    """Writes to a descriptor, and closes it.
+
+    Args:
+        fd: Open for reading and writing, empty; the sink's from now on.
+        path: What the file will be called, for messages; its directory tells the file system.
+        on_written: Called with the bytes written so far, every few MiB. What it raises goes to the writer.
+    """
+
+    def __init__(self, fd: int, path: str, on_written: Callable[[int], None] | None = None) -> None:
+        self.fd = fd
+        self._path = path
+        self._on_written = on_written
+        self._n_written = 0
+
+    def close(self) -> None:
+        """Close the descriptor once; who still writes gets an error, not another file's descriptor.
+
+        Raises:
+            OSError: If the system tells only now of a write that failed (NFS, FUSE).
+        """
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def preallocate(self, nbytes: int) -> None:
+        """Reserve room where that is cheap; see `ByteSink.preallocate`.
+
+        Args:
+            nbytes: Bytes that will be written in all.
+
+        Raises:
+            TransportError: If there is not that much room.
+        """
+        if preallocation_pays(os.path.dirname(self._path)):
+            with as_transport_error("could not write the file", self._path):
+                preallocate(self.fd, nbytes)
+
+    def write(self, buffers: Iterable[Buffer]) -> None:
+        """Append buffers; see `ByteSink.write`.
+
+        Args:
+            buffers: C-contiguous.
+
+        Raises:
+            TransportError: If not everything could be written.
+        """
+        pending: list[memoryview] = []
+        pending_nbytes = 0
+        for view in _parts(buffers):
+            pending.append(view)
+            pending_nbytes += len(view)
+            if len(pending) == GATHER_MAX or pending_nbytes >= WRITE_NBYTES:
+                self._flush(pending)
+                pending = []
+                pending_nbytes = 0
+        self._flush(pending)
+
+    def _flush(self, pending: list[memoryview]) -> None:
+        with as_transport_error("could not write the file", self._path):
+            gather_write(self.fd, pending)
+        self._advance(sum(map(len, pending)))
+
+    def _advance(self, nbytes: int) -> None:
+        self._n_written += nbytes
+        if self._on_written is not None:
+            self._on_written(self._n_written)
+
+    def rewrite(self, offset: int, data: Buffer) -> None:
+        """Overwrite bytes that were written before; see `ByteSink.rewrite`.
+
+        Args:
+            offset: Byte of the file to start from.
+            data: C-contiguous.
+
+        Raises:
+            TransportError: If not everything could be written.
+            ValueError: If it reaches beyond what was written.
+        """
+        view = memoryview(data).cast("B")
+        if offset < 0 or offset + len(view) > self._n_written:
+            raise ValueError(f"[{offset}, {offset + len(view)}) is not inside the {self._n_written} bytes written")
+        with as_transport_error("could not write the file", self._path):
+            write_at(self.fd, offset, view)
+
+    def copy_from(self, source: ByteSource, span: ByteRange) -> None:
+        """Append bytes of a source; see `ByteSink.copy_from`.
+
+        Args:
+            source: Where the bytes are.
+            span: Half-open, inside the source.
+
+        Raises:
+            SourceChangedError: If the source became shorter.
+            TransportError: If not everything could be read and written.
+        """
+        if isinstance(source, JoinedSource):
+            for part, inner in source.split(span):
+                self.copy_from(part, inner)
+        elif isinstance(source, LocalFile):
+            self._copy_from_file(source, span)
+        else:
+            for piece in source.pieces(span):
+                self.write([piece])
+
+    def _copy_from_file(self, source: LocalFile, span: ByteRange) -> None:
+        start = span.start
+        descriptor = source.descriptor()
+        while start < span.stop:
+            with as_transport_error(f"could not copy from {source.name}", self._path):
+                copied = copy_range(descriptor.number, start, self.fd, min(WRITE_NBYTES, span.stop - start))
+            if copied == 0:
+                raise SourceChangedError(
+                    "the file became shorter while it was open",
+                    path=source.name,
+                    expected=f"{len(span):,} bytes at {span.start:,}",
+                    found=f"{start - span.start:,}",
+                    hint="Do not write to a checkpoint in place; save beside it and rename",
+                )
+            start += copied
+            self._advance(copied)
+
+
+def _parts(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
+    """Cut large buffers, so that no single call keeps the process from an interrupt for long."""
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        if len(view) <= WRITE_NBYTES:
+            yield view
+            continue
+        for begin in range(0, len(view), WRITE_NBYTES):
+            yield view[begin : begin + WRITE_NBYTES]
+
+
+def take_over_mode(fd: int, before: os.stat_result) -> None:
+    """Give a file the mode of the file it will replace, and its owner or at least group if allowed.
+
+    Args:
+        fd: The new file.
+        before: The status of the old one.
+
+    Raises:
+        OSError: If the mode cannot be set.
+    """
+    if not hasattr(os, "fchmod"):
+        return
+    mode = stat.S_IMODE(before.st_mode)
+    now = os.fstat(fd)
+    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+        try:
+            os.fchown(fd, before.st_uid, before.st_gid)
+        except OSError:
+            with suppress(OSError):
+                os.fchown(fd, -1, before.st_gid)
+        if os.fstat(fd).st_gid != before.st_gid:
+            mode &= ~stat.S_IRWXG  # what the old group might do, another group was not granted
+    os.fchmod(fd, mode)

@@ -1,0 +1,265 @@
+"""The staging directory of a transaction: where new files wait, and how they come to their places.
+
+    model.safetensors.index.json                  the old set
+    .model.tensorkeep-staging/lock                held by the writer while it lives
+    .model.tensorkeep-staging/<name>              a new file, under its final name
+    .model.tensorkeep-staging/<name>.head         the new header of a file that is edited in place, and the old one
+    .model.tensorkeep-staging/commit.json         the journal; its appearance is the commit
+
+Before the commit nothing outside of the staging directory changes. After it every step can be done again, so whoever
+comes next can go on where a dead process stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from tensorkeep.errors import IntegrityError, as_transport_error
+from tensorkeep.transport.atomic._journal import Journal, decode_journal, encode_journal
+from tensorkeep.transport.system import gather_write, sync_directory, write_at
+
+__all__ = ["HEAD_SUFFIX", "RESERVED", "STAGING_SUFFIX", "Staging", "has_staging"]
+
+STAGING_SUFFIX: Final = ".tensorkeep-staging"
+HEAD_SUFFIX: Final = ".head"
+_LOCK: Final = "lock"
+_COMMIT: Final = "commit.json"
+_DRAFT: Final = "commit.json.draft"
+RESERVED: Final = frozenset({_LOCK, _COMMIT, _DRAFT})
+"""Names in a staging directory that no new file can have."""
+
+_BLOCK_NBYTES: Final = 4096
+
+
+class Staging:
+    """A staging directory, which may be there or not.
+
+    Args:
+        directory: Of the set.
+        base: What the set is called.
+    """
+
+    def __init__(self, directory: str, base: str) -> None:
+        self.directory = directory
+        self.path = os.path.join(directory, f".{base}{STAGING_SUFFIX}")
+        self.lock_path = os.path.join(self.path, _LOCK)
+        self._commit_path = os.path.join(self.path, _COMMIT)
+
+    def path_of(self, name: str) -> str:
+        """Return where a new file waits."""
+        return os.path.join(self.path, name)
+
+    def place_of(self, name: str) -> str:
+        """Return where a file belongs."""
+        return os.path.join(self.directory, name)
+
+    def make(self) -> None:
+        """Make the directory, if it is not there, for all who may read or write the one around it.
+
+        Raises:
+            OSError: As the system says.
+        """
+        with suppress(FileExistsError):
+            os.mkdir(self.path)
+            around = os.stat(self.directory).st_mode
+            shared = around & (0o755 if around & stat.S_ISVTX else 0o777)
+            with suppress(OSError):
+                os.chmod(self.path, stat.S_IMODE(os.lstat(self.path).st_mode) | shared)
+
+    def is_trusted(self) -> bool:
+        """Say whether nobody but those who may change the set's files can have made this.
+
+        In a sticky directory, such as /tmp, anybody can make files but only their owners may rename or remove them.
+        """
+        ours, around = os.lstat(self.path), os.stat(self.directory)
+        if not stat.S_ISDIR(ours.st_mode):
+            return False
+        return not around.st_mode & stat.S_ISVTX or ours.st_uid in {0, os.geteuid(), around.st_uid}
+
+    def inode(self) -> int:
+        """Return what tells this directory from a copy of it."""
+        return os.lstat(self.path).st_ino
+
+    def commit_identity(self) -> tuple[int, ...] | None:
+        """Return what tells this journal from a later one, or None if nothing is committed.
+
+        Raises:
+            OSError: If the system does not say.
+        """
+        try:
+            status = os.lstat(self._commit_path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return status.st_dev, status.st_ino, status.st_mtime_ns
+
+    def read_journal(self) -> Journal | None:
+        """Return the journal, or None if nothing is committed.
+
+        Raises:
+            IntegrityError: If it is damaged.
+            UnsupportedError: If a later version of tensorkeep wrote it.
+            TransportError: If it cannot be read.
+        """
+        with as_transport_error("could not read the journal of a save", self._commit_path):
+            try:
+                text = _read_regular(self._commit_path)
+            except FileNotFoundError:
+                return None
+        return decode_journal(text, self._commit_path)
+
+    def write_journal(self, journal: Journal, *, durable: bool) -> None:
+        """Commit: once this has returned, the new set is the one that counts.
+
+        Args:
+            journal: What is to be done.
+            durable: Whether to wait until the disk has all that the journal speaks of, and its text.
+        """
+        if durable:
+            sync_directory(self.path)
+            sync_directory(self.directory)
+        draft = os.path.join(self.path, _DRAFT)
+        _write_whole(draft, [encode_journal(journal)], like=self.directory, durable=durable)
+        os.replace(draft, self._commit_path)
+
+    def carry_out(self, journal: Journal, *, durable: bool = True) -> None:
+        """Bring everything to its place, or go on where that was broken off, and remove the staging directory.
+
+        Args:
+            journal: As it was committed.
+            durable: Whether to wait until the disk has it.
+        """
+        if durable:  # the journal's name, before anything changes
+            sync_directory(self.path)
+        for name in journal.first:
+            if name not in journal.renamed or os.path.lexists(self.path_of(name)):
+                _remove(self.place_of(name))
+        for name in journal.patched:
+            self._patch(name, durable=durable)
+        for name in journal.renamed:
+            with suppress(FileNotFoundError):  # moved before
+                os.replace(self.path_of(name), self.place_of(name))
+        if durable:
+            sync_directory(self.directory)
+        for name in journal.removed:
+            _remove(self.place_of(name))
+        if durable and journal.removed:
+            sync_directory(self.directory)
+        self.drop()
+
+    def _patch(self, name: str, *, durable: bool) -> None:
+        head = self.head_of(name)
+        if head is None:
+            return
+        fd = os.open(self.place_of(name), os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            write_at(fd, 0, memoryview(head))
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def write_head(self, name: str, head: bytes, before: bytes, *, durable: bool) -> None:
+        """Stage a new header together with the one that it replaces.
+
+        Args:
+            name: Of the file that it belongs to.
+            head: The new one.
+            before: The old one, as long.
+            durable: Whether to wait until the disk has it.
+        """
+        path, like = self.path_of(name + HEAD_SUFFIX), self.place_of(name)
+        try:
+            _write_whole(path, [head, before], like=like, durable=durable)
+        except BaseException:
+            _remove(path)
+            raise
+
+    def head_of(self, name: str) -> bytes | None:
+        """Return the header that a file is to get, or None if it has it, or is no longer the file that was to get it.
+
+        A file that a dead process was editing has some bytes of either header.
+        """
+        try:
+            both = _read_regular(self.path_of(name + HEAD_SUFFIX))
+            now = b"" if os.path.islink(self.place_of(name)) else _read_regular(self.place_of(name), len(both) // 2)
+        except FileNotFoundError:
+            return None
+        new, old = both[: len(both) // 2], both[len(both) // 2 :]
+        return new if _is_mixture(now, new, old) else None
+
+    def drop(self) -> None:
+        """Remove everything but the lock, the journal first."""
+        _remove(self._commit_path)
+        for entry in _entries(self.path):
+            if entry != _LOCK:
+                _remove(self.path_of(entry))
+
+    def remove(self) -> None:
+        """Remove the directory itself if it is empty."""
+        with suppress(OSError):
+            os.rmdir(self.path)
+
+
+def _write_whole(path: str, buffers: Iterable[bytes], *, like: str, durable: bool) -> None:
+    """Write a small new file, for all who may read another to read."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    try:
+        if hasattr(os, "fchmod"):
+            os.fchmod(fd, 0o600 | os.stat(like).st_mode & 0o044)
+        gather_write(fd, [memoryview(buffer) for buffer in buffers])
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _read_regular(path: str, nbytes: int = -1) -> bytes:
+    """Read a file that is no link, pipe or device."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    fd = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise IntegrityError("not a regular file", path=path)
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(nbytes)
+    finally:
+        os.close(fd)
+
+
+def _is_mixture(now: bytes, new: bytes, old: bytes) -> bool:
+    """Say whether every byte is that of either header."""
+    if not len(now) == len(new) == len(old):
+        return False
+    for start in range(0, len(now), _BLOCK_NBYTES):
+        n, a, b = (text[start : start + _BLOCK_NBYTES] for text in (now, new, old))
+        if n not in {a, b} and any(byte not in pair for byte, *pair in zip(n, a, b, strict=True)):
+            return False
+    return True
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _entries(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []
+
+
+def has_staging(directory: str) -> bool:
+    """Say whether a save into a directory seems to be under way, or was left there.
+
+    Args:
+        directory: Empty for the current one.
+    """
+    try:
+        return any(name.endswith(STAGING_SUFFIX) for name in os.listdir(directory or os.curdir))
+    except OSError:
+        return False

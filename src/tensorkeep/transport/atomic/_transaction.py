@@ -1,0 +1,393 @@
+"""A set of files in a directory that changes from the old set to the new one at once, or not at all.
+
+New files wait in a staging directory beside the old ones. A journal that lists what is to be done is the commit: a
+process that is killed before it appears has changed nothing, and what one that is killed afterwards has left undone,
+the next reader or writer does (`_pending`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from tensorkeep.errors import (
+    AccessDeniedError,
+    BusyError,
+    SourceMissingError,
+    TransportError,
+    UnsupportedError,
+    as_transport_error,
+)
+from tensorkeep.transport._paths import refuse_url
+from tensorkeep.transport.atomic._file import sweep_leftovers
+from tensorkeep.transport.atomic._journal import Journal, check_name
+from tensorkeep.transport.atomic._link import add_name, begins_with, is_as_long_as_ever, is_being_changed
+from tensorkeep.transport.atomic._lock import DirectoryLock, take_lock
+from tensorkeep.transport.atomic._reserved import Reserved, make_room
+from tensorkeep.transport.atomic._sink import FileSink, take_over_mode
+from tensorkeep.transport.atomic._staging import HEAD_SUFFIX, RESERVED, STAGING_SUFFIX, Staging
+from tensorkeep.transport.atomic._target import create_staged, first_bytes, is_file_or_link, status_of_replaced
+from tensorkeep.transport.sources import ByteRange, ByteSink, LocalFile
+from tensorkeep.transport.system import sync_directory, sync_file, write_at
+
+__all__ = ["Transaction", "transaction"]
+
+_PATIENCE_S: Final = 1.0
+"""Seconds for which a lock that somebody holds is waited for."""
+
+_PAUSE_S: Final = 0.005
+
+_LATE: Final = "the save is committed, and opening or saving it again finishes it, but the system failed"
+
+
+@contextmanager
+def transaction(
+    directory: str | os.PathLike[str], base: str, *, durable: bool = True, patience_s: float = _PATIENCE_S
+) -> Iterator[Transaction]:
+    """Replace a set of files by another, all at once.
+
+    What a dead process left is finished if it was committed, and removed if it was not. If the block ends without
+    `Transaction.commit`, the directory is as it was before.
+
+    Args:
+        directory: Where the set is; it must exist, and may be a link.
+        base: What the set is called: a directory may hold several, which do not know of each other.
+        durable: Whether to wait until the disk has the bytes and the names (fsync), so that not even a power cut
+            loses them. Without, a killed process still leaves the old or the new set, whole.
+        patience_s: Seconds for which another transaction on the set is waited for.
+
+    Yields:
+        The transaction.
+
+    Raises:
+        BusyError: If another transaction on the set is under way.
+        SourceMissingError: If the directory is missing.
+        IntegrityError: If the journal of an unfinished transaction is damaged.
+        UnsupportedError: If it is a URL, `base` cannot be part of a file name, or a later version of tensorkeep
+            left a transaction unfinished.
+        TransportError: If the directory is not writable, or the system fails otherwise.
+    """
+    given = os.fsdecode(directory)
+    refuse_url(given)
+    check_name(base, given)
+    with as_transport_error("could not save to the directory", given):
+        staging = Staging(_existing(given), base)
+        lock = _locked(staging, patience_s)
+    try:
+        with as_transport_error("could not save to the directory", given):
+            _finish_or_drop(staging)
+            sweep_leftovers(staging.directory)
+        yield Transaction(staging, lock, durable=durable)
+    finally:
+        _leave(staging, lock)
+
+
+def _existing(directory: str) -> str:
+    real = os.path.realpath(directory)
+    try:
+        status = os.stat(real)
+    except FileNotFoundError as cause:
+        raise SourceMissingError(
+            "could not save to the directory",
+            path=directory,
+            found=os.strerror(errno.ENOENT),
+            hint="Create the directory first",
+        ).numbered(errno.ENOENT) from cause
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    return real
+
+
+def _locked(staging: Staging, patience_s: float) -> DirectoryLock:
+    """Make the staging directory and take its lock, which the one who leaves removes in the opposite order.
+
+    A reader that looks whether there is something to finish holds the lock for an instant, so that is waited for.
+
+    Raises:
+        BusyError: If somebody holds the lock for longer.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        staging.make()
+        try:
+            _check_trust(staging)
+            return take_lock(staging.lock_path)
+        except FileNotFoundError:  # somebody else left in this instant, and removed it
+            continue
+        except BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_S)
+        except BaseException:
+            staging.remove()
+            raise
+
+
+def _check_trust(staging: Staging) -> None:
+    if not staging.is_trusted():
+        raise AccessDeniedError("another user's, or no directory, stands where new files go", path=staging.path)
+
+
+def _finish_or_drop(staging: Staging) -> None:
+    journal = staging.read_journal()
+    if journal is not None:
+        staging.carry_out(journal)
+    else:
+        staging.drop()
+
+
+def _leave(staging: Staging, lock: DirectoryLock) -> None:
+    """Remove what was staged unless it is committed, and let go of the lock."""
+    try:
+        with suppress(OSError):  # whoever comes next removes it
+            if lock.is_held() and staging.commit_identity() is None:
+                staging.drop()
+    finally:
+        with suppress(OSError):
+            lock.release()
+        staging.remove()
+
+
+class Transaction:
+    """A set of files on its way; made by `transaction`."""
+
+    def __init__(self, staging: Staging, lock: DirectoryLock, *, durable: bool) -> None:
+        self._staging = staging
+        self._lock = lock
+        self._durable = durable
+        self._new: set[str] = set()
+        self._patched: set[str] = set()
+        self._is_over = False
+
+    def path_of(self, name: str) -> str:
+        """Return where a file that was written waits for the commit.
+
+        Args:
+            name: As given to `file`.
+        """
+        return self._staging.path_of(name)
+
+    @contextmanager
+    def file(self, name: str, *, on_written: Callable[[int], None] | None = None) -> Iterator[ByteSink]:
+        """Write a new file; several can be written at a time, from several threads.
+
+        It gets the mode that the umask gives, or the mode and, where the system allows, the owner of the file that
+        it replaces. A symbolic link of that name is replaced, and what it leads to stays as it is. If the block ends
+        by an exception, the file is dropped and its name is free again.
+
+        Args:
+            name: A plain name, without separators.
+            on_written: Called with the bytes written so far, every few MiB. What it raises ends the block.
+
+        Yields:
+            The sink that takes the bytes.
+
+        Raises:
+            UnsupportedError: If the name is not plain, or is one that tensorkeep uses itself.
+            TransportError: If a directory has that name, the disk is full, or the system fails otherwise.
+        """
+        self._check_new(name)
+        place, path = self._staging.place_of(name), self._staging.path_of(name)
+        with as_transport_error("could not write the file", place):
+            before = status_of_replaced(place)
+            sink = FileSink(create_staged(path, private=before is not None), place, self._reporter(on_written))
+        try:
+            yield sink
+            with as_transport_error("could not write the file", place):
+                if before is not None:
+                    take_over_mode(sink.fd, before)
+                if self._durable:
+                    os.fsync(sink.fd)
+                sink.close()
+        except BaseException:
+            with suppress(OSError):
+                sink.close()
+            with suppress(OSError):
+                os.unlink(path)
+            raise
+        self._new.add(name)
+
+    def reserve(self, name: str, nbytes: int) -> Reserved:
+        """Make a new file of a size, for several processes to fill until `admit` takes it in.
+
+        Args:
+            name: A plain name, without separators.
+            nbytes: Size in bytes; at least that of a mark.
+
+        Returns:
+            What others need to open it.
+
+        Raises:
+            UnsupportedError: If the name is not plain, or is one that tensorkeep uses itself.
+            TransportError: If a directory has that name, the disk is full, or the system fails otherwise.
+        """
+        self._check_new(name)
+        place, path = self._staging.place_of(name), self._staging.path_of(name)
+        with as_transport_error("could not write the file", place):
+            fd = create_staged(path, private=status_of_replaced(place) is not None)
+            try:
+                return make_room(fd, path, nbytes)
+            finally:
+                os.close(fd)
+
+    def admit(self, name: str, head: bytes) -> None:
+        """Take in a file that was reserved and is filled now; its first bytes are written last.
+
+        Args:
+            name: As given to `reserve`.
+            head: Its first bytes.
+
+        Raises:
+            TransportError: If the system fails.
+        """
+        place = self._staging.place_of(name)
+        with as_transport_error("could not write the file", place):
+            before = status_of_replaced(place)
+            fd = os.open(self._staging.path_of(name), os.O_RDWR | getattr(os, "O_BINARY", 0))
+            try:
+                write_at(fd, 0, memoryview(head))
+                if before is not None:
+                    take_over_mode(fd, before)
+                if self._durable:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+        self._new.add(name)
+
+    def refresh(self) -> None:
+        """Give a sign of life, while others write."""
+        self._lock.refresh()
+
+    def link(
+        self, name: str, source: LocalFile, head: bytes, *, on_written: Callable[[int], None] | None = None
+    ) -> bool:
+        """Let a new file be another name of a file that is there, or its copy where it cannot have two.
+
+        Nothing that begins with other bytes gets the name, whatever is done to the file meanwhile.
+
+        Args:
+            name: A plain name, without separators.
+            source: The file, whose data nobody writes to in place.
+            head: The bytes that it begins with.
+            on_written: Called as that of `file`.
+
+        Returns:
+            Whether it was done: not if the file begins otherwise, was cut off, or is about to be edited in place.
+
+        Raises:
+            UnsupportedError: If the name is not plain, or is one that tensorkeep uses itself.
+            TransportError: If a directory has that name, the disk is full, or the system fails otherwise.
+        """
+        self._check_new(name)
+        place, path = self._staging.place_of(name), self._staging.path_of(name)
+        with as_transport_error("could not write the file", place):
+            is_file_or_link(place)
+            if not is_as_long_as_ever(source):
+                return False
+            is_linked = add_name(source, path)
+        if not is_linked:
+            with self.file(name, on_written=on_written) as sink:
+                sink.copy_from(source, ByteRange(0, source.nbytes))
+        with as_transport_error("could not write the file", place):
+            if is_linked and self._durable:
+                sync_file(path)
+            # In this order: somebody who edits the file in place leaves one trace or the other.
+            is_at_rest = not (is_linked and is_being_changed(source, but=self._staging.path))
+            if not (is_at_rest and begins_with(path, head)):
+                os.unlink(path)
+                self._new.discard(name)
+                return False
+        self._new.add(name)
+        self._reporter(on_written)(source.nbytes)
+        return True
+
+    def _check_new(self, name: str) -> None:
+        directory = self._staging.directory
+        check_name(name, directory, taken=RESERVED | self._patched)
+        if name.endswith((HEAD_SUFFIX, STAGING_SUFFIX)):
+            raise UnsupportedError("the name has an ending that tensorkeep uses itself", path=directory, found=name)
+
+    def _reporter(self, on_written: Callable[[int], None] | None) -> Callable[[int], None]:
+        def report(nbytes: int) -> None:
+            self._lock.refresh()
+            if on_written is not None:
+                on_written(nbytes)
+
+        return report
+
+    def patch(self, name: str, head: bytes) -> None:
+        """Replace the first bytes of an existing file, in place, at the commit.
+
+        Args:
+            name: Of a file of the directory that is no link and has no other name.
+            head: The new bytes, as many as are to be replaced.
+
+        Raises:
+            UnsupportedError: If the name is not plain or is that of a new file, or the file is a link or has other
+                names, so that something else would be changed too.
+            SourceMissingError: If there is no such file.
+            TransportError: If the file is shorter than the bytes, or the system fails.
+        """
+        check_name(name, self._staging.directory, taken=self._new | self._patched)
+        place = self._staging.place_of(name)
+        with as_transport_error("could not edit the file", place):
+            before = first_bytes(place, len(head))
+            self._staging.write_head(name, head, before, durable=self._durable)
+        self._patched.add(name)
+
+    def commit(self, *, first: Iterable[str] = (), last: str | None = None, remove: Iterable[str] = ()) -> None:
+        """Switch to the new set; what fails or is killed on the way goes on with whoever opens the set next.
+
+        Args:
+            first: Names to remove before anything else, so that readers that know nothing of transactions find
+                nothing rather than a mixture while files of the old set are replaced.
+            last: The new file that is moved in when all others are, such as an index.
+            remove: Names to remove when the new set stands; those that are new or missing are skipped.
+
+        Raises:
+            UnsupportedError: If a name is not plain.
+            BusyError: If another process took the transaction for dead, which can happen where the file system has no
+                locks.
+            TransportError: If a name is a directory's, `last` was not written, or the system fails. The old set is
+                untouched then, unless the message says that the save is committed.
+        """
+        if self._is_over:
+            raise TransportError("the transaction is over", path=self._staging.directory)
+        if last is not None and last not in self._new:
+            raise TransportError("the last file was not written", path=self._staging.place_of(last))
+        journal = self._plan(list(first), last, list(remove))
+        with as_transport_error("could not save to the directory", self._staging.directory):
+            if not self._lock.is_held():
+                raise BusyError("another save took this one for dead", path=self._staging.directory)
+            is_single = len(journal.renamed) == 1 and not (journal.first or journal.patched or journal.removed)
+            if is_single:  # a rename is a commit of its own
+                os.replace(self.path_of(journal.renamed[0]), self._staging.place_of(journal.renamed[0]))
+            else:
+                self._staging.write_journal(journal, durable=self._durable)
+        self._is_over = True
+        with as_transport_error(_LATE, self._staging.directory):
+            if not is_single:
+                self._staging.carry_out(journal, durable=self._durable)
+            elif self._durable:
+                sync_directory(self._staging.directory)
+
+    def _plan(self, first: list[str], last: str | None, remove: list[str]) -> Journal:
+        for name in (*first, *remove):
+            check_name(name, self._staging.directory, taken=self._patched)
+        names = sorted(self._new - {last}) + ([last] if last is not None else [])
+        with as_transport_error("could not save to the directory", self._staging.directory):
+            standing = {name for name in (*first, *remove) if is_file_or_link(self._staging.place_of(name))}
+            return Journal(
+                place=self._staging.inode(),
+                first=tuple(
+                    name for name in dict.fromkeys(first) if name in standing and (self._patched or [name] != names)
+                ),
+                patched=tuple(sorted(self._patched)),
+                renamed=tuple(names),
+                removed=tuple(name for name in dict.fromkeys(remove) if name in standing - self._new),
+            )

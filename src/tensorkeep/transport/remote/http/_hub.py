@@ -1,0 +1,106 @@
+"""Files of the Hugging Face Hub, which are files on web servers: its own, and those that it redirects to.
+
+fsspec's file system knows which repository and revision a path means, and lists it. But it has to ask the Hub what a
+file is before and after each read, which the Hub does not allow often enough for a large one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from tensorkeep.transport.remote.http._connections import Connections
+from tensorkeep.transport.remote.http._http import HttpObject, HttpStore
+from tensorkeep.transport.remote.libraries import FsspecObject, FsspecStore
+from tensorkeep.transport.remote.objects import Opening, RemoteObject, Stream, Version
+from tensorkeep.transport.sources import ByteRange
+
+__all__ = ["HubStore"]
+
+
+class HubStore(FsspecStore):
+    """Files of the Hub.
+
+    Args:
+        files: An `HfFileSystem`.
+        timeout_s: Seconds without a byte after which a request has failed.
+    """
+
+    def __init__(self, files: Any, timeout_s: float) -> None:
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+        super().__init__(files, "hf")
+        parts = urlsplit(files.endpoint)
+        headers = build_hf_headers(token=files.token)
+        self._hub = files
+        self._web = HttpStore(Connections(timeout_s), f"{parts.scheme}://{parts.netloc}", headers)
+
+    def at(self, path: str) -> HubObject:  # type: ignore[override]
+        """Return a file; see `RemoteStore.at`."""
+        return HubObject(self._hub, self._web, path, self._name_of(path))
+
+
+class HubObject:
+    """A file of the Hub; see `RemoteObject`.
+
+    Args:
+        files: The Hub's file system.
+        web: The Hub as a web server.
+        path: The file's path.
+        name: Its URL.
+    """
+
+    def __init__(self, files: Any, web: HttpStore, path: str, name: str) -> None:
+        self._files = files
+        self._web = web
+        self._path = path
+        self._found: RemoteObject | None = None
+        self.name = name
+
+    def _file(self) -> RemoteObject:
+        """Return the file on the Hub's server; what is none there, that of the file system, which says why."""
+        if self._found is None:
+            url = self._url()
+            self._found = self._fallback() if url is None else HttpObject(self._web, url)
+            self._found.name = self.name
+        return self._found
+
+    def _fallback(self) -> FsspecObject:
+        return FsspecObject(self._files, self._path, self.name)
+
+    def _url(self) -> str | None:
+        from huggingface_hub import hf_hub_url
+
+        try:
+            found = self._files.resolve_path(self._path)
+            return hf_hub_url(
+                found.repo_id,
+                found.path_in_repo,
+                repo_type=found.repo_type,
+                revision=found.revision,
+                endpoint=self._files.endpoint,
+            )
+        except Exception:  # noqa: BLE001 - there is no such repository, or no network, or it is a bucket
+            return None
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether the server may be asked for several ranges at once; see `RemoteObject`."""
+        return self._found is not None and self._found.takes_many
+
+    def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
+        """Ask for the first bytes; see `RemoteObject.open`."""
+        return self._file().open(nbytes, max_whole_nbytes=max_whole_nbytes)
+
+    def stream(self, span: ByteRange, version: Version) -> Stream:
+        """Ask for a range; see `RemoteObject.stream`."""
+        return self._file().stream(span, version)
+
+    def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Stream:
+        """Ask for several ranges; see `RemoteObject.stream_many`."""
+        return self._file().stream_many(spans, version)
+
+    def version(self) -> Version:
+        """Ask what is there now, as the file system sees it; see `FsspecObject.version`."""
+        return self._fallback().version()

@@ -1,0 +1,282 @@
+"""Objects of S3, Google Cloud Storage and Azure, through obstore (the Rust crate `object_store`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.errors import (
+    AccessDeniedError,
+    MissingDependencyError,
+    SourceChangedError,
+    SourceMissingError,
+    TransportError,
+)
+from tensorkeep.forks import LibraryThreads
+from tensorkeep.redaction import redacted, shown_url
+from tensorkeep.transport.remote.libraries._push_stream import send_through
+from tensorkeep.transport.remote.objects import (
+    Body,
+    Chunks,
+    ManyRefusedError,
+    Opening,
+    TransientError,
+    Version,
+    changed,
+    join_url,
+    read_only,
+    swapped,
+    whole_file_too_large,
+)
+from tensorkeep.transport.sources import ByteRange
+
+__all__ = ["ObstoreObject", "ObstoreStore", "import_obstore"]
+
+
+_threads: Final = LibraryThreads()
+
+
+def import_obstore() -> Any:
+    """Return the package.
+
+    Raises:
+        MissingDependencyError: If it is not installed.
+        TransportError: If this process was forked from one that used it: any request would wait forever.
+    """
+    try:
+        import obstore
+    except ImportError as error:
+        raise MissingDependencyError(
+            "obstore is needed for s3, gs and az",
+            found=str(error),
+            hint="pip install 'tensorkeep[remote]'",
+        ) from error
+    if _threads.are_lost:
+        raise TransportError(
+            "obstore does not work in a process that was forked after its first use",
+            hint='Start processes by "spawn" or "forkserver", or fork before the first read',
+        )
+    _threads.start()
+    return obstore
+
+
+class ObstoreStore:
+    """Objects of one server, bucket or container.
+
+    Args:
+        store: One of the stores of obstore.
+        url: Where it is, for messages.
+        lists: Whether it can list names.
+
+    Attributes:
+        store: See above.
+    """
+
+    def __init__(self, store: Any, url: str, *, lists: bool = True) -> None:
+        self.store = store
+        self._url = url
+        self._lists = lists
+
+    def at(self, path: str) -> ObstoreObject:
+        """Return an object; see `RemoteStore.at`."""
+        return ObstoreObject(self, path, shown_url(join_url(self._url, path) if path else self._url))
+
+    def names(self, path: str) -> list[str] | None:
+        """Return the names of what stands right below a path; see `RemoteStore.names`."""
+        if not self._lists:
+            return None
+        name = shown_url(join_url(self._url, path))
+        obstore = import_obstore()
+        with _translating(name):
+            found = obstore.list_with_delimiter(self.store, path or None)
+        paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
+        return sorted(each.rstrip("/").rpartition("/")[2] for each in paths)
+
+    def put(self, path: str, body: Body, connections: int) -> None:
+        """Make or replace an object, in parts that are sent side by side; see `RemoteStore.put`."""
+        obstore = self._to_write(path)
+        part_nbytes = max(_PART_NBYTES, -(-body.nbytes // _MAX_PARTS))
+        n_parts = max(1, min(connections, -(-body.nbytes // part_nbytes)))
+
+        def send(pieces: Iterator[Buffer]) -> None:
+            with _translating(self.at(path).name, doing="written"):
+                obstore.put(
+                    self.store, path, pieces, chunk_size=part_nbytes, max_concurrency=n_parts, use_multipart=True
+                )
+
+        send_through(send, body.pieces())
+
+    def swap(self, path: str, data: bytes, before: Version | None) -> None:
+        """Make or replace a small object, if it is the one that was seen; see `RemoteStore.swap`."""
+        obstore = self._to_write(path)
+        name = self.at(path).name
+        mode: Any = "create" if before is None else _naming(before)
+        try:
+            obstore.put(self.store, path, data, mode=mode, use_multipart=False)
+        except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
+            raise swapped(name) from None
+        except (NotImplementedError, obstore.exceptions.NotSupportedError):
+            self._swap_unguarded(path, data, before)
+        except Exception as error:  # noqa: BLE001
+            raise _translated(error, name, doing="written") from None
+
+    def _swap_unguarded(self, path: str, data: bytes, before: Version | None) -> None:
+        """Look, and then replace: what is left where a store knows no conditions."""
+        obstore = import_obstore()
+        name = self.at(path).name
+        with _translating(name, doing="written"):
+            try:
+                found = _version(obstore.head(self.store, path))
+            except FileNotFoundError:
+                found = None
+            if (found is None) != (before is None) or (found and before and not found.is_same(before)):
+                raise swapped(name)
+            obstore.put(self.store, path, data, use_multipart=False)
+
+    def remove(self, path: str) -> None:
+        """Remove an object; see `RemoteStore.remove`."""
+        obstore = self._to_write(path)
+        with suppress(FileNotFoundError), _translating(self.at(path).name, doing="removed"):
+            obstore.delete(self.store, path)
+
+    def _to_write(self, path: str) -> Any:
+        if not self._lists:
+            raise read_only(self.at(path).name, "web servers")
+        return import_obstore()
+
+
+class ObstoreObject:
+    """An object in a store of obstore; see `RemoteObject`.
+
+    Args:
+        store: The store; it lives as long as one of its objects is open.
+        path: The object's path in it.
+        name: Its URL, without secrets.
+    """
+
+    takes_many = False
+
+    def __init__(self, store: ObstoreStore, path: str, name: str) -> None:
+        self._store = store
+        self._path = path
+        self.name = name
+
+    def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
+        """Ask for the first bytes; see `RemoteObject.open`."""
+        obstore = import_obstore()
+        try:
+            result = obstore.get(self._store.store, self._path, options={"range": (0, nbytes)})
+            return Opening(_version(result.meta), result.bytes())
+        except Exception as error:  # noqa: BLE001
+            if not _is_about_ranges(error):
+                raise _translated(error, self.name) from None
+        return self._open_whole(max_whole_nbytes)
+
+    def _open_whole(self, max_nbytes: int) -> Opening:
+        obstore = import_obstore()
+        with _translating(self.name):
+            result = obstore.get(self._store.store, self._path)
+            version = _version(result.meta)
+            data = result.bytes() if version.nbytes <= max_nbytes else b""
+        if version.nbytes > max_nbytes:
+            raise whole_file_too_large(self.name, version.nbytes, max_nbytes)
+        if len(data) != version.nbytes:
+            raise TransientError("the answer ended early", path=self.name)
+        return Opening(version, data)
+
+    def stream(self, span: ByteRange, version: Version) -> Chunks:
+        """Ask for a range; see `RemoteObject.stream`."""
+        options: dict[str, Any] = {"range": (span.start, span.stop)}
+        if version.is_pinned:
+            options |= {"version": version.number} if version.number is not None else {"if_match": version.etag}
+        obstore = import_obstore()
+        with _translating(self.name):
+            result = obstore.get(self._store.store, self._path, options=options)
+            found, given = _version(result.meta), tuple(result.range)
+            chunks = iter(result.stream(min_chunk_size=_CHUNK_NBYTES))
+        if not found.is_same(version):
+            raise changed(self.name, version, found)
+        if given != (span.start, span.stop):
+            raise TransportError(
+                "the server gave another range than was asked for",
+                path=self.name,
+                expected=f"[{span.start:,}, {span.stop:,})",
+                found=f"[{given[0]:,}, {given[1]:,})",
+            )
+        return Chunks(self._translated(chunks))
+
+    def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Chunks:  # noqa: ARG002 - the protocol's
+        """Refuse; see `RemoteObject.stream_many`."""
+        raise ManyRefusedError("only one range is asked for at a time", path=self.name)
+
+    def _translated(self, chunks: Iterator[Buffer]) -> Iterator[Buffer]:
+        with _translating(self.name):
+            yield from chunks
+
+
+_CHUNK_NBYTES: Final = 2**18
+"""Bytes that are handed over at a time: enough that Python has little to do for each."""
+
+
+_PART_NBYTES: Final = 2**23
+_MAX_PARTS: Final = 9_000
+"""S3 takes 10,000 parts of one object."""
+
+
+def _version(meta: Any) -> Version:
+    return Version(meta["size"], meta.get("e_tag"), meta.get("last_modified"), meta.get("version"))
+
+
+def _naming(version: Version) -> dict[str, str]:
+    known = {"e_tag": version.etag, "version": version.number}
+    return {key: value for key, value in known.items() if value is not None}
+
+
+def _is_about_ranges(error: Exception) -> bool:
+    text = str(error)
+    return (type(error).__name__ == "NotSupportedError" and "ange" in text) or "416 " in text  # or it is empty
+
+
+_find_code = re.compile(r"<Code>(\w{1,100})</Code>").search
+
+
+@contextmanager
+def _translating(name: str, doing: str = "read") -> Iterator[None]:
+    try:
+        yield
+    except TransportError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of obstore's own tree, or the system's
+        raise _translated(error, name, doing) from None
+
+
+def _translated(error: Exception, name: str, doing: str = "read") -> TransportError:
+    """Return the error of ours for one of obstore's, without secrets and in one line."""
+    kind = type(error).__name__
+    text = redacted(str(error)).strip()
+    code = _find_code(text)
+    found = code[1] if code else text.splitlines()[0] if text else kind
+    if isinstance(error, FileNotFoundError) or found == "NoSuchBucket":
+        what = "bucket" if doing == "written" or found == "NoSuchBucket" else "file"
+        return SourceMissingError(f"there is no such {what}", path=name, found=found)
+    if kind == "UnauthenticatedError":
+        return AccessDeniedError(
+            "the server wants to know who asks (401)",
+            path=name,
+            found=found,
+            hint="Give credentials by the environment or tensorkeep.remote(url, …)",
+        )
+    if kind == "PermissionDeniedError":
+        return AccessDeniedError(
+            "the server does not let this user (403)", path=name, expected=f"that it may be {doing}", found=found
+        )
+    if kind == "PreconditionError":
+        return SourceChangedError(
+            "the file was replaced by another while it was open", path=name, hint="Open it again"
+        )
+    if kind == "GenericError":
+        return TransientError(f"the file could not be {doing}", path=name, found=found)
+    return TransportError(f"the file could not be {doing}", path=name, found=found)

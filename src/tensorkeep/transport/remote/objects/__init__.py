@@ -1,0 +1,80 @@
+"""Objects in a store, and requests for them.
+
+- `_urls`: URLs, told from paths and shown without secrets.
+- `_base`: an object in a store, asked for with single requests.
+- `_requests`: which ranges to ask for.
+- `_runs`: runs of equal length as requests of several ranges.
+- `_retries`: requests that are made again.
+- `_options`: how objects are read.
+- `_copy`: a range that comes whole, by as many requests as it takes.
+"""
+
+from tensorkeep.transport.remote.objects._base import (
+    Body,
+    Chunks,
+    ManyRefusedError,
+    Opening,
+    RemoteObject,
+    RemoteStore,
+    Stream,
+    TransientError,
+    Version,
+    WritableStore,
+    changed,
+    gone_is_changed,
+    read_only,
+    swapped,
+    whole_file_too_large,
+)
+from tensorkeep.transport.remote.objects._copy import PROGRESS_NBYTES, copy_range
+from tensorkeep.transport.remote.objects._options import Manner
+from tensorkeep.transport.remote.objects._requests import (
+    PART_GAP_NBYTES,
+    Request,
+    one_by_one,
+    plan_requests,
+    remaining,
+)
+from tensorkeep.transport.remote.objects._runs import RunsRequest, plan_runs
+from tensorkeep.transport.remote.objects._urls import (
+    base_and_path,
+    is_url,
+    is_well_formed,
+    join_url,
+    scheme_of,
+    split_url,
+)
+
+__all__ = [
+    "PART_GAP_NBYTES",
+    "PROGRESS_NBYTES",
+    "Body",
+    "Chunks",
+    "Manner",
+    "ManyRefusedError",
+    "Opening",
+    "RemoteObject",
+    "RemoteStore",
+    "Request",
+    "RunsRequest",
+    "Stream",
+    "TransientError",
+    "Version",
+    "WritableStore",
+    "base_and_path",
+    "changed",
+    "copy_range",
+    "gone_is_changed",
+    "is_url",
+    "is_well_formed",
+    "join_url",
+    "one_by_one",
+    "plan_requests",
+    "plan_runs",
+    "read_only",
+    "remaining",
+    "scheme_of",
+    "split_url",
+    "swapped",
+    "whole_file_too_large",
+]

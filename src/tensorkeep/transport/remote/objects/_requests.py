@@ -1,0 +1,171 @@
+"""Which ranges of bytes to ask a server for. Pure.
+
+A request costs as much as some of the bytes that it brings. So neighbours are asked for together, with what lies
+between them if that is little, or as several ranges of one request where the server serves such; and what is large
+is cut, so that several requests bring it side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from tensorkeep.transport.sources import ByteRange
+
+__all__ = [
+    "MAX_RANGES",
+    "MAX_SCATTERED_NBYTES",
+    "PART_GAP_NBYTES",
+    "Request",
+    "Wanted",
+    "one_by_one",
+    "plan_requests",
+    "remaining",
+]
+
+PART_GAP_NBYTES: Final = 2**9
+"""Unwanted bytes that cost no more than another range of the same request."""
+
+MAX_RANGES: Final = 200
+"""Ranges of one request; Apache serves the whole file where more are asked for (its MaxRanges)."""
+
+MAX_SCATTERED_NBYTES: Final = 2**22
+"""Bytes of a request of several ranges: what is larger gains from requests side by side."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Bytes that somebody wants.
+
+    Attributes:
+        start: First byte, in the object.
+        nbytes: How many.
+        number: Which of all parts it is.
+        offset: Byte of that part at which it begins.
+    """
+
+    start: int
+    nbytes: int
+    number: int
+    offset: int = 0
+
+    @property
+    def stop(self) -> int:
+        """One past the last byte."""
+        return self.start + self.nbytes
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request.
+
+    Attributes:
+        spans: The ranges that are asked for, half-open, in order and apart.
+        wanted: What they are wanted for, in the order of their bytes; no two parts overlap.
+    """
+
+    spans: tuple[ByteRange, ...]
+    wanted: tuple[Wanted, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are asked for."""
+        return sum(map(len, self.spans))
+
+
+def plan_requests(
+    spans: Iterable[ByteRange], *, max_gap_nbytes: int, max_nbytes: int, takes_many: bool = False
+) -> list[Request]:
+    """Plan the requests that bring some ranges.
+
+    Args:
+        spans: What is wanted, in any order; empty ones cost nothing.
+        max_gap_nbytes: Unwanted bytes between two wanted ranges up to which one range brings both.
+        max_nbytes: Bytes of one request; a longer range is cut into several.
+        takes_many: Whether one request may ask for several ranges.
+
+    Returns:
+        Requests in the order of their first bytes, none longer than `max_nbytes`. Together they hold every wanted
+        byte, those that are wanted twice as often.
+    """
+    parts = sorted(_cut(spans, max_nbytes), key=lambda part: (part.start, part.stop))
+    max_gap = min(max_gap_nbytes, PART_GAP_NBYTES) if takes_many else max_gap_nbytes
+    max_ranges = MAX_RANGES if takes_many else 1
+    requests: list[Request] = []
+    group = _Group(max_gap, max_nbytes, max_ranges)
+    for part in parts:
+        if not group.takes(part):
+            requests.append(group.request())
+            group = _Group(max_gap, max_nbytes, max_ranges)
+            group.takes(part)
+    return [*requests, group.request()] if group.wanted else requests
+
+
+class _Group:
+    """A request that is being put together."""
+
+    def __init__(self, max_gap: int, max_nbytes: int, max_ranges: int) -> None:
+        self._max_gap, self._max_nbytes, self._max_ranges = max_gap, max_nbytes, max_ranges
+        self._spans: list[tuple[int, int]] = []
+        self._nbytes = 0
+        self.wanted: list[Wanted] = []
+
+    def takes(self, part: Wanted) -> bool:
+        """Take a part, if it fits in."""
+        start, stop = self._spans[-1] if self._spans else (part.start, part.start)
+        gap = part.start - stop
+        if 0 <= gap <= self._max_gap and self._nbytes + gap + part.nbytes <= self._limit(len(self._spans)):
+            self._spans[-1:] = [(start, part.stop)]
+            self._nbytes += gap + part.nbytes
+        elif (
+            gap >= 0
+            and len(self._spans) < self._max_ranges
+            and self._nbytes + part.nbytes <= self._limit(len(self._spans) + 1)
+        ):
+            self._spans.append((part.start, part.stop))
+            self._nbytes += part.nbytes
+        else:
+            return False
+        self.wanted.append(part)
+        return True
+
+    def _limit(self, n_spans: int) -> int:
+        return self._max_nbytes if n_spans < 2 else min(self._max_nbytes, MAX_SCATTERED_NBYTES)
+
+    def request(self) -> Request:
+        return Request(tuple(ByteRange(start, stop) for start, stop in self._spans), tuple(self.wanted))
+
+
+def remaining(spans: Iterable[ByteRange], nbytes: int) -> tuple[ByteRange, ...]:
+    """Return what is left of ranges when their last bytes are still to come.
+
+    Args:
+        spans: In order.
+        nbytes: How many bytes of them are to come.
+    """
+    left: list[ByteRange] = []
+    for span in reversed(tuple(spans)):
+        if not nbytes:
+            break
+        start = max(span.start, span.stop - nbytes)
+        left.append(ByteRange(start, span.stop))
+        nbytes -= span.stop - start
+    return tuple(reversed(left))
+
+
+def one_by_one(request: Request) -> list[Request]:
+    """Return requests of one range each, which together bring what one of several would.
+
+    Args:
+        request: One of any number of ranges.
+    """
+    return [
+        Request((span,), tuple(part for part in request.wanted if span.start <= part.start < span.stop))
+        for span in request.spans
+    ]
+
+
+def _cut(spans: Iterable[ByteRange], max_nbytes: int) -> Iterable[Wanted]:
+    for number, span in enumerate(spans):
+        for start in range(span.start, span.stop, max_nbytes):
+            yield Wanted(start, min(max_nbytes, span.stop - start), number, start - span.start)

@@ -1,0 +1,40 @@
+"""What bytes are read from.
+
+- `_base`: `ByteRange`, and the protocols `ByteSource` (read) and `ByteSink` (write).
+- `_memory`: sources over bytes in memory, local files (mapped or read), seekable file objects.
+- `_local`: sources over bytes in memory, local files (mapped or read), seekable file objects.
+- `_stream`: sources over bytes in memory, local files (mapped or read), seekable file objects.
+- `_verifying`: a source whose bytes are held against digests on their way into memory.
+- `_joined`: a source that is put together from parts of others.
+"""
+
+from tensorkeep.transport.sources._base import (
+    BACKENDS,
+    Backend,
+    ByteRange,
+    ByteSink,
+    ByteSource,
+    RunSource,
+    reads_runs,
+)
+from tensorkeep.transport.sources._joined import JoinedSource
+from tensorkeep.transport.sources._local import Descriptor, LocalFile
+from tensorkeep.transport.sources._memory import MemorySource
+from tensorkeep.transport.sources._stream import StreamSource
+from tensorkeep.transport.sources._verifying import VerifyingSource
+
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "ByteRange",
+    "ByteSink",
+    "ByteSource",
+    "Descriptor",
+    "JoinedSource",
+    "LocalFile",
+    "MemorySource",
+    "RunSource",
+    "StreamSource",
+    "VerifyingSource",
+    "reads_runs",
+]

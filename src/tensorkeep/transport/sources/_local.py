@@ -1,0 +1,256 @@
+"""A local file, mapped or read: the same bytes, two ways of getting them.
+
+Mapped, nothing is read before it is touched and nothing is copied, but a file that somebody else truncates ends the
+process (SIGBUS): that is how mapping works. Read, every byte is owned, and truncation is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from difflib import SequenceMatcher
+from itertools import islice
+from mmap import ALLOCATIONGRANULARITY
+from typing import Any
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.errors import SourceChangedError, SourceMissingError, TransportError, as_transport_error
+from tensorkeep.limits import COPIED_PIECE_NBYTES, GAP_NBYTES, MAPPED_FROM_NBYTES, PIECE_NBYTES, READ_NBYTES
+from tensorkeep.transport.sources._base import Backend, ByteRange
+from tensorkeep.transport.system import map_private, mapped_pieces, mapping_pays, read_at
+
+__all__ = ["LocalFile"]
+
+_MAX_READERS = 4
+"""Threads that read one file; more were slower on a local disk, cold and warm."""
+
+_PARALLEL_FROM_NBYTES = 4 * 2**20
+"""Bytes below which starting threads costs more than it saves."""
+
+_N_NAMES = 1000
+"""Names of a directory among which one is sought that could be meant."""
+
+_LIKENESS = 0.75
+"""Share of the characters that names have in common, from which on one may be a slip for the other."""
+
+_WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
+
+
+class LocalFile:
+    """A regular file, open for reading.
+
+    Args:
+        path: The file.
+        backend: `"mmap"`, `"pread"`, or `"auto"`: mapped unless it is on a network or FUSE file system.
+
+    Raises:
+        SourceMissingError: If there is no such file.
+        TransportError: If it is not a regular file or cannot be opened.
+    """
+
+    gap_nbytes = GAP_NBYTES
+
+    def __init__(self, path: str, *, backend: Backend = "auto") -> None:
+        """Open the file; see the class."""
+        self.name = path
+        self._path = os.path.abspath(path)
+        self._requested: Backend = backend
+        with as_transport_error("could not open the file", path):
+            self._descriptor: Descriptor | None = Descriptor(_open_regular(path))
+            status = os.fstat(self._descriptor.number)
+        self.nbytes = status.st_size
+        self._identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        self._maps = self.nbytes > 0 and (backend == "mmap" or (backend == "auto" and mapping_pays(path)))
+
+    @property
+    def backend(self) -> Backend:
+        """How this file is read: `"mmap"` or `"pread"`."""
+        return "mmap" if self._maps else "pread"
+
+    def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
+        """Return a new private mapping, or None if the file is read.
+
+        Args:
+            span: Half-open, inside the file, not empty.
+
+        Returns:
+            Bytes that hold the range and begin at a page, and the byte of the file at which they begin.
+
+        Raises:
+            SourceChangedError: If the file became shorter.
+            TransportError: If the file is closed, or the system refuses the mapping.
+        """
+        if not self._maps:
+            return None
+        descriptor = self.descriptor()
+        if os.fstat(descriptor.number).st_size < span.stop:
+            raise SourceChangedError("could not map the file: it became shorter while it was open", path=self.name)
+        start = span.start - span.start % ALLOCATIONGRANULARITY
+        try:
+            return map_private(descriptor.number, start, span.stop - start), start
+        except (OSError, ValueError) as error:
+            raise TransportError(
+                "could not map the file", path=self.name, found=str(error), hint='Read it instead: backend="pread"'
+            ) from error
+
+    def descriptor(self) -> Descriptor:
+        """Return the descriptor; who holds it keeps it from being closed and given to another file.
+
+        Raises:
+            TransportError: If the file is closed.
+        """
+        if self._descriptor is None:
+            raise TransportError("File is closed", path=self.name)
+        return self._descriptor
+
+    def read(self, span: ByteRange) -> Buffer:
+        """Return the bytes of a range, owned by the caller.
+
+        Args:
+            span: Half-open, inside the file.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            TransportError: If they cannot be read whole.
+        """
+        data = bytearray(len(span))
+        self._read_part(span.start, memoryview(data))
+        return data
+
+    def pieces(self, span: ByteRange) -> Iterator[Buffer]:
+        """Give the bytes of a range, without a copy where the kernel can do so safely.
+
+        Args:
+            span: Half-open, inside the file.
+
+        Yields:
+            Pieces, each valid until the next is taken.
+
+        Raises:
+            TransportError: If they cannot be read whole.
+        """
+        descriptor = self.descriptor()
+        done = span.start
+        if self._maps and len(span) >= MAPPED_FROM_NBYTES:
+            with suppress(OSError, ValueError):  # what cannot be mapped is read below, which says why it cannot
+                for piece in mapped_pieces(descriptor.number, span.start, span.stop, PIECE_NBYTES):
+                    yield piece
+                    done += len(piece)
+        into = memoryview(bytearray(min(COPIED_PIECE_NBYTES, span.stop - done)))
+        while done < span.stop:
+            part = into[: span.stop - done]
+            self._read_part(done, part)
+            yield part
+            done += len(part)
+
+    def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
+        """Fill buffers in large reads, several at a time.
+
+        Args:
+            parts: Byte offset in the file, and the writable bytes to fill from there.
+
+        Raises:
+            TransportError: If any cannot be filled whole.
+        """
+        self.descriptor()
+        pieces = list(_split(parts))
+        if sum(len(into) for _, into in pieces) < _PARALLEL_FROM_NBYTES:
+            for offset, into in pieces:
+                self._read_part(offset, into)
+            return
+        from concurrent.futures import ThreadPoolExecutor  # 18 ms, which most commands need not pay
+
+        n_readers = min(_MAX_READERS, max(2, os.cpu_count() or 2))
+        with ThreadPoolExecutor(n_readers, thread_name_prefix="tensorkeep-read") as readers:
+            for _ in readers.map(lambda piece: self._read_part(*piece), pieces):
+                pass
+
+    def _read_part(self, offset: int, into: memoryview) -> None:
+        descriptor = self.descriptor()
+        with as_transport_error("could not read the file", self.name):
+            done = read_at(descriptor.number, offset, into)
+        if done != len(into):
+            raise SourceChangedError(
+                "the file became shorter while it was open",
+                path=self.name,
+                expected=f"{len(into):,} bytes at {offset:,}",
+                found=f"{done:,}",
+                hint="Do not write to a checkpoint in place; save beside it and rename",
+            )
+
+    def close(self) -> None:
+        """Let go of the file; tensors over its mappings stay valid, and reads under way end as they would."""
+        self._descriptor = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path and the identity, not the descriptor."""
+        return _reopen, (self._path, self._requested, self._identity)
+
+
+def _reopen(path: str, backend: Backend, identity: tuple[int, ...]) -> LocalFile:
+    file = LocalFile(path, backend=backend)
+    if file._identity != identity:
+        raise SourceChangedError(
+            "the file is not the one that was open when this was pickled", path=path, hint="Open it anew"
+        )
+    return file
+
+
+def _open_regular(path: str) -> int:
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for a writer
+    try:
+        if os.path.isdir(path):  # which Windows does not open
+            raise TransportError("not a regular file", path=path, expected="a file", found="a directory")
+        fd = os.open(path, flags)
+    except FileNotFoundError:
+        raise SourceMissingError(f"No such file or directory: {path}", path=path, hint=_near(path)) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise TransportError("not a regular file", path=path, expected="a file", found="a pipe, a socket or a device")
+    return fd
+
+
+def _near(path: str) -> str | None:
+    """Ask for what stands there under nearly that name."""
+    directory, name = os.path.split(path)
+    try:
+        with os.scandir(directory or os.curdir) as entries:
+            near = next((entry.name for entry in islice(entries, _N_NAMES) if _is_near(entry.name, name)), None)
+    except OSError:
+        return None
+    return f"Did you mean {os.path.join(directory, near)}?" if near else None
+
+
+def _is_near(first: str, second: str) -> bool:
+    """Whether one name may be a slip for another; where only digits differ, another one is meant."""
+    if first.translate(_WITHOUT_DIGITS) == second.translate(_WITHOUT_DIGITS):
+        return False
+    (stem, suffix), (other_stem, other_suffix) = os.path.splitext(first.lower()), os.path.splitext(second.lower())
+    stems, suffixes = (SequenceMatcher(None, *pair) for pair in ((stem, other_stem), (suffix, other_suffix)))
+    return min(stems.ratio(), suffixes.ratio()) >= _LIKENESS
+
+
+class Descriptor:
+    """A file descriptor that is closed with the last reference to it.
+
+    Attributes:
+        number: What the system knows it by.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+def _split(parts: Iterable[tuple[int, memoryview]]) -> Iterator[tuple[int, memoryview]]:
+    for offset, into in parts:
+        for begin in range(0, len(into), READ_NBYTES):
+            yield offset + begin, into[begin : begin + READ_NBYTES]

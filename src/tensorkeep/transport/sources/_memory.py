@@ -1,0 +1,87 @@
+"""A source over bytes that are already in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.errors import TransportError
+from tensorkeep.limits import GAP_NBYTES
+from tensorkeep.transport.sources._base import ByteRange
+
+__all__ = ["MemorySource"]
+
+
+class MemorySource:
+    """Bytes, bytearray, memoryview or any other C-contiguous buffer, read in place.
+
+    Args:
+        data: The bytes.
+        name: What to call them in messages.
+    """
+
+    gap_nbytes = GAP_NBYTES
+
+    def __init__(self, data: Buffer, name: str = "<memory>") -> None:
+        self.name = name
+        self._view: memoryview | None = memoryview(data).cast("B")
+        self.nbytes = len(self._view)
+
+    def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
+        """Return None: tensors are copies, so that writing to them leaves the caller's bytes alone."""
+        return None
+
+    def read(self, span: ByteRange) -> Buffer:
+        """Return the bytes of a range, without a copy.
+
+        Args:
+            span: Half-open, inside the source.
+
+        Returns:
+            A view of the caller's bytes.
+
+        Raises:
+            TransportError: If the source is closed.
+        """
+        return self._opened()[span.start : span.stop]
+
+    def pieces(self, span: ByteRange) -> Iterator[Buffer]:
+        """Give the bytes of a range, without a copy.
+
+        Args:
+            span: Half-open, inside the source.
+
+        Yields:
+            One view of the caller's bytes.
+
+        Raises:
+            TransportError: If the source is closed.
+        """
+        yield self.read(span)
+
+    def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
+        """Copy bytes out.
+
+        Args:
+            parts: Byte offset in the source, and the writable bytes to fill from there.
+
+        Raises:
+            TransportError: If the source is closed.
+        """
+        view = self._opened()
+        for offset, into in parts:
+            into[:] = view[offset : offset + len(into)]
+
+    def close(self) -> None:
+        """Let go of the caller's bytes."""
+        self._view = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a copy of the bytes."""
+        return MemorySource, (bytes(self._opened()), self.name)
+
+    def _opened(self) -> memoryview:
+        if self._view is None:
+            raise TransportError("File is closed", path=self.name)
+        return self._view

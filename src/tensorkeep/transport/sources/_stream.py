@@ -1,0 +1,106 @@
+"""A source over a binary file object: anything with `read` and `seek`."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.errors import SourceChangedError, UnsupportedError, as_transport_error
+from tensorkeep.limits import GAP_NBYTES, READ_NBYTES
+from tensorkeep.transport.sources._base import ByteRange
+
+__all__ = ["StreamSource"]
+
+
+class StreamSource:
+    """A seekable binary file object, read under a lock; it stays the caller's and is not closed.
+
+    Args:
+        stream: Opened for reading bytes.
+
+    Raises:
+        UnsupportedError: If it cannot seek, or gives text.
+    """
+
+    gap_nbytes = GAP_NBYTES
+
+    def __init__(self, stream: BinaryIO) -> None:
+        """Measure the object; see the class."""
+        self.name = str(getattr(stream, "name", f"<{type(stream).__name__}>"))
+        self._stream = stream
+        self._lock = threading.Lock()
+        try:
+            self.nbytes = stream.seek(0, io.SEEK_END)
+            reads_bytes = isinstance(stream.read(0), bytes)
+        except (OSError, ValueError) as error:  # ValueError: it is closed
+            raise UnsupportedError("the file object cannot be read here and there", found=str(error)) from error
+        if not reads_bytes:
+            raise UnsupportedError("the file object gives text", hint='Open it for bytes: open(path, "rb")')
+
+    def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
+        """Return None: a file object has no buffer of its own; see `ByteSource.map`."""
+        return None
+
+    def read(self, span: ByteRange) -> Buffer:
+        """Return the bytes of a range.
+
+        Args:
+            span: Half-open, inside the source.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            SourceChangedError: If the object ends early.
+            TransportError: If it fails.
+        """
+        data = bytearray(len(span))
+        self.read_into([(span.start, memoryview(data))])
+        return data
+
+    def pieces(self, span: ByteRange) -> Iterator[Buffer]:
+        """Give the bytes of a range in order.
+
+        Args:
+            span: Half-open, inside the source.
+
+        Yields:
+            Pieces that belong to the caller.
+
+        Raises:
+            SourceChangedError: If the object ends early.
+            TransportError: If it fails.
+        """
+        for start in range(span.start, span.stop, READ_NBYTES):
+            yield self.read(ByteRange(start, min(start + READ_NBYTES, span.stop)))
+
+    def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
+        """Fill buffers one after another.
+
+        Args:
+            parts: Byte offset in the source, and the writable bytes to fill from there.
+
+        Raises:
+            SourceChangedError: If the object ends early.
+            TransportError: If it fails.
+        """
+        for offset, into in parts:
+            with as_transport_error("could not read the file object", self.name), self._lock:
+                self._stream.seek(offset)
+                done = 0
+                while done < len(into) and (data := self._stream.read(min(READ_NBYTES, len(into) - done))):
+                    into[done : done + len(data)] = data
+                    done += len(data)
+            if done != len(into):
+                raise SourceChangedError(
+                    "the file object ended early",
+                    path=self.name,
+                    expected=f"{len(into):,} bytes at {offset:,}",
+                    found=f"{done:,}",
+                )
+
+    def close(self) -> None:
+        """Leave the object to its owner."""

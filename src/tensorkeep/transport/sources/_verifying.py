@@ -1,0 +1,157 @@
+"""A source whose bytes are held against digests on their way to whoever wants them."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.digests import new_hasher
+from tensorkeep.errors import IntegrityError
+from tensorkeep.transport._threads import for_all
+from tensorkeep.transport.sources._base import ByteRange, ByteSource
+
+__all__ = ["VerifyingSource"]
+
+_LARGE_NBYTES: Final = 2**27
+"""Bytes from which all cores make one digest together."""
+
+_MAX_BATCH: Final = 16
+"""Ranges that one thread takes at a time."""
+
+_MAX_THREADS: Final = 8
+
+
+class _Checked(msgspec.Struct, frozen=True):
+    """A range that has a digest."""
+
+    name: str
+    span: ByteRange
+    digest: bytes
+
+
+class VerifyingSource:
+    """Another source, of which ranges with digests that are read whole are checked, and refused if they are not it.
+
+    Parts of such ranges are read without a check. What is mapped is looked at through the mapping; whether it stays
+    what it was is up to who can write to the file, as always with mappings.
+
+    Args:
+        source: Where the bytes are.
+        spans: Name to range, in the order of their bytes and without overlap.
+        digests: Name to BLAKE3 of that range, 32 bytes.
+    """
+
+    def __init__(self, source: ByteSource, spans: Mapping[str, ByteRange], digests: Mapping[str, bytes]) -> None:
+        """Remember what is to be checked; see the class."""
+        self.name = source.name
+        self.nbytes = source.nbytes
+        self.gap_nbytes = source.gap_nbytes
+        self._source = source
+        self._checked = [_Checked(name, span, digests[name]) for name, span in spans.items() if name in digests]
+        self._starts = [checked.span.start for checked in self._checked]
+
+    @property
+    def inner(self) -> ByteSource:
+        """The source that is read."""
+        return self._source
+
+    def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
+        """Return a buffer over bytes that were looked at through it; see `ByteSource.map`.
+
+        Args:
+            span: Half-open, inside the source, not empty.
+
+        Raises:
+            IntegrityError: If something in it is not what was saved.
+            TransportError: If the source is closed, or the system refuses.
+        """
+        mapping = self._source.map(span)
+        if mapping is None:
+            return None
+        buffer, begin = mapping
+        with memoryview(buffer) as whole:
+            self._check(whole.cast("B"), begin, self._within(span.start, span.stop))
+        return mapping
+
+    def _within(self, start: int, stop: int) -> list[_Checked]:
+        """Return what is to be checked and lies in a range as a whole."""
+        first = bisect_left(self._starts, start)
+        return [
+            checked for checked in self._checked[first : bisect_left(self._starts, stop)] if checked.span.stop <= stop
+        ]
+
+    def _check(self, data: memoryview, begin: int, checked: list[_Checked]) -> None:
+        """Check ranges of bytes that are in memory, of which the first is byte `begin` of the source."""
+        batches = [checked[at : at + _MAX_BATCH] for at in range(0, len(checked), _MAX_BATCH)]
+
+        def check(batch: list[_Checked]) -> None:
+            for one in batch:
+                self._compare(one, data[one.span.start - begin : one.span.stop - begin])
+
+        for_all(batches, check, n_threads=_n_threads())
+
+    def read(self, span: ByteRange) -> Buffer:
+        """Return the bytes of a range; see `ByteSource.read`.
+
+        Args:
+            span: Half-open, inside the source.
+
+        Raises:
+            IntegrityError: If something in it is not what was saved.
+            TransportError: If they cannot be read whole.
+        """
+        data = bytearray(len(span))
+        self.read_into([(span.start, memoryview(data))])
+        return data
+
+    def pieces(self, span: ByteRange) -> Iterator[Buffer]:
+        """Give the bytes of a range in order, unchecked: whoever looks at them once makes digests of them.
+
+        Args:
+            span: Half-open, inside the source.
+
+        Raises:
+            TransportError: If they cannot be read whole.
+        """
+        return self._source.pieces(span)
+
+    def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
+        """Fill buffers, and check what has digests.
+
+        Args:
+            parts: Byte offset in the source, and the writable bytes to fill from there.
+
+        Raises:
+            IntegrityError: If something is not what was saved; the error has its name.
+            TransportError: If any cannot be filled whole.
+        """
+        kept = [(start, into.cast("B")) for start, into in parts]
+        self._source.read_into(kept)
+        for start, into in kept:
+            self._check(into, start, self._within(start, start + len(into)))
+
+    def _compare(self, checked: _Checked, data: memoryview) -> None:
+        hasher = new_hasher(parallel=len(data) >= _LARGE_NBYTES)
+        hasher.update(data)
+        if hasher.digest() != checked.digest:
+            raise IntegrityError(
+                f"the bytes of tensor `{checked.name}` are not those that were saved",
+                path=self.name,
+                tensor=checked.name,
+                expected=f"digest {checked.digest.hex()[:16]}…",
+                found=f"{hasher.hexdigest()[:16]}…",
+                hint=f"tensorkeep verify {self.name} lists everything",
+            )
+
+    def close(self) -> None:
+        """Let go of the source."""
+        self._source.close()
+
+
+def _n_threads() -> int:
+    return min(_MAX_THREADS, os.cpu_count() or 1)
