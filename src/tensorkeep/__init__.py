@@ -216,7 +216,6 @@ _MODULES = (
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name or module on first use (PEP 562)."""
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:
@@ -228,5 +227,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names."""
     return [*__all__, *_MODULES]

@@ -5,7 +5,5 @@ from __future__ import annotations
 from mmap import mmap
 from typing import TypeAlias
 
-__all__ = ["Buffer"]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap
 """Contiguous bytes."""

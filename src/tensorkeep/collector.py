@@ -9,8 +9,6 @@ from __future__ import annotations
 import gc
 import os
 
-__all__ = ["PausedCollector"]
-
 
 class PausedCollector:
     """Keeps the collector off in a `with` block, and leaves it as it was.
@@ -25,13 +23,11 @@ class PausedCollector:
     """Blocks, in all threads, at whose end the collector goes on."""
 
     def __enter__(self) -> None:
-        """Pause."""
         self._was_enabled = gc.isenabled()
         PausedCollector.n_active += self._was_enabled
         gc.disable()
 
     def __exit__(self, *_: object) -> None:
-        """Go on as before."""
         if self._was_enabled:
             PausedCollector.n_active -= 1
             gc.enable()

@@ -14,9 +14,6 @@ import msgspec
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.limits import MAX_LISTED_NDIM
 
-__all__ = ["TensorEntry"]
-
-
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 

@@ -93,7 +93,6 @@ class TensorkeepError(Exception):
         found: str | None = None,
         hint: str | None = None,
     ) -> None:
-        """Keep what is known; see the class for the fields."""
         super().__init__(_bounded(message) or "")
         self.message = _bounded(message) or ""
         self.path = None if path is None else shown_url(str(path))
@@ -103,7 +102,6 @@ class TensorkeepError(Exception):
         self.hint = _bounded(hint)
 
     def __str__(self) -> str:
-        """Return the whole story in one line."""
         text = self.message
         if self.path is not None and self.path not in text:
             text += f" ({self.path})"
@@ -113,7 +111,6 @@ class TensorkeepError(Exception):
         return f"{text}. {self.hint}" if self.hint else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the fields, so that an error crosses process borders whole."""
         return _restore, (type(self), dict(self.fields()))
 
     def fields(self) -> dict[str, str | None]:
@@ -228,7 +225,6 @@ class StateDictMismatchError(TensorkeepError, RuntimeError):
         mismatched: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]] = (),
         **fields: str | None,
     ) -> None:
-        """Keep what is known; see the class and `TensorkeepError` for the fields."""
         super().__init__(message, **fields)
         self.missing = tuple(missing)
         self.unexpected = tuple(unexpected)
@@ -241,7 +237,6 @@ class StateDictMismatchError(TensorkeepError, RuntimeError):
         return error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the names too."""
         restore, arguments = super().__reduce__()
         return (
             restore,
@@ -262,7 +257,6 @@ class TransportError(TensorkeepError, OSError):
     """Bytes could not be read or written; `errno` is the system's number where it gave one."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the system's number too."""
         restore, arguments = super().__reduce__()
         return restore, arguments, {"errno": self.errno}
 

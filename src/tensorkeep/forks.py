@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["LibraryThreads"]
-
 
 class LibraryThreads:
     """Whether the threads of a library are there.
@@ -15,7 +13,6 @@ class LibraryThreads:
     """
 
     def __init__(self) -> None:
-        """Watch for forks; nothing is started yet."""
         self._are_started = False
         self.are_lost = False
         if hasattr(os, "register_at_fork"):

@@ -11,23 +11,15 @@ from tensorkeep.limits import ARENA_NBYTES
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Meter", "batches_of", "side_by_side"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
 class Meter:
-    """Bytes that all threads have done together.
-
-    Args:
-        callback: Called with the bytes done and the bytes in all, by one thread at a time. What it raises ends the
-            work.
-        total: Bytes in all.
-    """
+    """Bytes that all threads have done together."""
 
     def __init__(self, callback: Callable[[int, int], None] | None, total: int) -> None:
-        """Start at none; see the class."""
         self._callback = callback
         self._total = total
         self._done = 0
@@ -35,14 +27,7 @@ class Meter:
         self._is_stopped = False
 
     def add(self, nbytes: int) -> None:
-        """Report bytes that are done.
-
-        Args:
-            nbytes: Since the last call.
-
-        Raises:
-            _StoppedError: If the work was stopped, to end this thread too.
-        """
+        """Report bytes that are done."""
         with self._lock:
             if self._is_stopped:
                 raise _StoppedError
@@ -73,17 +58,7 @@ class _StoppedError(Exception):
 def side_by_side(
     work: Callable[[_Item], _Result], items: Iterable[_Item], *, n_threads: int, meter: Meter
 ) -> list[_Result]:
-    """Do work for each item, several at a time.
-
-    Args:
-        work: What to do; it reports to the meter.
-        items: What to do it for, the longest first where they differ.
-        n_threads: How many at a time.
-        meter: Ends the others when one fails, or the caller is interrupted.
-
-    Returns:
-        The results, in the order of the items.
-    """
+    """Do work for each item, several at a time."""
     if n_threads <= 1:
         return [work(item) for item in items]
     from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait  # 18 ms, which opening need not pay
@@ -114,12 +89,7 @@ def _rank(future: Future[Any]) -> int:
 
 
 def batches_of(items: Iterable[_Item], nbytes_of: Callable[[_Item], int]) -> list[list[_Item]]:
-    """Group neighbours, so that small tensors cost a thread little; the batches with the most bytes come first.
-
-    Args:
-        items: What there is to do.
-        nbytes_of: Bytes of one.
-    """
+    """Group neighbours, so that small tensors cost a thread little; the batches with the most bytes come first."""
     batches: list[list[_Item]] = [[]]
     nbytes = [0]
     for item in items:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["redacted", "shown_url"]
-
 _URLS: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/{1,2}\S+")
 """URLs anywhere in a text, and what `pathlib` makes of them; too much is taken rather than too little."""
 
@@ -15,20 +13,12 @@ _is_port: Final = re.compile(r"[0-9]*").fullmatch
 
 
 def redacted(text: str) -> str:
-    """Take users, passwords and queries out of all URLs of a text.
-
-    Args:
-        text: Any, such as the message of an error.
-    """
+    """Take users, passwords and queries out of all URLs of a text."""
     return _URLS.sub(lambda found: shown_url(found[0]), text) if ":/" in text else text
 
 
 def shown_url(url: str) -> str:
-    """Return a URL as it may be shown to anybody: without user, password, query and fragment.
-
-    Args:
-        url: A URL, and nothing else; any other text comes back as it is.
-    """
+    """Return a URL as it may be shown to anybody: without user, password, query and fragment."""
     found = _split(url)
     if found is None:
         return url

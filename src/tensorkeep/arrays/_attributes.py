@@ -15,24 +15,12 @@ from typing import Any
 
 from tensorkeep.errors import FormatError
 
-__all__ = ["CLASSES", "check_marks", "dense_order"]
-
 CLASSES = ("Parameter", "Buffer")
 """What torch's modules call their tensors."""
 
 
 def dense_order(shape: Sequence[int], strides: Sequence[int], step: int = 1) -> list[int] | None:
-    """Return the order of the dimensions in memory.
-
-    Args:
-        shape: Elements along each dimension.
-        strides: Distance of one entry to the next, along each dimension.
-        step: Distance of neighbouring elements: 1, or the bytes of an element.
-
-    Returns:
-        Dimensions from the outermost to the innermost; None where they are in C order, or where the elements do not
-        lie side by side, each once.
-    """
+    """Return the order of the dimensions in memory."""
     order = sorted(range(len(shape)), key=lambda place: -strides[place])
     if 0 in shape or order == list(range(len(shape))):
         return None
@@ -45,18 +33,7 @@ def dense_order(shape: Sequence[int], strides: Sequence[int], step: int = 1) -> 
 
 
 def check_marks(marks: Mapping[str, Any], ndim: int) -> tuple[str | None, bool, list[int] | None]:
-    """Check the marks of a tensor. Other members than those of marks are passed over.
-
-    Args:
-        marks: Such as `{"class": "Parameter", "grad": True}`.
-        ndim: Dimensions of the tensor.
-
-    Returns:
-        The class, whether gradients are wanted, and the order of the dimensions.
-
-    Raises:
-        FormatError: If they are malformed.
-    """
+    """Check the marks of a tensor. Other members than those of marks are passed over."""
     name, grad, order = marks.get("class"), marks.get("grad", False), marks.get("order")
     if name is not None and name not in CLASSES:
         raise FormatError("a tensor has a class that none has", expected=" or ".join(CLASSES), found=repr(name))

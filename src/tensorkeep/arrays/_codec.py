@@ -11,8 +11,6 @@ from tensorkeep.arrays._registry import adapter_for, host_adapter, host_tensor
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, MissingDependencyError
 
-__all__ = ["known_class", "marks_of", "plain_library", "put_together", "take_apart"]
-
 _LIBRARIES = ("torch", "numpy")
 
 _KNOWN_PACKAGE = "torchao."
@@ -23,14 +21,7 @@ _plain_classes: dict[type, tuple[str, Callable[[Any], bool]]] = {}
 
 
 def plain_library(value: Any) -> str | None:
-    """Return the library of a dense tensor that a file holds as it is.
-
-    Args:
-        value: Anything.
-
-    Returns:
-        `"numpy"` or `"torch"`; None for anything else, such as a sparse tensor or a scalar.
-    """
+    """Return the library of a dense tensor that a file holds as it is."""
     found = _plain_classes.get(type(value)) or _learnt(type(value))
     return found[0] if found is not None and found[1](value) else None
 
@@ -46,27 +37,13 @@ def _learnt(kind: type) -> tuple[str, Callable[[Any], bool]] | None:
 
 
 def marks_of(tensor: Any) -> dict[str, Any]:
-    """Return what is to be said of a dense tensor beside its elements.
-
-    Args:
-        tensor: One for which `plain_library` gives a library.
-
-    Returns:
-        Such as `{"class": "Parameter", "grad": True, "order": [0, 2, 3, 1]}`; only what is needed, mostly nothing.
-    """
+    """Return what is to be said of a dense tensor beside its elements."""
     library = plain_library(tensor)
     return {} if library is None else host_adapter(library).marks_of(tensor)
 
 
 def take_apart(value: Any) -> Composed | None:
-    """Take apart what is data of an array library but no dense tensor.
-
-    Args:
-        value: Anything, such as a sparse tensor, a NumPy scalar, a dtype, a random generator.
-
-    Returns:
-        Its parts, which may have to be taken apart again; None for what is no such value.
-    """
+    """Take apart what is data of an array library but no dense tensor."""
     for library in _LIBRARIES:
         if library in sys.modules:
             composed = host_adapter(library).take_apart(value)
@@ -76,22 +53,7 @@ def take_apart(value: Any) -> Composed | None:
 
 
 def put_together(composed: Composed, *, device: Any = "cpu", find_class: FindClass) -> Any:
-    """Put together what `take_apart` gave. All that it says is checked before the library trusts it.
-
-    Args:
-        composed: The parts, which may be tensors of any library.
-        device: Where parts go that are of another library; only torch has other devices than the CPU.
-        find_class: Gives the classes that the caller allows; those of `known_class` are allowed too.
-
-    Returns:
-        The value; the same `Composed` if it is an instance of a class that nobody allowed, or of a device that is not
-        there.
-
-    Raises:
-        FormatError: If the parts do not fit together.
-        UnsupportedError: If this version knows no such kind.
-        MissingDependencyError: If the library is not installed.
-    """
+    """Put together what `take_apart` gave. All that it says is checked before the library trusts it."""
     if composed.library not in _LIBRARIES:
         raise FormatError("a value is of no array library", found=repr(composed.library))
     if any(type(part) is Composed for part in composed.parts.values()):
@@ -114,14 +76,7 @@ def _held_by(adapter: ArrayAdapter, part: Any) -> Any:
 
 
 def known_class(name: str) -> type | None:
-    """Return a class that may be rebuilt without being allowed by the caller.
-
-    Args:
-        name: Such as `"torchao.quantization:Int8Tensor"`; nothing that it names is imported, it is only looked up.
-
-    Returns:
-        The class; None where the name is not in the closed registry, or its library is not installed.
-    """
+    """Return a class that may be rebuilt without being allowed by the caller."""
     if not name.startswith(_KNOWN_PACKAGE):
         return None
     try:

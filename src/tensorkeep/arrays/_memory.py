@@ -8,20 +8,9 @@ from typing import Any
 
 from tensorkeep.buffers import Buffer
 
-__all__ = ["bytes_at"]
-
 
 def bytes_at(start: int, stop: int, owner: Any) -> Iterator[Buffer]:
-    """Give the bytes at an address, without a copy.
-
-    Args:
-        start: Address of the first byte.
-        stop: One past the last byte; all of them lie in memory that `owner` keeps.
-        owner: Kept alive as long as the bytes are.
-
-    Yields:
-        The bytes, at once.
-    """
+    """Give the bytes at an address, without a copy."""
     found = (ctypes.c_ubyte * (stop - start)).from_address(start)
     found.owner = owner  # type: ignore[attr-defined]
     yield memoryview(found).cast("B")

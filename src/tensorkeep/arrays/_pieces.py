@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-__all__ = ["pieces"]
-
 
 def pieces(shape: tuple[int, ...], itemsize: int, max_nbytes: int) -> Iterator[tuple[int | slice, ...]]:
-    """Cut a tensor into index tuples, in C order.
-
-    Args:
-        shape: Elements along each dimension.
-        itemsize: Bytes of one element.
-        max_nbytes: Bytes of a piece at most, as long as one element is not more.
-
-    Yields:
-        An index for each piece. Concatenated in C order, the pieces are the tensor.
-    """
+    """Cut a tensor into index tuples, in C order."""
     if prod(shape) * itemsize <= max_nbytes or not shape:
         yield ()
         return

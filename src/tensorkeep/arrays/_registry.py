@@ -10,8 +10,6 @@ from typing import Any
 from tensorkeep.arrays._base import ArrayAdapter, HostTensor
 from tensorkeep.errors import MissingDependencyError, UnsupportedError
 
-__all__ = ["FRAMEWORKS", "adapter_for", "check_framework", "host_adapter", "host_tensor", "is_tensor"]
-
 FRAMEWORKS: dict[str, str] = {
     "np": "numpy",
     "numpy": "numpy",
@@ -30,32 +28,13 @@ _ADAPTERS = {
 
 
 def check_framework(framework: str) -> None:
-    """Refuse a name that no array library has, without importing any.
-
-    Args:
-        framework: The name.
-
-    Raises:
-        UnsupportedError: If it is none of `FRAMEWORKS`.
-    """
+    """Refuse a name that no array library has, without importing any."""
     if framework not in FRAMEWORKS:
         raise UnsupportedError(f"framework {framework} is invalid", expected="one of " + ", ".join(FRAMEWORKS))
 
 
 def adapter_for(framework: str, device: Any = "cpu") -> ArrayAdapter:
-    """Return the adapter for an array library, importing it if need be.
-
-    Args:
-        framework: One of `FRAMEWORKS`.
-        device: Where tensors go; only torch has other devices than the CPU.
-
-    Returns:
-        The adapter.
-
-    Raises:
-        UnsupportedError: If the name is unknown, or NumPy is asked for another device.
-        MissingDependencyError: If the library is not installed.
-    """
+    """Return the adapter for an array library, importing it if need be."""
     check_framework(framework)
     name = FRAMEWORKS[framework]
     make = _adapter_class(name)
@@ -84,19 +63,7 @@ def _adapter_class(name: str) -> Any:
 
 
 def host_tensor(tensor: Any, name: str) -> HostTensor:
-    """Describe a tensor of any supported library for writing.
-
-    Args:
-        tensor: A NumPy array or scalar, or a torch tensor.
-        name: Its name, for messages.
-
-    Returns:
-        The description.
-
-    Raises:
-        UnsupportedError: If it is no tensor of a supported library.
-        DtypeError: If the format has no such dtype.
-    """
+    """Describe a tensor of any supported library for writing."""
     library = _library_of(tensor)
     if library is not None:
         return host_adapter(library).host_tensor(tensor, name)
@@ -109,11 +76,7 @@ def host_tensor(tensor: Any, name: str) -> HostTensor:
 
 
 def is_tensor(value: Any) -> bool:
-    """Say whether a value is a tensor of a supported library, of whatever kind.
-
-    Args:
-        value: Anything.
-    """
+    """Say whether a value is a tensor of a supported library, of whatever kind."""
     return _library_of(value) is not None
 
 
@@ -127,17 +90,7 @@ def _library_of(value: Any) -> str | None:
 
 @cache
 def host_adapter(library: str) -> ArrayAdapter:
-    """Return the adapter for a library's tensors in the CPU's memory, always the same one.
-
-    Args:
-        library: `"numpy"` or `"torch"`.
-
-    Returns:
-        The adapter.
-
-    Raises:
-        MissingDependencyError: If the library is not installed.
-    """
+    """Return the adapter for a library's tensors in the CPU's memory, always the same one."""
     return adapter_for(library)
 
 

@@ -19,8 +19,6 @@ from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, LimitError, TensorkeepError
 
-__all__ = ["aligned", "elements_of", "known_dtype", "pack", "unpack", "within_numpys_limits"]
-
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
@@ -29,17 +27,7 @@ _ALIGNMENT = 16
 
 
 def unpack(packed: Bytes, bits: int, first: int, n_elements: int) -> Bytes:
-    """Spread packed elements to one per byte.
-
-    Args:
-        packed: Shape (n,), the bytes that hold the elements.
-        bits: Bits of an element, 4 or 6.
-        first: Elements to skip at the start of `packed`.
-        n_elements: Elements to return.
-
-    Returns:
-        Shape (n_elements,), the element's bits in the low bits of each byte.
-    """
+    """Spread packed elements to one per byte."""
     if bits == 4:
         both = np.empty((len(packed), 2), np.uint8)
         np.bitwise_and(packed, 0x0F, out=both[:, 0])
@@ -51,15 +39,7 @@ def unpack(packed: Bytes, bits: int, first: int, n_elements: int) -> Bytes:
 
 
 def pack(elements: npt.NDArray[Any], bits: int) -> Bytes:
-    """Close up elements to a stream of bits.
-
-    Args:
-        elements: Shape (n,), uint8, one element in the low bits of each byte; n * bits is a multiple of 8.
-        bits: Bits of an element, 4 or 6.
-
-    Returns:
-        Shape (n * bits / 8,), the packed bytes.
-    """
+    """Close up elements to a stream of bits."""
     if bits == 4:
         pairs = elements.reshape(-1, 2)
         packed: Bytes = np.bitwise_or(pairs[:, 0] & 0x0F, pairs[:, 1] << 4, dtype=np.uint8)
@@ -69,18 +49,7 @@ def pack(elements: npt.NDArray[Any], bits: int) -> Bytes:
 
 
 def known_dtype(name: str, entry: TensorEntry) -> DType:
-    """Return the dtype of a tensor that is to be loaded.
-
-    Args:
-        name: The tensor's name, for messages.
-        entry: The tensor.
-
-    Returns:
-        The row of the dtype table.
-
-    Raises:
-        DtypeError: If this version does not know the dtype.
-    """
+    """Return the dtype of a tensor that is to be loaded."""
     dtype = entry.known_dtype
     if dtype is None:
         raise DtypeError(
@@ -94,22 +63,7 @@ def known_dtype(name: str, entry: TensorEntry) -> DType:
 
 
 def elements_of(name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> Array:
-    """View a tensor's bytes as unsigned numbers, one per element.
-
-    Args:
-        name: The tensor's name, for messages.
-        entry: The tensor.
-        buffer: Bytes that hold it.
-        offset: Byte of the buffer at which it starts.
-
-    Returns:
-        Array of the entry's shape and dtype `bits_name`: a view where the bytes lie so that NumPy can use them,
-        else a copy (packed, misaligned, or a machine of the other byte order).
-
-    Raises:
-        DtypeError: If the dtype is unknown.
-        LimitError: If the shape is more than NumPy can hold.
-    """
+    """View a tensor's bytes as unsigned numbers, one per element."""
     dtype = known_dtype(name, entry)
     with within_numpys_limits(name, entry.shape):
         if dtype.is_packed:
@@ -123,32 +77,13 @@ def elements_of(name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> A
 
 
 def aligned(data: Bytes) -> Bytes:
-    """Return bytes that elements of every dtype can be read from where they lie.
-
-    Args:
-        data: Shape (n,).
-
-    Returns:
-        The same array, or a copy where it begins at an odd address.
-    """
+    """Return bytes that elements of every dtype can be read from where they lie."""
     return data if data.ctypes.data % _ALIGNMENT == 0 else data.copy()
 
 
 @contextmanager
 def within_numpys_limits(name: str, shape: tuple[int, ...]) -> Iterator[None]:
-    """Turn NumPy's refusal of a shape in the block into an error of this package.
-
-    Args:
-        name: The tensor's name, for messages.
-        shape: The shape that the block makes an array of.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        LimitError: If the shape has more dimensions or larger extents than NumPy can hold.
-        TensorkeepError: As the block itself raises it.
-    """
+    """Turn NumPy's refusal of a shape in the block into an error of this package."""
     try:
         yield
     except TensorkeepError:

@@ -29,8 +29,6 @@ from tensorkeep.transport import (
     remembering,
 )
 
-__all__ = ["load", "open_checkpoint"]
-
 _FRAMEWORK = "numpy"
 """The array library of tensors of which nobody said another."""
 

@@ -30,8 +30,6 @@ from tensorkeep.cli.terminal import OutputClosedError, make_streams_lenient, sho
 from tensorkeep.cli.verify import verify
 from tensorkeep.errors import TensorkeepError
 
-__all__ = ["app", "main"]
-
 EXIT_ERROR: Final = 1
 EXIT_UNANSWERED: Final = 2
 """An error of a command that says yes or no by 0 or 1."""
@@ -89,15 +87,7 @@ def _tensorkeep(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        arguments: What follows the program's name; that of this process if None.
-
-    Returns:
-        The exit code: that of the command, or 1 after an error (2 where 1 is an answer: `diff`, `verify`), which
-        stands in one line on standard error; 130 after Ctrl-C, 141 when nobody reads the output any more.
-    """
+    """Run the command line."""
     make_streams_lenient()
     try:
         with warnings.catch_warnings():

@@ -25,8 +25,6 @@ from tensorkeep.cli.inputs import (
 from tensorkeep.cli.reports import conversion_lines, conversion_members, document_lines
 from tensorkeep.cli.terminal import progress_bar, show, show_text
 
-__all__ = ["convert"]
-
 
 def convert(
     sources: Annotated[

@@ -11,8 +11,6 @@ from tensorkeep.cli.inputs import AsJson, Select
 from tensorkeep.cli.reports import Comparison, comparison_lines, comparison_members, document_lines
 from tensorkeep.cli.terminal import progress_bar, show, show_text, terminal_width
 
-__all__ = ["diff"]
-
 _First = Annotated[str, typer.Argument(metavar="A", help="A file, a directory or an index.", show_default=False)]
 _Second = Annotated[str, typer.Argument(metavar="B", help="Another.", show_default=False)]
 

@@ -11,8 +11,6 @@ from tensorkeep.cli.inputs import AsJson, Rename, Target, pairs_of
 from tensorkeep.cli.reports import document_lines
 from tensorkeep.cli.terminal import show, show_text
 
-__all__ = ["edit"]
-
 
 def edit(
     path: Target,

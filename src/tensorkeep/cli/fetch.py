@@ -13,8 +13,6 @@ from tensorkeep.cli.inputs import AsJson, Variant
 from tensorkeep.cli.reports import document_lines
 from tensorkeep.cli.terminal import Line, progress_bar, show, show_text, size_text
 
-__all__ = ["fetch"]
-
 
 def fetch(
     url: Annotated[
@@ -68,11 +66,7 @@ def fetch(
 
 
 class _Extent:
-    """What is told of progress, and how much there was.
-
-    Args:
-        progress: Told too; None where nobody looks.
-    """
+    """What is told of progress, and how much there was."""
 
     def __init__(self, progress: Callable[[int, int], None] | None) -> None:
         self._progress = progress

@@ -26,8 +26,6 @@ from tensorkeep.cli.reports import (
 from tensorkeep.cli.terminal import Line, draws_ascii_only, show, show_text, terminal_width
 from tensorkeep.collector import PausedCollector
 
-__all__ = ["inspect"]
-
 
 def inspect(
     path: Target,

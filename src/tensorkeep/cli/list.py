@@ -16,7 +16,6 @@ from tensorkeep.cli.terminal import Column, Line, Style, columns, printable, sho
 if TYPE_CHECKING:
     from tensorkeep.store import Condition, StepListing
 
-__all__ = ["list_steps"]
 
 _MAX_METRICS: Final = 6
 _MAX_METRIC_CHARS: Final = 32

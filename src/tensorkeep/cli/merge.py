@@ -25,8 +25,6 @@ from tensorkeep.cli.inputs import (
 from tensorkeep.cli.reports import show_written
 from tensorkeep.cli.terminal import progress_bar
 
-__all__ = ["merge"]
-
 
 def merge(
     sources: Annotated[

@@ -14,7 +14,6 @@ from tensorkeep.cli.terminal import progress_bar, show, show_text
 if TYPE_CHECKING:
     from tensorkeep.scanner import Verdict
 
-__all__ = ["scan"]
 
 _Paths = Annotated[
     list[str], typer.Argument(metavar="PATH", help="Files, and directories of them.", show_default=False)

@@ -15,8 +15,6 @@ from tensorkeep.cli.terminal import show, show_warning, size_text
 if TYPE_CHECKING:
     from tensorkeep.server import Server
 
-__all__ = ["serve"]
-
 
 def serve(
     directory: Annotated[str, typer.Argument(metavar="DIRECTORY", help="What is served.", show_default=False)],

@@ -15,7 +15,6 @@ from tensorkeep.cli.terminal import shape_text, show, show_text, terminal_width
 if TYPE_CHECKING:
     from tensorkeep.tensors import LazyTensor
 
-__all__ = ["slice_tensor"]
 
 _PIPED_WIDTH = 100
 """Characters in a line of values that goes elsewhere than to a terminal."""

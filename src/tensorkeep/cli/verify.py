@@ -19,7 +19,6 @@ from tensorkeep.transport import ByteRange, open_source
 if TYPE_CHECKING:
     from tensorkeep.kinds import Verification
 
-__all__ = ["verify"]
 
 _LENGTH_NBYTES: Final = 8
 """Bytes of a file of tensors that come before the text of its header."""

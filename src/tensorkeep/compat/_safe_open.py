@@ -11,8 +11,6 @@ from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundErr
 from tensorkeep.tensors import LazyTensor, TensorFile, open_file
 from tensorkeep.transport import Openable
 
-__all__ = ["SafeSlice", "_safe_open_handle", "safe_open"]
-
 
 class safe_open:  # noqa: N801 - the reference's name
     """A safetensors file, opened lazily.
@@ -38,7 +36,6 @@ class safe_open:  # noqa: N801 - the reference's name
     def __init__(
         self, filename: str | os.PathLike[str], framework: str, device: Any = "cpu", *, backend: str = "auto"
     ) -> None:
-        """Open the file; see the class."""
         self._open(check_path(filename), framework, device, backend)
 
     def _open(self, target: Openable, framework: str, device: Any, backend: str) -> None:
@@ -52,11 +49,9 @@ class safe_open:  # noqa: N801 - the reference's name
         )
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the file; tensors stay valid, and slices can still be read, as with the reference."""
         self._file = None
 
     def keys(self) -> list[str]:
@@ -140,17 +135,9 @@ class safe_open:  # noqa: N801 - the reference's name
 
 
 class _safe_open_handle(safe_open):  # noqa: N801 - the reference's name
-    """`safe_open` for a binary file object instead of a path.
-
-    Args:
-        f: A seekable binary file object.
-        framework: As for `safe_open`.
-        device: As for `safe_open`.
-        backend: As for `safe_open`.
-    """
+    """`safe_open` for a binary file object instead of a path."""
 
     def __init__(self, f: Any, framework: str, device: Any = "cpu", *, backend: str = "auto") -> None:
-        """Open the file; see the class."""
         self._open(f, framework, device, backend)
 
 
@@ -158,7 +145,6 @@ class SafeSlice:
     """A tensor of a file, read by indexing: `PySafeSlice` in the reference."""
 
     def __init__(self, lazy: LazyTensor, framework: str) -> None:
-        """Stand for one tensor; `safe_open.get_slice` makes these."""
         self._lazy = lazy
         self._framework = framework
 
@@ -175,17 +161,6 @@ class SafeSlice:
 
         A mapped file gives torch tensors as torch indexes them, without a copy; anything else is read as NumPy
         indexes it, and nothing but the part is read.
-
-        Args:
-            index: Integers, slices, `...`, None, lists or masks.
-
-        Returns:
-            A tensor of the framework.
-
-        Raises:
-            SelectionError: If the index does not fit (IndexError).
-            DtypeError: If the framework has no such dtype.
-            TransportError: If the bytes cannot be read.
         """
         view = self._lazy.view() if self._framework == "torch" else None
         if view is not None:

@@ -27,8 +27,6 @@ from tensorkeep.formats.safetensors import read_header
 from tensorkeep.tensors import serialize_tensors, write_tensors
 from tensorkeep.transport import MemorySource
 
-__all__ = ["TensorSpec", "deserialize", "serialize", "serialize_file"]
-
 
 class TensorSpec:
     """A tensor in memory, described for `serialize` and `serialize_file`.
@@ -50,7 +48,6 @@ class TensorSpec:
     __slots__ = ("_data_len", "_data_ptr", "_dtype", "_shape")
 
     def __init__(self, *, dtype: str, shape: Sequence[int], data_ptr: int, data_len: int) -> None:
-        """Describe a tensor; see the class."""
         check_instance(dtype, "dtype", str)
         if dtype not in DTYPE_NAMES:
             raise DtypeError(unknown_dtype_text(dtype))
@@ -85,7 +82,6 @@ class TensorSpec:
         return self._data_len
 
     def __repr__(self) -> str:
-        """Return the constructor call, with the format's dtype name."""
         return (
             f"TensorSpec(dtype='{self._dtype}', shape={self._shape}, data_ptr={self._data_ptr}, "
             f"data_len={self._data_len})"

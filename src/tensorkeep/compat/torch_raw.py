@@ -14,8 +14,6 @@ from tensorkeep.compat._serialize import TensorSpec
 from tensorkeep.dtypes import DTYPES
 from tensorkeep.entries import TensorEntry
 
-__all__ = ["SIZE", "TYPES", "flatten_as_ptr", "to_ndarray", "view2torch"]
-
 TYPES: dict[str, torch.dtype] = {
     dtype.name: getattr(torch, dtype.torch) for dtype in DTYPES if dtype.torch and hasattr(torch, dtype.torch)
 }
@@ -26,14 +24,7 @@ SIZE: dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in TYPES.values(
 
 
 def view2torch(safeview: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, torch.Tensor]:
-    """Make tensors of what `deserialize` gives.
-
-    Args:
-        safeview: Name and `{"dtype": str, "shape": list of int, "data": bytearray}`.
-
-    Returns:
-        Name to tensor, over the same memory.
-    """
+    """Make tensors of what `deserialize` gives."""
     adapter = adapter_for("torch")
     tensors: dict[str, torch.Tensor] = {}
     for name, view in safeview:
@@ -43,14 +34,7 @@ def view2torch(safeview: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, t
 
 
 def to_ndarray(tensor: torch.Tensor) -> tuple[npt.NDArray[np.uint8], torch.Tensor]:
-    """Return a tensor's bytes, and the tensor that keeps them alive.
-
-    Args:
-        tensor: A contiguous tensor on any device.
-
-    Returns:
-        Shape (n,), the bytes, little endian; and the tensor on the CPU.
-    """
+    """Return a tensor's bytes, and the tensor that keeps them alive."""
     host = tensor.detach().cpu().resolve_conj().resolve_neg()
     stored: npt.NDArray[np.uint8] = host.reshape(-1).view(torch.uint8).numpy()
     if not np.little_endian:
@@ -59,18 +43,7 @@ def to_ndarray(tensor: torch.Tensor) -> tuple[npt.NDArray[np.uint8], torch.Tenso
 
 
 def flatten_as_ptr(tensors: Mapping[str, torch.Tensor], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
-    """Describe contiguous tensors for `serialize`.
-
-    Args:
-        tensors: Name to tensor.
-        keep_alive_buffer: Takes what must stay alive until they are written.
-
-    Returns:
-        Name to description.
-
-    Raises:
-        ValueError: If a tensor is not contiguous.
-    """
+    """Describe contiguous tensors for `serialize`."""
     flattened = {}
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():

@@ -13,8 +13,6 @@ import torch
 from tensorkeep.arrays import Extent
 from tensorkeep.tensors import overlapping
 
-__all__ = ["find_shared_tensors", "is_complete", "remove_duplicate_names", "storage_ptr", "storage_size"]
-
 
 def storage_ptr(tensor: torch.Tensor) -> int:
     """Return the address of the tensor's storage, 0 for one without data.
@@ -41,11 +39,7 @@ def storage_size(tensor: torch.Tensor) -> int:
 
 
 def end_ptr(tensor: torch.Tensor) -> int:
-    """Return the address one past the tensor's last byte.
-
-    Args:
-        tensor: A strided tensor.
-    """
+    """Return the address one past the tensor's last byte."""
     start = tensor.data_ptr()
     if not tensor.nelement():
         return start
@@ -58,15 +52,7 @@ def _extent(tensor: torch.Tensor, key: str) -> Extent:
 
 
 def filter_shared_not_shared(tensors: Iterable[set[str]], state_dict: Mapping[str, torch.Tensor]) -> list[set[str]]:
-    """Split groups that share a storage into groups that share bytes.
-
-    Args:
-        tensors: Names by storage.
-        state_dict: Name to tensor.
-
-    Returns:
-        Groups of names; one that shares bytes with no other is alone in its group.
-    """
+    """Split groups that share a storage into groups that share bytes."""
     filtered: list[set[str]] = []
     for names in tensors:
         if len(names) == 1:
@@ -80,15 +66,7 @@ def filter_shared_not_shared(tensors: Iterable[set[str]], state_dict: Mapping[st
 
 
 def find_shared_tensors(state_dict: Mapping[str, torch.Tensor]) -> list[set[str]]:
-    """Group the names whose tensors share bytes.
-
-    Args:
-        state_dict: Name to tensor.
-
-    Returns:
-        Groups of names; one that shares bytes with no other is alone in its group. Tensors without data are left
-        out.
-    """
+    """Group the names whose tensors share bytes."""
     by_storage: dict[tuple[torch.device, int, int], set[str]] = {}
     for name, tensor in state_dict.items():
         if tensor.device.type == "meta" or tensor.layout != torch.strided:
@@ -104,11 +82,7 @@ def find_shared_tensors(state_dict: Mapping[str, torch.Tensor]) -> list[set[str]
 
 
 def is_complete(tensor: torch.Tensor) -> bool:
-    """Say whether a tensor covers its whole storage.
-
-    Args:
-        tensor: A strided tensor.
-    """
+    """Say whether a tensor covers its whole storage."""
     nbytes = tensor.nelement() * tensor.element_size()
     return tensor.data_ptr() == storage_ptr(tensor) and nbytes == storage_size(tensor)
 
@@ -137,19 +111,7 @@ def remove_duplicate_names(
     preferred_names: Iterable[str] | None = None,
     discard_names: Iterable[str] | None = None,
 ) -> dict[str, list[str]]:
-    """Choose, among names that share bytes, the one to keep.
-
-    Args:
-        state_dict: Name to tensor.
-        preferred_names: Names to keep where there is a choice, such as those that a file has.
-        discard_names: Names to drop where there is a choice.
-
-    Returns:
-        Kept name to the names that it stands for, for each group of two or more.
-
-    Raises:
-        RuntimeError: If no member of a group covers all of it.
-    """
+    """Choose, among names that share bytes, the one to keep."""
     preferred = set(preferred_names or ())
     discarded = set(discard_names or ())
     to_remove: dict[str, list[str]] = {}

@@ -13,20 +13,6 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TensorkeepError, TransportError
 from tensorkeep.transport import BACKENDS
 
-__all__ = [
-    "DTYPE_NAMES",
-    "check_backend",
-    "check_content",
-    "check_device",
-    "check_framework",
-    "check_instance",
-    "check_metadata",
-    "check_names",
-    "check_path",
-    "unknown_dtype_text",
-    "writing_errors",
-]
-
 _DEVICES = re.compile(r"(cpu|mps|(cuda|xpu|npu|hpu|xla|mlu|musa)(:\d+)?)")
 _LATER_FRAMEWORKS = {"tf", "tensorflow", "flax", "jax", "mlx", "paddle"}
 
@@ -40,32 +26,13 @@ def _is_not(value: Any, kind: str) -> str:
 
 
 def check_instance(value: Any, argument: str, kind: type) -> None:
-    """Refuse an argument of another type.
-
-    Args:
-        value: What was passed.
-        argument: The argument's name.
-        kind: What it must be.
-
-    Raises:
-        TypeError: If it is not.
-    """
+    """Refuse an argument of another type."""
     if not isinstance(value, kind):
         raise TypeError(f"argument '{argument}': {_is_not(value, kind.__name__)}")
 
 
 def check_path(value: Any) -> str:
-    """Return a path as text.
-
-    Args:
-        value: What was passed as `filename`.
-
-    Returns:
-        The path.
-
-    Raises:
-        TypeError: If it is no path, or one of bytes.
-    """
+    """Return a path as text."""
     if isinstance(value, bytes):
         raise TypeError("argument 'filename': 'bytes' object is not an instance of 'str'")
     try:
@@ -77,17 +44,7 @@ def check_path(value: Any) -> str:
 
 
 def check_content(value: Any) -> Buffer:
-    """Return the content of a file.
-
-    Args:
-        value: What was passed as `bytes`; a bytearray or memoryview is taken too.
-
-    Returns:
-        The same.
-
-    Raises:
-        TypeError: If it is something else.
-    """
+    """Return the content of a file."""
     if isinstance(value, (bytearray, memoryview)):
         return value
     check_instance(value, "bytes", bytes)
@@ -96,14 +53,7 @@ def check_content(value: Any) -> Buffer:
 
 
 def check_names(tensors: Any) -> None:
-    """Refuse what is not a dict with names as keys.
-
-    Args:
-        tensors: What was passed as `tensor_dict`.
-
-    Raises:
-        TypeError: If it is not.
-    """
+    """Refuse what is not a dict with names as keys."""
     check_instance(tensors, "tensor_dict", dict)
     for name in tensors:
         if type(name) is not str:
@@ -111,17 +61,7 @@ def check_names(tensors: Any) -> None:
 
 
 def check_metadata(metadata: Any) -> Mapping[str, str] | None:
-    """Return metadata that is text by key, or None.
-
-    Args:
-        metadata: What was passed as `metadata`.
-
-    Returns:
-        The same.
-
-    Raises:
-        TypeError: If it is neither None nor a dict of text by text.
-    """
+    """Return metadata that is text by key, or None."""
     if metadata is None:
         return None
     check_instance(metadata, "metadata", dict)
@@ -133,18 +73,7 @@ def check_metadata(metadata: Any) -> Mapping[str, str] | None:
 
 
 def check_framework(framework: Any) -> str:
-    """Return a framework's name.
-
-    Args:
-        framework: What was passed.
-
-    Returns:
-        The same.
-
-    Raises:
-        TypeError: If it is no text.
-        TensorkeepError: If there is no such framework, or none yet.
-    """
+    """Return a framework's name."""
     check_instance(framework, "framework", str)
     if framework in _LATER_FRAMEWORKS:
         raise TensorkeepError(
@@ -157,18 +86,7 @@ def check_framework(framework: Any) -> str:
 
 
 def check_device(device: Any, framework: str) -> Any:
-    """Return a device that torch understands.
-
-    Args:
-        device: What was passed: text, an index, a `torch.device`, or None for the CPU.
-        framework: The framework that was asked for.
-
-    Returns:
-        Text or an index.
-
-    Raises:
-        TensorkeepError: If there is no such device, or the framework has none but the CPU.
-    """
+    """Return a device that torch understands."""
     if device is None:
         return "cpu"
     if type(device).__module__ == "torch" and type(device).__name__ == "device":
@@ -183,18 +101,7 @@ def check_device(device: Any, framework: str) -> Any:
 
 
 def check_backend(backend: Any) -> Any:
-    """Return the name of a backend.
-
-    Args:
-        backend: What was passed.
-
-    Returns:
-        The same.
-
-    Raises:
-        TypeError: If it is no text.
-        TensorkeepError: If there is no such backend.
-    """
+    """Return the name of a backend."""
     check_instance(backend, "backend", str)
     if backend not in BACKENDS:
         raise TensorkeepError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
@@ -210,24 +117,13 @@ DTYPE_NAMES = (
 
 
 def unknown_dtype_text(dtype: str) -> str:
-    """Return the reference's words for a dtype that the format does not have.
-
-    Args:
-        dtype: Its name.
-    """
+    """Return the reference's words for a dtype that the format does not have."""
     return f'Unknown dtype "{dtype}". Supported dtypes: {", ".join(DTYPE_NAMES)}'
 
 
 @contextmanager
 def writing_errors() -> Iterator[None]:
-    """Begin the messages of failed writes as the reference does.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        TensorkeepError: Of the class that was raised, where the system failed in the block.
-    """
+    """Begin the messages of failed writes as the reference does."""
     try:
         yield
     except TransportError as error:

@@ -13,19 +13,9 @@ from tensorkeep.kinds.storage_crc32 import sum_of
 from tensorkeep.parallel import Meter
 from tensorkeep.tensors import LazyTensors
 
-__all__ = ["Checks"]
-
 
 class Checks:
     """The checks of one conversion, which count their bytes and those that are written together.
-
-    Args:
-        sources: What is converted.
-        wanted: The tensors that are wanted.
-        new: The same in the same order, as they will be.
-        n_written: Bytes that are to be written.
-        progress: Called with the bytes done so far and those in all.
-        is_wanted: Whether sums are checked and files read back; digests that cannot be kept always are.
 
     Attributes:
         n_summed: Storages that have a CRC-32 to be held against.
@@ -41,7 +31,6 @@ class Checks:
         *,
         is_wanted: bool,
     ) -> None:
-        """Count the bytes; see the class."""
         self._checkpoints = sources.checkpoints
         self._remade = {old for old, lazy in zip(wanted, new.values(), strict=True) if lazy.digest is None}
         self._sums = sources.sums(wanted) if is_wanted else []
@@ -59,15 +48,7 @@ class Checks:
         return lambda done, _: count(done)
 
     def check_digests(self, variant: str | None) -> None:
-        """Hold sources against their digests, where these cannot be kept: no damage is made to look whole.
-
-        Args:
-            variant: Which checkpoint of a source directory.
-
-        Raises:
-            IntegrityError: If bytes are not those that were saved.
-            TransportError: If they cannot be read.
-        """
+        """Hold sources against their digests, where these cannot be kept: no damage is made to look whole."""
         check_kept_digests(self._checkpoints, variant, self._remade, self.part())
 
     def _check_sums(self) -> None:
@@ -97,14 +78,6 @@ class Checks:
                 raise
 
     def read_back(self, staged: Mapping[str, str]) -> None:
-        """Hold files that were written against the digests in their headers, which were made of the sources.
-
-        Args:
-            staged: Name to path; nothing is read if no checks are wanted.
-
-        Raises:
-            IntegrityError: If bytes are not those of the source.
-            TransportError: If they cannot be read.
-        """
+        """Hold files that were written against the digests in their headers, which were made of the sources."""
         for name, path in staged.items() if self._is_wanted else ():
             refuse(verify(path, progress=self.part()).findings, name)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Conversion"]
-
 
 class Conversion(msgspec.Struct, frozen=True):
     """What `convert` wrote, and what it left out.

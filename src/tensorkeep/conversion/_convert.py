@@ -24,8 +24,6 @@ from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.safetensors import SEAL_KEY
 from tensorkeep.tensors import LazyTensors, Renaming, Selector
 
-__all__ = ["convert"]
-
 _Path = str | os.PathLike[str]
 
 _RESERVED: Final = ("format", "__metadata__", SEAL_KEY)

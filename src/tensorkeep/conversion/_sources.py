@@ -22,8 +22,6 @@ from tensorkeep.kinds.storage_crc32 import Summed, summed_chunks, summed_storage
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorFile, TensorView, counted
 from tensorkeep.transport import Backend, is_directory, open_source
 
-__all__ = ["Sources"]
-
 _Opened: TypeAlias = Checkpoint | TensorFile | PickleFile | PickleSet | DistributedCheckpoint
 
 _SUFFIX: Final = ".safetensors"
@@ -45,22 +43,10 @@ class _LeftOut(msgspec.Struct, frozen=True):
 class Sources:
     """Checkpoints that are to be written as one.
 
-    Args:
-        paths: Files, indexes and directories.
-        variant: Which checkpoint of a directory.
-        files: Closes what is opened.
-        drop_unknown: Whether files are taken that hold more than tensors and data.
-        limits: What the pickle of a file may cost.
-        is_shared: Whether tensors that overlap in part are to share what is stored of them.
-
     Attributes:
         composites: Name to the kind of each tensor that is made of several.
         n_values: Plain values of the tree of a pickle.
         identities: Path of each file that says what the sources are, to what changes when it is replaced.
-
-    Raises:
-        UnsafeError: If a pickle names what could only do harm, unless `drop_unknown`.
-        TensorkeepError: If something cannot be opened.
     """
 
     def __init__(
@@ -73,7 +59,6 @@ class Sources:
         limits: PickleLimits,
         is_shared: bool,
     ) -> None:
-        """Open all of them; see the class."""
         self._drop_unknown = drop_unknown
         self._opened = [(path, self._open(path, variant, files, limits)) for path in paths]
         self.identities = {path: identity_of(path) for path in self._files()}
@@ -144,18 +129,7 @@ class Sources:
     def wanted(
         self, select: Selector | Iterable[Selector] | None, drop: Selector | Iterable[Selector] | None
     ) -> LazyTensors:
-        """Return the tensors that are wanted.
-
-        Args:
-            select: What to take; all if None.
-            drop: What to leave out of these.
-
-        Raises:
-            UnsafeError: If an object that is not known to be data is among them, unless `drop_unknown`.
-            TensorNotFoundError: If no tensor is selected or left, or nothing is dropped.
-            UnsupportedError: If there are no tensors, or a tensor without data is among them.
-            LimitError: If what a pickle holds is nested too deep.
-        """
+        """Return the tensors that are wanted."""
         if not len(self._tensors):
             raise UnsupportedError("there are no tensors to convert", path=self._path)
         whole = self._with_state() if select is None else self._tensors
@@ -222,14 +196,7 @@ class Sources:
             )
 
     def refuse_to_replace(self, paths: Iterable[str]) -> None:
-        """Refuse to write over a source that holds more than a file of tensors can: a link may lead to it.
-
-        Args:
-            paths: What is to be written.
-
-        Raises:
-            UnsupportedError: If one of them is a file of pickles among the sources.
-        """
+        """Refuse to write over a source that holds more than a file of tensors can: a link may lead to it."""
         pickles = {os.path.realpath(file.path) for _, source in self._opened for _, file in _pickles(source)}
         for path in paths:
             if os.path.realpath(path) in pickles:
@@ -240,33 +207,16 @@ class Sources:
                 )
 
     def refuse_expanded(self, names: Container[str]) -> None:
-        """Refuse to write tensors that together take many times the size of their file, as views of few bytes can.
-
-        Args:
-            names: Those that are to be stored.
-
-        Raises:
-            LimitError: If they do.
-        """
+        """Refuse to write tensors that together take many times the size of their file, as views of few bytes can."""
         for file, own_names in self._own_names(names):
             file.refuse_expanded(own_names)
 
     def ties(self, wanted: LazyTensors, new: LazyTensors, taken_keys: Container[str]) -> Ties:
-        """Find out which tensors share memory.
-
-        Args:
-            wanted: The tensors that are wanted.
-            new: The same in the same order, under the names that they will have.
-            taken_keys: What metadata have other text under.
-        """
+        """Find out which tensors share memory."""
         return ties_of(((name, self._views.get(old)) for old, name in zip(wanted, new, strict=True)), taken_keys)
 
     def sums(self, wanted: LazyTensors) -> list[Summed]:
-        """Return the storages of tensors that have a sum in their archive.
-
-        Args:
-            wanted: The tensors.
-        """
+        """Return the storages of tensors that have a sum in their archive."""
         sums = [summed for file, names in self._own_names(wanted) for summed in summed_storages(file, names)]
         for _, source in self._opened:
             if isinstance(source, DistributedCheckpoint):

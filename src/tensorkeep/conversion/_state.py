@@ -13,8 +13,6 @@ from tensorkeep.formats.safetensors import State
 from tensorkeep.kinds.pickles import Data, TensorLeaf, taken_apart
 from tensorkeep.state import encode_tree, renamed, tensor_names
 
-__all__ = ["Said", "say"]
-
 
 class Said(msgspec.Struct, frozen=True):
     """What is said of a value, and what it needs beside the tensors of a pickle.
@@ -33,15 +31,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 def say(data: Data, names: Collection[str]) -> Said:
-    """Say what a value is made of.
-
-    Args:
-        data: What a pickle holds.
-        names: Those of all its tensors.
-
-    Raises:
-        LimitError: If it is nested too deep.
-    """
+    """Say what a value is made of."""
     with PausedCollector():
         leaves = _Leaves()
         encoded = encode_tree(data.value, leaf=leaves.leaf, compose=taken_apart)
@@ -80,14 +70,9 @@ class _Leaves:
 
 
 class _Naming:
-    """Gives each tensor of a tree one name, and no two the same.
-
-    Args:
-        names: Those of all tensors of the pickle.
-    """
+    """Gives each tensor of a tree one name, and no two the same."""
 
     def __init__(self, names: Collection[str]) -> None:
-        """Begin with no tensors; see the class."""
         self._taken = set(names)
         self._used: set[str] = set()
         self._own: dict[int, frozenset[str]] = {}
@@ -96,13 +81,7 @@ class _Naming:
         self.again: dict[str, str] = {}
 
     def name_of(self, value: Any, own: str, path: str) -> str:
-        """Return the name of a tensor.
-
-        Args:
-            value: A `TensorLeaf`, or an array.
-            own: What it would be called without other names.
-            path: The keys that lead to it.
-        """
+        """Return the name of a tensor."""
         if type(value) is not TensorLeaf:
             name = self._free(own)
             self.arrays[name] = value

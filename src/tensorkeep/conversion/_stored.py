@@ -9,21 +9,9 @@ import msgspec
 from tensorkeep.formats.safetensors import Alias, State, emit_state, parse_state
 from tensorkeep.tensors import LazyTensors, Prepared, TensorView, prepare
 
-__all__ = ["prepared_of"]
-
 
 def prepared_of(tensors: LazyTensors, same: Mapping[str, str], *, share_views: bool) -> Prepared:
-    """Describe what is to be written.
-
-    Args:
-        tensors: All that files are to have.
-        same: Name of each that is the same as another to the name of that.
-        share_views: Whether those that overlap in part are stored once too.
-
-    Raises:
-        DtypeError: If a file cannot hold a dtype.
-        LimitError: If an expanded view would take far more than it has in its file.
-    """
+    """Describe what is to be written."""
     metadata = tensors.metadata if tensors.has_metadata else None
     stored = {name: lazy for name, lazy in tensors.items() if name not in same}
     view = TensorView(stored, path=tensors.path, metadata=metadata, state=tensors.state)

@@ -11,8 +11,6 @@ import msgspec
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.layout import index_name, parse_size, stem_of_weights
 
-__all__ = ["DEFAULT_BASE", "DEFAULT_SHARD_SIZE", "Target", "target_of"]
-
 DEFAULT_BASE: Final = "model"
 DEFAULT_SHARD_SIZE: Final = "5GB"
 
@@ -44,18 +42,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target_of(destination: str, base: str, variant: str | None, max_shard_size: int | str) -> Target:
-    """Return where a conversion goes.
-
-    Args:
-        destination: A directory, or the name of a file that ends in `.safetensors`.
-        base: What file names in a directory begin with.
-        variant: What sets them apart, such as `"fp16"`.
-        max_shard_size: Bytes of tensors in one of them.
-
-    Raises:
-        UnsupportedError: If the name is that of a shard or of a file of another kind, or something is given that is
-            for directories only.
-    """
+    """Return where a conversion goes."""
     max_shard_nbytes = parse_size(max_shard_size)
     if not destination.endswith(_SUFFIX) or os.path.isdir(destination):
         _refuse_other_files(destination)

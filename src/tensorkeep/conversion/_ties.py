@@ -13,8 +13,6 @@ from tensorkeep.formats.pickles import TensorRecord
 from tensorkeep.kinds.pickles import PickleFile
 from tensorkeep.tensors import SavedTensors, overlapping
 
-__all__ = ["StoredView", "Ties", "ties_of", "views_in", "views_of_aliases"]
-
 
 class StoredView(msgspec.Struct, frozen=True):
     """Where a tensor lies.
@@ -41,22 +39,14 @@ class Ties(msgspec.Struct, frozen=True):
 
 
 def views_in(file: PickleFile) -> dict[str, StoredView]:
-    """Return where each tensor of a file lies; arrays, whose elements stand in the pickle, overlap no other.
-
-    Args:
-        file: The file.
-    """
+    """Return where each tensor of a file lies; arrays, whose elements stand in the pickle, overlap no other."""
     views = {name: _view(file, tensor) for name, tensor in file.tensors.items() if prod(tensor.shape)}
     arrays = {name: StoredView(id(record)) for name, record in file.records.items() if name not in file.tensors}
     return views | arrays
 
 
 def views_of_aliases(file: SavedTensors) -> dict[str, StoredView]:
-    """Return where tensors of safetensors files lie that are the same as others.
-
-    Args:
-        file: What was opened.
-    """
+    """Return where tensors of safetensors files lie that are the same as others."""
     ties = {name: alias.of for name, alias in file.aliases.items() if alias.is_whole}
     return {name: StoredView((file.path, of)) for name, of in (ties | {of: of for of in ties.values()}).items()}
 
@@ -74,12 +64,7 @@ def _view(file: PickleFile, tensor: TensorRecord) -> StoredView:
 
 
 def ties_of(places: Iterable[tuple[str, StoredView | None]], taken: Container[str]) -> Ties:
-    """Find the tensors that need be stored once only, and those that are stored each on its own though they overlap.
-
-    Args:
-        places: Name of each tensor, and where it lies; None for one that overlaps no other.
-        taken: Names that cannot be those of aliases, since the metadata have other text under them.
-    """
+    """Find tensors to store only once, and overlapping ones that must be stored separately."""
     aliases: dict[str, str] = {}
     firsts: dict[Hashable, str] = {}
     extents: dict[str, Extent | None] = {}

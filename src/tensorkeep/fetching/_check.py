@@ -14,24 +14,9 @@ from tensorkeep.kinds.safetensors import header_digest
 from tensorkeep.tensors import open_file
 from tensorkeep.transport import ByteRange, open_source
 
-__all__ = ["damaged_spans", "findings_in", "not_as_saved"]
-
 
 def findings_in(path: str, wanted: Wanted) -> list[Finding]:
-    """Find what is wrong with a file; all of it is read, unless nothing is known of its bytes.
-
-    Args:
-        path: Where it has arrived.
-        wanted: What it should be.
-
-    Returns:
-        What is wrong; nothing of it is damage that a server could not have had.
-
-    Raises:
-        FormatError: If it has to be a file of tensors, and is none.
-        RefusedError: If it is one that is not read here.
-        TransportError: If it cannot be read.
-    """
+    """Find what is wrong with a file; all of it is read, unless nothing is known of its bytes."""
     found = list(_broken_promises(path, wanted))
     if wanted.role == "tensors":
         findings = verify(path).findings
@@ -54,11 +39,7 @@ def _another(kind: str, message: str, name: str, expected: str, found: str) -> F
 
 
 def damaged_spans(findings: Iterable[Finding]) -> list[ByteRange] | None:
-    """Return the bytes that must be asked for again; None for all of the file.
-
-    Args:
-        findings: What is wrong with one file.
-    """
+    """Return the bytes that must be asked for again; None for all of the file."""
     spans = [finding.span for finding in findings if finding.kind != "sha256"]
     if not spans or None in spans:
         return None
@@ -66,12 +47,7 @@ def damaged_spans(findings: Iterable[Finding]) -> list[ByteRange] | None:
 
 
 def not_as_saved(findings: list[Finding], wanted: Wanted) -> IntegrityError:
-    """Return the error for a file that is not the one that was saved.
-
-    Args:
-        findings: What is wrong with it.
-        wanted: The file.
-    """
+    """Return the error for a file that is not the one that was saved."""
     shown = "; ".join(str(finding) for finding in findings[:5])
     return IntegrityError(
         "what came is not what was saved",

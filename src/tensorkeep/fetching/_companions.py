@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["MAX_COMPANION_NBYTES", "USUAL_COMPANIONS", "companions_among", "is_page"]
-
 MAX_COMPANION_NBYTES: Final = 2**26
 """Size up to which a file is a companion; the largest tokenizers have 35 MB."""
 
@@ -36,11 +34,7 @@ _KEPT: Final = ("commit.json", ".head")
 
 
 def companions_among(names: Iterable[str]) -> list[str]:
-    """Return the names of companions; code is none.
-
-    Args:
-        names: All that a directory holds.
-    """
+    """Return the names of companions; code is none."""
     return [
         name
         for name in names
@@ -52,9 +46,5 @@ def companions_among(names: Iterable[str]) -> list[str]:
 
 
 def is_page(head: bytes) -> bool:
-    """Say whether what a server gave is a page for people: some give one for whatever they do not have.
-
-    Args:
-        head: The first bytes.
-    """
+    """Say whether what a server gave is a page for people: some give one for whatever they do not have."""
     return head.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html"))

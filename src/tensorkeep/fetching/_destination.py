@@ -23,8 +23,6 @@ from tensorkeep.kinds.pickles import pickle_index_names, stem_of_pickle_index
 from tensorkeep.layout import MANIFEST, index_names, stem_of_index, weights_name
 from tensorkeep.transport import LocalFile, Transaction, transaction
 
-__all__ = ["Destination", "destination_of"]
-
 _SUFFIXES: Final = (".safetensors", *PICKLE_SUFFIXES)
 _STAGING: Final = ".{}.tensorkeep-fetch"
 
@@ -43,30 +41,12 @@ class Destination(msgspec.Struct, frozen=True):
     name: str | None
 
     def path_of(self, name: str) -> str:
-        """Return where a file belongs.
-
-        Args:
-            name: As the plan has it.
-        """
+        """Return where a file belongs."""
         return os.path.join(self.directory, self.name or os.path.join(*name.split("/")))
 
     @contextmanager
     def publishing(self, plan: Plan, *, durable: bool) -> Iterator[tuple[str, Callable[[Staging], None]]]:
-        """Keep all others from writing there, until the files are published or the block ends.
-
-        Args:
-            plan: What is fetched.
-            durable: Whether to wait until the disk has everything (fsync).
-
-        Yields:
-            Where the files are to arrive, and what publishes them at the end of the block or at once.
-
-        Raises:
-            BusyError: If another process is writing there.
-            RefusedError: If the working directory would be replaced.
-            SourceMissingError: If the directory around it is missing.
-            TransportError: If the directory is not writable, or the system fails otherwise.
-        """
+        """Keep all others from writing there, until the files are published or the block ends."""
         if plan.kind == "folder" or not plan.is_flat:
             with save_folder(self.directory, durable=durable) as new:
                 directory, name = os.path.split(os.path.realpath(self.directory))
@@ -132,15 +112,7 @@ def _refuse_if_hidden(directory: str) -> None:
 
 
 def destination_of(given: str | os.PathLike[str], plan: Plan) -> Destination:
-    """Say where files go: into a directory, or for one file to a path that is named like one.
-
-    Args:
-        given: By the caller.
-        plan: What is fetched.
-
-    Raises:
-        UnsupportedError: If it is the name of a file for what is more than one.
-    """
+    """Say where files go: into a directory, or for one file to a path that is named like one."""
     path = os.fsdecode(given)
     if os.path.isdir(path) or not path.endswith(_SUFFIXES):
         inside = os.path.join(path, plan.entry or "")

@@ -13,8 +13,6 @@ from tensorkeep.fetching._staging import Staging
 from tensorkeep.parallel import Meter
 from tensorkeep.transport import ByteRange, PartialFile, RemoteSource
 
-__all__ = ["Arrival", "download"]
-
 _PARTS_NBYTES: Final = (2**22, 2**25)
 """Bytes of one request, at least and at most."""
 
@@ -33,13 +31,7 @@ _LEFT_AFTER_S: Final = 2.0
 
 
 class Arrival:
-    """A file on its way.
-
-    Args:
-        name: Relative, with `/` between its parts.
-        source: Where it comes from.
-        staging: Where it goes.
-    """
+    """A file on its way."""
 
     def __init__(self, name: str, source: RemoteSource, staging: Staging) -> None:
         self.name = name
@@ -53,14 +45,7 @@ class Arrival:
         self._n_missing = sum(map(len, self.missing))
 
     def begin(self) -> int:
-        """Make the file, so that a full disk shows early, and write what came with the first answer.
-
-        Returns:
-            Bytes that are there now and were not.
-
-        Raises:
-            TransportError: If there is no room for it.
-        """
+        """Make the file, so that a full disk shows early, and write what came with the first answer."""
         head = ByteRange(0, len(memoryview(self.source.opening.head)))
         new = without([head], without([head], self.missing))
         with closing(self._staging.make(self.name)) as file:
@@ -72,36 +57,21 @@ class Arrival:
         return sum(map(len, new))
 
     def opened(self) -> PartialFile:
-        """Return the file, which is opened when its first part comes.
-
-        Raises:
-            TransportError: If the system fails.
-        """
+        """Return the file, which is opened when its first part comes."""
         with self._turn:
             if self._file is None:
                 self._file = self._staging.make(self.name)
             return self._file
 
     def has_come(self, span: ByteRange) -> bool:
-        """Record bytes, each once, and say whether all are there now.
-
-        Args:
-            span: What has come.
-
-        Raises:
-            TransportError: If the system fails.
-        """
+        """Record bytes, each once, and say whether all are there now."""
         self._staging.record(self.name, span, self.opened())
         with self._turn:
             self._n_missing -= len(span)
             return self._n_missing == 0
 
     def close(self) -> None:
-        """Close the file.
-
-        Raises:
-            TransportError: If the system tells only now of a write that failed.
-        """
+        """Close the file."""
         with self._turn:
             if self._file is not None:
                 self._file.close()
@@ -110,18 +80,7 @@ class Arrival:
 def download(
     arrivals: Sequence[Arrival], meter: Meter, on_arrived: Callable[[Arrival], None], *, n_threads: int
 ) -> None:
-    """Bring all that is missing of some files.
-
-    Args:
-        arrivals: The files, in this order; empty ones too.
-        meter: Told the bytes that have come.
-        on_arrived: Called in some thread when a file is there, while others are still on their way. What it raises
-            ends all.
-        n_threads: Requests that are under way at a time.
-
-    Raises:
-        TransportError: If something cannot be read or written.
-    """
+    """Bring all that is missing of some files."""
     for arrival in arrivals:
         meter.add(arrival.begin())
     for arrival in arrivals:
@@ -159,11 +118,7 @@ class _Crew:
         self._failures: list[BaseException] = []
 
     def run(self, n_threads: int) -> None:
-        """Do all of it.
-
-        Args:
-            n_threads: How many at a time.
-        """
+        """Do all of it."""
         threads = [
             threading.Thread(target=self._work, name="tensorkeep-fetch", daemon=True) for _ in range(n_threads)
         ]

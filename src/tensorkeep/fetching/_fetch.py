@@ -31,8 +31,6 @@ from tensorkeep.fetching._unchanged import begins_with, is_unchanged, note_origi
 from tensorkeep.parallel import Meter, side_by_side
 from tensorkeep.transport import RemotePath, RemoteSource, is_remote, refuse_url
 
-__all__ = ["fetch"]
-
 _HEAD_NBYTES: Final = 2**14
 """Bytes that the first request of each file brings; all of most companions."""
 

@@ -18,8 +18,6 @@ from tensorkeep.fetching._spans import joined
 from tensorkeep.fetching._stamp import Stamp
 from tensorkeep.transport import ByteRange
 
-__all__ = ["Begun", "Came", "Fetch", "Progress", "decode_journal", "encode_line"]
-
 _VERSION: Final = 1
 
 
@@ -85,21 +83,13 @@ class Progress(msgspec.Struct):
 
 
 def encode_line(line: _Line) -> bytes:
-    """Return the text of one line.
-
-    Args:
-        line: Any.
-    """
+    """Return the text of one line."""
     text = msgspec.json.encode(line)
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def decode_journal(text: bytes) -> Progress:
-    """Read a journal, up to the first line that is damaged or not all there.
-
-    Args:
-        text: All of it.
-    """
+    """Read a journal, up to the first line that is damaged or not all there."""
     progress = Progress()
     for found in text.splitlines(keepends=True):
         line = _decoded(found)

@@ -12,22 +12,12 @@ from tensorkeep.errors import RefusedError, TensorkeepError
 from tensorkeep.layout import MANIFEST, locate, parse_index
 from tensorkeep.transport import ByteRange, open_source
 
-__all__ = ["refuse_to_replace"]
-
 _USUAL: Final = "model"
 """How a checkpoint is called; a single file of another name may be anybody's."""
 
 
 def refuse_to_replace(directory: str, names: Iterable[str]) -> None:
-    """Refuse to replace what is there and is neither listed by the manifest nor of the checkpoint that is there.
-
-    Args:
-        directory: Where files are to go; it need not exist.
-        names: Theirs, relative, with `/` between the parts.
-
-    Raises:
-        RefusedError: If something else stands there under one of the names.
-    """
+    """Refuse to replace what is there and is neither listed by the manifest nor of the checkpoint that is there."""
     there = sorted({found for name in names if (found := _in_the_way(directory, name)) is not None})
     if not there:
         return

@@ -15,8 +15,6 @@ from tensorkeep.layout import MANIFEST, FileRecord, ShardRecord, is_plain, locat
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.transport import ByteRange, RemotePath, is_directory
 
-__all__ = ["Kind", "Plan", "Promise", "Wanted", "plan_fetch"]
-
 Kind = Literal["safetensors", "pickles", "file", "folder"]
 """What is fetched: a checkpoint of either kind, one file whose name says nothing, or a directory with a manifest."""
 
@@ -41,11 +39,7 @@ class Promise(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, record: ShardRecord | FileRecord | None) -> Promise:
-        """Return what a record of an index or a manifest says.
-
-        Args:
-            record: The record; None where there is none.
-        """
+        """Return what a record of an index or a manifest says."""
         if record is None:
             return cls()
         if isinstance(record, ShardRecord):
@@ -117,23 +111,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan_fetch(path: RemotePath, *, variant: str | None, companions: bool) -> Plan:
-    """Find out which files a URL stands for; asks for little more than an index.
-
-    Args:
-        path: What `tensorkeep.open` takes.
-        variant: Such as `"fp16"`, where it is the URL of a directory.
-        companions: Whether configuration, tokenizer and the like come along from a directory.
-
-    Raises:
-        SourceMissingError: If there is no checkpoint.
-        UnsupportedError: If there are several, or a file has a name that cannot stand everywhere.
-        IndexFileError: If the index is none.
-        IntegrityError: If the index or manifest is not the one that was written.
-        FormatError: If the manifest is none.
-        RefusedError: If a hidden file is listed.
-        LimitError: If either is too long.
-        TransportError: If it cannot be read.
-    """
+    """Find out which files a URL stands for; asks for little more than an index."""
     with path.remembering() as given:
         if not is_directory(given):
             plan = _of_files(given, None)

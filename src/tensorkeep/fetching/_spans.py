@@ -6,15 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from tensorkeep.transport import ByteRange
 
-__all__ = ["cut", "joined", "without"]
-
 
 def joined(spans: Iterable[ByteRange]) -> list[ByteRange]:
-    """Return the same bytes in as few ranges as possible, in order.
-
-    Args:
-        spans: In any order; they may overlap.
-    """
+    """Return the same bytes in as few ranges as possible, in order."""
     found: list[ByteRange] = []
     for span in sorted((span for span in spans if len(span)), key=lambda span: span.start):
         if found and span.start <= found[-1].stop:
@@ -25,12 +19,7 @@ def joined(spans: Iterable[ByteRange]) -> list[ByteRange]:
 
 
 def without(spans: Iterable[ByteRange], removed: Iterable[ByteRange]) -> list[ByteRange]:
-    """Return the bytes of one set that are not in another.
-
-    Args:
-        spans: The one.
-        removed: The other.
-    """
+    """Return the bytes of one set that are not in another."""
     holes = joined(removed)
     found: list[ByteRange] = []
     for span in joined(spans):
@@ -47,12 +36,7 @@ def without(spans: Iterable[ByteRange], removed: Iterable[ByteRange]) -> list[By
 
 
 def cut(spans: Iterable[ByteRange], nbytes: int) -> Iterator[ByteRange]:
-    """Give the same bytes in ranges of limited length.
-
-    Args:
-        spans: The bytes.
-        nbytes: Length of the longest range.
-    """
+    """Give the same bytes in ranges of limited length."""
     for span in spans:
         for start in range(span.start, span.stop, nbytes):
             yield ByteRange(start, min(start + nbytes, span.stop))

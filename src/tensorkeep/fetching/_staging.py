@@ -25,29 +25,13 @@ from tensorkeep.fetching._spans import joined, without
 from tensorkeep.fetching._stamp import Stamp
 from tensorkeep.transport import ByteRange, DirectoryLock, PartialFile, host_tag, publish, take_lock
 
-__all__ = ["Staging"]
-
 _FAILED: Final = "could not write what is fetched"
 
 
 class Staging:
-    """A directory in which files arrive; locked until it is left.
-
-    Args:
-        path: Where it is, in a directory that exists.
-        url: What is fetched, without secrets.
-        origin: A digest of all that says where it is; what is left of a fetch from elsewhere is dropped.
-        stamps: Relative name of each file to the version that is fetched; what is left of others is dropped.
-        durable: Whether each part is on the disk before it is recorded.
-
-    Raises:
-        BusyError: If another fetch is at it.
-        AccessDeniedError: If somebody else made the directory.
-        TransportError: If it cannot be made.
-    """
+    """A directory in which files arrive; locked until it is left."""
 
     def __init__(self, path: str, url: str, origin: str, stamps: Mapping[str, Stamp], *, durable: bool) -> None:
-        """Make the directory, or take over what a fetch that was stopped has left; see the class."""
         self._path = path
         self.files = os.path.join(path, "files")
         self._fetch = Fetch(url, None if durable else host_tag(), origin=origin)
@@ -112,30 +96,15 @@ class Staging:
         return os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
 
     def path_of(self, name: str) -> str:
-        """Return where a file arrives.
-
-        Args:
-            name: Relative, with `/` between its parts.
-        """
+        """Return where a file arrives."""
         return os.path.join(self.files, *name.split("/"))
 
     def spans_of(self, name: str) -> list[ByteRange]:
-        """Return those bytes of a file that are there.
-
-        Args:
-            name: Of the file.
-        """
+        """Return those bytes of a file that are there."""
         return self._spans.get(name, [])
 
     def make(self, name: str) -> PartialFile:
-        """Open a file that is to arrive; if nothing of it is there yet, it is made.
-
-        Args:
-            name: Of the file.
-
-        Raises:
-            TransportError: If there is no room for it, or the system fails otherwise.
-        """
+        """Open a file that is to arrive; if nothing of it is there yet, it is made."""
         with as_transport_error(_FAILED, self._path):
             os.makedirs(os.path.dirname(self.path_of(name)), exist_ok=True)
         file = PartialFile(self.path_of(name), self._stamps[name].nbytes)
@@ -146,16 +115,7 @@ class Staging:
         return file
 
     def record(self, name: str, span: ByteRange, file: PartialFile) -> None:
-        """Remember that bytes are there.
-
-        Args:
-            name: Of their file.
-            span: Half-open.
-            file: What they were written to.
-
-        Raises:
-            TransportError: If the system fails.
-        """
+        """Remember that bytes are there."""
         if not len(span):
             return
         if self._durable:
@@ -171,15 +131,7 @@ class Staging:
                 os.write(self._journal, encode_line(line))
 
     def take(self, name: str, path: str) -> None:
-        """Let a file that is on the disk already be one of those that have arrived: another name of it, or a copy.
-
-        Args:
-            name: What it is here.
-            path: Where it is.
-
-        Raises:
-            TransportError: If the system fails.
-        """
+        """Let a file that is on the disk already be one of those that have arrived: another name of it, or a copy."""
         place = self.path_of(name)
         with as_transport_error(_FAILED, place):
             os.makedirs(os.path.dirname(place), exist_ok=True)
@@ -188,27 +140,11 @@ class Staging:
             _link_or_copy(path, place)
 
     def give(self, name: str, path: str) -> None:
-        """Give a file that has arrived another name, or a copy.
-
-        Args:
-            name: What it is here.
-            path: Where nothing stands yet.
-
-        Raises:
-            OSError: As the system says.
-        """
+        """Give a file that has arrived another name, or a copy."""
         _link_or_copy(self.path_of(name), path)
 
     def forget(self, name: str, spans: Iterable[ByteRange] | None) -> None:
-        """Forget bytes that are not what they should be, so that they are asked for again.
-
-        Args:
-            name: Of their file.
-            spans: Which; all if None.
-
-        Raises:
-            TransportError: If the system fails.
-        """
+        """Forget bytes that are not what they should be, so that they are asked for again."""
         with self._turn, as_transport_error(_FAILED, self._path):
             here = self._spans.pop(name, [])
             left = without(here, spans) if spans is not None else []
@@ -247,13 +183,7 @@ class Staging:
 
 
 def _locked(path: str) -> DirectoryLock:
-    """Make the directory and lock it.
-
-    Raises:
-        BusyError: If another fetch is at it.
-        AccessDeniedError: If somebody else made it.
-        OSError: As the system says.
-    """
+    """Make the directory and lock it."""
     while True:
         with suppress(FileExistsError):
             os.mkdir(path)

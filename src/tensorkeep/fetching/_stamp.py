@@ -6,8 +6,6 @@ import msgspec
 
 from tensorkeep.transport import Version
 
-__all__ = ["Stamp"]
-
 
 class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
     """A version of a remote file.
@@ -26,11 +24,7 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, version: Version) -> Stamp:
-        """Return the stamp of a version.
-
-        Args:
-            version: As a store gives it.
-        """
+        """Return the stamp of a version."""
         modified = None if version.modified is None or version.is_pinned else str(version.modified)
         return cls(version.nbytes, version.etag, modified, version.number)
 

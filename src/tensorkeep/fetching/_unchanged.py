@@ -14,20 +14,12 @@ from tensorkeep.fetching._plan import Promise, Wanted
 from tensorkeep.fetching._stamp import Stamp
 from tensorkeep.transport import leave_note, note_on
 
-__all__ = ["begins_with", "is_unchanged", "note_origin"]
-
 
 def is_unchanged(path: str, wanted: Wanted, stamp: Stamp, head: Buffer) -> bool:
     """Say whether a file is the one that is wanted.
 
     That is so if it was fetched from there in the version that is there now, and has not changed since; or if it has
     the digests that are promised, for which all of it is read.
-
-    Args:
-        path: Where it would be.
-        wanted: What it should be.
-        stamp: The version that is there now.
-        head: Its first bytes.
     """
     try:
         status = os.lstat(path)
@@ -41,12 +33,7 @@ def is_unchanged(path: str, wanted: Wanted, stamp: Stamp, head: Buffer) -> bool:
 
 
 def begins_with(path: str, head: Buffer) -> bool:
-    """Say whether a file can be read and has these first bytes: servers may give two versions one stamp.
-
-    Args:
-        path: The file.
-        head: What it should begin with.
-    """
+    """Say whether a file can be read and has these first bytes: servers may give two versions one stamp."""
     try:
         with open(path, "rb") as file:
             return file.read(len(memoryview(head))) == head
@@ -55,13 +42,7 @@ def begins_with(path: str, head: Buffer) -> bool:
 
 
 def note_origin(path: str, wanted: Wanted, stamp: Stamp) -> None:
-    """Note on a file where it is from, for the next fetch.
-
-    Args:
-        path: The file, all of which has arrived.
-        wanted: What it is.
-        stamp: The version that was fetched.
-    """
+    """Note on a file where it is from, for the next fetch."""
     if stamp.is_telling:
         leave_note(path, _origin(wanted, stamp))
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import msgspec
 
-__all__ = ["SNIFF_NBYTES", "Sniffed", "sniff"]
-
 SNIFF_NBYTES = 512
 """Bytes from the start of a file that `sniff` looks at."""
 
@@ -54,14 +52,7 @@ _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
 
 
 def sniff(head: bytes) -> Sniffed | None:
-    """Say what a file is that is not what it was taken for.
-
-    Args:
-        head: The first `SNIFF_NBYTES` bytes of the file, or all of a shorter one.
-
-    Returns:
-        The form, or None where nothing is recognised.
-    """
+    """Say what a file is that is not what it was taken for."""
     if not head:
         return _EMPTY
     if head[6:9] == b"\0\0{":  # a length field and a brace: safetensors after all, whatever its length spells

@@ -9,8 +9,6 @@ import msgspec
 
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError
 
-__all__ = ["Finding", "Kind", "Verification", "refuse"]
-
 Kind = Literal[
     "missing",
     "truncated",
@@ -62,7 +60,6 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.kind != "stray"
 
     def __str__(self) -> str:
-        """Return the finding in one line."""
         text = f"{self.shard}: {self.message}"
         facts = [f"{label} {fact}" for label, fact in (("expected", self.expected), ("found", self.found)) if fact]
         return f"{text}: {', '.join(facts)}" if facts else text
@@ -105,16 +102,7 @@ class Verification(msgspec.Struct, frozen=True):
 
 
 def refuse(findings: Sequence[Finding], path: str) -> None:
-    """Raise an error if anything is damaged.
-
-    Args:
-        findings: What was found.
-        path: The checkpoint.
-
-    Raises:
-        SourceMissingError: If shards are not there, and that is all.
-        IntegrityError: If there is any other damage.
-    """
+    """Raise an error if anything is damaged."""
     damage = [finding for finding in findings if finding.is_damage]
     if not damage:
         return

@@ -11,8 +11,6 @@ from tensorkeep.kinds.pickles import PickleFile
 from tensorkeep.parallel import Meter
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["Summed", "sum_of", "summed_chunks", "summed_storages"]
-
 
 class Summed(msgspec.Struct, frozen=True):
     """One storage that has a CRC-32.
@@ -31,12 +29,7 @@ class Summed(msgspec.Struct, frozen=True):
 
 
 def summed_storages(file: PickleFile, names: Iterable[str]) -> list[Summed]:
-    """Return the storages of some tensors, as far as their archive has a sum of them: writers may leave it out.
-
-    Args:
-        file: The file; those that are no archive have no sums.
-        names: Its tensors.
-    """
+    """Return the storages of some tensors, as far as their archive has a sum of them: writers may leave it out."""
     crcs, spans, tensors = file.document.crcs, file.document.spans, file.tensors
     firsts: dict[str, str] = {}
     for name in names:
@@ -47,15 +40,7 @@ def summed_storages(file: PickleFile, names: Iterable[str]) -> list[Summed]:
 
 
 def summed_chunks(checkpoint: DistributedCheckpoint, name: str) -> list[Summed]:
-    """Return the storages of a tensor's parts, as far as their archives have sums of them.
-
-    Args:
-        checkpoint: What ranks wrote.
-        name: Its tensor.
-
-    Raises:
-        TensorkeepError: If something else stands where a part should be.
-    """
+    """Return the storages of a tensor's parts, as far as their archives have sums of them."""
     files = checkpoint.files
     return [
         Summed(name, files[file], chunk.storage, chunk.crc)
@@ -65,15 +50,7 @@ def summed_chunks(checkpoint: DistributedCheckpoint, name: str) -> list[Summed]:
 
 
 def sum_of(summed: Summed, meter: Meter) -> int:
-    """Return the CRC-32 that the bytes of a storage have now.
-
-    Args:
-        summed: The storage.
-        meter: Told the bytes that are done.
-
-    Raises:
-        TransportError: If they cannot be read.
-    """
+    """Return the CRC-32 that the bytes of a storage have now."""
     from zlib_ng.zlib_ng import crc32  # ten times as fast as zlib's, and only needed here
 
     crc = 0

@@ -14,18 +14,6 @@ from typing import Final
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = [
-    "index_name",
-    "index_names",
-    "is_inside",
-    "is_plain",
-    "renamed_shard",
-    "shard_name",
-    "stem_of_index",
-    "stem_of_weights",
-    "weights_name",
-]
-
 _SUFFIX: Final = "safetensors"
 _match_index = re.compile(r"(?P<base>[^.].*)\.safetensors\.index(?:\.(?P<variant>[^.]+))?\.json").fullmatch
 _match_weights = re.compile(r"(?P<stem>[^.].*)\.safetensors").fullmatch
@@ -35,96 +23,41 @@ _has_drive = re.compile(r".:", re.DOTALL).match
 
 
 def weights_name(base: str, variant: str | None = None) -> str:
-    """Return the name of the one file of a checkpoint that is not sharded.
-
-    Args:
-        base: What its names begin with, such as `"model"`.
-        variant: What sets it apart from others of that base, such as `"fp16"`; None for the main one.
-
-    Raises:
-        UnsupportedError: If base or variant cannot be part of a file name.
-    """
+    """Return the name of the one file of a checkpoint that is not sharded."""
     return f"{_stem(base, variant)}.{_SUFFIX}"
 
 
 def shard_name(base: str, number: int, n_shards: int, variant: str | None = None) -> str:
-    """Return the name of one shard.
-
-    Args:
-        base: What the checkpoint's names begin with, such as `"model"`.
-        number: Of the shard; the first is 1.
-        n_shards: Shards of the checkpoint.
-        variant: What sets it apart from others of that base, such as `"fp16"`; None for the main one.
-
-    Raises:
-        UnsupportedError: If base or variant cannot be part of a file name.
-    """
+    """Return the name of one shard."""
     return f"{_stem(base, variant)}-{number:05d}-of-{n_shards:05d}.{_SUFFIX}"
 
 
 def index_name(base: str, variant: str | None = None) -> str:
-    """Return the name of the index of a sharded checkpoint.
-
-    Args:
-        base: What the checkpoint's names begin with, such as `"model"`.
-        variant: What sets it apart from others of that base, such as `"fp16"`; None for the main one.
-
-    Raises:
-        UnsupportedError: If base or variant cannot be part of a file name.
-    """
+    """Return the name of the index of a sharded checkpoint."""
     _stem(base, variant)
     return ".".join([base, _SUFFIX, "index", *([variant] if variant is not None else []), "json"])
 
 
 def index_names(stem: str) -> tuple[str, ...]:
-    """Return the names that the index of a checkpoint can have: transformers' for a variant, then huggingface_hub's.
-
-    Args:
-        stem: What the checkpoint's names begin with, the variant included, such as `"model.fp16"`.
-
-    Raises:
-        UnsupportedError: If it cannot be part of a file name.
-    """
+    """Return the names an index can have: transformers' for a variant, then huggingface_hub's."""
     base, dot, variant = stem.rpartition(".")
     return (index_name(base, variant), index_name(stem)) if dot and base else (index_name(stem),)
 
 
 def stem_of_index(name: str) -> str | None:
-    """Return what the names of an index's checkpoint begin with, the variant included.
-
-    Args:
-        name: Name of a file.
-
-    Returns:
-        Such as `"model.fp16"`; None for a file that is no index.
-    """
+    """Return what the names of an index's checkpoint begin with, the variant included."""
     found = _match_index(name)
     return found and found["base"] + (f".{found['variant']}" if found["variant"] else "")
 
 
 def stem_of_weights(name: str) -> str | None:
-    """Return what the name of an only file begins with, the variant included.
-
-    Args:
-        name: Name of a file.
-
-    Returns:
-        Such as `"model.fp16"`; None for a shard, a hidden file, and what has no weights.
-    """
+    """Return what the name of an only file begins with, the variant included."""
     found = _match_weights(name)
     return found["stem"] if found and not _match_shard(name) else None
 
 
 def renamed_shard(file: str, stem: str) -> str:
-    """Return the name that a file of one checkpoint has in another.
-
-    Args:
-        file: Name of a shard or of an only file.
-        stem: What the other's names begin with, the variant included.
-
-    Raises:
-        UnsupportedError: If the file's name is neither.
-    """
+    """Return the name that a file of one checkpoint has in another."""
     number = _match_shard(file)
     if number is None and stem_of_weights(file) is None:
         raise UnsupportedError(
@@ -136,20 +69,12 @@ def renamed_shard(file: str, stem: str) -> str:
 
 
 def is_plain(name: str) -> bool:
-    """Say whether a name is that of a file in the directory itself, on every system.
-
-    Args:
-        name: The name.
-    """
+    """Say whether a name is that of a file in the directory itself, on every system."""
     return name.isprintable() and not set(name) & set("/\\:") and name not in {"", ".", ".."}
 
 
 def is_inside(name: str) -> bool:
-    """Say whether a path stays in the directory that it is joined to, on every system.
-
-    Args:
-        name: The path; `/` may separate folders.
-    """
+    """Say whether a path stays in the directory that it is joined to, on every system."""
     if "\0" in name or "\\" in name or _has_drive(name):
         return False
     return all(part not in {"", ".", ".."} for part in name.split("/"))

@@ -31,8 +31,6 @@ from tensorkeep.layout._file_names import is_inside
 from tensorkeep.layout._pieces import pieces_in_order
 from tensorkeep.limits import MAX_INDEX_NBYTES
 
-__all__ = ["Index", "ShardRecord", "emit_index", "parse_index"]
-
 _KEY: Final = "tensorkeep"
 _VERSION: Final = 1
 _ZEROS: Final = "0" * (2 * DIGEST_NBYTES)
@@ -76,7 +74,6 @@ class Index(msgspec.Struct, frozen=True):
     state: str | None = None
 
     def __post_init__(self) -> None:
-        """Check what readers rely on."""
         for file in self.files:
             if not is_inside(file):
                 raise IndexFileError(
@@ -95,14 +92,7 @@ class Index(msgspec.Struct, frozen=True):
         return tuple(sorted(set(self.weight_map.values())))
 
     def renamed(self, names: Mapping[str, str]) -> Index:
-        """Return the index of the same files under other names.
-
-        Args:
-            names: Each file to its new name.
-
-        Raises:
-            IndexFileError: If a name leads out of the directory.
-        """
+        """Return the index of the same files under other names."""
         shards = self.shards and {names[file]: record for file, record in self.shards.items()}
         weight_map = {tensor: names[file] for tensor, file in self.weight_map.items()}
         return msgspec.structs.replace(self, weight_map=weight_map, shards=shards)
@@ -134,19 +124,7 @@ _SECTION_KEYS: Final = {"digest", "shards", "version"}
 
 
 def emit_index(index: Index) -> bytes:
-    """Encode an index, with its digest where it has records of its files.
-
-    Args:
-        index: What to encode.
-
-    Returns:
-        The text; two spaces of indentation, keys sorted, ASCII.
-
-    Raises:
-        TypeError: If the metadata holds what JSON cannot.
-        IndexFileError: If the text could not be read again: it has a NaN or a lone surrogate, or its metadata no end.
-        LimitError: If it is longer than any reader accepts.
-    """
+    """Encode an index, with its digest where it has records of its files."""
     metadata = dict(index.metadata)
     if index.shards is not None:
         metadata[_KEY] = msgspec.to_builtins(_Section(_ZEROS, index.shards, _VERSION, index.splits, index.state))
@@ -169,21 +147,7 @@ def emit_index(index: Index) -> bytes:
 
 
 def parse_index(text: bytes, path: str, *, check: bool = True) -> Index:
-    """Read an index, whoever wrote it.
-
-    Args:
-        text: The bytes of the file.
-        path: Its path, for errors.
-        check: Whether to hold it against its digest.
-
-    Returns:
-        The index; where it has records of its files, it is byte for byte the one that was written.
-
-    Raises:
-        IndexFileError: If it is no index, has a key twice, or names a file outside its directory.
-        IntegrityError: If it is not the one that was written, or records other files than it names.
-        UnsupportedError: If its records are of a later version.
-    """
+    """Read an index, whoever wrote it."""
     try:
         document = _decode(text)
         metadata = document.metadata or {}

@@ -24,8 +24,6 @@ from tensorkeep.transport import (
     split,
 )
 
-__all__ = ["Location", "locate"]
-
 DEFAULT_BASE: Final = "model"
 
 _is_step = re.compile(r"step-[0-9]{8,15}", re.ASCII).fullmatch
@@ -61,31 +59,12 @@ class Location(msgspec.Struct, frozen=True):
         return self.path_of(self.name)
 
     def path_of(self, name: str) -> str:
-        """Return the path of one of the checkpoint's files.
-
-        Args:
-            name: Its name, relative to the directory.
-        """
+        """Return the path of one of the checkpoint's files."""
         return self.pending.resolve(name) if self.pending else join(self.directory, name)
 
 
 def locate(path: str, variant: str | None = None) -> Location | None:
-    """Find the files of a checkpoint, and finish a save of it that was committed and then killed.
-
-    Args:
-        path: A directory, an index or a single file.
-        variant: Such as `"fp16"`, where the path is a directory.
-
-    Returns:
-        The files; None where the path is neither a directory nor has the name of an index or a single file.
-
-    Raises:
-        SourceMissingError: If there is no checkpoint in the directory.
-        UnsupportedError: If there are several, and none has the usual name.
-        IntegrityError: If there is a single file and an index, so that nobody can say which one is meant; or the
-            journal of a save is damaged.
-        TransportError: If the directory cannot be read.
-    """
+    """Find the files of a checkpoint, and finish a save of it that was committed and then killed."""
     path = discreet(path)
     if is_directory(path):
         return _in_directory(path, variant)

@@ -17,8 +17,6 @@ import msgspec
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
 
-__all__ = ["MANIFEST", "FileRecord", "emit_manifest", "parse_manifest"]
-
 MANIFEST: Final = "tensorkeep.manifest.json"
 _VERSION: Final = 1
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
@@ -49,31 +47,14 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 def emit_manifest(files: dict[str, FileRecord]) -> bytes:
-    """Return the text of a manifest.
-
-    Args:
-        files: Relative name to record.
-    """
+    """Return the text of a manifest."""
     ordered = {name: files[name] for name in sorted(files)}
     digest = digest_of(msgspec.json.encode(ordered)).hex()
     return msgspec.json.encode(_Text(digest, ordered, _VERSION))
 
 
 def parse_manifest(text: bytes, path: str) -> dict[str, FileRecord]:
-    """Read a manifest, and check that it is the one that was written.
-
-    Args:
-        text: Its bytes.
-        path: Where it stands, for messages.
-
-    Returns:
-        Relative name to record; no name leads out of the directory.
-
-    Raises:
-        FormatError: If it is no manifest.
-        IntegrityError: If it is damaged.
-        UnsupportedError: If it is of a later version.
-    """
+    """Read a manifest, and check that it is the one that was written."""
     try:
         version = msgspec.json.decode(text, type=_Version).version
         if version != _VERSION:

@@ -14,8 +14,6 @@ from tensorkeep.layout._index import Index, ShardRecord
 from tensorkeep.layout._pieces import Piece
 from tensorkeep.tensors import Region, cover_fault
 
-__all__ = ["PiecedTensor", "index_of_pieces", "piece_name"]
-
 
 class PiecedTensor(msgspec.Struct, frozen=True):
     """A tensor, and which file holds which part of it.
@@ -33,17 +31,7 @@ class PiecedTensor(msgspec.Struct, frozen=True):
 
 
 def piece_name(tensor: str, region: Region, shape: tuple[int, ...]) -> str:
-    """Return the name under which a file holds a part of a tensor.
-
-    Args:
-        tensor: Name of the tensor.
-        region: The part.
-        shape: Elements of the tensor along each dimension.
-
-    Returns:
-        Such as `w[0:4,8:16]`; dimensions at the end of which the part has all are not named. The name of the tensor
-        itself for all of it.
-    """
+    """Return the name under which a file holds a part of a tensor."""
     return Piece.of(tensor, region, shape).name
 
 
@@ -54,20 +42,7 @@ def index_of_pieces(
     metadata: Mapping[str, Any] | None = None,
     state: str | None = None,
 ) -> Index:
-    """Return the index of files that hold pieces of tensors.
-
-    Args:
-        tensors: Name to what there is of it.
-        records: File to what it is known by, for exactly the files that hold something.
-        metadata: What the index is to say beside the sizes, by key.
-        state: What is to be said of the state that was saved.
-
-    Raises:
-        IntegrityError: If a part of a tensor is in no file or in two, or there is not one record per file.
-        DtypeError: If the format has no such dtype.
-        IndexFileError: If a piece has the name of another tensor, or a file stands outside of the directory.
-        LimitError: If a tensor is cut in a way that takes too long to look through.
-    """
+    """Return the index of files that hold pieces of tensors."""
     weight_map: dict[str, str] = {}
     splits: dict[str, tuple[str, ...]] = {}
     nbytes = 0

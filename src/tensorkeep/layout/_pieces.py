@@ -16,8 +16,6 @@ import msgspec
 from tensorkeep.errors import LimitError
 from tensorkeep.tensors import Region, cover_fault
 
-__all__ = ["Piece", "TensorSize", "cut", "pieces_in_order", "reach_of"]
-
 _RANGE = "[0-9]{1,19}:[0-9]{1,19}"
 _match = re.compile(rf"(?P<tensor>.*)\[(?P<ranges>{_RANGE}(?:,{_RANGE}){{0,63}})\]", re.DOTALL).fullmatch
 
@@ -52,35 +50,19 @@ class Piece(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_rows(cls, tensor: str, start: int, stop: int) -> Piece:
-        """Return a piece of some rows.
-
-        Args:
-            tensor: Name of the whole tensor.
-            start: First row of dimension 0.
-            stop: Row after the last one.
-        """
+        """Return a piece of some rows."""
         return cls(tensor, Region((start,), (stop,)))
 
     @classmethod
     def of(cls, tensor: str, region: Region, shape: tuple[int, ...]) -> Piece:
-        """Return a piece that does not speak of the last dimensions, where it is all of the tensor.
-
-        Args:
-            tensor: Name of the whole tensor.
-            region: The part, along all dimensions.
-            shape: That of the tensor.
-        """
+        """Return a piece that does not speak of the last dimensions, where it is all of the tensor."""
         n_named = len(shape)
         while n_named and (region.starts[n_named - 1], region.stops[n_named - 1]) == (0, shape[n_named - 1]):
             n_named -= 1
         return cls(tensor, Region(region.starts[:n_named], region.stops[:n_named]))
 
     def region_in(self, shape: tuple[int, ...]) -> Region:
-        """Return the part along all dimensions.
-
-        Args:
-            shape: That of the tensor.
-        """
+        """Return the part along all dimensions."""
         n_named = len(self.region.stops)
         rest = shape[n_named:]
         return Region((*self.region.starts, *(0 for _ in rest)), (*self.region.stops, *rest))
@@ -115,16 +97,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def cut(tensor: str, size: TensorSize, max_nbytes: int) -> tuple[Piece, ...]:
-    """Cut a tensor along dimension 0 into pieces that fit, as large as they can be.
-
-    Args:
-        tensor: Its name.
-        size: Its size.
-        max_nbytes: Bytes of a piece; one with the fewest rows that fill whole bytes may have more.
-
-    Returns:
-        The pieces in order; a single one, or none, where the tensor cannot be cut.
-    """
+    """Cut a tensor along dimension 0 into pieces that fit, as large as they can be."""
     if not size.shape or not size.nbytes:
         return ()
     n_rows, step = size.shape[0], size.rows_per_step
@@ -134,16 +107,7 @@ def cut(tensor: str, size: TensorSize, max_nbytes: int) -> tuple[Piece, ...]:
 
 
 def pieces_in_order(tensor: str, names: Iterable[str]) -> tuple[Piece, ...] | None:
-    """Read the names of a tensor's pieces.
-
-    Args:
-        tensor: Name of the tensor.
-        names: Names of its pieces.
-
-    Returns:
-        The pieces in C order of their first elements, which together are a whole tensor, each element once; None
-        where the names say anything else.
-    """
+    """Read the names of a tensor's pieces."""
     pieces = []
     for name in names:
         found = _match(name)
@@ -168,9 +132,5 @@ def _are_whole(pieces: list[Piece]) -> bool:
 
 
 def reach_of(pieces: Iterable[Piece]) -> tuple[int, ...]:
-    """Return the extents of a tensor along the dimensions that its pieces speak of.
-
-    Args:
-        pieces: All of them.
-    """
+    """Return the extents of a tensor along the dimensions that its pieces speak of."""
     return tuple(map(max, zip_longest(*(piece.region.stops for piece in pieces), fillvalue=0)))

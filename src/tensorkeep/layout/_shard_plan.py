@@ -16,8 +16,6 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.layout._file_names import index_name, is_plain, shard_name, weights_name
 from tensorkeep.layout._pieces import Piece, TensorSize, cut, pieces_in_order
 
-__all__ = ["Piece", "Shard", "ShardPlan", "TensorSize", "plan_from_layout", "plan_shards"]
-
 
 class Shard(msgspec.Struct, frozen=True):
     """What one file will hold.
@@ -68,22 +66,6 @@ def plan_shards(
     """Fill shards with tensors, in their order.
 
     A tensor above the limit stands alone in its shard, which comes before the one that is being filled.
-
-    Args:
-        sizes: Name to size, in order.
-        max_shard_nbytes: Bytes of the tensors of one shard.
-        balance: Whether the largest of the shards with several tensors is made as small as their number allows.
-        split_large: Whether tensors above the limit are cut along dimension 0 into pieces of at most the limit. A
-            piece has at least one row, or the rows that fill whole bytes.
-        base: What the file names begin with.
-        variant: What sets them apart from others of that base, such as `"fp16"`; None for the main ones.
-
-    Returns:
-        The plan; without an index where one file holds all.
-
-    Raises:
-        UnsupportedError: If base or variant cannot be part of a file name, or a piece would bear the name of
-            another tensor.
     """
     pieces = _cut_large(sizes, max_shard_nbytes) if split_large else {}
     nbytes = _item_nbytes(sizes, pieces)
@@ -104,21 +86,7 @@ def plan_from_layout(
     index_file: str,
     splits: Mapping[str, Sequence[str]] | None = None,
 ) -> ShardPlan:
-    """Put tensors where those of the same names stand in another checkpoint.
-
-    Args:
-        sizes: Name to size.
-        weight_map: Name to file, of the other checkpoint; names and files without a tensor in `sizes` are left out.
-        index_file: Name of the index that will be written.
-        splits: Tensor to the names of its pieces in order, where the other checkpoint has cut it.
-
-    Returns:
-        The plan; files by name, the tensors of each in the order of `sizes`.
-
-    Raises:
-        UnsupportedError: If the layout has no place for a tensor, cuts it where it has no such rows, or names a file
-            that does not stand in the directory itself.
-    """
+    """Put tensors where those of the same names stand in another checkpoint."""
     pieces = {
         tensor: _pieces_that_fit(tensor, names, sizes[tensor])
         for tensor, names in (splits or {}).items()

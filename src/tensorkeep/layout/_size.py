@@ -8,8 +8,6 @@ from typing import Final, NoReturn
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = ["parse_size"]
-
 _UNITS: Final = {
     "b": 1,
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
@@ -23,18 +21,7 @@ _HINT: Final = "Write it as 5_000_000_000 (bytes), '5GB' (1000³ bytes each), '5
 
 
 def parse_size(size: int | str) -> int:
-    """Read a size.
-
-    Args:
-        size: Bytes; or a number with a unit: B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (powers of
-            1024), in any case, as in `"5GB"`, `"1.5 GiB"`, `"1e3MB"`.
-
-    Returns:
-        Bytes, at least 1; a fraction of a byte is cut off.
-
-    Raises:
-        UnsupportedError: If it is no such size, or less than one byte.
-    """
+    """Read a size."""
     nbytes = _read(size) if isinstance(size, str) else size
     if not isinstance(nbytes, int) or isinstance(nbytes, bool):
         _refuse("cannot read the size", size)

@@ -13,20 +13,9 @@ from tensorkeep.models._replace import convert, renew, replace, replace_part
 from tensorkeep.tensors import LazyTensor, TensorReader, load_together
 from tensorkeep.transport import ByteRange
 
-__all__ = ["carry_out"]
-
 
 def carry_out(plan: Plan, goal: Target, progress: Callable[[int, int], None] | None) -> None:
-    """Bring the tensors of a checkpoint into a model.
-
-    Args:
-        plan: What goes where.
-        goal: What the model's tensors are to be.
-        progress: Called with the bytes loaded so far and the bytes in all.
-
-    Raises:
-        TransportError: If the bytes cannot be read.
-    """
+    """Bring the tensors of a checkpoint into a model."""
     done, total = 0, plan.nbytes
 
     def report(nbytes: int) -> None:

@@ -23,8 +23,6 @@ from tensorkeep.limits import READ_NBYTES
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["Job", "dtype_row", "fill"]
-
 _BATCH_NBYTES: Final = 16 * READ_NBYTES
 """Bytes that are read straight into tensors between two reports."""
 
@@ -99,24 +97,12 @@ class _Piece(msgspec.Struct, frozen=True, eq=False):
 
 
 def dtype_row(dtype: torch.dtype) -> DType | None:
-    """Return the row of the dtype table, None for a dtype that the format does not have.
-
-    Args:
-        dtype: torch's dtype.
-    """
+    """Return the row of the dtype table, None for a dtype that the format does not have."""
     return BY_TORCH.get(str(dtype).removeprefix("torch."))
 
 
 def fill(jobs: Iterable[Job], report: _Report) -> None:
-    """Fill tensors.
-
-    Args:
-        jobs: What to fill with what; dtypes and shapes were checked.
-        report: Called with the bytes of the checkpoint that are newly done.
-
-    Raises:
-        TransportError: If the bytes cannot be read.
-    """
+    """Fill tensors."""
     jobs = list(jobs)
     for tensor in (tensor for job in jobs for tensor in job.versioned):
         if not tensor.is_inference():

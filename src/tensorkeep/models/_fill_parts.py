@@ -20,8 +20,6 @@ from tensorkeep.models._fill import Job, dtype_row, fill
 from tensorkeep.tensors import LazyTensor, Region, narrowed, rows_of, run_of
 from tensorkeep.transport import ByteRange, LocalFile
 
-__all__ = ["PartJob", "check_castable", "fill_parts"]
-
 _STAGED_NBYTES: Final = 2**22
 """Bytes that pass through memory of their own at once."""
 
@@ -44,16 +42,7 @@ class PartJob(msgspec.Struct, frozen=True, eq=False):
 
 
 def check_castable(lazy: LazyTensor, into: torch.Tensor, name: str) -> None:
-    """Make sure that numbers of a checkpoint can become those of a tensor.
-
-    Args:
-        lazy: The checkpoint's.
-        into: The tensor.
-        name: Its name, for messages.
-
-    Raises:
-        DtypeError: If they cannot, such as complex numbers that are to be real.
-    """
+    """Make sure that numbers of a checkpoint can become those of a tensor."""
     stored = BY_NAME.get(lazy.dtype)
     found = getattr(torch, stored.torch, None) if stored is not None and stored.torch else None
     is_packed = stored is not None and stored.is_packed
@@ -74,13 +63,6 @@ def fill_parts(jobs: Iterable[PartJob], report: Callable[[int], None]) -> None:
     What lies in one run is read straight into the tensor's memory, together with all else of its file. Other parts
     are read row by row from local files; from elsewhere in larger reads, with what stands between rows that are near
     to each other.
-
-    Args:
-        jobs: What to fill with what; dtypes and shapes were checked.
-        report: Called with the bytes of the checkpoint that are newly done.
-
-    Raises:
-        TransportError: If the bytes cannot be read.
     """
     runs: list[Job] = []
     others: list[PartJob] = []

@@ -15,8 +15,6 @@ from torch import nn
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = ["names_after_hooks"]
-
 _Tokens = dict[str, torch.Tensor]
 
 _REFUSED = "a hook of the model changes more than names when it is loaded"
@@ -24,18 +22,7 @@ _HINT = "Load the tensors with tensorkeep.load, and hand them to the model's own
 
 
 def names_after_hooks(model: nn.Module, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
-    """Let the modules' hooks rename the tensors of a checkpoint.
-
-    Args:
-        model: The model.
-        shapes: Name and shape of each tensor.
-
-    Returns:
-        Name after the hooks to name before.
-
-    Raises:
-        UnsupportedError: If a hook fails, or makes tensors of its own.
-    """
+    """Let the modules' hooks rename the tensors of a checkpoint."""
     shapes = list(shapes)
     hooked = [(prefix, module) for prefix, module in model.named_modules(remove_duplicate=False) if _hooks(module)]
     if not hooked:

@@ -20,17 +20,6 @@ from tensorkeep.models._tied import Outdone, find_outdone, outdone_error
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import Openable
 
-__all__ = [
-    "LoadReport",
-    "Loadable",
-    "Renaming",
-    "check_match",
-    "load_into",
-    "noted_names",
-    "opened",
-    "renamed_tensors",
-]
-
 Loadable: TypeAlias = "Openable | Mapping[str, LazyTensor]"
 Renaming: TypeAlias = Mapping[str, str] | Callable[[str], str]
 
@@ -59,7 +48,6 @@ class LoadReport(msgspec.Struct, frozen=True):
     nbytes: int
 
     def __repr__(self) -> str:
-        """Return the numbers, and the first names of what did not fit."""
         facts = [f"{self.n_tensors:,} tensors", f"{self.nbytes:,} bytes"]
         for kind in ("missing", "unexpected", "mismatched", "left_on_meta"):
             items = getattr(self, kind)
@@ -156,17 +144,7 @@ def load_into(
 
 @contextmanager
 def opened(target: Loadable) -> Iterator[LazyTensors]:
-    """Open what is not open yet, and close that again.
-
-    Args:
-        target: As given by the caller.
-
-    Yields:
-        Lazy tensors.
-
-    Raises:
-        TypeError: If it is a mapping of anything else.
-    """
+    """Open what is not open yet, and close that again."""
     if isinstance(target, LazyTensors):
         yield target
     elif isinstance(target, Mapping):
@@ -182,14 +160,7 @@ def opened(target: Loadable) -> Iterator[LazyTensors]:
 def renamed_tensors(
     tensors: LazyTensors, key_map: Renaming | None, strip_prefix: str | None, add_prefix: str | None
 ) -> LazyTensors:
-    """Return a view of tensors under other names; see `load_into`.
-
-    Args:
-        tensors: Those of the checkpoint.
-        key_map: New name by name, or a function.
-        strip_prefix: Text that names lose.
-        add_prefix: Text that they get.
-    """
+    """Return a view of tensors under other names; see `load_into`."""
     if strip_prefix:
         tensors = tensors.strip_prefix(strip_prefix)
     if key_map is not None:
@@ -200,14 +171,7 @@ def renamed_tensors(
 def noted_names(
     tensors: LazyTensors, key_map: Renaming | None, strip_prefix: str | None, add_prefix: str | None
 ) -> dict[str, str]:
-    """Return the names that were left out when the file was saved, and which was kept, as the model calls them.
-
-    Args:
-        tensors: Those of the checkpoint.
-        key_map: New name by name, or a function.
-        strip_prefix: Text that names lose.
-        add_prefix: Text that they get.
-    """
+    """Return the names that were left out when the file was saved, and which was kept, as the model calls them."""
 
     def renamed(name: str) -> str:
         name = name.removeprefix(strip_prefix or "")
@@ -228,18 +192,7 @@ def _check_tied(outdone: list[Outdone], model: nn.Module, path: str) -> None:
 
 
 def check_match(match: Match, model: nn.Module, path: str, *, strict: bool, ignore_mismatched: bool) -> None:
-    """Refuse what does not fit.
-
-    Args:
-        match: What was found.
-        model: The model.
-        path: Of the checkpoint.
-        strict: Whether names that only one side has are an error.
-        ignore_mismatched: Whether other shapes are none.
-
-    Raises:
-        mismatch_error: A StateDictMismatchError, if something does not fit.
-    """
+    """Refuse what does not fit."""
     names_differ = strict and (match.missing or match.unexpected)
     shapes_differ = match.mismatched and not ignore_mismatched
     if names_differ or shapes_differ:

@@ -11,8 +11,6 @@ import msgspec
 
 from tensorkeep.errors import StateDictMismatchError
 
-__all__ = ["Match", "ShapeMismatch", "Wanted", "match_tensors", "mismatch_error"]
-
 Shape = tuple[int, ...]
 _Item = TypeVar("_Item")
 
@@ -77,15 +75,6 @@ def match_tensors(
 
     A tied tensor is there if one of its names is. Of several that are there the last is taken, as the last one
     written would win.
-
-    Args:
-        wanted: The model's tensors.
-        available: Name to shape, in the checkpoint.
-        noted: Names that the checkpoint left out, and the name under which each was kept instead.
-        covered: Names of the model whose memory is part of that of another name, which fills it.
-
-    Returns:
-        The match, with names in the order of the model, and of the checkpoint.
     """
     sources: list[str | None] = []
     missing: list[str] = []
@@ -109,16 +98,7 @@ def match_tensors(
 
 
 def mismatch_error(match: Match, model: str, path: str) -> StateDictMismatchError:
-    """Say how a checkpoint differs from a model.
-
-    Args:
-        match: What was found.
-        model: The model's class.
-        path: The checkpoint.
-
-    Returns:
-        The error, to be raised.
-    """
+    """Say how a checkpoint differs from a model."""
     facts = [
         _fact("missing", match.missing, lambda name: _quoted(name) + _meant(name, match.unexpected)),
         _fact("unexpected", match.unexpected, _quoted),

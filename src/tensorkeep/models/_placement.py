@@ -9,8 +9,6 @@ import msgspec
 
 from tensorkeep.tensors import Region, shard_range
 
-__all__ = ["Cut", "LocalPart", "local_parts"]
-
 
 class Cut(msgspec.Struct, frozen=True):
     """One dimension of a mesh that cuts a dimension of the tensor.
@@ -42,15 +40,7 @@ class LocalPart(msgspec.Struct, frozen=True):
 
 
 def local_parts(shape: tuple[int, ...], cuts: Iterable[Cut]) -> Iterator[LocalPart]:
-    """Give what a rank has.
-
-    Args:
-        shape: Of the whole tensor, elements along each dimension.
-        cuts: In the order of the mesh.
-
-    Yields:
-        Regions, which together are the local tensor: one, but where strided shards are uneven.
-    """
+    """Give what a rank has."""
     runs = [[range(extent)] for extent in shape]
     for cut in cuts:
         runs[cut.axis] = list(_cut(runs[cut.axis], cut))

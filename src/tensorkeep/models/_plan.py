@@ -17,8 +17,6 @@ from tensorkeep.models._match import Match, Wanted, match_tensors
 from tensorkeep.models._slots import ModelState, Slot
 from tensorkeep.tensors import LazyTensor
 
-__all__ = ["Part", "Plan", "Step", "Target", "make_plan", "target_of"]
-
 
 class Target(msgspec.Struct, frozen=True):
     """What the model's tensors are to be afterwards.
@@ -34,12 +32,7 @@ class Target(msgspec.Struct, frozen=True):
     assign: bool
 
     def dtype_of(self, tensor: torch.Tensor, stored: torch.dtype | None = None) -> torch.dtype:
-        """Return the dtype that a tensor of the model will have.
-
-        Args:
-            tensor: The tensor.
-            stored: What it is to be filled with, where torch has that dtype.
-        """
+        """Return the dtype that a tensor of the model will have."""
         if _is_number(tensor.dtype) and self.dtype is not None:
             return self.dtype
         if self.assign and stored is not None and _is_number(stored) == _is_number(tensor.dtype):
@@ -47,29 +40,12 @@ class Target(msgspec.Struct, frozen=True):
         return tensor.dtype
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
-        """Return the device that a tensor of the model will be on.
-
-        Args:
-            tensor: The tensor.
-        """
+        """Return the device that a tensor of the model will be on."""
         return self.device or (torch.device("cpu") if tensor.is_meta else tensor.device)
 
 
 def target_of(dtype: Any, device: Any, *, assign: bool) -> Target:
-    """Make sense of what the caller wants.
-
-    Args:
-        dtype: In any usual spelling, or None.
-        device: Anything that torch takes, or None.
-        assign: Whether the model gets the tensors themselves.
-
-    Returns:
-        The target.
-
-    Raises:
-        DtypeError: If the dtype is no floating-point dtype of torch.
-        UnsupportedError: If the device is meta, or does not exist.
-    """
+    """Make sense of what the caller wants."""
     row = None if dtype is None else find_dtype(dtype)
     found = None if row is None else _torch_dtype(row)
     if row is not None and (found is None or not _is_number(found)):
@@ -138,21 +114,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
 
 
 def make_plan(state: ModelState, tensors: Mapping[str, LazyTensor], noted: Mapping[str, str], target: Target) -> Plan:
-    """Decide what goes where.
-
-    Args:
-        state: What the model keeps.
-        tensors: The checkpoint's, under the model's names.
-        noted: Names that the checkpoint left out, and the name under which each was kept instead.
-        target: What the model's tensors are to be.
-
-    Returns:
-        The plan.
-
-    Raises:
-        DtypeError: If a dtype cannot become that of the model.
-        UnsupportedError: If a tensor of the model has no data (device meta), and is not to be assigned.
-    """
+    """Decide what goes where."""
     parts = tuple(_parts(state, tensors, noted))
     covered = {name for part in parts for name in part.slot.names}
     wanted = [Wanted(slot.names, _shape(slot.tensor), slot.is_optional) for slot in state.slots]

@@ -7,20 +7,9 @@ from torch import nn
 
 from tensorkeep.models._slots import Slot
 
-__all__ = ["convert", "renew", "replace", "replace_part"]
-
 
 def renew(slot: Slot, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Give a slot memory that nothing was written to.
-
-    Args:
-        slot: The slot; what it held is let go.
-        dtype: Of the new memory.
-        device: Where it is.
-
-    Returns:
-        The tensor to fill.
-    """
+    """Give a slot memory that nothing was written to."""
     with torch.no_grad():
         fresh = torch.empty_like(slot.tensor, dtype=dtype, device=device)
     replace(slot, fresh)
@@ -28,13 +17,7 @@ def renew(slot: Slot, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 
 
 def convert(slot: Slot, dtype: torch.dtype, device: torch.device) -> None:
-    """Give a slot another dtype or device, with the same numbers.
-
-    Args:
-        slot: The slot; one without data stays as it is.
-        dtype: Of the new memory.
-        device: Where it is.
-    """
+    """Give a slot another dtype or device, with the same numbers."""
     if slot.tensor.is_meta or (dtype, device) == (slot.tensor.dtype, slot.tensor.device):
         return
     with torch.no_grad():
@@ -42,13 +25,7 @@ def convert(slot: Slot, dtype: torch.dtype, device: torch.device) -> None:
 
 
 def replace_part(part: Slot, old: torch.Tensor, fresh: torch.Tensor) -> None:
-    """Make a slot that lies inside another one a part of the other's new memory.
-
-    Args:
-        part: The slot.
-        old: What the other slot was, element for element.
-        fresh: What the other slot is now, laid out as before.
-    """
+    """Make a slot that lies inside another one a part of the other's new memory."""
     view = part.tensor
     offset = (view.data_ptr() - old.data_ptr()) // old.element_size()
     replace(part, fresh.as_strided(view.shape, view.stride(), fresh.storage_offset() + offset))
@@ -59,10 +36,6 @@ def replace(slot: Slot, fresh: torch.Tensor) -> None:
 
     Parameters and buffers stay the same objects, for optimizers and ties, where torch can do that; those on device
     meta become others.
-
-    Args:
-        slot: The slot.
-        fresh: A tensor of the same shape.
     """
     if all(torch._has_compatible_shallow_copy_type(tensor, fresh) for tensor in slot.tensors):
         for tensor in slot.tensors:

@@ -12,38 +12,20 @@ import torch.distributed as dist
 from tensorkeep.errors import TransportError
 from tensorkeep.models._spread import as_spread, is_spread, local_of
 
-__all__ = ["Replicas"]
-
 
 class Replicas:
-    """The tensors of a model that are filled.
-
-    Args:
-        tensors: DTensors and plain ones, in an order that is the same on all ranks.
-    """
+    """The tensors of a model that are filled."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Remember them."""
         self._tensors = list(tensors)
 
     def is_read_here(self, tensor: torch.Tensor) -> bool:
-        """Say whether this rank reads its part, and is not sent it.
-
-        Args:
-            tensor: One of them.
-        """
+        """Say whether this rank reads its part, and is not sent it."""
         return all(group_rank == 0 for group_rank, _ in _groups(tensor))
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
-        """Let all ranks fail where one fails in the block, so that none waits for what nobody sends.
-
-        Yields:
-            Nothing.
-
-        Raises:
-            TransportError: If another rank failed.
-        """
+        """Let all ranks fail where one fails in the block, so that none waits for what nobody sends."""
         try:
             yield
         except BaseException:

@@ -21,8 +21,6 @@ from tensorkeep.models._slots import Slot
 from tensorkeep.models._spread import as_spread, device_of, is_spread, local_of, parts_of
 from tensorkeep.tensors import LazyTensor
 
-__all__ = ["load_sharded"]
-
 
 def load_sharded(
     model: nn.Module,

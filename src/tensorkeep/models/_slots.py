@@ -12,8 +12,6 @@ from torch import nn
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = ["ModelState", "Slot", "state_of"]
-
 
 class Slot(msgspec.Struct, frozen=True, eq=False):
     """Memory that a model keeps numbers in, once however many names it has.
@@ -36,11 +34,7 @@ class Slot(msgspec.Struct, frozen=True, eq=False):
         return self.tensors[0]
 
     def covers(self, other: Slot) -> bool:
-        """Say whether every byte of another slot is one of this one's.
-
-        Args:
-            other: The other slot.
-        """
+        """Say whether every byte of another slot is one of this one's."""
         mine, theirs = self.tensor, other.tensor
         if mine.is_meta or theirs.is_meta or mine.device != theirs.device:
             return False
@@ -88,18 +82,7 @@ class _Draft:
 
 
 def state_of(model: nn.Module) -> ModelState:
-    """Find the tensors of a model and their names.
-
-    Args:
-        model: The model.
-
-    Returns:
-        What it keeps.
-
-    Raises:
-        UnsupportedError: If a tensor is sparse, a wrapper of others or of no shape yet, or the model's state dict
-            gives copies of its tensors.
-    """
+    """Find the tensors of a model and their names."""
     drafts: dict[Any, _Draft] = {}
     takers: dict[str, nn.Module] = {}
     for prefix, module in model.named_modules(remove_duplicate=False):

@@ -10,55 +10,33 @@ import torch
 
 from tensorkeep.models._placement import Cut, LocalPart, local_parts
 
-__all__ = ["as_spread", "device_of", "is_spread", "local_of", "parts_of"]
-
 
 def is_spread(tensor: torch.Tensor) -> bool:
-    """Say whether each rank has a part of a tensor.
-
-    Args:
-        tensor: Any.
-    """
+    """Say whether each rank has a part of a tensor."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def as_spread(tensor: torch.Tensor) -> Any:
-    """Return a tensor as the DTensor that it is.
-
-    Args:
-        tensor: A DTensor.
-    """
+    """Return a tensor as the DTensor that it is."""
     return tensor
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what this rank has of a tensor, as a view of the same memory.
-
-    Args:
-        tensor: Any.
-    """
+    """Return what this rank has of a tensor, as a view of the same memory."""
     detached: Any = tensor.detach()
     local: torch.Tensor = detached.to_local() if is_spread(tensor) else detached
     return local
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:
-    """Return where memory belongs of a tensor that has none: the device of its mesh, or the CPU.
-
-    Args:
-        tensor: Any.
-    """
+    """Return where memory belongs of a tensor that has none: the device of its mesh, or the CPU."""
     kind = as_spread(tensor).device_mesh.device_type if is_spread(tensor) else "cpu"
     return torch.empty(0, device=kind).device  # with the number of the current one
 
 
 def parts_of(tensor: torch.Tensor) -> Iterable[LocalPart]:
-    """Give the regions of a tensor that this rank has.
-
-    Args:
-        tensor: Any; no placement of it is partial.
-    """
+    """Give the regions of a tensor that this rank has."""
     shape = tuple(tensor.shape)
     if not is_spread(tensor):
         return local_parts(shape, ())

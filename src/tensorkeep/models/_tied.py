@@ -9,8 +9,6 @@ from tensorkeep.checkpoint import have_equal_bytes
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.tensors import LazyTensor
 
-__all__ = ["Outdone", "find_outdone", "outdone_error"]
-
 
 class Outdone(NamedTuple):
     """A tensor of a checkpoint in whose place another one goes into the model, though it has other numbers.
@@ -27,18 +25,7 @@ class Outdone(NamedTuple):
 def find_outdone(
     tied: Iterable[tuple[tuple[str, ...], str | None]], tensors: Mapping[str, LazyTensor]
 ) -> Iterator[Outdone]:
-    """Find tensors that would be lost. Only those of tied names are read, and only where digests say nothing.
-
-    Args:
-        tied: For each weight of a model its names, and the one that is loaded.
-        tensors: The checkpoint's, under the model's names.
-
-    Yields:
-        Each that differs from the one that is loaded.
-
-    Raises:
-        TransportError: If bytes cannot be read.
-    """
+    """Find tensors that would be lost. Only those of tied names are read, and only where digests say nothing."""
     for names, taken in tied:
         if taken is not None:
             others = [name for name in names if name != taken and name in tensors]
@@ -46,16 +33,7 @@ def find_outdone(
 
 
 def outdone_error(outdone: list[Outdone], model: str, path: str) -> StateDictMismatchError:
-    """Say which tensors would be lost.
-
-    Args:
-        outdone: They, at least one.
-        model: The model's class.
-        path: The checkpoint.
-
-    Returns:
-        The error, to be raised.
-    """
+    """Say which tensors would be lost."""
     name, taken = outdone[0]
     more = f" (and {len(outdone) - 1:,} more like these)" if outdone[1:] else ""
     return StateDictMismatchError(

@@ -9,8 +9,6 @@ import msgspec
 from tensorkeep.formats.archives import ends_like_a_zip
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["HEAD_NBYTES", "Content"]
-
 HEAD_NBYTES: Final = 2**16
 """Bytes by which it is told what something is."""
 
@@ -54,28 +52,13 @@ class Content(msgspec.Struct, frozen=True, eq=False):
         return ends_like_a_zip(self.source, self.span)
 
     def read(self, nbytes: int) -> bytes:
-        """Return the first bytes.
-
-        Args:
-            nbytes: How many.
-        """
+        """Return the first bytes."""
         return bytes(self.source.read(ByteRange(self.span.start, self.span.start + nbytes)))
 
     def offset(self, position: int | None) -> int | None:
-        """Return where a byte stands in the file.
-
-        Args:
-            position: The byte, counted from the start of these.
-
-        Returns:
-            The byte of the source; None for one of a copy.
-        """
+        """Return where a byte stands in the file."""
         return None if self.is_copy or position is None else self.span.start + position
 
     def part(self, start: int) -> Content:
-        """Return the bytes from one on.
-
-        Args:
-            start: The first, counted from the start of these.
-        """
+        """Return the bytes from one on."""
         return msgspec.structs.replace(self, span=ByteRange(self.span.start + start, self.span.stop))

@@ -10,8 +10,6 @@ from tensorkeep.formats.pickles import Mention
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._report import ScanFinding, Severity
 
-__all__ = ["FindingLog", "error_text"]
-
 _MAX_INFLATED_NBYTES = 2**30
 """Bytes that are decompressed of one file, in all; it takes some 5 s."""
 
@@ -30,7 +28,6 @@ class FindingLog:
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.form = ""
         self.findings: dict[ScanFinding, None] = {}
         self.known_names: set[str] = set()
@@ -38,14 +35,7 @@ class FindingLog:
         self._n_left = _MAX_INFLATED_NBYTES
 
     def spend(self, nbytes: int) -> None:
-        """Ask for leave to decompress something.
-
-        Args:
-            nbytes: Bytes that will come out.
-
-        Raises:
-            LimitError: If all that was decompressed of this file is too much.
-        """
+        """Ask for leave to decompress something."""
         self._n_left -= nbytes
         if self._n_left < 0:
             raise LimitError(
@@ -54,24 +44,12 @@ class FindingLog:
             )
 
     def name_form(self, form: str, content: Content) -> None:
-        """Say what a content is.
-
-        Args:
-            form: Such as `"zip archive"`.
-            content: The content; only that of the whole file gives the file its form, and the first that is said.
-        """
+        """Say what a content is."""
         if not content.place and not self.form:
             self.form = form
 
     def add(self, severity: Severity, message: str, content: Content, position: int | None = None) -> None:
-        """Take a finding that is about no name.
-
-        Args:
-            severity: How bad it is.
-            message: What it is.
-            content: Where it is.
-            position: Its byte of the content, or None.
-        """
+        """Take a finding that is about no name."""
         finding = ScanFinding(
             severity=severity,
             message=message,
@@ -82,12 +60,7 @@ class FindingLog:
         self.findings[finding] = None
 
     def add_mentions(self, mentions: Iterable[Mention], content: Content) -> None:
-        """Take the names of a pickle.
-
-        Args:
-            mentions: The names.
-            content: Where the pickle stands.
-        """
+        """Take the names of a pickle."""
         for mention in mentions:
             name = f"{mention.module}.{mention.name}"
             if mention.is_known:
@@ -115,14 +88,7 @@ class FindingLog:
 
     @contextmanager
     def noting_errors(self, content: Content) -> Iterator[None]:
-        """Make findings of errors in the block: what cannot be read, nobody has looked through.
-
-        Args:
-            content: What is being looked at.
-
-        Yields:
-            Nothing.
-        """
+        """Make findings of errors in the block: what cannot be read, nobody has looked through."""
         try:
             yield
         except TensorkeepError as error:
@@ -130,10 +96,6 @@ class FindingLog:
 
 
 def error_text(error: TensorkeepError) -> str:
-    """Return what an error says, without the path.
-
-    Args:
-        error: The error.
-    """
+    """Return what an error says, without the path."""
     facts = [f"{label} {fact}" for label, fact in (("expected", error.expected), ("found", error.found)) if fact]
     return f"{error.message}: {', '.join(facts)}" if facts else error.message

@@ -10,8 +10,6 @@ from tensorkeep.formats.pickles import begins_like_a_pickle
 from tensorkeep.formats.safetensors import parse_header_nbytes
 from tensorkeep.scanner._tar_members import is_tar_header
 
-__all__ = ["Form", "compression_of", "forms_of"]
-
 Form = Literal["zip archive", "tar archive", "pickle", "NumPy array", "safetensors"]
 
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
@@ -30,12 +28,7 @@ _ZLIB: Final = (b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
 
 
 def forms_of(head: bytes, nbytes: int) -> list[Form]:
-    """Return what bytes may be taken for.
-
-    Args:
-        head: The first of them.
-        nbytes: How many there are.
-    """
+    """Return what bytes may be taken for."""
     forms: list[Form] = []
     if head.startswith(_ZIP):
         forms.append("zip archive")
@@ -51,11 +44,7 @@ def forms_of(head: bytes, nbytes: int) -> list[Form]:
 
 
 def compression_of(head: bytes) -> str | None:
-    """Return the form of something that is compressed as a whole, with its article; None where it is not.
-
-    Args:
-        head: The first bytes.
-    """
+    """Return the form of something that is compressed as a whole, with its article; None where it is not."""
     if head.startswith(_ZLIB) and _is_inflated(head):
         return "compressed by zlib"
     return next((what for signature, what in _COMPRESSED.items() if head.startswith(signature)), None)

@@ -26,8 +26,6 @@ from tensorkeep.scanner._report import SEVERITIES, ScannedFile
 from tensorkeep.scanner._tar_members import list_tar
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["checkpoint_spans", "look_through"]
-
 _ARCHIVES: Final = {"zip archive", "tar archive"}
 _MAX_DEPTH: Final = 4
 """Archives within each other that are opened."""
@@ -41,16 +39,7 @@ _MAX_ZEROS: Final = 2**20
 
 
 def look_through(source: ByteSource, *, is_chosen: bool, spans: Sequence[ByteRange] = ()) -> ScannedFile | None:
-    """Look one file through.
-
-    Args:
-        source: The file.
-        is_chosen: Whether somebody asked for this file, who must be told if it is nothing that is known.
-        spans: Where archives lie in it, half-open, if it is a file of a distributed checkpoint.
-
-    Returns:
-        What it holds; None where it is nothing that pickles or tensors are in, and was not asked for.
-    """
+    """Look one file through."""
     log = FindingLog()
     whole = Content(source, ByteRange(0, source.nbytes))
     with log.noting_errors(whole):
@@ -162,17 +151,7 @@ def _look_at_safetensors(content: Content, log: FindingLog) -> None:
 
 
 def checkpoint_spans(source: ByteSource) -> dict[str, list[ByteRange]]:
-    """Return where the parts of a distributed checkpoint lie, as its `.metadata` says.
-
-    Args:
-        source: The file of that name.
-
-    Returns:
-        Name of a file beside it to ranges of bytes, half-open; empty where it does not say.
-
-    Raises:
-        TransportError: If it cannot be read.
-    """
+    """Return where the parts of a distributed checkpoint lie, as its `.metadata` says."""
     spans: dict[str, list[ByteRange]] = {}
     if source.nbytes > MAX_PICKLE_NBYTES:
         return spans

@@ -9,8 +9,6 @@ from typing import Any, Final
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 
-__all__ = ["look_at_keras"]
-
 _MAX_NBYTES: Final = 64 * 2**20
 _CODE: Final = {
     "Lambda": "a Lambda layer of Keras is made of Python code that the file carries",
@@ -22,12 +20,7 @@ _MAX_NAME_LENGTH: Final = 200
 
 
 def look_at_keras(content: Content, log: FindingLog) -> None:
-    """Look through a configuration, as Keras itself would read it.
-
-    Args:
-        content: The JSON text.
-        log: Takes what is found.
-    """
+    """Look through a configuration, as Keras itself would read it."""
     if content.nbytes > _MAX_NBYTES:
         log.add("unreadable", "the configuration is too long to look through", content)
         return

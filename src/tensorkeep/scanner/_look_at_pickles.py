@@ -19,8 +19,6 @@ from tensorkeep.limits import MAX_PICKLE_NBYTES
 from tensorkeep.scanner._content import HEAD_NBYTES, Content
 from tensorkeep.scanner._findings import FindingLog, error_text
 
-__all__ = ["look_at_array", "look_at_pickles", "look_at_torch_tar"]
-
 _SUFFIXES: Final = (*PICKLE_SUFFIXES, ".p", ".data", ".metadata")
 """Names under which something that begins like a pickle, and then breaks off, is taken for a broken one."""
 
@@ -45,16 +43,7 @@ _is_of_numbers = re.compile(rb"\{(?:(?:" + _ENTRY + rb"),?)*\}").fullmatch
 
 
 def look_at_pickles(content: Content, log: FindingLog, *, is_certain: bool = False) -> list[Audit]:
-    """Look through all pickles that stand one after another.
-
-    Args:
-        content: The bytes, of which the first begin a pickle.
-        log: Takes what is found.
-        is_certain: Whether it is known to be a pickle; else something that only begins like one is passed over.
-
-    Returns:
-        What each would do; none if it is no pickle.
-    """
+    """Look through all pickles that stand one after another."""
     audits = _audits(content)
     first = audits[0][1]
     if not (is_certain or _is_called_one(content) or _is_one(first, content)):
@@ -126,12 +115,7 @@ def _check_legacy(content: Content, log: FindingLog) -> None:
 
 
 def look_at_array(content: Content, log: FindingLog) -> None:
-    """Look through a `.npy` file: arrays of objects are a pickle after a header.
-
-    Args:
-        content: The file.
-        log: Takes what is found.
-    """
+    """Look through a `.npy` file: arrays of objects are a pickle after a header."""
     log.name_form("NumPy array", content)
     head = content.head()
     begin = 10 if head[6:7] == b"\x01" else 12
@@ -142,15 +126,7 @@ def look_at_array(content: Content, log: FindingLog) -> None:
 
 
 def look_at_torch_tar(content: Content, log: FindingLog) -> bool:
-    """Look through a tar archive of torch 0.1.
-
-    Args:
-        content: The archive, a file of its own.
-        log: Takes what is found.
-
-    Returns:
-        Whether it could be read as one.
-    """
+    """Look through a tar archive of torch 0.1."""
     log.name_form("PyTorch tar archive", content)
     audit = audit_tar(content.source)
     log.n_pickles += 1

@@ -17,8 +17,6 @@ from tensorkeep.scanner._look_at_keras import look_at_keras
 from tensorkeep.scanner._look_at_pickles import look_at_pickles
 from tensorkeep.transport import ByteRange, MemorySource
 
-__all__ = ["look_at_zip"]
-
 Look = Callable[[Content], None]
 """Looks at the content of a member."""
 
@@ -27,18 +25,7 @@ _UNREAD: Final = "it is encrypted, compressed in a way that is not known here, o
 
 
 def look_at_zip(content: Content, log: FindingLog, look: Look, *, is_behind: bool = False) -> None:
-    """Look through an archive.
-
-    Args:
-        content: The archive.
-        log: Takes what is found.
-        look: What looks at members.
-        is_behind: Whether it stands behind something else, which most readers take the file for.
-
-    Raises:
-        FormatError: If it is none, though it begins like one.
-        RefusedError: If it is over a bound.
-    """
+    """Look through an archive."""
     try:
         archive, faults = examine_archive(content.source, content.span)
     except FormatError:

@@ -9,8 +9,6 @@ import msgspec
 
 from tensorkeep.scanner._sarif import sarif_document
 
-__all__ = ["SEVERITIES", "ScanFinding", "ScanReport", "ScannedFile", "Severity", "Verdict"]
-
 Verdict = Literal["clean", "unknown", "dangerous", "unreadable"]
 """`"clean"`: plain data and tensors; `"unknown"`: names that would be imported, none known to be dangerous;
 `"dangerous"`: names that could only do harm; `"unreadable"`: it breaks its format or a bound, so nobody can say."""

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-__all__ = ["sarif_document"]
-
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _RULES: Final = {
     "dangerous": ("error", "A pickle names what could only do harm"),
@@ -20,14 +18,7 @@ _RULES: Final = {
 
 
 def sarif_document(files: Iterable[tuple[str, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
-    """Write findings as a document.
-
-    Args:
-        files: Path of each file, and its findings as plain data.
-
-    Returns:
-        The document, as what JSON can hold.
-    """
+    """Write findings as a document."""
     scanned = list(files)
     return {
         "$schema": _SCHEMA,

@@ -20,8 +20,6 @@ from tensorkeep.transport import (
     split,
 )
 
-__all__ = ["scan"]
-
 _METADATA = ".metadata"
 """The file of a distributed checkpoint that says where its tensors lie."""
 

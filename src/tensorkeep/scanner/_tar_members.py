@@ -14,8 +14,6 @@ import msgspec
 from tensorkeep.errors import LimitError
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["TarListing", "is_tar_header", "list_tar"]
-
 _BLOCK_NBYTES: Final = 512
 _MAX_MEMBERS: Final = 100_000
 _MAX_DESCRIPTION_NBYTES: Final = 2**20
@@ -59,11 +57,7 @@ class TarListing(msgspec.Struct, frozen=True):
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Say whether a block is the header of a member, by its checksum; the oldest form has no other mark.
-
-    Args:
-        block: 512 bytes, or fewer where there are no more.
-    """
+    """Say whether a block is the header of a member, by its checksum; the oldest form has no other mark."""
     checksum = _octal(block[_CHECKSUM])
     if len(block) < _BLOCK_NBYTES or not checksum:
         return False
@@ -73,19 +67,7 @@ def is_tar_header(block: bytes) -> bool:
 
 
 def list_tar(source: ByteSource, span: ByteRange) -> TarListing:
-    """List the files in a tar archive.
-
-    Args:
-        source: Where it is.
-        span: Its bytes, half-open, in the source.
-
-    Returns:
-        The files, and what is wrong with the archive.
-
-    Raises:
-        LimitError: If it has more members than any that holds a checkpoint.
-        TransportError: If the bytes cannot be read.
-    """
+    """List the files in a tar archive."""
     return _Walk(source, span).listing()
 
 

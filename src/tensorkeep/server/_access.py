@@ -14,8 +14,6 @@ import msgspec
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = ["Access", "is_loopback"]
-
 _match_token = re.compile(r"[!-~]+").fullmatch
 _match_host = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(?::[0-9]*)?").fullmatch
 _LOCAL: Final = "localhost"
@@ -38,11 +36,7 @@ class Access(msgspec.Struct, frozen=True):
             raise UnsupportedError("no token that can be sent", expected="printable ASCII without spaces, not empty")
 
     def refusal(self, headers: Mapping[str, str]) -> int | None:
-        """Return the status with which a request is refused; None for one that may read.
-
-        Args:
-            headers: Name in lower case to value.
-        """
+        """Return the status with which a request is refused; None for one that may read."""
         if self.token is not None:
             return None if _knows(self.token, headers.get("authorization", "")) else 401
         return 421 if self.only_local and not _is_local(headers.get("host", _LOCAL)) else None
@@ -75,11 +69,7 @@ def _is_local(host: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Say whether an address is that of the machine itself.
-
-    Args:
-        address: In digits; a name is none.
-    """
+    """Say whether an address is that of the machine itself."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

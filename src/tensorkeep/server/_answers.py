@@ -19,8 +19,6 @@ from tensorkeep.server._listing import Listing, kind_of
 from tensorkeep.server._paths import Asked, asked_by, link_to
 from tensorkeep.server._tree import Entry, Opened, entries_of, open_below
 
-__all__ = ["Answer", "Question", "Site", "answer_to"]
-
 _COPIED_NBYTES: Final = 2**16
 """Bytes up to which a part of a file is sent from memory together with the headers, which is one call less."""
 
@@ -89,12 +87,7 @@ class Answer(NamedTuple):
 
 
 def answer_to(question: Question, site: Site) -> Answer:
-    """Answer a request; may wait for the disk.
-
-    Args:
-        question: The request.
-        site: What is served.
-    """
+    """Answer a request; may wait for the disk."""
     refusal = site.access.refusal(question.headers)
     if refusal is not None:
         return _refused(refusal)

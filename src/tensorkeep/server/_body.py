@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from tensorkeep.transport import ByteRange
 
-__all__ = ["FileBody", "one_part", "several_parts"]
-
 
 class FileBody(NamedTuple):
     """What is sent.
@@ -44,11 +42,7 @@ class FileBody(NamedTuple):
         return now.st_ctime_ns == before.st_ctime_ns or now.st_nlink != before.st_nlink
 
     def read(self, span: ByteRange) -> bytes:
-        """Return a part of the file, or less where it has become shorter.
-
-        Args:
-            span: The part.
-        """
+        """Return a part of the file, or less where it has become shorter."""
         self.file.seek(span.start)
         data = b""
         while len(data) < len(span) and (more := self.file.read(len(span) - len(data))):
@@ -57,13 +51,7 @@ class FileBody(NamedTuple):
 
 
 def one_part(file: io.FileIO, status: os.stat_result, span: ByteRange) -> FileBody:
-    """Return the body of an answer with one part of a file.
-
-    Args:
-        file: The file.
-        status: What the system says of it.
-        span: The part.
-    """
+    """Return the body of an answer with one part of a file."""
     last = max(span.stop - 1, span.start)
     return FileBody(file, status, (ByteRange(span.start, last), ByteRange(last, span.stop)))
 
@@ -71,14 +59,7 @@ def one_part(file: io.FileIO, status: os.stat_result, span: ByteRange) -> FileBo
 def several_parts(
     file: io.FileIO, status: os.stat_result, spans: Sequence[ByteRange], content_type: str
 ) -> tuple[FileBody, str]:
-    """Return the body of an answer with several parts of a file (RFC 9110, 14.6), and its type.
-
-    Args:
-        file: The file.
-        status: What the system says of it.
-        spans: The parts.
-        content_type: That of the file.
-    """
+    """Return the body of an answer with several parts of a file (RFC 9110, 14.6), and its type."""
     boundary = secrets.token_hex(16)
     pieces: list[bytes | ByteRange] = []
     for span in spans:

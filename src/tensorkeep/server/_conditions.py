@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from tensorkeep.transport import ByteRange
 
-__all__ = ["Decision", "FileVersion", "decide", "version_of"]
-
 _LAST_SECOND: Final = 253_402_300_799
 """The end of the year 9999, after which no date can be written."""
 
@@ -45,9 +43,6 @@ def version_of(status: os.stat_result) -> FileVersion:
 
     The inode tells apart files that replaced each other and have one size and one time, as copies can that keep
     times. The time at which the inode changed is left out: another hard link to the same bytes changes it too.
-
-    Args:
-        status: What the system says of it.
     """
     etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"'
     return FileVersion(etag, min(max(int(status.st_mtime), 0), _LAST_SECOND), status.st_size)
@@ -70,11 +65,6 @@ def decide(method: str, headers: Mapping[str, str], version: FileVersion) -> Dec
 
     What is no range that is known here is answered with the whole file, as servers may. So are ranges that overlap or
     go backwards, by which a small request would cost much.
-
-    Args:
-        method: `GET` or `HEAD`; only with the first a range means anything.
-        headers: Name in lower case to value.
-        version: What the file is.
     """
     if _is_refused(headers, version):
         return Decision(412)

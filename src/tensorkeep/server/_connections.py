@@ -15,7 +15,6 @@ from weakref import WeakSet
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["Connections", "affordable", "raise_descriptor_limit"]
 
 _DESCRIPTORS_EACH: Final = 3
 """Of a connection, its copy for the thread that sends, and the file."""
@@ -37,12 +36,7 @@ _FULL: Final = (
 
 
 class Connections:
-    """The connections of a server.
-
-    Args:
-        server: What answers requests.
-        limit: How many there may be at a time.
-    """
+    """The connections of a server."""
 
     def __init__(self, server: web.Server, limit: int) -> None:
         self._server = server
@@ -52,16 +46,11 @@ class Connections:
         self._transports: WeakSet[asyncio.Transport] = WeakSet()
 
     def __call__(self) -> asyncio.Protocol:
-        """Return what meets a new connection."""
         return _Door(self)
 
     @contextmanager
     def busy(self, connection: object) -> Iterator[None]:
-        """Keep a connection while the block answers a request that came over it.
-
-        Args:
-            connection: The request's protocol.
-        """
+        """Keep a connection while the block answers a request that came over it."""
         self._busy.add(connection)
         try:
             yield
@@ -69,11 +58,7 @@ class Connections:
             self._busy.discard(connection)
 
     def let_in(self, transport: asyncio.Transport) -> bool:
-        """Let a new connection ask, if there is room or somebody gives way.
-
-        Args:
-            transport: The connection.
-        """
+        """Let a new connection ask, if there is room or somebody gives way."""
         self._transports.add(transport)
         present = [each for each in self._server.connections if each.connected]
         if len(present) >= self._limit:
@@ -88,11 +73,7 @@ class Connections:
         return True
 
     def refuse(self, transport: asyncio.Transport) -> None:
-        """Tell a client to come again, and give it the time to read that.
-
-        Args:
-            transport: The connection.
-        """
+        """Tell a client to come again, and give it the time to read that."""
         if self._n_refused >= _MAX_REFUSED:
             transport.abort()
             return
@@ -127,11 +108,7 @@ class _Door(asyncio.Protocol):
 
 
 def affordable(connections: int) -> int:
-    """Return how many connections this process has descriptors for.
-
-    Args:
-        connections: How many there shall be.
-    """
+    """Return how many connections this process has descriptors for."""
     try:
         import resource
     except ImportError:

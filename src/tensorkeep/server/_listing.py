@@ -13,8 +13,6 @@ import msgspec
 from tensorkeep.server._paths import link_to
 from tensorkeep.server._tree import Entry
 
-__all__ = ["Listing", "kind_of"]
-
 _PAGE: Final = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -91,14 +89,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def kind_of(names: Sequence[str]) -> str | None:
-    """Say what a folder is, as far as its names tell.
-
-    Args:
-        names: Of all that it has; those of folders end with a slash.
-
-    Returns:
-        Such as `checkpoint of 3 shards`; None where it is none that is known.
-    """
+    """Say what a folder is, as far as its names tell."""
     n_shards = sum(_is_shard(name) is not None for name in names)
     shards = f" of {n_shards:,} {'shard' if n_shards == 1 else 'shards'}" if n_shards else ""
     if any(".safetensors.index." in name for name in names):

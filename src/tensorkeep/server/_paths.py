@@ -13,8 +13,6 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
-__all__ = ["Asked", "asked_by", "is_served", "link_to"]
-
 _FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f/\\]" if os.name != "nt" else r'[\x00-\x1f\x7f/\\:<>"|?*]')
 _match_origin = re.compile(r"https?://[^/?#]*", re.IGNORECASE).match
 
@@ -32,14 +30,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def asked_by(target: str) -> Asked | None:
-    """Return what the target of a request asks for.
-
-    Args:
-        target: As it stands in the request, such as `/run/model.safetensors?x`; its query says nothing here.
-
-    Returns:
-        The names; None where they cannot be those of anything that is served.
-    """
+    """Return what the target of a request asks for."""
     origin = _match_origin(target)
     path = re.split(r"[?#]", target[origin.end() if origin else 0 :], maxsplit=1)[0]
     if not path.startswith("/"):
@@ -61,11 +52,7 @@ def _decoded(part: str) -> str | None:
 
 
 def is_served(name: str) -> bool:
-    """Say whether a file or folder of that name may be served.
-
-    Args:
-        name: Its own name, as the system has it.
-    """
+    """Say whether a file or folder of that name may be served."""
     if not name or name.startswith(".") or _FORBIDDEN.search(name):
         return False
     if os.name == "nt" and name.endswith((".", " ")):  # which the system takes for the name without them
@@ -74,10 +61,5 @@ def is_served(name: str) -> bool:
 
 
 def link_to(name: str, *, is_folder: bool) -> str:
-    """Return a relative link to something, from the folder that it is in.
-
-    Args:
-        name: Its own name.
-        is_folder: Whether it is one.
-    """
+    """Return a relative link to something, from the folder that it is in."""
     return f"./{quote(name, safe='')}{'/' if is_folder else ''}"

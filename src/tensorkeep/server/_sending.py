@@ -15,19 +15,12 @@ from typing import Final
 from tensorkeep.server._body import FileBody
 from tensorkeep.transport import ByteRange
 
-__all__ = ["Sending", "send_body"]
-
 _GATHERED_NBYTES: Final = 2**16
 """Bytes up to which a part of a file is sent from memory: together with its neighbours, in one call."""
 
 
 class Sending:
-    """What is being sent.
-
-    Args:
-        threads: Where it happens.
-        patience_s: Seconds in which a client must make room for more.
-    """
+    """What is being sent."""
 
     def __init__(self, threads: ThreadPoolExecutor, patience_s: float) -> None:
         self._threads = threads
@@ -35,19 +28,7 @@ class Sending:
         self._sockets: set[socket.socket] = set()
 
     async def send(self, transport: asyncio.BaseTransport, body: FileBody) -> int:
-        """Send a body over a connection on which nothing else waits to be sent.
-
-        Args:
-            transport: The connection.
-            body: What is sent.
-
-        Returns:
-            How many bytes were sent. With fewer than there should be the connection is of no use any more: the client
-            is gone or takes nothing, or the file was changed.
-
-        Raises:
-            CancelledError: If the server ends.
-        """
+        """Send a body over a connection on which nothing else waits to be sent."""
         try:
             own = transport.get_extra_info("socket").dup()  # the connection may be closed meanwhile
         except OSError:  # it is closed already
@@ -74,16 +55,7 @@ class Sending:
 
 
 def send_body(connection: socket.socket, body: FileBody, patience_s: float) -> int:
-    """Send a body, and stop where the file turns out not to be what was promised.
-
-    Args:
-        connection: Where to.
-        body: What is sent.
-        patience_s: Seconds in which a client must make room for more.
-
-    Returns:
-        How many bytes were sent.
-    """
+    """Send a body, and stop where the file turns out not to be what was promised."""
     connection.settimeout(patience_s)
     flow = _Flow(connection, body)
     with suppress(OSError, _TooShortError):  # of a client that is gone, a disk that fails, a time that ran out

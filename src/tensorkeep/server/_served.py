@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Served"]
-
 
 class Served(msgspec.Struct, frozen=True):
     """A request that was answered.

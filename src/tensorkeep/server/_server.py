@@ -24,7 +24,6 @@ from tensorkeep.server._served import Served
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["Server"]
 
 _BACKLOG: Final = 1024
 """Connections that the system keeps for us until we look."""
@@ -113,7 +112,6 @@ class Server:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        """Begin to answer."""
         begun: Future[Callable[[], None]] = Future()
         self._thread = threading.Thread(target=self._run, args=(begun,), name="tensorkeep-server", daemon=True)
         self._thread.start()
@@ -121,7 +119,6 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop: what is being sent is cut."""
         self.close()
 
     def close(self) -> None:

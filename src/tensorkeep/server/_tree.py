@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 
 from tensorkeep.server._paths import is_served
 
-__all__ = ["Entry", "Opened", "entries_of", "open_below"]
-
 _STEPWISE: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 """Whether this system can open what stands in an open folder; Windows cannot."""
 
@@ -72,19 +70,7 @@ class Entry(NamedTuple):
 
 
 def open_below(root: str, names: Sequence[str]) -> Opened | None:
-    """Open a file or a folder.
-
-    Args:
-        root: The served directory.
-        names: Those of the folders on the way, and then its own.
-
-    Returns:
-        What was opened; None where there is nothing that is served.
-
-    Raises:
-        PermissionError: If this user may not read it.
-        OSError: If the system fails.
-    """
+    """Open a file or a folder."""
     try:
         if not _STEPWISE:
             return _opened_by_path(root, names)
@@ -150,15 +136,7 @@ def _opened_by_path(root: str, names: Sequence[str]) -> Opened | None:
 
 
 def entries_of(root: str, folder: Opened) -> Iterator[Entry]:
-    """Give what a folder has that is served, in no order.
-
-    Args:
-        root: The served directory.
-        folder: Below it, open.
-
-    Raises:
-        OSError: If the system fails.
-    """
+    """Give what a folder has that is served, in no order."""
     inside = os.path.relpath(folder.path, root)
     around = [] if inside == os.curdir else inside.split(os.sep)
     with os.scandir(folder.path if folder.fd < 0 else folder.fd) as found:

@@ -14,8 +14,6 @@ from typing import Any, NoReturn, TypeAlias
 from tensorkeep.errors import FormatError, StateError
 from tensorkeep.state._values import NamedData
 
-__all__ = ["Classes", "class_name", "classes_by_name", "fields_of", "named_kind", "rebuilt"]
-
 _HEAP_TYPE = 1 << 9
 """The flag of classes that are made in Python (Py_TPFLAGS_HEAPTYPE)."""
 
@@ -24,17 +22,7 @@ Classes: TypeAlias = Iterable[type] | Mapping[str, type]
 
 
 def classes_by_name(classes: Classes) -> dict[str, type]:
-    """Return the classes that a caller allows, by the names that files have for them.
-
-    Args:
-        classes: The classes; or name, such as `"train.config:Optimizer"`, to class, for those that moved.
-
-    Returns:
-        Name to class.
-
-    Raises:
-        StateError: If one is no class, or they are no list of them.
-    """
+    """Return the classes that a caller allows, by the names that files have for them."""
     if isinstance(classes, type) or not isinstance(classes, Iterable):
         name = classes.__name__ if isinstance(classes, type) else repr(classes)
         raise StateError("classes to load are a list", found=f"{name:.100}", hint=f"Pass classes=[{name:.100}]")
@@ -46,27 +34,12 @@ def classes_by_name(classes: Classes) -> dict[str, type]:
 
 
 def class_name(cls: type) -> str:
-    """Return the name of a class as files have it.
-
-    Args:
-        cls: The class.
-
-    Returns:
-        Its module and its qualified name, such as `"train.config:Optimizer"`.
-    """
+    """Return the name of a class as files have it."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def named_kind(cls: type) -> str | None:
-    """Say what kind of named data a class makes.
-
-    Args:
-        cls: The class.
-
-    Returns:
-        `"dataclass"`, `"enum"`, `"namedtuple"`, or None where it makes none. A dataclass that also is a builtin, such
-        as a dict, is none: it holds more than its fields.
-    """
+    """Say what kind of named data a class makes."""
     if issubclass(cls, Enum):
         return "enum"
     if issubclass(cls, tuple):
@@ -78,18 +51,7 @@ def named_kind(cls: type) -> str | None:
 
 
 def fields_of(value: Any, kind: str) -> dict[str, Any]:
-    """Return what an object holds.
-
-    Args:
-        value: An object of a class of that kind.
-        kind: What `named_kind` said.
-
-    Returns:
-        Field name to value, in order; name (or None) and value of an enum member.
-
-    Raises:
-        StateError: If it holds what is no field of its class, or lacks one; the message has no path.
-    """
+    """Return what an object holds."""
     if kind == "enum":
         is_member = type(value).__members__.get(value._name_) is value
         return {"name": value._name_ if is_member else None, "value": value._value_}
@@ -110,18 +72,7 @@ def fields_of(value: Any, kind: str) -> dict[str, Any]:
 
 
 def rebuilt(data: NamedData, cls: type) -> Any:
-    """Make an object of a class that the caller passed.
-
-    Args:
-        data: What the file says of it.
-        cls: The class of that name.
-
-    Returns:
-        The object; nothing of its own class was called, but for the look-up of an enum member by its value.
-
-    Raises:
-        FormatError: If the class is of another kind, or has other fields or members.
-    """
+    """Make an object of a class that the caller passed."""
     if named_kind(cls) != data.kind:
         _refuse(data, f"it is no {data.kind}")
     try:

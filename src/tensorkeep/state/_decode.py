@@ -18,8 +18,6 @@ from tensorkeep.state._nodes import FIRST_ITEM, FIRST_KEY, check_depth, members_
 from tensorkeep.state._scalars import PLAIN, SCALAR_TAGS, bytes_of, integer_of, text_of
 from tensorkeep.state._values import NamedData, Node, NodeMembers
 
-__all__ = ["decode_tree"]
-
 _GetTensor = Callable[[str, NodeMembers], Any]
 
 _UNFINISHED: Final = object()
@@ -33,24 +31,7 @@ def decode_tree(
     find_class: Callable[[str], type | None],
     content: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Make the tree of data that nodes stand for.
-
-    Args:
-        tree: The nodes.
-        tensor: Gives what is to stand for a tensor, from its name and what its node says of it.
-        compose: Puts together what `encode_tree` had taken apart.
-        find_class: Gives the class of a name such as `"train.config:Optimizer"` where the caller allowed it;
-            None elsewhere, and what the object holds comes as `NamedData` then.
-        content: Gives the bytes of a tensor that stands for a long bytes object, from its name: anything with the
-            buffer protocol. None: `tensor` gives a uint8 array.
-
-    Returns:
-        The tree.
-
-    Raises:
-        FormatError: If these are no nodes.
-        LimitError: If they are nested too deep, or keys were chosen to be slow.
-    """
+    """Make the tree of data that nodes stand for."""
     content = content or (lambda name: tensor(name, {}))
     try:
         with PausedCollector():

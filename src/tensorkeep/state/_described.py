@@ -12,24 +12,12 @@ from tensorkeep.state._nodes import FIRST_ITEM, FIRST_KEY
 from tensorkeep.state._scalars import PLAIN, SCALAR_TAGS, bytes_of, text_of
 from tensorkeep.state._values import Node
 
-__all__ = ["described"]
-
 _MAX_DECIMAL_BITS: Final = 1024
 """Bits up to which an integer is written in decimal digits; that takes the square of their length."""
 
 
 def described(node: Node, paths: Sequence[str] = (), *, max_chars: int | None = None) -> str:
-    """Write a value on one line.
-
-    Args:
-        node: One that was checked.
-        paths: Names of the containers that others refer to, as `container_paths` gives them.
-        max_chars: Characters after which the text is cut, and the length of a sequence or text added; None cuts none.
-
-    Returns:
-        The text. It may hold anything that the file says in names of classes and keys, so a terminal must not get it
-        as it is.
-    """
+    """Write a value on one line."""
     pieces = _Writer(paths).pieces(node)
     if max_chars is None:
         return "".join(pieces)

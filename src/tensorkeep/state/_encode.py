@@ -23,8 +23,6 @@ from tensorkeep.state._refusals import cycle, not_data, too_deep
 from tensorkeep.state._scalars import SCALARS, base64_text, fraction_node, integer_node, text_node, timezone_node
 from tensorkeep.state._values import Encoded, NamedData, Node, NodeMembers
 
-__all__ = ["encode_tree"]
-
 Leaf = Callable[[Any], NodeMembers | None]
 Compose = Callable[[Any], Composed | None]
 
@@ -39,21 +37,7 @@ _OPEN: Final = -1
 
 
 def encode_tree(value: Any, *, leaf: Leaf, compose: Compose) -> Encoded:
-    """Take a tree of data apart.
-
-    Args:
-        value: Any tree of data.
-        leaf: Gives what the node of a tensor has to say of it (`{}` mostly), or None for what is no tensor.
-            Called for values whose type is not known here.
-        compose: Takes apart what is data of an array library but no tensor; None for what is not.
-
-    Returns:
-        The nodes and the tensors.
-
-    Raises:
-        StateError: If a value is no data, or a container holds itself.
-        LimitError: If containers are nested too deep, or keys could not be loaded in linear time.
-    """
+    """Take a tree of data apart."""
     encoder = _Encoder(leaf, compose)
     try:
         with PausedCollector():
@@ -261,11 +245,7 @@ class _InlineEncoder(_Encoder):
         self._depth -= 1
 
     def tensor(self, value: Any, members: NodeMembers, path: str) -> Node:  # noqa: ARG002
-        """Refuse a tensor, which is equal to no other.
-
-        Raises:
-            StateError: Always.
-        """
+        """Refuse a tensor, which is equal to no other."""
         raise StateError(
             f"{self.role}{words_for(self.place)} holds a tensor",
             found=class_name(type(value)),

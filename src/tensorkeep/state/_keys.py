@@ -21,8 +21,6 @@ from tensorkeep.errors import LimitError
 from tensorkeep.limits import MAX_COLLIDING_KEYS, MAX_NAME_LENGTH, MAX_NUMBER_KEYS
 from tensorkeep.state._values import NamedData, Node
 
-__all__ = ["KeyGuard", "is_safe_key", "joined", "key_text", "words_for"]
-
 _N_SHOWN: Final = 100
 _SAFE: Final = frozenset({str, bytes, bool, NoneType})
 _TEXTS: Final = frozenset({str, bytes})
@@ -32,25 +30,12 @@ _SAFE_HASH: Final = 2**24
 
 
 def joined(path: str, text: str) -> str:
-    """Return a dotted name, cut where it is longer than any honest one.
-
-    Args:
-        path: Of what holds the part; empty for the whole value.
-        text: What the part is called in there.
-    """
+    """Return a dotted name, cut where it is longer than any honest one."""
     return f"{path}.{text}"[:MAX_NAME_LENGTH] if path else text[:MAX_NAME_LENGTH]
 
 
 def key_text(node: Node) -> str:
-    """Return what stands for a key in a dotted name.
-
-    Args:
-        node: Of the key.
-
-    Returns:
-        A text itself; the JSON text of a number, true, false or null; of an array all that follows its tag, joined
-        by commas: `a,1` for `["tuple", "a", 1]`.
-    """
+    """Return what stands for a key in a dotted name."""
     if type(node) is str:
         return node
     if type(node) is list:
@@ -59,14 +44,7 @@ def key_text(node: Node) -> str:
 
 
 def words_for(path: str) -> str:
-    """Return words for a place in a tree.
-
-    Args:
-        path: Keys and places joined by dots; empty for the whole value.
-
-    Returns:
-        The path in quotes, without its middle where it is long.
-    """
+    """Return words for a place in a tree."""
     if not path:
         return "the value itself"
     if len(path) > 2 * _N_SHOWN:
@@ -75,11 +53,7 @@ def words_for(path: str) -> str:
 
 
 def is_safe_key(key: Any) -> bool:
-    """Say whether a key needs no check by a `KeyGuard`.
-
-    Args:
-        key: Of a dict, or item of a set.
-    """
+    """Say whether a key needs no check by a `KeyGuard`."""
     kind = type(key)
     return kind in _SAFE or (kind is int and -_SAFE_HASH < key < _SAFE_HASH)
 
@@ -88,20 +62,10 @@ class KeyGuard:
     """Checks keys whose hashes somebody may have chosen; one for all containers of a tree."""
 
     def __init__(self) -> None:
-        """Begin with no keys."""
         self._n_numbers = 0
 
     def check(self, keys: Sequence[Any], path: str) -> None:
-        """Refuse keys that make a container slow.
-
-        Args:
-            keys: Those of one container that are not safe.
-            path: Where it stands, for messages.
-
-        Raises:
-            LimitError: If too many have large hashes, or the same.
-            TypeError: If one has no hash.
-        """
+        """Refuse keys that make a container slow."""
         hashes = list(map(hash, keys))
         n_numbers = sum(
             not (-_SAFE_HASH < value < _SAFE_HASH or _is_seeded(key)) for key, value in zip(keys, hashes, strict=True)

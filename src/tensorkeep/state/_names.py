@@ -11,8 +11,6 @@ from tensorkeep.state._keys import joined
 from tensorkeep.state._nodes import FIRST_KEY, check_depth, children, members_of
 from tensorkeep.state._values import Node, NodeMembers
 
-__all__ = ["part_libraries", "renamed", "tensor_names"]
-
 _WITH_FREE_KEYS: Final = ("dict", "OrderedDict", "defaultdict")
 """Tags of arrays whose keys may be any text."""
 
@@ -21,18 +19,7 @@ _PARTS: Final = 4
 
 
 def tensor_names(tree: Node) -> Iterator[tuple[str, str, NodeMembers]]:
-    """Give the tensors of a tree, in its order.
-
-    Args:
-        tree: The nodes.
-
-    Yields:
-        Name, path, and what the node says besides the name.
-
-    Raises:
-        FormatError: If these are no nodes.
-        LimitError: If they are nested too deep, or all names are too long together.
-    """
+    """Give the tensors of a tree, in its order."""
     length = 0
     for node, path in _tensors(tree):
         name, members = members_of(node, path)
@@ -43,18 +30,7 @@ def tensor_names(tree: Node) -> Iterator[tuple[str, str, NodeMembers]]:
 
 
 def part_libraries(tree: Node) -> dict[str, str]:
-    """Return which tensors are parts of a value, and the array library that makes it, which nobody can choose.
-
-    Args:
-        tree: The nodes.
-
-    Returns:
-        Name to library, `"numpy"` for the content of a long bytes object.
-
-    Raises:
-        FormatError: If these are no nodes.
-        LimitError: If they are nested too deep.
-    """
+    """Return which tensors are parts of a value, and the array library that makes it, which nobody can choose."""
     libraries: dict[str, str] = {}
     waiting: list[tuple[Node, str, int, str | None]] = [(tree, "", 0, None)]
     while waiting:
@@ -82,17 +58,6 @@ def renamed(tree: Node, names: Mapping[str, str]) -> Node:
 
     A tensor that bears the name of its place gets the key that makes its new name, where it stays in its dict; all
     others stay where they are.
-
-    Args:
-        tree: The nodes.
-        names: Old name to new name; those that are not in it stay.
-
-    Returns:
-        New nodes.
-
-    Raises:
-        FormatError: If these are no nodes.
-        LimitError: If they are nested too deep.
     """
     return _renamed(tree, names, "", 0)
 

@@ -13,17 +13,6 @@ from tensorkeep.limits import MAX_NAMES_LENGTH, MAX_STATE_DEPTH
 from tensorkeep.state._keys import joined, key_text, words_for
 from tensorkeep.state._values import Node, NodeMembers
 
-__all__ = [
-    "FIRST_ITEM",
-    "FIRST_KEY",
-    "NAMED",
-    "NUMBERED",
-    "check_depth",
-    "check_paths",
-    "children",
-    "members_of",
-]
-
 FIRST_ITEM: Final = {"list": 1, "tuple": 1, "deque": 2}
 """Tag to the place of the first item, which are the rest of the array."""
 
@@ -58,18 +47,7 @@ _HOLDERS: Final = frozenset({list, dict})
 
 
 def children(node: list[Any], path: str) -> Iterator[tuple[int, Node, str]]:
-    """Give the nodes in an array that may hold tensors, in their order.
-
-    Args:
-        node: Of a tag and its parts.
-        path: Of the array.
-
-    Yields:
-        Place in the array, node and its path; only arrays and objects.
-
-    Raises:
-        FormatError: If the array has no tag, or a key without a value.
-    """
+    """Give the nodes in an array that may hold tensors, in their order."""
     tag = node[0] if node else None
     if type(tag) is not str:
         raise FormatError(f"{words_for(path)} has an array without a tag", found=repr(tag))
@@ -96,18 +74,7 @@ def _entries(node: list[Any], first: int, path: str) -> Iterator[tuple[int, Node
 
 
 def members_of(node: NodeMembers, path: str) -> tuple[str, NodeMembers]:
-    """Return the name of a tensor and what its node says besides.
-
-    Args:
-        node: The object.
-        path: Where it stands.
-
-    Returns:
-        Name and the other members.
-
-    Raises:
-        FormatError: If it has a member that no tensor has.
-    """
+    """Return the name of a tensor and what its node says besides."""
     if not node:
         return path, node
     for member, value in node.items():
@@ -121,15 +88,7 @@ def members_of(node: NodeMembers, path: str) -> tuple[str, NodeMembers]:
 
 
 def check_depth(depth: int, path: str) -> None:
-    """Refuse containers in containers without end.
-
-    Args:
-        depth: How many the one at hand lies in.
-        path: Where it stands.
-
-    Raises:
-        LimitError: If these are too many.
-    """
+    """Refuse containers in containers without end."""
     if depth > MAX_STATE_DEPTH:
         raise LimitError(
             f"{words_for(path)} lies too deep", expected=f"at most {MAX_STATE_DEPTH} containers in each other"
@@ -137,14 +96,7 @@ def check_depth(depth: int, path: str) -> None:
 
 
 def check_paths(length: int) -> None:
-    """Refuse a tree whose paths would take far more memory than its text.
-
-    Args:
-        length: Characters of all paths so far.
-
-    Raises:
-        LimitError: If these are too many.
-    """
+    """Refuse a tree whose paths would take far more memory than its text."""
     if length > MAX_NAMES_LENGTH:
         raise LimitError(
             "paths in the tree are too long together", expected=f"at most {MAX_NAMES_LENGTH:,} characters"

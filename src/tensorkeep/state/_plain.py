@@ -16,26 +16,12 @@ from tensorkeep.state._keys import joined, key_text
 from tensorkeep.state._nodes import FIRST_ITEM, FIRST_KEY, NUMBERED, check_paths, children
 from tensorkeep.state._values import Node
 
-__all__ = ["container_paths", "parts_of", "plain_values", "read_tree"]
-
 _HOLDERS: Final = frozenset({*FIRST_KEY, *FIRST_ITEM, "same", "composed", "bytes", "bytearray"})
 """Tags of nodes that may hold or be what has a line of its own."""
 
 
 def read_tree(text: bytes, has_tensor: Callable[[str], bool]) -> Node:
-    """Read a tree that can be walked through and described, which makes no value of it.
-
-    Args:
-        text: JSON text of the nodes.
-        has_tensor: Says whether the file has a tensor of a name.
-
-    Returns:
-        The nodes.
-
-    Raises:
-        FormatError: If these are no nodes, or name a tensor that is not there.
-        LimitError: If they are nested too deep, or keys were chosen to be slow.
-    """
+    """Read a tree that can be walked through and described, which makes no value of it."""
 
     def tensor(name: str, _: object = None) -> None:
         if not has_tensor(name):
@@ -54,15 +40,7 @@ def read_tree(text: bytes, has_tensor: Callable[[str], bool]) -> Node:
 
 
 def parts_of(node: Node) -> list[tuple[str, Node]] | None:
-    """Return the parts of a container that have a dotted name each.
-
-    Args:
-        node: One that was checked.
-
-    Returns:
-        Key or place, and node. None for what is one value: no container, an empty one, and a sequence that holds no
-        dict, object or tensor.
-    """
+    """Return the parts of a container that have a dotted name each."""
     if type(node) is not list:
         return None
     tag = node[0]
@@ -87,18 +65,7 @@ def _is_sequence_of_values(node: Any) -> bool:
 
 
 def plain_values(tree: Node, path: str = "") -> Iterator[tuple[str, Node]]:
-    """Give all values of a tree that are no tensors, in its order.
-
-    Args:
-        tree: Nodes that were checked.
-        path: Where they stand.
-
-    Yields:
-        Dotted name and node.
-
-    Raises:
-        LimitError: If the names are too long together.
-    """
+    """Give all values of a tree that are no tensors, in its order."""
     length = 0
     waiting = [(path, tree)]
     while waiting:
@@ -113,14 +80,7 @@ def plain_values(tree: Node, path: str = "") -> Iterator[tuple[str, Node]]:
 
 
 def container_paths(tree: Node) -> list[str]:
-    """Return the dotted name of each container that a node of `["same", n]` can mean, the n-th at place n.
-
-    Args:
-        tree: Nodes that were checked.
-
-    Raises:
-        LimitError: If the names are too long together.
-    """
+    """Return the dotted name of each container that a node of `["same", n]` can mean, the n-th at place n."""
     paths: list[str] = []
     length = 0
     waiting: list[tuple[Node, str]] = [(tree, "")]

@@ -13,8 +13,6 @@ from tensorkeep.errors import LimitError, StateError
 from tensorkeep.limits import MAX_STATE_DEPTH
 from tensorkeep.state._keys import words_for
 
-__all__ = ["cycle", "not_data", "too_deep"]
-
 _FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial)
 _BUILTINS: Final = (dict, list, tuple, set, frozenset, deque, str, int, float, complex, bytes, bytearray)
 
@@ -43,13 +41,7 @@ object, but for tensors of torch itself."""
 
 
 def not_data(value: Any, path: str, role: str = "") -> StateError:
-    """Return the error for a value that cannot be saved.
-
-    Args:
-        value: The value.
-        path: Where it stands: keys and places joined by dots.
-        role: What it is of what stands there, such as `"a key of "`; empty if it is that itself.
-    """
+    """Return the error for a value that cannot be saved."""
     found = value if isinstance(value, type) else type(value)
     kind = "the class " if isinstance(value, type) else ""
     return StateError(
@@ -60,11 +52,7 @@ def not_data(value: Any, path: str, role: str = "") -> StateError:
 
 
 def cycle(path: str) -> StateError:
-    """Return the error for a container that holds itself.
-
-    Args:
-        path: Where it stands within itself.
-    """
+    """Return the error for a container that holds itself."""
     return StateError(
         f"{words_for(path)} is a container that this place lies in: a cycle",
         hint="Save a name or a number there instead of the container",
@@ -72,11 +60,7 @@ def cycle(path: str) -> StateError:
 
 
 def too_deep(path: str) -> LimitError:
-    """Return the error for containers in containers without end.
-
-    Args:
-        path: Where the innermost stands.
-    """
+    """Return the error for containers in containers without end."""
     return LimitError(
         f"{words_for(path)} lies too deep",
         expected=f"at most {MAX_STATE_DEPTH} containers in each other",

@@ -21,22 +21,6 @@ from uuid import UUID
 
 from tensorkeep.state._values import Node
 
-__all__ = [
-    "PLAIN",
-    "SCALARS",
-    "SCALAR_TAGS",
-    "base64_text",
-    "bytes_of",
-    "fraction_node",
-    "integer_node",
-    "integer_of",
-    "text_node",
-    "text_of",
-    "timedelta_of",
-    "timezone_node",
-    "timezone_of",
-]
-
 PLAIN: Final = frozenset({NoneType, bool, int, float, str})
 """Types of nodes that are the value itself."""
 
@@ -53,11 +37,7 @@ _HEXADECIMAL: Final = re.compile(r"-?0x[0-9a-f]+")
 
 
 def text_node(text: str) -> Node:
-    """Return the node of a text.
-
-    Args:
-        text: Any text, also with halves of surrogate pairs, which JSON has not.
-    """
+    """Return the node of a text."""
     if text.isascii():
         return text
     try:
@@ -68,43 +48,19 @@ def text_node(text: str) -> Node:
 
 
 def text_of(node: Any) -> str:
-    """Return the text that a node stands for.
-
-    Args:
-        node: A JSON value.
-
-    Returns:
-        The text.
-
-    Raises:
-        ValueError: If it is the node of something else.
-    """
+    """Return the text that a node stands for."""
     if type(node) is str:
         return node
     return bytes_of(_part_of(node, "str")).decode("utf-8", "surrogatepass")
 
 
 def integer_node(number: int) -> Node:
-    """Return the node of an integer.
-
-    Args:
-        number: Of any size.
-    """
+    """Return the node of an integer."""
     return number if -_MAX_JSON_INTEGER <= number <= _MAX_JSON_INTEGER else ["int", hex(number)]
 
 
 def integer_of(node: Any) -> int:
-    """Return the integer that a node stands for.
-
-    Args:
-        node: A JSON value.
-
-    Returns:
-        The integer.
-
-    Raises:
-        ValueError: If it is the node of something else.
-    """
+    """Return the integer that a node stands for."""
     if type(node) is int:
         return node
     text = _part_of(node, "int")
@@ -114,67 +70,32 @@ def integer_of(node: Any) -> int:
 
 
 def base64_text(data: bytes | bytearray) -> str:
-    """Return bytes as a text.
-
-    Args:
-        data: The bytes.
-    """
+    """Return bytes as a text."""
     return b64encode(data).decode("ascii")
 
 
 def bytes_of(text: Any) -> bytes:
-    """Return the bytes that a base64 text stands for.
-
-    Args:
-        text: What stands in the node.
-
-    Returns:
-        The bytes.
-
-    Raises:
-        ValueError: If it is no such text.
-    """
+    """Return the bytes that a base64 text stands for."""
     if type(text) is not str:
         raise ValueError("expected base64")
     return b64decode(text, validate=True)
 
 
 def fraction_node(number: Fraction) -> Node:
-    """Return the node of a fraction.
-
-    Args:
-        number: The fraction.
-
-    Returns:
-        The node; None where it is so long that it could not be read in good time.
-    """
+    """Return the node of a fraction."""
     if max(number.numerator.bit_length(), number.denominator.bit_length()) > _MAX_FRACTION_BITS:
         return None
     return ["Fraction", integer_node(number.numerator), integer_node(number.denominator)]
 
 
 def timezone_node(zone: timezone) -> Node:
-    """Return the node of a fixed offset from UTC.
-
-    Args:
-        zone: The offset, with or without a name.
-    """
+    """Return the node of a fixed offset from UTC."""
     offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]
     return ["timezone", _timedelta_node(offset), text_node(name[0]) if name else None]
 
 
 def timezone_of(node: Any) -> timezone:
-    """Return the offset that a node stands for.
-
-    Args:
-        node: A JSON value.
-
-    Returns:
-        The offset.
-
-    Raises:
-        ValueError: If it is the node of something else.
-    """
+    """Return the offset that a node stands for."""
     if type(node) is not list or len(node) != 3 or node[0] != "timezone":
         raise ValueError("expected a timezone")
     _, offset, name = node
@@ -182,17 +103,7 @@ def timezone_of(node: Any) -> timezone:
 
 
 def timedelta_of(node: Any) -> timedelta:
-    """Return the span of time that a node stands for.
-
-    Args:
-        node: A JSON value.
-
-    Returns:
-        The span.
-
-    Raises:
-        ValueError: If it is the node of something else.
-    """
+    """Return the span of time that a node stands for."""
     if type(node) is not list or len(node) != 4 or node[0] != "timedelta":
         raise ValueError("expected a timedelta")
     made = timedelta(*map(_small_integer, node[1:]))

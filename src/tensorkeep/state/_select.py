@@ -24,26 +24,11 @@ from tensorkeep.state._nodes import (
 )
 from tensorkeep.state._values import Node
 
-__all__ = ["selected"]
-
 _NOTHING: Final = object()
 
 
 def selected(tree: Node, wanted: Callable[[str], bool]) -> Node:
-    """Return the nodes of a part of a tree.
-
-    Args:
-        tree: The nodes.
-        wanted: Says of a path whether what stands there, and all within it, is in the part.
-
-    Returns:
-        New nodes, in which each tensor has its name. Entries of dicts with nothing in them go; items of lists and
-        fields of objects become null.
-
-    Raises:
-        FormatError: If these are no nodes.
-        LimitError: If they are nested too deep, or refer to each other very often.
-    """
+    """Return the nodes of a part of a tree."""
     part: Node = _Selection(tree, wanted).part(tree, "", "")
     if part is not _NOTHING:
         return part

@@ -8,8 +8,6 @@ import msgspec
 
 from tensorkeep.errors import StateError
 
-__all__ = ["NAMED_KINDS", "Encoded", "NamedData", "Node", "NodeMembers"]
-
 Node: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 """A JSON value, as msgspec decodes it."""
 
@@ -50,11 +48,7 @@ class NamedData(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
     def __post_init__(self) -> None:
-        """Check the kind and the names.
-
-        Raises:
-            StateError: If they are not those of such an object.
-        """
+        """Check the kind and the names."""
         if self.kind not in NAMED_KINDS or type(self.class_name) is not str or type(self.fields) is not dict:
             raise StateError("NamedData needs a kind, the name of a class and a dict", found=f"{self.kind!r}")
         if any(type(name) is not str for name in self.fields):
@@ -63,7 +57,6 @@ class NamedData(msgspec.Struct, frozen=True):
             raise StateError("NamedData of an enum has a name and a value", found=f"{list(self.fields)!r}")
 
     def __hash__(self) -> int:
-        """Return a hash that fits the equality; it passes over fields that have none, since members of enums may."""
         return hash((self.kind, self.class_name, *self.fields, *map(_hash_of, self.fields.values())))
 
     def _is_named(self) -> bool:

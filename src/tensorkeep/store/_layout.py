@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-__all__ = ["group_tensors"]
-
 _WORTH_NBYTES: Final = 2**16
 """Bytes of resting tensors from which a file is worth taking apart."""
 
@@ -40,17 +38,7 @@ def group_tensors(
     before: Iterable[Sequence[str]] = (),
     resting: Collection[str] = frozenset(),
 ) -> list[list[str]]:
-    """Give each tensor to a file.
-
-    Args:
-        sizes: Name to bytes, in order.
-        max_nbytes: Bytes of the tensors of one file; a larger tensor gets one of its own.
-        before: The names in each file of the step before.
-        resting: Names of tensors that did not change before that step.
-
-    Returns:
-        The names in each file, none of which is empty, in the order of `sizes`.
-    """
+    """Give each tensor to a file."""
     fresh = _filled(sizes, sizes, resting, max_nbytes)
     kept: list[list[str]] = []
     placed: set[str] = set()

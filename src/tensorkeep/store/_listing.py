@@ -10,8 +10,6 @@ import msgspec
 
 from tensorkeep.store._steps import Step
 
-__all__ = ["StepFiles", "StepListing", "measure"]
-
 
 class StepFiles(msgspec.Struct, frozen=True):
     """What the files of a step take.
@@ -44,11 +42,7 @@ class StepListing(msgspec.Struct, frozen=True):
 
 
 def measure(path: str) -> StepFiles:
-    """Return what the files of a step take.
-
-    Args:
-        path: Its directory; all zero where that is gone.
-    """
+    """Return what the files of a step take."""
     files: list[tuple[str, os.stat_result]] = []
     with suppress(OSError), os.scandir(path) as entries:
         for entry in entries:

@@ -13,8 +13,6 @@ from tensorkeep.kinds import refuse
 from tensorkeep.kinds.safetensors import Access, Checkpoint, read_index
 from tensorkeep.store._steps import Step, StepReader, open_step
 
-__all__ = ["DamagedStepWarning", "load_newest", "load_step"]
-
 _ATTEMPTS: Final = 50
 """How often a step is read anew because it was replaced or removed in the meantime."""
 
@@ -24,24 +22,7 @@ class DamagedStepWarning(UserWarning):
 
 
 def load_step(path: str, access: Access, read: Callable[[Checkpoint], Any], *, checks: bool) -> Any:
-    """Read a step.
-
-    Args:
-        path: Its directory.
-        access: How tensors are read.
-        read: Makes of the open step what is wanted.
-        checks: Whether every byte is held against its digest first.
-
-    Returns:
-        What `read` made.
-
-    Raises:
-        SourceMissingError: If there is no such step.
-        IntegrityError: If it is not as it was saved.
-        UnsupportedError: If no store wrote it, or it is of a later version.
-        SourceChangedError: If it is replaced again and again.
-        TransportError: If it cannot be read.
-    """
+    """Read a step."""
     for _ in range(_ATTEMPTS):
         with open_step(path, access) as opened:
             if not checks or _is_as_saved(opened, path):
@@ -53,11 +34,6 @@ def _is_as_saved(opened: Checkpoint, path: str) -> bool:
     """Say whether all bytes are those that were saved; False where another step stands there now.
 
     What was checked is what is open: the index has the digests of all headers, and these have those of all tensors.
-
-    Raises:
-        IntegrityError: If they are not.
-        SourceMissingError: If the step was removed.
-        TensorkeepError: As `verify` raises it.
     """
     try:
         found = verify(path)
@@ -74,19 +50,7 @@ def _is_as_saved(opened: Checkpoint, path: str) -> bool:
 
 
 def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
-    """Load the step that was saved last of those that are as they were saved.
-
-    Args:
-        steps: What stands in the store.
-        load: Loads the step of a directory.
-
-    Returns:
-        What `load` made.
-
-    Raises:
-        SourceMissingError: If there is none.
-        TensorkeepError: As `load` raises it.
-    """
+    """Load the step that was saved last of those that are as they were saved."""
     damaged: set[int] = set()
     while True:
         for step in steps.newest_first():

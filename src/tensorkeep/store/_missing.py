@@ -9,22 +9,11 @@ from typing import Any, Final, NoReturn
 from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.store._steps import StepReader, whole_metrics
 
-__all__ = ["check_name", "naming_steps", "refuse_metric"]
-
 _N_LISTED: Final = 10
 
 
 def check_name(step: Any, steps: StepReader) -> None:
-    """Make sure that what is to be loaded is no text but one that stands for a step.
-
-    Args:
-        step: What was asked for, and is neither `"latest"` nor `"best"`.
-        steps: What stands in the store.
-
-    Raises:
-        UnsupportedError: If it is another text.
-        TransportError: If the store cannot be read.
-    """
+    """Make sure that what is to be loaded is no text but one that stands for a step."""
     if isinstance(step, str):
         raise UnsupportedError(
             "no number of a step",
@@ -37,17 +26,7 @@ def check_name(step: Any, steps: StepReader) -> None:
 
 @contextmanager
 def naming_steps(steps: StepReader) -> Iterator[None]:
-    """Say which steps there are where the block finds that one is not.
-
-    Args:
-        steps: What stands in the store.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        SourceMissingError: As the block raises it.
-    """
+    """Say which steps there are where the block finds that one is not."""
     try:
         yield
     except SourceMissingError as error:
@@ -55,15 +34,7 @@ def naming_steps(steps: StepReader) -> Iterator[None]:
 
 
 def refuse_metric(steps: StepReader, monitor: str) -> NoReturn:
-    """Say that no step is the best, and by which metrics one could be.
-
-    Args:
-        steps: What stands in the store.
-        monitor: The metric by which they were to be told apart.
-
-    Raises:
-        SourceMissingError: Always.
-    """
+    """Say that no step is the best, and by which metrics one could be."""
     metrics = {name: None for each in _metrics(steps).values() for name in each}
     raise SourceMissingError(
         "no step has the metric",

@@ -8,8 +8,6 @@ from typing import Final
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = ["BASE_NAME", "MAX_STEP", "check_step", "is_removed", "removed_name", "step_name", "step_of"]
-
 BASE_NAME: Final = "model"
 """What the names of the files of a step begin with."""
 
@@ -21,14 +19,7 @@ _match_removed = re.compile(r"\.step-[0-9]{8,15}\.tensorkeep-removed-[0-9a-f]{16
 
 
 def check_step(step: int) -> int:
-    """Return the number of a step.
-
-    Args:
-        step: What was given; NumPy's integers are taken too.
-
-    Raises:
-        UnsupportedError: If it is no number that a step can have.
-    """
+    """Return the number of a step."""
     try:
         number = step.__index__()
     except AttributeError:
@@ -41,41 +32,22 @@ def check_step(step: int) -> int:
 
 
 def step_name(step: int) -> str:
-    """Return the name of the directory of a step, such as `step-00000500`: names sort as steps do, up to 10**8.
-
-    Args:
-        step: Its number.
-    """
+    """Return the name of the directory of a step, such as `step-00000500`: names sort as steps do, up to 10**8."""
     return f"step-{step:08d}"
 
 
 def step_of(name: str) -> int | None:
-    """Return the number of a step.
-
-    Args:
-        name: Of a file or directory.
-
-    Returns:
-        The number; None where the name is not that of a step.
-    """
+    """Return the number of a step."""
     found = _match_step(name)
     step = int(found["step"]) if found else None
     return step if step is not None and step_name(step) == name else None
 
 
 def removed_name(step: int) -> str:
-    """Return a name that nothing has yet for a step that is being removed.
-
-    Args:
-        step: Its number.
-    """
+    """Return a name that nothing has yet for a step that is being removed."""
     return f".{step_name(step)}.tensorkeep-removed-{secrets.token_hex(8)}"
 
 
 def is_removed(name: str) -> bool:
-    """Say whether a name is that of a step that is being removed.
-
-    Args:
-        name: Of a file or directory.
-    """
+    """Say whether a name is that of a step that is being removed."""
     return _match_removed(name) is not None

@@ -18,8 +18,6 @@ import msgspec
 from tensorkeep.errors import StateError
 from tensorkeep.store._names import MAX_STEP
 
-__all__ = ["StepRecord", "later_than", "metrics_of", "read_record", "record_members", "time_text"]
-
 _KEY: Final = "tensorkeep_store"
 
 
@@ -46,14 +44,7 @@ class _Text(msgspec.Struct, frozen=True):
 
 
 def metrics_of(given: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return metrics as plain numbers.
-
-    Args:
-        given: Name to anything that is one number, such as a tensor of one element.
-
-    Raises:
-        StateError: If these are not metrics by name, a name is no text, or a value no number.
-    """
+    """Return metrics as plain numbers."""
     if given is not None and not isinstance(given, Mapping):
         raise StateError(
             "metrics are a dict", expected='a dict such as {"valid_loss": 0.25}', found=f"{given!r:.100}"
@@ -80,24 +71,12 @@ def _number(name: str, value: Any) -> float:
 
 
 def time_text(time: datetime) -> str:
-    """Return what a record says of a time.
-
-    Args:
-        time: Any, with its time zone.
-
-    Raises:
-        OverflowError: If the year is 0 or 10000 in UTC.
-    """
+    """Return what a record says of a time."""
     return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def later_than(newest: str | None, time: str) -> str:
-    """Return the time of a new step, which comes after all others though a clock may have been set back.
-
-    Args:
-        newest: That of the step that was saved last; None where there is none.
-        time: What the clock says.
-    """
+    """Return the time of a new step, which comes after all others though a clock may have been set back."""
     if newest is None or newest < time:
         return time
     try:
@@ -107,24 +86,13 @@ def later_than(newest: str | None, time: str) -> str:
 
 
 def record_members(record: StepRecord) -> dict[str, Any]:
-    """Return what the index is to say beside the sizes.
-
-    Args:
-        record: What is said of the step.
-    """
+    """Return what the index is to say beside the sizes."""
     metrics = {name: value if math.isfinite(value) else str(value) for name, value in record.metrics.items()}
     return {_KEY: {"metrics": metrics, "saved_at": record.saved_at, "step": record.step}}
 
 
 def read_record(metadata: Mapping[str, Any]) -> StepRecord | None:
-    """Return what an index says of a step.
-
-    Args:
-        metadata: That of the index.
-
-    Returns:
-        What it says; None where it was not written by a store.
-    """
+    """Return what an index says of a step."""
     try:
         text = msgspec.convert(metadata.get(_KEY), _Text)
         saved_at = time_text(text.saved_at)

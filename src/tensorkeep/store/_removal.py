@@ -15,22 +15,11 @@ from tensorkeep.store._names import BASE_NAME, is_removed, removed_name, step_na
 from tensorkeep.store._steps import names_in
 from tensorkeep.transport import sync_directory, transaction
 
-__all__ = ["remove_step", "sweep_removed", "sweep_step"]
-
 
 def remove_step(root: str, step: int) -> None:
     """Remove a step, which nobody sees any more from one instant on.
 
     Who has it open goes on reading; a step that is a symbolic link loses the link only.
-
-    Args:
-        root: The store.
-        step: The step.
-
-    Raises:
-        SourceMissingError: If there is none.
-        BusyError: If somebody is saving it.
-        TransportError: If the system fails.
     """
     path, aside = os.path.join(root, step_name(step)), os.path.join(root, removed_name(step))
     if not os.path.isdir(path):
@@ -46,14 +35,7 @@ def remove_step(root: str, step: int) -> None:
 
 
 def sweep_removed(root: str) -> None:
-    """Finish the removal of steps where processes died over it.
-
-    Args:
-        root: The store.
-
-    Raises:
-        TransportError: If the store cannot be read.
-    """
+    """Finish the removal of steps where processes died over it."""
     for name in names_in(root):
         if is_removed(name):
             with suppress(OSError):
@@ -61,11 +43,7 @@ def sweep_removed(root: str) -> None:
 
 
 def sweep_step(path: str) -> None:
-    """Remove what an interrupted save left in the directory of a step, and the directory if nothing else is in it.
-
-    Args:
-        path: The directory; one that is being saved to is left alone.
-    """
+    """Remove what an interrupted save left in the directory of a step, and the directory if nothing else is in it."""
     with suppress(TensorkeepError, OSError):
         with transaction(path, BASE_NAME, durable=False, patience_s=0):
             pass  # that is what happens on the way in

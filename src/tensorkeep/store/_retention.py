@@ -10,8 +10,6 @@ import msgspec
 
 from tensorkeep.store._record import StepRecord
 
-__all__ = ["Mode", "Retention", "best_steps", "saving_order"]
-
 Mode = Literal["min", "max"]
 
 
@@ -37,14 +35,6 @@ class Retention(msgspec.Struct, frozen=True):
 
         A run that went back to an earlier step saves lower numbers than it did before. So what comes last is told by
         the time: the steps that it has left behind go, and not those that it saves now.
-
-        Args:
-            whole: What is said of the steps that are whole.
-            saved: The step that was just saved, which is kept whatever the rules say; so is that which was saved last
-                among those that are whole.
-
-        Returns:
-            Steps, ascending.
         """
         if self.keep_last is None:
             return []
@@ -57,11 +47,7 @@ class Retention(msgspec.Struct, frozen=True):
         return sorted(step for step in by_time if step not in kept)
 
     def is_blind_to(self, metrics: Mapping[str, float]) -> bool:
-        """Say whether a step with metrics can go as if it had none, since none of them is the monitored one.
-
-        Args:
-            metrics: Name to number.
-        """
+        """Say whether a step with metrics can go as if it had none, since none of them is the monitored one."""
         is_used = self.keep_best != 0 and self.keep_last is not None
         return bool(metrics) and is_used and self.monitor not in metrics
 
@@ -69,13 +55,6 @@ class Retention(msgspec.Struct, frozen=True):
         """Return damaged steps that nobody needs: as many whole ones as are kept at least have higher numbers.
 
         When they were saved is not known, as nothing that is damaged can be relied on.
-
-        Args:
-            damaged: Steps that cannot be read.
-            whole: Those that can.
-
-        Returns:
-            Steps, ascending.
         """
         if self.keep_last is None:
             return []
@@ -85,22 +64,12 @@ class Retention(msgspec.Struct, frozen=True):
 
 
 def saving_order(record: StepRecord) -> tuple[str, int]:
-    """Return what steps are sorted by, from the one that was saved first to the one that was saved last.
-
-    Args:
-        record: What is said of the step.
-    """
+    """Return what steps are sorted by, from the one that was saved first to the one that was saved last."""
     return record.saved_at, record.step
 
 
 def best_steps(steps: Mapping[int, Mapping[str, float]], monitor: str, mode: Mode) -> list[int]:
-    """Return the steps that have a metric, the best first; of equal ones that which came first.
-
-    Args:
-        steps: Step to its metrics.
-        monitor: The metric; NaN counts as none.
-        mode: Whether the least or the greatest is best.
-    """
+    """Return the steps that have a metric, the best first; of equal ones that which came first."""
     measured = {step: metrics[monitor] for step, metrics in steps.items() if monitor in metrics}
     sign = 1 if mode == "min" else -1
     return sorted(

@@ -24,8 +24,6 @@ from tensorkeep.store._steps import StepReader, open_step
 from tensorkeep.tensors import Prepared
 from tensorkeep.transport import has_staging, sync_directory
 
-__all__ = ["RetentionWarning", "StepWriter"]
-
 _ATTEMPTS: Final = 10
 """How often a directory is made again that somebody else took, still empty, for that of a dead process."""
 
@@ -52,18 +50,7 @@ class StepWriter(msgspec.Struct, frozen=True):
     durable: bool
 
     def write(self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any]) -> None:
-        """Save a step, complete or not at all; then remove what is to go.
-
-        Args:
-            prepared: The state, taken apart.
-            record: What is said of the step; its time becomes later than that of all others.
-            options: What `write_checkpoint` takes, of what concerns neither place nor layout.
-
-        Raises:
-            BusyError: If another process is saving the same step.
-            SourceMissingError: If the store is removed meanwhile.
-            TensorkeepError: As `write_checkpoint` raises it.
-        """
+        """Save a step, complete or not at all; then remove what is to go."""
         _make_root(self.root, durable=self.durable)
         self._sweep()
         record = self._last(record)

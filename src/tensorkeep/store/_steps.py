@@ -24,17 +24,6 @@ from tensorkeep.store._names import BASE_NAME, step_name, step_of
 from tensorkeep.store._record import StepRecord, read_record
 from tensorkeep.transport import finish_pending
 
-__all__ = [
-    "Condition",
-    "ForeignStepError",
-    "Step",
-    "StepReader",
-    "latest_of",
-    "names_in",
-    "open_step",
-    "whole_metrics",
-]
-
 Condition = Literal["whole", "damaged", "incomplete", "foreign", "unreadable"]
 """`whole`: index and headers are as they were saved, and all files have their size. `incomplete`: a save is under way
 or was interrupted. `foreign`: no store wrote it. `unreadable`: this version, or this user, cannot read it."""
@@ -69,14 +58,9 @@ _Identity = tuple[tuple[str, int, int, int], ...]
 
 
 class StepReader:
-    """Reads which steps a store has; what has not changed since it was last read is not read again.
-
-    Args:
-        root: The directory of the store.
-    """
+    """Reads which steps a store has; what has not changed since it was last read is not read again."""
 
     def __init__(self, root: str) -> None:
-        """Know nothing yet; see the class."""
         self.root = root
         self._known: dict[int, tuple[_Identity, Step]] = {}
 
@@ -84,9 +68,6 @@ class StepReader:
         """Look at all steps, whole or not; that which was saved last comes first, whatever its number.
 
         A step of which nobody knows when it was saved stands where the known one with the next lower number does.
-
-        Raises:
-            TransportError: If something cannot be read, which says nothing of a step.
         """
         order: dict[int, tuple[str, int]] = {}
         saved_at = ""
@@ -97,11 +78,7 @@ class StepReader:
         return sorted(steps, key=lambda found: order[found.step], reverse=True)
 
     def survey(self) -> list[Step]:
-        """Look at all steps, ascending, whole or not; no tensor's data is read.
-
-        Raises:
-            TransportError: If something cannot be read.
-        """
+        """Look at all steps, ascending, whole or not; no tensor's data is read."""
         while True:
             numbers = self._numbers()
             found = [self.look_at(step) for step in numbers]
@@ -114,17 +91,7 @@ class StepReader:
         return sorted(step for step in steps if step is not None)
 
     def look_at(self, step: int) -> Step | None:
-        """Look at a step; no tensor's data is read.
-
-        Args:
-            step: Its number.
-
-        Returns:
-            What it is; None where there is none, perhaps no longer.
-
-        Raises:
-            TransportError: If it cannot be read, which says nothing of it.
-        """
+        """Look at a step; no tensor's data is read."""
         path = os.path.join(self.root, step_name(step))
         identity = _identity(path)
         known = self._known.get(step)
@@ -137,12 +104,7 @@ class StepReader:
         return found
 
     def note_damage(self, found: Step, problem: str) -> None:
-        """Take note that the bytes of a step are not those that were saved, which headers do not tell.
-
-        Args:
-            found: The step, as `look_at` saw it.
-            problem: What is wrong, in words.
-        """
+        """Take note that the bytes of a step are not those that were saved, which headers do not tell."""
         known = self._known.get(found.step)
         if known is not None and known[1] is found:
             damaged = msgspec.structs.replace(found, condition="damaged", problem=problem)
@@ -150,32 +112,17 @@ class StepReader:
 
 
 def latest_of(newest_first: Iterable[Step]) -> int | None:
-    """Return the whole step that was saved last; None if none is whole.
-
-    Args:
-        newest_first: Steps in any condition, as `StepReader.newest_first` gives them.
-    """
+    """Return the whole step that was saved last; None if none is whole."""
     return next((found.step for found in newest_first if found.condition == "whole"), None)
 
 
 def whole_metrics(steps: Iterable[Step]) -> dict[int, dict[str, float]]:
-    """Return the metrics of the steps that are whole, by number.
-
-    Args:
-        steps: Some steps, in any condition.
-    """
+    """Return the metrics of the steps that are whole, by number."""
     return {step.step: step.metrics for step in steps if step.condition == "whole"}
 
 
 def names_in(root: str) -> list[str]:
-    """Return the names in a store; none where it does not exist yet.
-
-    Args:
-        root: Its directory.
-
-    Raises:
-        TransportError: If it cannot be read.
-    """
+    """Return the names in a store; none where it does not exist yet."""
     try:
         with as_transport_error("could not read the store", root):
             return os.listdir(root)
@@ -184,20 +131,7 @@ def names_in(root: str) -> list[str]:
 
 
 def open_step(path: str, access: Access) -> Checkpoint:
-    """Open a step; its index and all headers are checked.
-
-    Args:
-        path: Its directory.
-        access: How tensors are read.
-
-    Raises:
-        SourceMissingError: If there is none, or its save is under way or was interrupted.
-        IntegrityError: If it is not whole.
-        FormatError: If a file of it is malformed.
-        ForeignStepError: If no store wrote it.
-        UnsupportedError: If it is of a later version.
-        TransportError: If it cannot be read.
-    """
+    """Open a step; its index and all headers are checked."""
     try:
         opened = open_safetensors(path, access)
     except (IntegrityError, SourceMissingError):

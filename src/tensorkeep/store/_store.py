@@ -27,8 +27,6 @@ from tensorkeep.store._steps import StepReader, latest_of, open_step, whole_metr
 from tensorkeep.tensors import Prepared, Selector, Ties, prepare
 from tensorkeep.transport import refuse_url
 
-__all__ = ["CheckpointStore"]
-
 _FRAMEWORK: Final = "numpy"
 """The array library of tensors of which nobody said another."""
 
@@ -77,7 +75,6 @@ class CheckpointStore:
         max_shard_size: int | str = "512MB",
         durable: bool = True,
     ) -> None:
-        """Take note of the rules; no file is read or written. See the class."""
         if mode not in {"min", "max"}:
             raise UnsupportedError(f"mode {mode!r} is invalid", expected='"min" or "max"')
         for name, number, least in (
@@ -237,15 +234,12 @@ class CheckpointStore:
         return list(whole_metrics(self._steps.survey()))
 
     def __iter__(self) -> Iterator[int]:
-        """Give the steps that are whole, ascending."""
         return iter(self.steps())
 
     def __len__(self) -> int:
-        """Return how many steps are whole."""
         return len(self.steps())
 
     def __contains__(self, step: object) -> bool:
-        """Say whether a step is there, whole."""
         return step in self.steps()
 
     def latest(self) -> int | None:
@@ -394,5 +388,4 @@ class CheckpointStore:
             remove_step(self._root, check_step(step))
 
     def __repr__(self) -> str:
-        """Return the directory."""
         return f"CheckpointStore({self._root!r})"

@@ -12,8 +12,6 @@ from tensorkeep.errors import StateError
 from tensorkeep.training._generators import GENERATORS, capture_generator, capture_rng
 from tensorkeep.training._modules import module_state
 
-__all__ = ["capture"]
-
 
 def capture(
     *,

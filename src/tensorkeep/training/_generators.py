@@ -14,8 +14,6 @@ import torch
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.formats.pickles import Unknown
 
-__all__ = ["GENERATORS", "capture_generator", "capture_rng", "prepare_generator", "prepare_rng"]
-
 _Random: Final = random.Random  # noqa: S311 - whoever passes one knows what it is for
 
 GENERATORS: Final = (torch.Generator, np.random.Generator, np.random.RandomState, _Random)
@@ -25,27 +23,14 @@ _Action = Callable[[], object]
 
 
 def capture_generator(generator: Any) -> Any:
-    """Return the state of a generator, as a copy that does not go on with it.
-
-    Args:
-        generator: One of `GENERATORS`.
-    """
+    """Return the state of a generator, as a copy that does not go on with it."""
     if isinstance(generator, torch.Generator):
         return generator.clone_state()
     return _python_state(generator.getstate()) if isinstance(generator, _Random) else copy.deepcopy(generator)
 
 
 def prepare_generator(generator: Any, saved: Any, part: str) -> _Action:
-    """Return what sets a generator to a state, after the state was tried elsewhere.
-
-    Args:
-        generator: One of `GENERATORS`.
-        saved: What `capture_generator` returned; for torch's also the tensor that `get_state()` returns.
-        part: What to call it in messages.
-
-    Raises:
-        StateDictMismatchError: If it is no such state.
-    """
+    """Return what sets a generator to a state, after the state was tried elsewhere."""
     with _as_mismatch(part):
         if isinstance(generator, torch.Generator):
             return _torch_action(generator, saved)
@@ -67,18 +52,7 @@ def capture_rng() -> dict[str, Any]:
 
 
 def prepare_rng(saved: Any, part: str) -> Iterator[_Action]:
-    """Give what sets the generators that everybody has to what `capture_rng` returned.
-
-    Args:
-        saved: The states.
-        part: What to call them in messages.
-
-    Yields:
-        For each generator what sets it.
-
-    Raises:
-        StateDictMismatchError: If it is no such state, or one of devices that this process does not have.
-    """
+    """Give what sets the generators that everybody has to what `capture_rng` returned."""
     actions: dict[Any, Callable[[Any], _Action]] = {
         "python": lambda state: _python_action(random.setstate, state),
         "numpy": lambda state: _random_state_action(np.random.get_state(legacy=False), np.random.set_state, state),

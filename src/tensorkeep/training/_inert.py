@@ -11,19 +11,9 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import Unknown
 from tensorkeep.state import NamedData
 
-__all__ = ["refuse_inert"]
-
 
 def refuse_inert(value: Any, path: str) -> None:
-    """Make sure that nothing in a state only stands for an object.
-
-    Args:
-        value: Nested data.
-        path: Where it stands.
-
-    Raises:
-        UnsupportedError: If there is something.
-    """
+    """Make sure that nothing in a state only stands for an object."""
     found = next(_inert(value, path), None)
     if found is not None:
         place, item = found

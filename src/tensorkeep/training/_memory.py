@@ -8,17 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["own_memory"]
-
 
 def own_memory(value: Any) -> Any:
     """Return the same nested data with copies of the tensors on the CPU and of arrays.
 
     What is loaded may lie over a mapped file, at any address. An object that goes on with it for days needs memory
     that no file can take away; and memory as torch aligns it, since sums depend on the alignment in their last bits.
-
-    Args:
-        value: Dicts, lists and tuples of tensors and anything else; what stands in two places is one object still.
     """
     return _copied(value, {})
 

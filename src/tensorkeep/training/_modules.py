@@ -13,8 +13,6 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from tensorkeep.errors import StateDictMismatchError, UnsupportedError
 from tensorkeep.training._ties import check_apart, check_ties
 
-__all__ = ["check_module", "load_module", "module_state"]
-
 _PREFIXES: Final = ("module.", "_orig_mod.")
 """What names begin with that others saved from a wrapped model."""
 
@@ -23,12 +21,7 @@ _N_LISTED: Final = 5
 
 
 def module_state(module: nn.Module) -> dict[str, Any]:
-    """Return the state dict of a module under the names that it has when nothing wraps it.
-
-    Args:
-        module: The module, perhaps in `DataParallel`, `DistributedDataParallel` or what `torch.compile` returned, or
-            with modules within that are.
-    """
+    """Return the state dict of a module under the names that it has when nothing wraps it."""
     inner = _unwrapped(module)
     state: dict[str, Any] = inner.state_dict()
     plain = _plain_names(inner)
@@ -39,17 +32,6 @@ def check_module(module: nn.Module, saved: Any, part: str, *, strict: bool) -> N
     """Make sure that a state dict fits a module, as far as that can be known without loading it.
 
     Modules that load in a way of their own are left to their own checks.
-
-    Args:
-        module: The module.
-        saved: Its state dict, under any names that it has with or without wrappers.
-        part: What to call it in messages.
-        strict: Whether these are errors: names that only one side has, tied weights that were saved with different
-            numbers, numbers that the model's dtypes would cut, and a state that is the module's own memory.
-
-    Raises:
-        StateDictMismatchError: If it does not fit.
-        UnsupportedError: If the module has no memory to load into (device meta).
     """
     inner = _unwrapped(module)
     own = inner.state_dict()
@@ -71,13 +53,7 @@ def check_module(module: nn.Module, saved: Any, part: str, *, strict: bool) -> N
 
 
 def load_module(module: nn.Module, saved: Mapping[str, Any], *, strict: bool) -> None:
-    """Load a state dict into a module, in the memory that it has.
-
-    Args:
-        module: The module.
-        saved: Its state dict, under any names that it has with or without wrappers.
-        strict: Whether names that only one side has are an error.
-    """
+    """Load a state dict into a module, in the memory that it has."""
     inner = _unwrapped(module)
     inner.load_state_dict(_for_module(inner, saved), strict=strict)
 

@@ -20,8 +20,6 @@ from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.training._memory import own_memory
 from tensorkeep.training._wrappers import bare_optimizer
 
-__all__ = ["check_optimizer", "load_optimizer"]
-
 _Shape = tuple[int, ...]
 
 _STATES: Final[dict[type, frozenset[str]]] = {
@@ -64,18 +62,7 @@ _without_wrappers = re.compile(r"\A(?:module\.)+|(?:(?<=\.)|\A)_orig_mod\.").sub
 
 
 def check_optimizer(optimizer: optim.Optimizer, saved: Any, part: str, *, strict: bool) -> None:
-    """Make sure that a state fits an optimizer, as far as that can be known without loading it.
-
-    Args:
-        optimizer: The optimizer.
-        saved: What the `state_dict()` of one returned.
-        part: What to call it in messages.
-        strict: Whether it must be the state of such an optimizer of these parameters; else it is enough that groups
-            have as many.
-
-    Raises:
-        StateDictMismatchError: If it does not fit.
-    """
+    """Make sure that a state fits an optimizer, as far as that can be known without loading it."""
     optimizer = bare_optimizer(optimizer)
     if not _is_state(saved):
         raise StateDictMismatchError(
@@ -104,11 +91,6 @@ def load_optimizer(optimizer: optim.Optimizer, saved: dict[str, Any], *, strict:
 
     torch gives all tensors of the state the dtype of their parameters, as its own optimizers have them. Others keep
     moments of F32 for parameters of BF16, or integers, and would not go on from there.
-
-    Args:
-        optimizer: The optimizer.
-        saved: Its state.
-        strict: Whether optimizers that are none of torch's get the dtypes that were saved.
     """
     optimizer.load_state_dict(saved)
     optimizer = bare_optimizer(optimizer)

@@ -17,47 +17,18 @@ from tensorkeep.training._modules import check_module, load_module
 from tensorkeep.training._optimizers import check_optimizer, load_optimizer
 from tensorkeep.training._schedulers import check_scheduler
 
-__all__ = ["check_fit", "prepare"]
-
 _Action = Callable[[], object]
 
 
 def check_fit(target: Any, saved: Any, part: str) -> None:
-    """Make sure that a state fits an object, for those who let somebody else load it. Nothing is changed.
-
-    Args:
-        target: The object, or a dict, list or tuple of several.
-        saved: Its state, in the same containers.
-        part: What to call it in messages.
-
-    Raises:
-        StateDictMismatchError: If it does not fit.
-        StateError: If there is no way to give the object a state.
-        UnsupportedError: If something in it only stands for an object, or a module has no memory to load into.
-    """
+    """Make sure that a state fits an object, for those who let somebody else load it. Nothing is changed."""
     refuse_inert(saved, part)
     for _ in prepare(target, saved, part, strict=True):
         pass
 
 
 def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Action]:
-    """Give what brings a state into an object; nothing is changed before it is called.
-
-    Args:
-        target: The object, or a dict, list or tuple of several.
-        saved: Its state, in the same containers.
-        part: What to call it in messages.
-        strict: Whether names that only a module or only its state dict has are an error, and states of optimizers and
-            schedulers of another kind.
-
-    Yields:
-        For each object what is to be called.
-
-    Raises:
-        StateDictMismatchError: If it does not fit.
-        StateError: If there is no way to give the object a state.
-        UnsupportedError: If a module has no memory to load into.
-    """
+    """Give what brings a state into an object; nothing is changed before it is called."""
     if isinstance(target, nn.Module):
         check_module(target, saved, part, strict=strict)
         yield partial(load_module, target, saved, strict=strict)

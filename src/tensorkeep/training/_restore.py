@@ -12,8 +12,6 @@ from tensorkeep.training._prepare import prepare
 from tensorkeep.training._saved import load_parts
 from tensorkeep.transport import Openable
 
-__all__ = ["restore"]
-
 _Action = Callable[[], object]
 
 

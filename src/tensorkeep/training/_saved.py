@@ -13,8 +13,6 @@ from tensorkeep.store import CheckpointStore
 from tensorkeep.tensors import SavedTensors
 from tensorkeep.transport import Openable
 
-__all__ = ["load_parts"]
-
 _PARTS: Final[dict[str, tuple[str, ...]]] = {
     "model": ("model_state_dict", "state_dict"),
     "optimizer": ("optimizer_state_dict",),
@@ -31,22 +29,7 @@ _N_LISTED: Final = 20
 def load_parts(
     source: Openable | Mapping[Any, Any], wanted: Collection[str], classes: Classes, device: Any
 ) -> tuple[dict[str, Any], dict[Any, Any]]:
-    """Read the wanted parts of a checkpoint, and all but the other parts of a training state, which are not read.
-
-    Args:
-        source: A path, bytes or file object; or what was loaded from one.
-        wanted: Names of parts.
-        classes: Dataclasses, enums and named tuples that may be made again.
-        device: Where tensors go that are in no wanted part.
-
-    Returns:
-        The wanted parts by their own names, on the CPU; and everything else by name.
-
-    Raises:
-        StateDictMismatchError: If a part is not there.
-        TypeError: If the source is a store of checkpoints.
-        TensorkeepError: If the checkpoint cannot be read.
-    """
+    """Read the wanted parts of a checkpoint, and all but the other parts of a training state, which are not read."""
     if isinstance(source, CheckpointStore):
         raise TypeError("restore takes one state, not a store: restore(store.load(), ...), or store.path_of(step)")
     if isinstance(source, Mapping):

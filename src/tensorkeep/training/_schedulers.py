@@ -11,8 +11,6 @@ from torch.optim import lr_scheduler, swa_utils
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.training._wrappers import bare_scheduler
 
-__all__ = ["check_scheduler"]
-
 _Scheduler = lr_scheduler.LRScheduler
 
 _VARYING: Final = frozenset({
@@ -40,16 +38,7 @@ _SETTINGS: Final = (
 
 
 def check_scheduler(scheduler: Any, saved: Any, part: str) -> None:
-    """Make sure that a state is one of a scheduler of the same kind, where that is one of torch's own.
-
-    Args:
-        scheduler: The scheduler; anything else passes.
-        saved: What the `state_dict()` of one returned.
-        part: What to call it in messages.
-
-    Raises:
-        StateDictMismatchError: If it is the state of another.
-    """
+    """Make sure that a state is one of a scheduler of the same kind, where that is one of torch's own."""
     scheduler = bare_scheduler(scheduler)
     if not isinstance(scheduler, _Scheduler) or not type(scheduler).__module__.startswith("torch.optim."):
         return

@@ -11,24 +11,12 @@ from torch import nn
 from tensorkeep.arrays import pieces
 from tensorkeep.errors import StateDictMismatchError
 
-__all__ = ["check_apart", "check_ties"]
-
 _PIECE_NBYTES: Final = 2**24
 """Bytes that are compared at once, and of which a copy may be needed."""
 
 
 def check_ties(module: nn.Module, own: Mapping[str, Any], saved: Mapping[str, Any], part: str) -> None:
-    """Make sure that no two tensors that differ go into one memory of a module.
-
-    Args:
-        module: The module.
-        own: Its state dict.
-        saved: What is to be loaded, under the same names.
-        part: What to call it in messages.
-
-    Raises:
-        StateDictMismatchError: If they do.
-    """
+    """Make sure that no two tensors that differ go into one memory of a module."""
     firsts: dict[Any, tuple[str, torch.Tensor]] = {}
     for name, value in own.items():
         theirs: Any = saved.get(name)
@@ -49,16 +37,7 @@ def check_ties(module: nn.Module, own: Mapping[str, Any], saved: Mapping[str, An
 
 
 def check_apart(own: Mapping[str, Any], saved: Mapping[str, Any], part: str) -> None:
-    """Make sure that a state is not the memory of the module itself, which has changed with it since.
-
-    Args:
-        own: The module's state dict.
-        saved: What is to be loaded, under the same names.
-        part: What to call it in messages.
-
-    Raises:
-        StateDictMismatchError: If it is.
-    """
+    """Make sure that a state is not the memory of the module itself, which has changed with it since."""
     for name, value in own.items():
         theirs: Any = saved.get(name)
         is_same = _is_plain(value) and _is_plain(theirs) and value.device == theirs.device

@@ -11,15 +11,9 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-__all__ = ["bare_optimizer", "bare_scheduler"]
-
 
 def bare_optimizer(optimizer: Optimizer) -> Optimizer:
-    """Return the optimizer whose state and groups a wrapper shows as its own; without a wrapper, itself.
-
-    Args:
-        optimizer: The optimizer.
-    """
+    """Return the optimizer whose state and groups a wrapper shows as its own; without a wrapper, itself."""
     inner = getattr(optimizer, "optimizer", None)
     if not isinstance(inner, Optimizer) or inner is optimizer:
         return optimizer
@@ -28,11 +22,7 @@ def bare_optimizer(optimizer: Optimizer) -> Optimizer:
 
 
 def bare_scheduler(scheduler: Any) -> Any:
-    """Return the scheduler of torch whose state a wrapper gives as its own; without a wrapper, itself.
-
-    Args:
-        scheduler: Anything with a `state_dict()`.
-    """
+    """Return the scheduler of torch whose state a wrapper gives as its own; without a wrapper, itself."""
     inner = getattr(scheduler, "scheduler", None)
     if isinstance(scheduler, LRScheduler) or not isinstance(inner, LRScheduler):
         return scheduler

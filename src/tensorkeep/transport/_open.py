@@ -10,28 +10,12 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.transport.remote import RemotePath, is_url
 from tensorkeep.transport.sources import BACKENDS, Backend, ByteSource, LocalFile, MemorySource, StreamSource
 
-__all__ = ["Openable", "open_source"]
-
 Openable: TypeAlias = "str | os.PathLike[str] | Buffer | BinaryIO"
 """What can be opened: a path or URL, the bytes themselves, or a seekable binary file object."""
 
 
 def open_source(target: Openable, *, backend: Backend = "auto") -> ByteSource:
-    """Open something for reading.
-
-    Args:
-        target: A path or URL, the bytes themselves, or a seekable binary file object.
-        backend: How a local file is read; of no effect elsewhere.
-
-    Returns:
-        The source.
-
-    Raises:
-        UnsupportedError: If the target is none of these, or the backend has no such name.
-        MissingDependencyError: If the library that reads such URLs is not installed.
-        SourceMissingError: If there is nothing at the path.
-        TransportError: If the file cannot be opened.
-    """
+    """Open something for reading."""
     if backend not in BACKENDS:
         raise UnsupportedError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
     if isinstance(target, (str, os.PathLike)):

@@ -18,71 +18,29 @@ from tensorkeep.transport.remote import RemotePath, is_url
 
 _has_suffix = re.compile(r".*\.[A-Za-z][A-Za-z0-9]{0,14}").fullmatch
 
-__all__ = [
-    "check_writable",
-    "discreet",
-    "exists",
-    "forget",
-    "identity",
-    "is_directory",
-    "is_file",
-    "is_remote",
-    "join",
-    "names_in",
-    "refuse_url",
-    "remembering",
-    "split",
-    "walk",
-]
-
 
 def is_remote(path: str) -> bool:
-    """Say whether a path is a URL.
-
-    Args:
-        path: A path or a URL.
-    """
+    """Say whether a path is a URL."""
     return is_url(path)
 
 
 def join(directory: str, name: str) -> str:
-    """Return the path of something in a directory.
-
-    Args:
-        directory: A path or a URL.
-        name: A relative name.
-    """
+    """Return the path of something in a directory."""
     return RemotePath.of(directory).joined(name) if is_url(directory) else os.path.join(directory, name)
 
 
 def split(path: str) -> tuple[str, str]:
-    """Return the directory that something is in, and its name.
-
-    Args:
-        path: A path or a URL.
-    """
+    """Return the directory that something is in, and its name."""
     return RemotePath.of(path).split() if is_url(path) else os.path.split(path)
 
 
 def discreet(path: str) -> str:
-    """Return a path that shows nothing that must stay secret: the same, or of a URL one that keeps it to itself.
-
-    Args:
-        path: A path or a URL.
-    """
+    """Return a path that shows nothing that must stay secret: the same, or of a URL one that keeps it to itself."""
     return RemotePath.of(path) if is_url(path) else path
 
 
 def refuse_url(path: str, *, hint: str = "tensorkeep.save and tensorkeep.save_checkpoint write to stores") -> None:
-    """Refuse a URL where only a path will do.
-
-    Args:
-        path: A path or a URL.
-        hint: What to do instead.
-
-    Raises:
-        UnsupportedError: If it is a URL.
-    """
+    """Refuse a URL where only a path will do."""
     if is_url(path):
         raise UnsupportedError(
             "this works on a disk only",
@@ -94,32 +52,14 @@ def refuse_url(path: str, *, hint: str = "tensorkeep.save and tensorkeep.save_ch
 
 
 def check_writable(path: str) -> None:
-    """Refuse a URL to which nothing can be written.
-
-    Args:
-        path: A path or a URL.
-
-    Raises:
-        UnsupportedError: If it is one.
-        MissingDependencyError: If the library that writes there is not installed.
-    """
+    """Refuse a URL to which nothing can be written."""
     if is_url(path):
         RemotePath.of(path).check_writable()
 
 
 @contextmanager
 def remembering(path: str) -> Iterator[str]:
-    """Give the same path, of which nothing is asked twice in the block, where each question is a request.
-
-    Args:
-        path: A path or a URL.
-
-    Yields:
-        The path; what is joined to it is remembered too.
-
-    Raises:
-        TensorkeepError: As the block itself raises it, without what must stay secret.
-    """
+    """Give the same path, of which nothing is asked twice in the block, where each question is a request."""
     if not is_url(path):
         yield path
         return
@@ -135,9 +75,6 @@ def is_directory(path: str) -> bool:
     """Say whether a path stands for a directory; of a URL its end says so: a slash, or a name without a suffix.
 
     A suffix begins with a letter: `Llama-3.1-8B` has none.
-
-    Args:
-        path: A path or a URL.
     """
     if not is_url(path):
         return os.path.isdir(path)
@@ -145,26 +82,12 @@ def is_directory(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-    """Say whether a file stands at a path.
-
-    Args:
-        path: A path or a URL.
-
-    Raises:
-        TransportError: If a server does not say.
-    """
+    """Say whether a file stands at a path."""
     return exists(path) if is_url(path) else os.path.isfile(path)
 
 
 def exists(path: str) -> bool:
-    """Say whether anything stands at a path; of a URL, a file.
-
-    Args:
-        path: A path or a URL.
-
-    Raises:
-        TransportError: If a server does not say.
-    """
+    """Say whether anything stands at a path; of a URL, a file."""
     if not is_url(path):
         return os.path.exists(path)
     try:
@@ -175,11 +98,7 @@ def exists(path: str) -> bool:
 
 
 def identity(path: str) -> tuple[object, ...]:
-    """Return what changes when the file at a path is replaced; nothing where there is none.
-
-    Args:
-        path: A path or a URL.
-    """
+    """Return what changes when the file at a path is replaced; nothing where there is none."""
     try:
         if is_url(path):
             return (RemotePath.of(path).version(),)
@@ -190,28 +109,13 @@ def identity(path: str) -> tuple[object, ...]:
 
 
 def forget(path: str) -> None:
-    """Ask anew for what `remembering` keeps.
-
-    Args:
-        path: A path or a URL.
-    """
+    """Ask anew for what `remembering` keeps."""
     if is_url(path):
         RemotePath.of(path).forget()
 
 
 def names_in(directory: str) -> list[str] | None:
-    """Return the names of what a directory holds, in their order.
-
-    Args:
-        directory: A path, empty for the current one; or a URL.
-
-    Returns:
-        Plain names; None where a server does not list them.
-
-    Raises:
-        SourceMissingError: If there is no such directory.
-        TransportError: If it cannot be read.
-    """
+    """Return the names of what a directory holds, in their order."""
     if is_url(directory):
         return RemotePath.of(directory).names()
     with as_transport_error("could not read the directory", directory):
@@ -219,13 +123,6 @@ def names_in(directory: str) -> list[str] | None:
 
 
 def walk(directory: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Go through a directory and those below; of a URL, only the directory itself.
-
-    Args:
-        directory: A path or a URL.
-
-    Yields:
-        What `os.walk` does.
-    """
+    """Go through a directory and those below; of a URL, only the directory itself."""
     if not is_url(directory):
         yield from os.walk(directory)

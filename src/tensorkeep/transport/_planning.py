@@ -10,8 +10,6 @@ from tensorkeep.limits import READ_NBYTES
 from tensorkeep.transport.remote import RemoteSource, plan_requests
 from tensorkeep.transport.sources import ByteRange, ByteSource, JoinedSource, VerifyingSource
 
-__all__ = ["PlannedRequest", "requests_for"]
-
 
 class PlannedRequest(msgspec.Struct, frozen=True):
     """A request, or a read of a local file, that would be made.
@@ -31,12 +29,7 @@ class PlannedRequest(msgspec.Struct, frozen=True):
 
 
 def requests_for(source: ByteSource, spans: Iterable[ByteRange]) -> list[PlannedRequest]:
-    """Return the requests that would bring some ranges, all of which are asked for together.
-
-    Args:
-        source: Where they are read; nothing is read now.
-        spans: Half-open, inside the source.
-    """
+    """Return the requests that would bring some ranges, all of which are asked for together."""
     if isinstance(source, VerifyingSource):
         return requests_for(source.inner, spans)
     if isinstance(source, JoinedSource):

@@ -6,19 +6,11 @@ import threading
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-__all__ = ["for_all"]
-
 _Item = TypeVar("_Item")
 
 
 def for_all(items: Collection[_Item], work: Callable[[_Item], object], *, n_threads: int) -> None:
-    """Do work for each item, some at a time, this thread being one of them; the first that fails ends the others.
-
-    Args:
-        items: What to do it for, in this order.
-        work: What is to be done. What it raises is raised here, when all threads have ended; an interrupt at once.
-        n_threads: How many at a time.
-    """
+    """Do work for each item, some at a time, this thread being one of them; the first that fails ends the others."""
     waiting = iter(items)
     lock = threading.Lock()
     failures: list[BaseException] = []

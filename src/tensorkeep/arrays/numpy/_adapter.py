@@ -22,23 +22,11 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
 from tensorkeep.limits import PACK_NBYTES
 
-__all__ = ["NumpyAdapter", "numpy_dtype"]
-
 Array = npt.NDArray[Any]
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """Return the NumPy dtype, of the machine's byte order.
-
-    Args:
-        dtype: A row of the dtype table.
-
-    Returns:
-        The dtype; of ml_dtypes where NumPy has none of its own.
-
-    Raises:
-        DtypeError: If neither has it.
-    """
+    """Return the NumPy dtype, of the machine's byte order."""
     if not dtype.numpy:
         raise DtypeError(
             f"NumPy has no dtype for {dtype.name}", found=dtype.name, hint='Load it with framework="torch"'
@@ -70,7 +58,6 @@ class NumpyAdapter:
     plain_classes = PLAIN_CLASSES
 
     def __init__(self) -> None:
-        """Know NumPy's own dtypes; those of ml_dtypes are learnt when a file has one."""
         self._stored = _IN_NUMPY
 
     def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Array]:
@@ -182,11 +169,7 @@ class NumpyAdapter:
             return array.astype(numpy_dtype(dtype))
 
     def host_tensor(self, tensor: Any, name: str) -> HostTensor:
-        """Describe an array for writing; see `ArrayAdapter.host_tensor`.
-
-        Raises:
-            DtypeError: If the format has no such dtype.
-        """
+        """Describe an array for writing; see `ArrayAdapter.host_tensor`."""
         array = np.asarray(tensor)
         dtype = BY_NUMPY.get(array.dtype.name)
         if dtype is None:

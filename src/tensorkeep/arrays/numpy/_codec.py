@@ -31,8 +31,6 @@ from tensorkeep.arrays.numpy._random import RANDOM_KINDS, put_random_together, t
 from tensorkeep.dtypes import BY_NUMPY
 from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
 
-__all__ = ["PLAIN_CLASSES", "put_numpy_together", "take_numpy_apart"]
-
 Array = npt.NDArray[Any]
 
 _LARGEST_CODE_POINT: Final = 0x10FFFF
@@ -56,14 +54,7 @@ PLAIN_CLASSES: Final = {np.ndarray: _is_plain, np.memmap: _is_plain}
 
 
 def take_numpy_apart(value: Any) -> Composed | None:
-    """Take apart what is data of NumPy.
-
-    Args:
-        value: Anything.
-
-    Returns:
-        Its parts; None for what is none of NumPy's values, or has no form as data.
-    """
+    """Take apart what is data of NumPy."""
     if isinstance(value, np.ndarray):
         return _take_array_apart(value) if type(value) in PLAIN_CLASSES else None
     if isinstance(value, np.generic):
@@ -125,21 +116,7 @@ def _data_of(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def put_numpy_together(kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """Put together what `take_numpy_apart` gave.
-
-    Args:
-        kind: What it is.
-        parts: Name to part.
-        settings: All else.
-
-    Returns:
-        The value.
-
-    Raises:
-        FormatError: If the parts do not fit together.
-        UnsupportedError: If there is no such kind.
-        TensorkeepError: As a part raises it.
-    """
+    """Put together what `take_numpy_apart` gave."""
     if kind not in _KINDS and kind not in RANDOM_KINDS:
         raise UnsupportedError(f"NumPy has no values of kind {kind!r:.100}", hint="A later version may know it")
     try:

@@ -19,8 +19,6 @@ import numpy as np
 
 from tensorkeep.errors import FormatError
 
-__all__ = ["described", "dtype_of"]
-
 _OWN_TEXT: Final = re.compile(r"[<>|][?biufcSUVO]\d{0,10}|[<>][mM]8(\[\d{0,9}[a-zA-Zμ]{1,2}\])?")
 _BY_ANOTHER_LIBRARY: Final = 2
 """What `numpy.dtype.isbuiltin` says of the dtypes of ml_dtypes."""
@@ -30,14 +28,7 @@ _MAX_DEPTH: Final = 32
 
 
 def described(dtype: np.dtype[Any]) -> Any | None:
-    """Return a dtype as plain data.
-
-    Args:
-        dtype: Any dtype.
-
-    Returns:
-        A text or a dict; None where the dtype has no such form.
-    """
+    """Return a dtype as plain data."""
     if dtype.metadata is not None or dtype.type is np.record or dtype.kind == "T":
         return None
     if dtype.subdtype is not None:
@@ -75,18 +66,7 @@ def _narrow_dtypes() -> dict[str, np.dtype[Any]]:
 
 
 def dtype_of(description: Any, depth: int = 0) -> np.dtype[Any]:
-    """Return the dtype of a description.
-
-    Args:
-        description: What `described` gave.
-        depth: Dtypes that it stands in.
-
-    Returns:
-        The dtype.
-
-    Raises:
-        FormatError: If it describes none.
-    """
+    """Return the dtype of a description."""
     try:
         return _made(description, depth)
     except FormatError:

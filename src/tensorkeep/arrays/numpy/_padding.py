@@ -9,8 +9,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["has_padding", "without_padding"]
-
 _EXTENDED_NBYTES: Final = 10
 """Bytes of a number of x87, which NumPy keeps in 12 or 16."""
 
@@ -18,21 +16,12 @@ _EXTENDED_MANTISSA: Final = 63
 
 
 def has_padding(dtype: np.dtype[Any]) -> bool:
-    """Say whether elements have bytes that hold nothing.
-
-    Args:
-        dtype: Their dtype.
-    """
+    """Say whether elements have bytes that hold nothing."""
     return not _used(dtype).all()
 
 
 def without_padding(data: npt.NDArray[np.uint8], dtype: np.dtype[Any]) -> npt.NDArray[np.uint8]:
-    """Return a copy of elements in which bytes that hold nothing are zero.
-
-    Args:
-        data: Their bytes, those of an element in the last dimension.
-        dtype: Their dtype.
-    """
+    """Return a copy of elements in which bytes that hold nothing are zero."""
     return np.where(_used(dtype), data, np.uint8(0))
 
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from tensorkeep.arrays._base import Composed
 
-__all__ = ["RANDOM_KINDS", "put_random_together", "take_random_apart"]
-
 RANDOM_KINDS: Final = ("bit_generator", "random_generator", "random_state")
 
 _BIT_GENERATORS: Final = {
@@ -42,14 +40,7 @@ _MAX_SEED_WORDS: Final = 4096
 
 
 def take_random_apart(value: Any) -> Composed | None:
-    """Take a generator apart.
-
-    Args:
-        value: A generator of `numpy.random`.
-
-    Returns:
-        Its parts; None for anything else.
-    """
+    """Take a generator apart."""
     if type(value) is np.random.Generator:
         return Composed("numpy", "random_generator", {"bit_generator": value.bit_generator}, {})
     if type(value) is np.random.RandomState:
@@ -79,21 +70,7 @@ def _as_numbers(value: Any) -> Any:
 
 
 def put_random_together(kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """Put a generator together.
-
-    Args:
-        kind: One of `RANDOM_KINDS`.
-        parts: Its parts.
-        settings: All else.
-
-    Returns:
-        The generator.
-
-    Raises:
-        ValueError: If a part or setting is not what it must be.
-        TypeError: Likewise.
-        KeyError: If one is missing.
-    """
+    """Put a generator together."""
     if kind == "bit_generator":
         return _put_bits_together(parts, settings)
     bits = parts["bit_generator"]

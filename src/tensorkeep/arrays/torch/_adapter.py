@@ -24,18 +24,12 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.limits import PACK_NBYTES
 
-__all__ = ["TorchAdapter", "torch_dtype"]
-
 _Carrier = tuple[np.dtype[Any], torch.dtype | None]
 """The NumPy dtype under which torch takes the bytes, and what to view them as then, if anything else."""
 
 
 def torch_dtype(dtype: DType) -> torch.dtype | None:
-    """Return torch's dtype, or None where it has none.
-
-    Args:
-        dtype: A row of the dtype table.
-    """
+    """Return torch's dtype, or None where it has none."""
     found = getattr(torch, dtype.torch, None) if dtype.torch else None
     return found if isinstance(found, torch.dtype) else None
 
@@ -66,11 +60,7 @@ _DTYPES = {torch_dtype(dtype): dtype for dtype in DTYPES if torch_dtype(dtype) i
 
 
 class TorchAdapter:
-    """torch.
-
-    Args:
-        device: Where tensors go; anything that `torch.Tensor.to` takes.
-    """
+    """torch."""
 
     name = "torch"
     plain_classes = PLAIN_CLASSES
@@ -211,12 +201,7 @@ class TorchAdapter:
         return tensor.to(torch_dtype(dtype))
 
     def host_tensor(self, tensor: Any, name: str) -> HostTensor:
-        """Describe a tensor for writing; see `ArrayAdapter.host_tensor`.
-
-        Raises:
-            DtypeError: If the format has no such dtype.
-            UnsupportedError: If the tensor is sparse, a wrapper of others, or has no data (device meta).
-        """
+        """Describe a tensor for writing; see `ArrayAdapter.host_tensor`."""
         dtype = _DTYPES.get(tensor.dtype)
         if dtype is None:
             raise DtypeError(

@@ -10,18 +10,9 @@ import torch
 from tensorkeep.arrays._attributes import check_marks, dense_order
 from tensorkeep.errors import FormatError
 
-__all__ = ["class_of", "put_torch_class", "put_torch_marks", "torch_marks"]
-
 
 def class_of(tensor: torch.Tensor) -> str | None:
-    """Return what torch's modules call a tensor.
-
-    Args:
-        tensor: Any tensor.
-
-    Returns:
-        `"Parameter"` or `"Buffer"`; None for any other.
-    """
+    """Return what torch's modules call a tensor."""
     if type(tensor) is torch.nn.Parameter or isinstance(
         tensor, torch.nn.Parameter
     ):  # those of wrapper tensors too, which are of their own class
@@ -30,11 +21,7 @@ def class_of(tensor: torch.Tensor) -> str | None:
 
 
 def torch_marks(tensor: torch.Tensor) -> dict[str, Any]:
-    """Return the marks of a dense tensor; see `tensorkeep.arrays.marks_of`.
-
-    Args:
-        tensor: A dense tensor.
-    """
+    """Return the marks of a dense tensor; see `tensorkeep.arrays.marks_of`."""
     marks: dict[str, Any] = {}
     if type(tensor) is not torch.Tensor or hasattr(tensor, "_is_buffer"):
         name = class_of(tensor)
@@ -50,18 +37,7 @@ def torch_marks(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def put_torch_marks(tensor: torch.Tensor, marks: Mapping[str, Any]) -> torch.Tensor:
-    """Give a dense tensor its marks back; see `ArrayAdapter.remarked`.
-
-    Args:
-        tensor: A dense tensor.
-        marks: What `torch_marks` gave.
-
-    Returns:
-        The tensor.
-
-    Raises:
-        FormatError: If the marks are malformed.
-    """
+    """Give a dense tensor its marks back; see `ArrayAdapter.remarked`."""
     name, grad, order = check_marks(marks, tensor.ndim)
     if order is not None and order != dense_order(tuple(tensor.shape), tensor.stride()):
         tensor = _ordered(tensor, order)
@@ -69,19 +45,7 @@ def put_torch_marks(tensor: torch.Tensor, marks: Mapping[str, Any]) -> torch.Ten
 
 
 def put_torch_class(tensor: torch.Tensor, name: str | None, grad: bool) -> torch.Tensor:
-    """Make a parameter or buffer of a tensor, and say whether gradients are wanted.
-
-    Args:
-        tensor: Any tensor.
-        name: `"Parameter"`, `"Buffer"` or None.
-        grad: Whether gradients are wanted.
-
-    Returns:
-        The tensor, or one that shares its memory.
-
-    Raises:
-        FormatError: If numbers of its dtype have no gradients.
-    """
+    """Make a parameter or buffer of a tensor, and say whether gradients are wanted."""
     if grad and not (tensor.is_floating_point() or tensor.is_complex()):
         raise FormatError("numbers that have no gradients want some", found=str(tensor.dtype))
     if name == "Parameter":

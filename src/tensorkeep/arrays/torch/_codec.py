@@ -36,8 +36,6 @@ from tensorkeep.dtypes import BY_TORCH
 from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
 from tensorkeep.limits import MAX_I64
 
-__all__ = ["PLAIN_CLASSES", "put_torch_together", "take_torch_apart"]
-
 _FILE_DTYPES: Final = frozenset(dtype for name in BY_TORCH if (dtype := getattr(torch, name, None)) is not None)
 
 
@@ -69,14 +67,7 @@ _COMPRESSED: Final = {
 
 
 def take_torch_apart(value: Any) -> Composed | None:
-    """Take apart what is data of torch.
-
-    Args:
-        value: Anything.
-
-    Returns:
-        Its parts; None for what is none of torch's values, or has no form as data.
-    """
+    """Take apart what is data of torch."""
     if not isinstance(value, torch.Tensor):
         return _take_value_apart(value)
     if value.is_meta:
@@ -163,22 +154,7 @@ def _take_nested_apart(tensor: Any) -> Composed:
 def put_torch_together(
     kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass
 ) -> Any | None:
-    """Put together what `take_torch_apart` gave.
-
-    Args:
-        kind: What it is.
-        parts: Name to part.
-        settings: All else.
-        find_class: Gives the classes that the caller allows.
-
-    Returns:
-        The value; None if it is of a class that nobody allowed, or of a device that is not there.
-
-    Raises:
-        FormatError: If the parts do not fit together.
-        UnsupportedError: If there is no such kind.
-        TensorkeepError: As a part raises it.
-    """
+    """Put together what `take_torch_apart` gave."""
     if any(not isinstance(part, torch.Tensor) for part in parts.values()):
         raise FormatError(f"a part of torch's {kind} is no tensor")
     try:

@@ -15,8 +15,6 @@ import torch
 from tensorkeep.errors import FormatError
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
-__all__ = ["INTEGERS_OF", "TORCH_CONSTANTS", "compose", "torch_device"]
-
 TORCH_CONSTANTS: Final[dict[str, Any]] = {
     f"torch.{name}": value
     for name, value in vars(torch).items()
@@ -35,19 +33,7 @@ _Settings = Mapping[str, Any]
 
 
 def compose(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor | None:
-    """Make a tensor of several.
-
-    Args:
-        kind: Such as `"sparse_coo"`, `"per_tensor_affine"`, `"nested"`.
-        parts: Name to tensor.
-        settings: All else that it takes.
-
-    Returns:
-        The tensor; None for a kind that is not known.
-
-    Raises:
-        FormatError: If the parts do not fit together.
-    """
+    """Make a tensor of several."""
     make = _KINDS.get(kind)
     if make is None:
         return None
@@ -72,14 +58,7 @@ def _check_part(name: str, part: torch.Tensor) -> None:
 
 
 def torch_device(text: str) -> torch.device | None:
-    """Return a device.
-
-    Args:
-        text: Such as `"cuda:0"`.
-
-    Returns:
-        The device; None where torch knows none of that name.
-    """
+    """Return a device."""
     index = text.partition(":")[2]
     if len(index) > 3 or (index.isdigit() and int(index) > _MAX_DEVICE):
         return None

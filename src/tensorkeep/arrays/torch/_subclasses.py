@@ -22,18 +22,9 @@ from tensorkeep.arrays.torch._torchao import check_parts, known_class
 from tensorkeep.errors import FormatError
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
-__all__ = ["put_subclass_together", "take_subclass_apart"]
-
 
 def take_subclass_apart(value: Any) -> Composed | None:
-    """Take apart a tensor that wraps others.
-
-    Args:
-        value: A tensor of any subclass.
-
-    Returns:
-        Its parts; None for one that does not say what it wraps.
-    """
+    """Take apart a tensor that wraps others."""
     if not hasattr(value, "__tensor_flatten__"):
         return None
     names, context = value.__tensor_flatten__()
@@ -55,22 +46,7 @@ def take_subclass_apart(value: Any) -> Composed | None:
 def put_subclass_together(
     parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass
 ) -> torch.Tensor | None:
-    """Put a tensor together that wraps others.
-
-    Args:
-        parts: Name to tensor.
-        settings: What `take_subclass_apart` gave.
-        find_class: Gives the classes that the caller allows.
-
-    Returns:
-        The tensor; None if nobody allowed its class.
-
-    Raises:
-        FormatError: If the parts do not fit together.
-        ValueError: If a setting is not what it must be.
-        TypeError: Likewise.
-        KeyError: If one is missing.
-    """
+    """Put a tensor together that wraps others."""
     name, mark = settings["class"], settings.get("mark")
     shape, strides = _extents(settings["shape"]), _extents(settings["strides"])
     if type(name) is not str or (mark is not None and mark not in CLASSES):

@@ -15,8 +15,6 @@ from typing import Any, Final
 
 import torch
 
-__all__ = ["check_parts", "known_class"]
-
 _CONTEXTS: Final = (
     "Float8MMConfig",
     "IntxUnpackedToInt8TensorActivationQuantization",
@@ -36,15 +34,7 @@ _CONTEXTS: Final = (
 
 
 def known_class(name: str) -> type | None:
-    """Return a class of the registry.
-
-    Args:
-        name: Such as `"torchao.quantization:Int8Tensor"`. Versions of torchao move classes from module to module, so
-            only the package and the name of the class count.
-
-    Returns:
-        The class; None where it is not in the registry, or not in the torchao that is installed, if any is.
-    """
+    """Return a class of the registry."""
     module, _, class_name = name.partition(":")
     if module.partition(".")[0] != "torchao" or (class_name not in _CHECKS and class_name not in _CONTEXTS):
         return None
@@ -98,14 +88,7 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def check_parts(tensor: Any) -> None:
-    """Check what the parts of a tensor of the registry say of each other.
-
-    Args:
-        tensor: A tensor of one of the classes.
-
-    Raises:
-        ValueError: If a kernel would believe something that is not true.
-    """
+    """Check what the parts of a tensor of the registry say of each other."""
     for name in tensor.__tensor_flatten__()[0]:
         dtype = getattr(tensor, name).dtype
         _require(not dtype.is_complex and dtype != torch.bool, f"{name} is {dtype}")

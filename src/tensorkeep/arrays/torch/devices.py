@@ -8,18 +8,9 @@ import torch
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = ["check_device"]
-
 
 def check_device(device: Any) -> torch.device:
-    """Return a device that tensors can be on here.
-
-    Args:
-        device: Anything that torch takes.
-
-    Raises:
-        UnsupportedError: If torch knows no such device, or there is none.
-    """
+    """Return a device that tensors can be on here."""
     try:
         return torch.empty(0, device=device).device  # "cuda" is "cuda:0" now
     except (RuntimeError, AssertionError, TypeError) as error:

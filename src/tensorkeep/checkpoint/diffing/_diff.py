@@ -21,8 +21,6 @@ from tensorkeep.parallel import Meter, batches_of, side_by_side
 from tensorkeep.state import Node, plain_values, read_tree, selected
 from tensorkeep.tensors import LazyTensor, LazyTensors, SavedTensors, Selector, chooser
 
-__all__ = ["Diff", "TensorDiff", "diff"]
-
 _MAX_THREADS: Final = 4
 """Threads that compare tensors; the memory's speed is the limit."""
 

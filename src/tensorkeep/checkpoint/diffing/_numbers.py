@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     _Numbers = npt.NDArray[Any]
 
-__all__ = ["NumberDiff", "compare_numbers", "have_equal_bytes"]
 
 _N_AT_ONCE: Final = 2**15
 """Elements that are compared at once, whole groups of packed ones; more leave the second cache and take longer."""
@@ -50,16 +49,7 @@ class NumberDiff(msgspec.Struct, frozen=True):
 
 
 def have_equal_bytes(a: LazyTensor, b: LazyTensor, report: _Report) -> bool:
-    """Say whether two tensors have the same bytes, and look no further than to the first that differ.
-
-    Args:
-        a: A tensor.
-        b: Another one, of the same number of bytes.
-        report: Called with the bytes compared so far.
-
-    Raises:
-        TransportError: If the bytes cannot be read.
-    """
+    """Say whether two tensors have the same bytes, and look no further than to the first that differ."""
     done = 0
     with _Bytes(a) as left, _Bytes(b) as right:
         while done < a.nbytes:
@@ -75,17 +65,6 @@ def compare_numbers(a: LazyTensor, b: LazyTensor, report: _Report) -> NumberDiff
     """Compare two tensors element by element.
 
     Numbers of one dtype are compared as they are; those of two dtypes as float64, or complex128.
-
-    Args:
-        a: A tensor of a known dtype.
-        b: Another one, of the same shape.
-        report: Called with the bytes of a compared so far.
-
-    Returns:
-        How they differ.
-
-    Raises:
-        TransportError: If the bytes cannot be read.
     """
     import numpy as np
 
@@ -106,9 +85,6 @@ class _Bytes:
     """The bytes of a tensor as its file has them, or would have them, to be taken one after another.
 
     They may lie in a window of the file that is mapped for now, so no method leaves a view of them behind.
-
-    Args:
-        lazy: The tensor.
     """
 
     def __init__(self, lazy: LazyTensor) -> None:
@@ -126,11 +102,7 @@ class _Bytes:
         self._pieces = iter(())  # which ends the one that was there, and unmaps its window
 
     def skip_equal(self, other: _Bytes) -> int:
-        """Compare the next bytes with those of another tensor, and go on behind them.
-
-        Returns:
-            How many were compared, one or more; 0 if they differ.
-        """
+        """Compare the next bytes with those of another tensor, and go on behind them."""
         mine, theirs = self._some(), other._some()
         n_compared = min(len(mine), len(theirs))
         if not _are_equal(mine[:n_compared], theirs[:n_compared]):

@@ -12,8 +12,6 @@ import msgspec
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.state import FIRST_ITEM, FIRST_KEY, NAMED, Node, container_paths, described, joined, parts_of
 
-__all__ = ["DataDiff", "data_diffs", "tie_diffs"]
-
 _MAX_CHARS: Final = 60
 """Characters of a value that are told; longer ones are told where they begin to differ."""
 
@@ -38,18 +36,7 @@ class DataDiff(msgspec.Struct, frozen=True):
 
 
 def data_diffs(a: Node, b: Node) -> list[DataDiff]:
-    """Compare all that two trees hold besides tensors.
-
-    Args:
-        a: Nodes that were checked; None for a file that has only tensors.
-        b: The others.
-
-    Returns:
-        What differs, in the order of a; types count, orders of dicts do not.
-
-    Raises:
-        LimitError: If the names in a tree are too long together.
-    """
+    """Compare all that two trees hold besides tensors."""
     comparison = _Comparison(container_paths(a), container_paths(b))
     mine, theirs = (_ABSENT if tree in _WITHOUT_DATA else tree for tree in (a, b))
     comparison.compare(mine, theirs, "")
@@ -189,16 +176,7 @@ def _cut(text: str, start: int) -> str:
 
 
 def tie_diffs(a: Mapping[str, Alias], b: Mapping[str, Alias], names: Collection[str]) -> list[DataDiff]:
-    """Compare which tensors share memory.
-
-    Args:
-        a: Name to what it is a view of.
-        b: The same of the other checkpoint.
-        names: Tensors that both have.
-
-    Returns:
-        A difference for each that shares memory with others in one of them, or lies in it at another place.
-    """
+    """Compare which tensors share memory."""
     groups_a, groups_b = _groups(a, names), _groups(b, names)
     numbers_a, numbers_b = _numbers([groups_a, groups_b])
 

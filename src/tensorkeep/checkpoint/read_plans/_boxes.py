@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from tensorkeep.tensors import Placement, Region, coordinate_of, positions_of_rank, region_of_rank
 
-__all__ = ["Boxes", "Cut", "Kinds", "Numbers", "StoredPart", "column", "cuts_of"]
-
 Numbers = npt.NDArray[np.int64]
 
 Cut = tuple[int, tuple[tuple[int, int], ...]]
@@ -39,25 +37,12 @@ class StoredPart(msgspec.Struct, frozen=True):
 
 
 def column(numbers: Iterable[int]) -> Numbers:
-    """Return numbers as an array.
-
-    Args:
-        numbers: Any.
-    """
+    """Return numbers as an array."""
     return np.fromiter(numbers, np.int64)
 
 
 def cuts_of(shape: tuple[int, ...], mesh: Sequence[int], placements: Sequence[Placement]) -> tuple[Cut, ...]:
-    """Return the cuts through each dimension of a tensor.
-
-    Args:
-        shape: Elements along each dimension.
-        mesh: Ranks along each dimension of the mesh.
-        placements: What each dimension of the mesh does with the tensor.
-
-    Raises:
-        SelectionError: If a placement cuts a dimension that the tensor has not.
-    """
+    """Return the cuts through each dimension of a tensor."""
     region_of_rank(shape, mesh, placements, 0)  # which refuses what fits nothing
     cuts: list[list[tuple[int, int]]] = [[] for _ in shape]
     for axis, placement in enumerate(placements):
@@ -67,31 +52,18 @@ def cuts_of(shape: tuple[int, ...], mesh: Sequence[int], placements: Sequence[Pl
 
 
 class Kinds:
-    """Parts of equal size, place in their tensors, dtype and cuts; models have few kinds, and all of one are one row.
-
-    Args:
-        mesh: Ranks along each dimension of the mesh.
-        max_gap_nbytes: Unwanted bytes between two runs up to which one read brings both.
-        max_over_read: Unwanted bytes that may come with wanted ones, as a share of these.
-    """
+    """Parts that read alike: same size, offset, dtype and cuts. Models have few kinds; each is one row."""
 
     def __init__(self, mesh: tuple[int, ...], max_gap_nbytes: int, max_over_read: float) -> None:
-        """Begin with none; see the class."""
         self._mesh, self._max_gap_nbytes, self._max_over_read = mesh, max_gap_nbytes, max_over_read
         self._rows: dict[tuple[Region, tuple[Cut, ...], int], int] = {}
         self._cuts: dict[Cut, int] = {(1, ()): 0}
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self._rows)
 
     def number(self, part: StoredPart, cuts: tuple[Cut, ...]) -> int:
-        """Return the number of a part's kind.
-
-        Args:
-            part: The part.
-            cuts: Those through its tensor, for each dimension.
-        """
+        """Return the number of a part's kind."""
         return self._rows.setdefault((part.region, cuts, part.bits), len(self._rows))
 
     def complete(self) -> None:
@@ -110,15 +82,7 @@ class Kinds:
         self._strides = np.cumprod(np.c_[ones, self._sizes[:, :0:-1]], axis=1)[:, ::-1]
 
     def boxes(self, rank: int) -> Boxes:
-        """Return what a rank has of a part of each kind.
-
-        Args:
-            rank: From 0.
-
-        Raises:
-            SelectionError: If there is no such rank.
-            UnsupportedError: If it has several ranges of a dimension.
-        """
+        """Return what a rank has of a part of each kind."""
         coordinate = coordinate_of(rank, self._mesh)
         held = [
             positions_of_rank(extent, [(coordinate[axis], self._mesh[axis], factor) for axis, factor in cuts])
@@ -169,11 +133,7 @@ class Boxes(msgspec.Struct, frozen=True, eq=False):
     axis: Numbers
 
     def runs(self, kind: int) -> list[int]:
-        """Return the first byte of each run.
-
-        Args:
-            kind: Of which kind.
-        """
+        """Return the first byte of each run."""
         starts = self.start[kind : kind + 1]
         axis = int(self.axis[kind])
         for extent, stride in zip(self.extents[kind, :axis], self.strides[kind, :axis], strict=True):

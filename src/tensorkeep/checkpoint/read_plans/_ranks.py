@@ -18,8 +18,6 @@ from tensorkeep.limits import GAP_NBYTES, READ_NBYTES
 from tensorkeep.tensors import AssembledReader, LazyTensor, Placement, Region, Sharded
 from tensorkeep.transport import ByteRange
 
-__all__ = ["RankPlan", "RankReads", "parts_of", "sharded_along"]
-
 MAX_OVER_READ: Final = 0.1
 """Unwanted bytes that may come with wanted ones, as a share of these."""
 
@@ -43,15 +41,7 @@ class RankReads(msgspec.Struct, frozen=True):
 
 
 def parts_of(tensors: Mapping[str, LazyTensor]) -> Iterator[StoredPart]:
-    """Say where tensors stand; those that are cast, or gathered from here and there, are left out.
-
-    Args:
-        tensors: Name to lazy tensor.
-
-    Raises:
-        DtypeError: If a dtype is unknown here.
-        TensorkeepError: If a part of a tensor cannot be opened.
-    """
+    """Say where tensors stand; those that are cast, or gathered from here and there, are left out."""
     for name, lazy in tensors.items():
         reader = lazy.reader
         pieces = reader.placed if isinstance(reader, AssembledReader) else None
@@ -63,11 +53,7 @@ def parts_of(tensors: Mapping[str, LazyTensor]) -> Iterator[StoredPart]:
 
 
 def sharded_along(dim: int) -> Callable[[str, tuple[int, ...]], tuple[Placement, ...]]:
-    """Return placements on a mesh of one dimension that cut each tensor along one of its own.
-
-    Args:
-        dim: Which; tensors that have no such dimension are on each rank whole.
-    """
+    """Return placements on a mesh of one dimension that cut each tensor along one of its own."""
 
     def placements(_: str, shape: tuple[int, ...]) -> tuple[Placement, ...]:
         return (Sharded(dim) if dim < len(shape) else None,)
@@ -76,19 +62,7 @@ def sharded_along(dim: int) -> Callable[[str, tuple[int, ...]], tuple[Placement,
 
 
 class RankPlan:
-    """What the ranks of a mesh would read of tensors.
-
-    Args:
-        parts: Where the tensors stand.
-        mesh: Ranks along each dimension of the mesh.
-        placements: Gives what each dimension of the mesh does with a tensor of a name and shape.
-        max_gap_nbytes: Unwanted bytes between two wanted ranges up to which one read brings both.
-        max_nbytes: Bytes of one read; a longer range takes several.
-        max_over_read: Unwanted bytes that may come with wanted ones, as a share of these.
-
-    Raises:
-        SelectionError: If a placement cuts a dimension that its tensor has not.
-    """
+    """What the ranks of a mesh would read of tensors."""
 
     def __init__(
         self,
@@ -100,7 +74,6 @@ class RankPlan:
         max_nbytes: int = READ_NBYTES,
         max_over_read: float = MAX_OVER_READ,
     ) -> None:
-        """Put the parts in columns; see the class."""
         self.mesh = tuple(mesh)
         self._max_gap_nbytes, self._max_nbytes, self._max_over_read = max_gap_nbytes, max_nbytes, max_over_read
         ordered = sorted(parts, key=lambda part: (part.file, part.start))
@@ -126,15 +99,7 @@ class RankPlan:
         return prod(self.mesh)
 
     def reads_of(self, rank: int) -> RankReads:
-        """Return what one rank would read.
-
-        Args:
-            rank: From 0.
-
-        Raises:
-            SelectionError: If there is no such rank.
-            UnsupportedError: If it has several ranges of a dimension.
-        """
+        """Return what one rank would read."""
         boxes = self._kinds.boxes(rank)
         starts, stops, _ = self._together(boxes)
         together = stops - starts
@@ -152,18 +117,7 @@ class RankPlan:
         )
 
     def ranges_of(self, rank: int) -> dict[str, list[ByteRange]]:
-        """Return the ranges of bytes that one rank would read.
-
-        Args:
-            rank: From 0.
-
-        Returns:
-            Path of a file to half-open ranges of it, in order and apart; longer ones than a read takes are not cut.
-
-        Raises:
-            SelectionError: If there is no such rank.
-            UnsupportedError: If it has several ranges of a dimension.
-        """
+        """Return the ranges of bytes that one rank would read."""
         boxes = self._kinds.boxes(rank)
         columns = (column.tolist() for column in reversed(self._together(boxes)))
         found = [(file, start, stop) for file, stop, start in zip(*columns, strict=True)]

@@ -16,8 +16,6 @@ from tensorkeep.layout import Index, ShardRecord, index_names, stem_of_weights
 from tensorkeep.parallel import Meter, side_by_side
 from tensorkeep.tensors import TensorFile
 
-__all__ = ["add_sha256"]
-
 _MAX_THREADS: Final = 8
 """Threads that make sums; each keeps a core busy, and more only make a disk seek."""
 

@@ -27,8 +27,6 @@ from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.tensors import TensorFile, renamed_state, ties_as_text
 from tensorkeep.transport import ByteRange
 
-__all__ = ["edit"]
-
 _SPARE_NBYTES: Final = 4096
 """Spaces in a header that is written anew, so that the next edits find room."""
 

@@ -14,8 +14,6 @@ from tensorkeep.layout import Index, Location, emit_index, locate, stem_of_index
 from tensorkeep.tensors import TensorFile
 from tensorkeep.transport import Transaction, refuse_url, transaction
 
-__all__ = ["Change", "changing"]
-
 _SUFFIX = ".safetensors"
 
 
@@ -45,35 +43,14 @@ class Change(msgspec.Struct, frozen=True):
         return self.tensors.shards
 
     def stage_index(self, index: Index, name: str) -> None:
-        """Stage a new index.
-
-        Args:
-            index: What it says.
-            name: What it is called.
-        """
+        """Stage a new index."""
         with self.staging.file(name) as sink:
             sink.write([emit_index(index)])
 
 
 @contextmanager
 def changing(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[Change]:
-    """Open a finished checkpoint for a change. What is not committed in the block leaves no trace.
-
-    Args:
-        path: A directory, an index or a single file.
-        durable: Whether to wait until the disk has everything (fsync).
-
-    Yields:
-        The checkpoint and its transaction.
-
-    Raises:
-        SourceMissingError: If there is none, or a shard is missing.
-        IntegrityError: If it is not whole.
-        FormatError: If the index or a header is none.
-        UnsupportedError: If it is a URL, there are several, or the file is one of several shards.
-        BusyError: If another process is saving there.
-        TransportError: If it cannot be read, or the directory is not writable.
-    """
+    """Open a finished checkpoint for a change. What is not committed in the block leaves no trace."""
     refuse_url(os.fspath(path), hint="Change a copy on a disk")
     location = _location_of(os.fspath(path))
     entry = os.path.join(location.directory, location.index or location.single or "")

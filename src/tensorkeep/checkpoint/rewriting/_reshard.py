@@ -30,8 +30,6 @@ from tensorkeep.layout import Index, parse_size
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorFile
 from tensorkeep.transport import is_directory
 
-__all__ = ["merge", "reshard"]
-
 _Path = str | os.PathLike[str]
 
 

@@ -19,8 +19,6 @@ from tensorkeep.layout import MANIFEST, FileRecord, emit_manifest
 from tensorkeep.tensors import TensorFile, open_file
 from tensorkeep.transport import publish, publish_folder
 
-__all__ = ["save_folder"]
-
 _MARK: Final = ".tensorkeep-"
 """In the names of what saves of ours have in their hands, or left when they were killed."""
 
@@ -36,20 +34,6 @@ def save_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Iterat
     When the block ends, a manifest with the size and a digest of each file is added, and all of it appears under its
     name at once. A directory that stood there is replaced, and what others have put into it is taken along: files
     that its manifest does not list and the new one does not have.
-
-    Args:
-        path: The directory; the one around it must exist.
-        durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
-
-    Yields:
-        The directory to write into: files and directories by any means. Symbolic links and pipes are not covered by
-        the manifest.
-
-    Raises:
-        BusyError: If another process is saving there.
-        RefusedError: If the working directory would be replaced.
-        SourceMissingError: If the directory around it is missing.
-        TransportError: If it cannot be written. What stood there is as it was before, as whenever the block raises.
     """
     with publish_folder(path, durable=durable) as staging:
         yield staging

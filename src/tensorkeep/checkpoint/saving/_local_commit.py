@@ -11,8 +11,6 @@ from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import stem_of_index
 from tensorkeep.transport import Transaction
 
-__all__ = ["switch_to"]
-
 _SAFETENSORS: Final = (".safetensors",)
 
 
@@ -26,22 +24,7 @@ def switch_to(
     is_index: Callable[[str], object] = stem_of_index,
     suffixes: tuple[str, ...] = _SAFETENSORS,
 ) -> None:
-    """Commit the new files, and remove what only the old checkpoint had.
-
-    Args:
-        shards: Names of the new files of tensors.
-        index_file: Name of the new index; None for a single file.
-        staging: The transaction that has all new files.
-        directory: Where it takes place.
-        entries: Names under which the checkpoint can be opened, the old as well as the new: index and single file.
-        is_index: Whether a name is that of an index; what other indexes in the directory list stays.
-        suffixes: How files end that may be removed because the old index lists them.
-
-    Raises:
-        BusyError: If another process took the transaction for dead.
-        TransportError: If the system fails. The old files are untouched then, unless the message says that the save
-            is committed.
-    """
+    """Commit the new files, and remove what only the old checkpoint had."""
     standing = {name for name in entries if _exists(directory, name)}
     overwrites = index_file is not None and any(_exists(directory, name) for name in shards)
     staging.commit(

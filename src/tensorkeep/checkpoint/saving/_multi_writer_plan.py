@@ -21,8 +21,6 @@ from tensorkeep.layout import (
 )
 from tensorkeep.tensors import PlannedTensor, Prepared, Region
 
-__all__ = ["JointPlan", "plan_pieces", "plan_whole"]
-
 
 class JointPlan(msgspec.Struct, frozen=True):
     """Which files there will be.
@@ -45,18 +43,7 @@ class JointPlan(msgspec.Struct, frozen=True):
 def plan_whole(
     prepared: Prepared, *, max_shard_nbytes: int, base_name: str, variant: str | None, needs_index: bool
 ) -> JointPlan:
-    """Plan files in which each tensor stands whole, as `save_checkpoint` writes them.
-
-    Args:
-        prepared: The state, taken apart; tensors that others write are planned ones.
-        max_shard_nbytes: Bytes of tensors in one shard.
-        base_name: What file names begin with.
-        variant: Such as `"fp16"`.
-        needs_index: Whether a single file gets one too.
-
-    Raises:
-        UnsupportedError: If a name is invalid.
-    """
+    """Plan files in which each tensor stands whole, as `save_checkpoint` writes them."""
     sizes = {name: TensorSize(host.nbytes, ()) for name, host in prepared.hosts.items()}
     plan = plan_shards(sizes, max_shard_nbytes=max_shard_nbytes, base=base_name, variant=variant)
     return JointPlan(
@@ -76,19 +63,7 @@ def plan_pieces(
     base_name: str,
     variant: str | None,
 ) -> JointPlan:
-    """Plan files of which each holds what one writer has: pieces of tensors.
-
-    Args:
-        prepared: The state, taken apart.
-        pieces: For each writer, name of a tensor to the parts that it has; the first one also writes tensors of which
-            nobody has a part.
-        max_shard_nbytes: Bytes of pieces in one file.
-        base_name: What file names begin with.
-        variant: Such as `"fp16"`.
-
-    Raises:
-        UnsupportedError: If a name is invalid.
-    """
+    """Plan files of which each holds what one writer has: pieces of tensors."""
     hosts = prepared.hosts
     taken = {name for of_writer in pieces for name in of_writer}
     groups: list[dict[str, HostTensor]] = []

@@ -20,8 +20,6 @@ from tensorkeep.parallel import Meter, side_by_side
 from tensorkeep.tensors import Sealing, check_target, sealed_head
 from tensorkeep.transport import Reserved, Transaction, open_source, transaction
 
-__all__ = ["JointSave", "Place"]
-
 _MAX_HASHERS: Final = 4
 """Threads that make the SHA-256 of files side by side."""
 
@@ -44,26 +42,9 @@ class JointSave:
     The files are there, of their final size, when this is made. When all tensors are in their places, `commit`
     switches to them; `abandon` leaves everything as it was.
 
-    Args:
-        plan: Which files there will be.
-        directory: Made if its parent is there.
-        base_name: What file names begin with.
-        variant: Such as `"fp16"`.
-        metadata: Free text by key, for each shard.
-        sha256: Whether the index gets the SHA-256 of each shard.
-        durable: Whether to wait until the disk has everything (fsync).
-
     Attributes:
         files: The files that are to be filled.
         places: Name of a tensor, or of a piece, to where it goes.
-
-    Raises:
-        UnsupportedError: If a name is invalid.
-        TypeError: If metadata is not text.
-        HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
-        LimitError: If there are more names than a header can hold.
-        BusyError: If another process is saving there.
-        TransportError: If the directory cannot be written, or the disk is full.
     """
 
     def __init__(
@@ -77,7 +58,6 @@ class JointSave:
         sha256: bool = False,
         durable: bool = True,
     ) -> None:
-        """Stage the files; see the class."""
         self._plan = plan
         self._directory = check_target(directory)
         self._stem = f"{base_name}.{variant}" if variant else base_name
@@ -110,16 +90,7 @@ class JointSave:
         self._staging.refresh()
 
     def commit(self, digests: Mapping[str, bytes]) -> None:
-        """Switch to the new files, which are filled.
-
-        Args:
-            digests: Name of each tensor, or piece, to the BLAKE3 of its bytes.
-
-        Raises:
-            BusyError: If another process took the save for dead.
-            TransportError: If the system fails. The old files are untouched then, unless the message says that the
-                save is committed.
-        """
+        """Switch to the new files, which are filled."""
         with self._open:
             heads = {file: self._head(file, digests)[0] for file in self._plan.files}
             for file, head in heads.items():

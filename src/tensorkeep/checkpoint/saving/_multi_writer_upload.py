@@ -10,26 +10,12 @@ from tensorkeep.checkpoint.saving._shard_upload import SentFile, take_back
 from tensorkeep.layout import index_name
 from tensorkeep.transport import RemotePath
 
-__all__ = ["JointUpload"]
-
 
 class JointUpload:
     """A save to a store that is under way; nobody has a lock, and of two that are under way the first to commit wins.
 
-    Args:
-        plan: Which files there will be.
-        directory: Where the checkpoint goes.
-        base_name: What file names begin with.
-        variant: Such as `"fp16"`.
-        metadata: Free text by key, for each shard.
-        sha256: Whether the index gets the SHA-256 of each shard.
-
     Attributes:
         sending: What those have to know who send the files.
-
-    Raises:
-        UnsupportedError: If a name is invalid, or nothing can be written there.
-        TransportError: If the store cannot be read.
     """
 
     def __init__(
@@ -42,7 +28,6 @@ class JointUpload:
         metadata: Mapping[str, str] | None = None,
         sha256: bool = False,
     ) -> None:
-        """Look at what stands there; see the class."""
         wanted = index_name(base_name, variant)
         self._plan = plan
         self._switch = StoreSwitch(directory, f"{base_name}.{variant}" if variant else base_name)
@@ -50,15 +35,7 @@ class JointUpload:
         self.sending = self._switch.sending(self._index_file, plan.with_ties(metadata), sha256=sha256)
 
     def commit(self, sent: Mapping[str, SentFile]) -> None:
-        """Switch to the files, which are there.
-
-        Args:
-            sent: Name in the plan to the file.
-
-        Raises:
-            SourceChangedError: If another save was finished in the meantime.
-            TransportError: If it fails; unless the message says that the save is done, what was there counts.
-        """
+        """Switch to the files, which are there."""
         self._switch.commit(self._index_file, self._plan.index, sent)
 
     def abandon(self) -> None:

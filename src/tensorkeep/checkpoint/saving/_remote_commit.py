@@ -27,8 +27,6 @@ from tensorkeep.layout import Index, ShardRecord, emit_index, index_names, is_pl
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.transport import ByteRange, RemotePath, Version
 
-__all__ = ["StoreSwitch"]
-
 _NOT_DONE: Final = AccessDeniedError, SourceChangedError, UnsupportedError
 """Errors after which the index is not the new one; after any other it may be."""
 
@@ -50,38 +48,19 @@ class _Standing(msgspec.Struct, frozen=True):
 
 
 class StoreSwitch:
-    """One save to a store, from the index that stands there to the next.
-
-    Args:
-        directory: Where the checkpoint is.
-        stem: What the names of its files begin with, the variant included.
-
-    Raises:
-        TransportError: If the store cannot be read.
-    """
+    """One save to a store, from the index that stands there to the next."""
 
     def __init__(self, directory: RemotePath, stem: str) -> None:
-        """Look at what stands there; see the class."""
         self.directory = directory
         self._stem = stem
         self._standing = _standing_index(directory, stem)
 
     def index_file(self, wanted: str | None) -> str | None:
-        """Return the name of the index: that of the one that stands there, which has to be replaced.
-
-        Args:
-            wanted: The name where there is none, if one is wanted.
-        """
+        """Return the name of the index: that of the one that stands there, which has to be replaced."""
         return self._standing.name if self._standing else wanted
 
     def sending(self, index_file: str, metadata: Mapping[str, str] | None, *, sha256: bool) -> Sending:
-        """Return what those have to know who send files of this save.
-
-        Args:
-            index_file: Name of the index.
-            metadata: Free text by key, for each file.
-            sha256: Whether the index gets the SHA-256 of each file.
-        """
+        """Return what those have to know who send files of this save."""
         old = self._standing.index if self._standing else None
         standing = (old.shards if old else None) or {}
         return Sending(self._stem, secrets.token_hex(4), index_file, metadata, sha256, standing)
@@ -89,19 +68,7 @@ class StoreSwitch:
     def commit(
         self, index_file: str, index: Callable[[dict[str, ShardRecord]], Index], sent: Mapping[str, SentFile]
     ) -> None:
-        """Switch to files that were sent.
-
-        Args:
-            index_file: Name of the index.
-            index: Gives the index of the files, as they are called in the plan, from what each is known by.
-            sent: Name in the plan to the file that is there.
-
-        Raises:
-            SourceChangedError: If another save was finished in the meantime.
-            UnsupportedError: If nothing can be written there.
-            IndexFileError: If what the index is to say has no JSON form.
-            TransportError: If it fails; unless the message says that the save is done, what was there counts.
-        """
+        """Switch to files that were sent."""
         names = {file: found.name for file, found in sent.items()}
         before = self._standing.version if self._standing else None
         is_switching = False
@@ -139,15 +106,7 @@ def _files_of(standing: _Standing | None) -> set[str]:
 
 
 def _standing_index(directory: RemotePath, stem: str) -> _Standing | None:
-    """Find the index of the checkpoint that is there.
-
-    Args:
-        directory: Where it is.
-        stem: What the names of its files begin with, the variant included.
-
-    Raises:
-        TransportError: If the store cannot be read.
-    """
+    """Find the index of the checkpoint that is there."""
     for name in index_names(stem):
         try:
             source = directory.joined(name).open()

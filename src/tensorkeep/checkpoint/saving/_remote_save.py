@@ -13,8 +13,6 @@ from tensorkeep.parallel import Meter, side_by_side
 from tensorkeep.tensors import Prepared, Sealing, file_body
 from tensorkeep.transport import RemotePath
 
-__all__ = ["upload"]
-
 _N_SHARDS_AT_ONCE: Final = 4
 
 
@@ -30,24 +28,7 @@ def upload(
     sha256: bool,
     meter: Meter,
 ) -> None:
-    """Save a checkpoint to a store, complete or not at all.
-
-    Args:
-        plan: Which tensor goes into which shard.
-        prepared: What is saved.
-        directory: Where the checkpoint goes.
-        stem: What the names of its files begin with, the variant included.
-        metadata: Free text by key, for each shard.
-        index_file: Name of the index, if one is wanted. One that is there already is replaced in any case.
-        index_metadata: What the index is to say beside the sizes, by key.
-        sha256: Whether the index gets the SHA-256 of each shard.
-        meter: Takes the bytes that are sent.
-
-    Raises:
-        SourceChangedError: If another save was finished in the meantime.
-        UnsupportedError: If nothing can be written there.
-        TransportError: If it fails; unless the message says that the save is done, what was there counts.
-    """
+    """Save a checkpoint to a store, complete or not at all."""
     switch = StoreSwitch(directory, stem)
     index_file = switch.index_file(index_file)
     if index_file is None:

@@ -23,8 +23,6 @@ from tensorkeep.formats.safetensors import emit_sealed_header
 from tensorkeep.tensors import StoredTensor, TensorFile, metadata_with_format
 from tensorkeep.transport import ByteRange, LocalFile
 
-__all__ = ["OlderFiles", "Reusable"]
-
 _LOOKED_AT_ONCE: Final = 2**18
 """Bytes that are compared and digested one after the other: they and their twins in memory fit into the caches."""
 
@@ -48,14 +46,9 @@ class Reusable(msgspec.Struct, frozen=True):
 
 
 class OlderFiles:
-    """The files of an older checkpoint, by what stands in them.
-
-    Args:
-        files: Those of the checkpoint, which stay open while this is used.
-    """
+    """The files of an older checkpoint, by what stands in them."""
 
     def __init__(self, files: Iterable[TensorFile]) -> None:
-        """Look at their headers; see the class."""
         self._files = {
             _layout((name, entry.dtype, entry.shape) for name, entry in file.entries.items()): file
             for file in files
@@ -63,25 +56,12 @@ class OlderFiles:
         }
 
     def __bool__(self) -> bool:
-        """Say whether there are any."""
         return bool(self._files)
 
     def find(
         self, hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None, *, index: str
     ) -> Reusable | None:
-        """Return the file that is, byte for byte, what would be written; looks at no more of it than it has to.
-
-        Args:
-            hosts: Name to description, of all tensors of the new file.
-            metadata: Free text by key of the new file.
-            index: Name of the index that the new file speaks of.
-
-        Returns:
-            The file; None if there is none.
-
-        Raises:
-            TransportError: If a file cannot be read.
-        """
+        """Return the file that is, byte for byte, what would be written; looks at no more of it than it has to."""
         file = self._files.get(_layout((name, host.dtype.name, host.shape) for name, host in hosts.items()))
         if file is None or file.seal is None or not isinstance(file.source, LocalFile):
             return None
@@ -130,11 +110,7 @@ def _is_same(host: HostTensor, source: LocalFile, span: ByteRange, digest: bytes
 
 
 class _Passing:
-    """Bytes that are compared with others as they pass.
-
-    Args:
-        buffers: The bytes, in pieces of any length.
-    """
+    """Bytes that are compared with others as they pass."""
 
     def __init__(self, buffers: Iterator[Buffer]) -> None:
         self._buffers = buffers

@@ -11,25 +11,9 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.tensors import LazyTensor, StoredTensor, stored_pieces
 from tensorkeep.transport import ByteRange
 
-__all__ = ["rows_of"]
-
 
 def rows_of(tensor: Any, host: HostTensor, start: int, stop: int) -> HostTensor:
-    """Describe some rows of a tensor for writing.
-
-    Args:
-        tensor: The tensor, of any array library, or lazy; None for memory that only others are views of.
-        host: Its description.
-        start: First row, along dimension 0.
-        stop: One past the last row.
-
-    Returns:
-        The description of shape (stop - start, ...).
-
-    Raises:
-        DtypeError: If the format has no such dtype.
-        UnsupportedError: If the tensor has no bytes of its own.
-    """
+    """Describe some rows of a tensor for writing."""
     if tensor is not None and not isinstance(tensor, LazyTensor):
         return host_tensor(tensor[start:stop], "")
     shape = (stop - start, *host.shape[1:])

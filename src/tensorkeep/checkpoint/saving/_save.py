@@ -45,8 +45,6 @@ from tensorkeep.transport import (
     transaction,
 )
 
-__all__ = ["made_directory", "refuse_file_name", "save_checkpoint", "write_checkpoint"]
-
 _MAX_WRITERS: Final = 4
 """Threads that write shards side by side; one disk is not faster with more."""
 
@@ -158,34 +156,7 @@ def write_checkpoint(
     reuse: Checkpoint | TensorFile | None = None,
     before_commit: Callable[[Mapping[str, str]], None] | None = None,
 ) -> None:
-    """Write what was prepared to a directory; see `save_checkpoint`.
-
-    Args:
-        prepared: The state, taken apart.
-        directory: Made if its parent is there.
-        max_shard_nbytes: Bytes of tensors in one shard.
-        balance: Whether shards are made as equal as the order of the tensors allows.
-        split_large: Whether larger tensors are split over shards by rows.
-        layout: An index or its path: each tensor goes to the file that it names, cut as it says.
-        base_name: What file names begin with.
-        variant: Such as `"fp16"`.
-        metadata: Free text by key, for each shard; None keeps that of an open checkpoint.
-        sha256: Whether the index gets the SHA-256 of each shard.
-        durable: Whether to wait until the disk has everything (fsync).
-        progress: Called with the bytes written so far and the bytes in all.
-        index_metadata: What the index is to say beside the sizes, by key.
-        reuse: An open checkpoint, files of which need not be written again.
-        before_commit: Called when all files are written and nothing is replaced yet.
-
-    Raises:
-        UnsupportedError: If a name or layout is invalid.
-        TypeError: If metadata is not text.
-        HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
-        IndexFileError: If the metadata of the index has no JSON form.
-        LimitError: If there are more names than a header can hold.
-        BusyError: If another process is saving there.
-        TransportError: If the directory cannot be written; it then holds what it held before.
-    """
+    """Write what was prepared to a directory; see `save_checkpoint`."""
     plan = _plan(prepared.hosts, max_shard_nbytes, balance, split_large, layout, base_name, variant)
     stem = f"{base_name}.{variant}" if variant else base_name
     needs_index = sha256 or index_metadata is not None
@@ -247,14 +218,7 @@ def _plan(
 
 
 def refuse_file_name(directory: str) -> None:
-    """Refuse the name of a file where a directory is wanted.
-
-    Args:
-        directory: What was given.
-
-    Raises:
-        UnsupportedError: If it is such a name.
-    """
+    """Refuse the name of a file where a directory is wanted."""
     if directory.endswith(".safetensors") and not os.path.isdir(directory):
         raise UnsupportedError(
             "a checkpoint is saved to a directory",
@@ -287,19 +251,7 @@ def _refuse_before_commit(given: object, directory: str) -> None:
 
 @contextmanager
 def made_directory(directory: str, *, durable: bool) -> Iterator[str]:
-    """Make the directory if it is missing, and remove it again if nothing comes of it.
-
-    Args:
-        directory: Its path.
-        durable: Whether to wait until the disk has its name (fsync).
-
-    Yields:
-        The path.
-
-    Raises:
-        SourceMissingError: If its parent is missing.
-        OSError: If it cannot be made: a TransportError.
-    """
+    """Make the directory if it is missing, and remove it again if nothing comes of it."""
     made = False
     try:
         os.mkdir(directory)

@@ -18,8 +18,6 @@ from tensorkeep.layout import Index, parse_size
 from tensorkeep.tensors import Prepared, TensorFile, Ties, check_target, prepare, save, write_prepared
 from tensorkeep.transport import is_remote, split
 
-__all__ = ["SaveOptions", "save_async", "save_in_background"]
-
 _TakeApart: TypeAlias = Callable[[], Prepared]
 _Write: TypeAlias = Callable[[Prepared], None]
 
@@ -96,24 +94,7 @@ def save_async(
 def save_in_background(
     take_apart: _TakeApart, write: _Write, *, path: str, place: str, max_waiting: int = 0
 ) -> SaveHandle:
-    """Copy a state in memory, and write the copy in the background.
-
-    Args:
-        take_apart: Prepares the state; called when the save may begin.
-        write: Writes what it is given, in another thread.
-        path: The file or directory that is written.
-        place: What saves have in common that are done one after another.
-        max_waiting: How many saves of the place may wait, each with its copy, while another is written.
-
-    Returns:
-        Tells when it is done, and whether it failed.
-
-    Raises:
-        UnsupportedError: If `max_waiting` is invalid.
-        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
-        BaseException: What `take_apart` raises; or the error of an earlier save of the place, if it failed and nobody
-            has seen that yet.
-    """
+    """Copy a state in memory, and write the copy in the background."""
     if max_waiting < 0:
         raise UnsupportedError("max_waiting is invalid", expected="0 or more", found=str(max_waiting))
     with turn(place, path, max_waiting=max_waiting) as handle:

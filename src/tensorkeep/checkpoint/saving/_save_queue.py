@@ -17,8 +17,6 @@ from typing import TypeAlias
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = ["SaveHandle", "start_save", "turn"]
-
 _Work: TypeAlias = Callable[[], None]
 
 
@@ -30,7 +28,6 @@ class SaveHandle:
     """
 
     def __init__(self, path: str) -> None:
-        """Begin unfinished; see the class."""
         self.path = path
         self._is_finished = threading.Event()
         self._error: BaseException | None = None
@@ -85,7 +82,6 @@ class SaveHandle:
             raise error
 
     def __repr__(self) -> str:
-        """Return the path, and how far it is."""
         how = "under way" if not self.done() else "saved" if self._error is None else f"failed: {self._error!r}"
         return f"SaveHandle({self.path!r}, {how})"
 
@@ -273,31 +269,12 @@ def _end() -> None:
 
 @contextmanager
 def turn(key: str, path: str, *, max_waiting: int = 0) -> Iterator[SaveHandle]:
-    """Wait until a save may begin. In the block its snapshot is taken, and it is started; an error gives the turn up.
-
-    Args:
-        key: The place; its saves are done one after another.
-        path: What is written.
-        max_waiting: How many may wait, with their snapshots taken, for the one that is being written. With 0 there is
-            none that is unfinished when the block begins.
-
-    Yields:
-        The handle of the save.
-
-    Raises:
-        BaseException: That of an earlier save there, if it failed and nobody has seen that yet.
-    """
+    """Wait until a save may begin; the block takes its snapshot and starts it, and an error gives up the turn."""
     _wait_at_exit()
     with _background.turn(key, path, max_waiting) as handle:
         yield handle
 
 
 def start_save(key: str, handle: SaveHandle, work: Callable[[], None]) -> None:
-    """Do the work of a save in the background, when all earlier ones of its place are done.
-
-    Args:
-        key: The place.
-        handle: What `turn` gave, in whose block this is called.
-        work: Writes, and lets go of the snapshot.
-    """
+    """Do the work of a save in the background, when all earlier ones of its place are done."""
     _background.start(key, handle, work)

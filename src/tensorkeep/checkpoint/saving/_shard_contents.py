@@ -11,19 +11,9 @@ from tensorkeep.checkpoint.saving._row_slices import rows_of
 from tensorkeep.layout import Index, Shard, ShardPlan, ShardRecord
 from tensorkeep.tensors import Prepared
 
-__all__ = ["index_of", "tensors_of"]
-
 
 def tensors_of(shard: Shard, prepared: Prepared) -> dict[str, HostTensor]:
-    """Return what a shard holds.
-
-    Args:
-        shard: As it was planned.
-        prepared: What is saved.
-
-    Returns:
-        Name to description, of whole tensors and of pieces of rows.
-    """
+    """Return what a shard holds."""
     hosts = {name: prepared.hosts[name] for name in shard.tensors}
     for piece in shard.pieces:
         tensor = prepared.tensors.get(piece.tensor)
@@ -37,14 +27,7 @@ def index_of(
     records: Mapping[str, ShardRecord],
     metadata: Mapping[str, Any],
 ) -> Index:
-    """Return the index of a save.
-
-    Args:
-        plan: Which tensor goes into which shard.
-        prepared: What is saved.
-        records: Name of a file to what it is known by.
-        metadata: What the index is to say beside the sizes, by key.
-    """
+    """Return the index of a save."""
     hosts = prepared.hosts.values()
     totals = {
         "total_parameters": sum(prod(host.shape) for host in hosts),

@@ -21,8 +21,6 @@ from tensorkeep.parallel import Meter, side_by_side
 from tensorkeep.tensors import FileBody, Sealing, file_body
 from tensorkeep.transport import RemotePath
 
-__all__ = ["Sending", "SentFile", "remove_all", "take_back"]
-
 _NUMBER: Final = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}\.safetensors$")
 _N_REMOVED_AT_ONCE: Final = 8
 
@@ -59,19 +57,11 @@ class Sending(msgspec.Struct, frozen=True):
     standing: dict[str, ShardRecord]
 
     def name_of(self, file: str) -> str:
-        """Return the name of a file that this save sends.
-
-        Args:
-            file: Its name in the plan, which gives the number in the other.
-        """
+        """Return the name of a file that this save sends."""
         return f"{self.stem}-{self.mark}{_ending(file)}"
 
     def for_files(self, files: Collection[str]) -> Sending:
-        """Return what whoever sends only some files has to know: of the standing files, those with their numbers.
-
-        Args:
-            files: Their names in the plan.
-        """
+        """Return what whoever sends only some files has to know: of the standing files, those with their numbers."""
         endings = tuple(map(_ending, files))
         standing = {name: record for name, record in self.standing.items() if name.endswith(endings)}
         return msgspec.structs.replace(self, standing=standing)
@@ -83,21 +73,7 @@ class Sending(msgspec.Struct, frozen=True):
         hosts: Mapping[str, HostTensor],
         on_written: Callable[[int], None],
     ) -> SentFile:
-        """Send a file, if it does not stand there byte for byte.
-
-        Args:
-            directory: Where it goes.
-            file: Its name in the plan.
-            hosts: Name to description of its tensors.
-            on_written: Called with the bytes of the file that are done. What it raises ends the save.
-
-        Raises:
-            TypeError: If the metadata is no text by key.
-            HeaderError: If a name or text is impossible.
-            LimitError: If there are more names than a header can hold.
-            IntegrityError: If a tensor gives more or fewer bytes than its shape says.
-            TransportError: If it fails. It may be there all the same, where an answer was lost.
-        """
+        """Send a file, if it does not stand there byte for byte."""
         body = file_body(hosts, self.metadata, sealing=Sealing(index=self.index_file))
         record = ShardRecord(body.nbytes, digest_of(body.head).hex(), _sha256(body) if self.sha256 else None)
         same = self._standing_like(directory, record)
@@ -123,22 +99,12 @@ def _ending(file: str) -> str:
 
 
 def take_back(directory: RemotePath, names: Collection[str]) -> None:
-    """Remove what a save that comes to nothing has sent, or may have.
-
-    Args:
-        directory: Where it is.
-        names: Of files that no other save can have; those that are not there do no harm.
-    """
+    """Remove what a save that comes to nothing has sent, or may have."""
     remove_all(directory, names)
 
 
 def remove_all(directory: RemotePath, names: Collection[str]) -> list[TensorkeepError]:
-    """Remove files, several at a time, and return what went wrong.
-
-    Args:
-        directory: Where they are.
-        names: Of the files; those that are not there do no harm.
-    """
+    """Remove files, several at a time, and return what went wrong."""
     errors: list[TensorkeepError] = []
 
     def remove(name: str) -> None:

@@ -27,7 +27,6 @@ from tensorkeep.tensors import LazyTensor, Prepared, StoredTensor
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Snapshot", "release_snapshots", "take_snapshot"]
 
 _Block: TypeAlias = npt.NDArray[np.uint8]
 
@@ -110,16 +109,6 @@ def take_snapshot(prepared: Prepared) -> Snapshot:
     """Copy all tensors that somebody might write to. Tensors of files are left where they are.
 
     Tensors of devices are copied by the calling thread, in the order of its work there.
-
-    Args:
-        prepared: The state, taken apart.
-
-    Returns:
-        The copy.
-
-    Raises:
-        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
-        MemoryError: If there is not enough memory.
     """
     lazy = {name: tensor for name, tensor in prepared.tensors.items() if isinstance(tensor, LazyTensor)}
     places, nbytes = _places({name: host for name, host in prepared.hosts.items() if name not in lazy})

@@ -15,8 +15,6 @@ from tensorkeep.kinds.storage_crc32 import Summed, sum_of
 from tensorkeep.parallel import Meter, side_by_side
 from tensorkeep.tensors import chosen_names
 
-__all__ = ["verify_distributed"]
-
 _MAX_THREADS: Final = 8
 
 
@@ -26,23 +24,7 @@ def verify_distributed(
     names: Iterable[str] | None,
     progress: Callable[[int, int], None] | None,
 ) -> Verification:
-    """Check that all parts are there, are what is told of them, and sum to what torch's archives say.
-
-    Args:
-        location: The checkpoint.
-        path: What stands for it.
-        names: Tensors that are checked, or shell patterns for their names; all if None.
-        progress: Called with the bytes checked so far and the bytes in all.
-
-    Returns:
-        What was checked and found.
-
-    Raises:
-        TensorNotFoundError: If a name is not there.
-        PickleError: If `.metadata` is not what torch writes.
-        TransportError: If it cannot be read.
-        TensorkeepError: None but these.
-    """
+    """Check that all parts are there, are what is told of them, and sum to what torch's archives say."""
     with ExitStack() as opened:
         found = examine_distributed(location, opened, dangerous="record")
         chosen = _chosen(found, names, path)

@@ -19,8 +19,6 @@ from tensorkeep.parallel import Meter
 from tensorkeep.tensors import open_file
 from tensorkeep.transport import ByteRange, is_directory, is_file, is_remote, join, open_source, settle_folders
 
-__all__ = ["digest_of_file", "examine_folder", "has_manifest", "read_manifest", "verify_folder"]
-
 _QUICK_NBYTES: Final = 2**20
 """Bytes of files that are read whole even when there is little time."""
 
@@ -30,45 +28,14 @@ _IS_DAMAGE = (FormatError, IntegrityError)
 def verify_folder(
     path: str | os.PathLike[str], *, quick: bool = False, progress: Callable[[int, int], None] | None = None
 ) -> list[Finding]:
-    """Hold every file of a directory against its manifest; files that it does not list are left alone.
-
-    Args:
-        path: The directory.
-        quick: Whether to check sizes, headers and small files only, and not the data of tensors.
-        progress: Called with the bytes checked so far and the bytes in all. What it raises ends the work.
-
-    Returns:
-        What is wrong; nothing where all is whole.
-
-    Raises:
-        SourceMissingError: If there is no directory, or it has no manifest.
-        FormatError: If its manifest is none.
-        IntegrityError: If its manifest is damaged.
-        LimitError: If its manifest is too long.
-        UnsupportedError: If its manifest is of a later version.
-        TransportError: If it cannot be read.
-    """
+    """Hold every file of a directory against its manifest; files that it does not list are left alone."""
     return list(examine_folder(os.fsdecode(path), quick=quick, progress=progress).findings)
 
 
 def examine_folder(
     path: str, *, quick: bool = False, progress: Callable[[int, int], None] | None = None
 ) -> Verification:
-    """Do what `verify_folder` does, and say how much was checked.
-
-    Args:
-        path: The directory.
-        quick: Whether to check sizes, headers and small files only.
-        progress: Called with the bytes checked so far and the bytes in all.
-
-    Raises:
-        SourceMissingError: If there is no directory, or it has no manifest.
-        FormatError: If its manifest is none.
-        IntegrityError: If its manifest is damaged.
-        LimitError: If its manifest is too long.
-        UnsupportedError: If its manifest is of a later version.
-        TransportError: If it cannot be read.
-    """
+    """Do what `verify_folder` does, and say how much was checked."""
     if not is_remote(path):
         settle_folders(os.path.dirname(os.path.realpath(path)))
     records = read_manifest(path)
@@ -91,31 +58,12 @@ def examine_folder(
 
 
 def has_manifest(path: str) -> bool:
-    """Say whether a directory was saved by `save_folder`.
-
-    Args:
-        path: The directory.
-    """
+    """Say whether a directory was saved by `save_folder`."""
     return is_directory(path) and is_file(join(path, MANIFEST))
 
 
 def read_manifest(folder: str) -> dict[str, FileRecord]:
-    """Read what a directory says of its files.
-
-    Args:
-        folder: The directory.
-
-    Returns:
-        Relative name to record.
-
-    Raises:
-        SourceMissingError: If it says nothing.
-        FormatError: If its manifest is none.
-        IntegrityError: If its manifest is damaged.
-        LimitError: If its manifest is too long.
-        UnsupportedError: If its manifest is of a later version.
-        TransportError: If it cannot be read.
-    """
+    """Read what a directory says of its files."""
     path = join(folder, MANIFEST)
     try:
         source = open_source(path, backend="pread")
@@ -129,14 +77,7 @@ def read_manifest(folder: str) -> dict[str, FileRecord]:
 
 
 def digest_of_file(path: str) -> str:
-    """Return the BLAKE3 of a file, as 64 hexadecimal digits.
-
-    Args:
-        path: The file.
-
-    Raises:
-        TransportError: If it cannot be read.
-    """
+    """Return the BLAKE3 of a file, as 64 hexadecimal digits."""
     source = open_source(path, backend="pread")
     hasher = new_hasher(parallel=source.nbytes > _QUICK_NBYTES)
     for piece in source.pieces(ByteRange(0, source.nbytes)):

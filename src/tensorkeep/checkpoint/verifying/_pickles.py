@@ -11,8 +11,6 @@ from tensorkeep.kinds.pickles import PickleFile, PickleSet
 from tensorkeep.kinds.storage_crc32 import Summed, sum_of, summed_storages
 from tensorkeep.parallel import Meter, side_by_side
 
-__all__ = ["verify_pickled"]
-
 _MAX_THREADS: Final = 8
 
 
@@ -22,18 +20,7 @@ def verify_pickled(
     names: Iterable[str] | None,
     progress: Callable[[int, int], None] | None,
 ) -> Verification:
-    """Hold storages against the sums that torch's archives have of them; a part of a storage cannot be checked.
-
-    Args:
-        tensors: The files, open.
-        path: Where they are.
-        names: Tensors whose storages are checked, or shell patterns for their names; all if None.
-        progress: Called with the bytes checked so far and the bytes in all.
-
-    Raises:
-        TensorNotFoundError: If a name is not there.
-        TransportError: If a file cannot be read.
-    """
+    """Hold storages against the sums that torch's archives have of them; a part of a storage cannot be checked."""
     chosen = list(tensors if names is None else tensors.select(*([names] if isinstance(names, str) else names)))
     files = tensors.files if isinstance(tensors, PickleSet) else {os.path.basename(path): tensors}
     places = tensors.places if isinstance(tensors, PickleSet) else {name: (tensors, name) for name in chosen}

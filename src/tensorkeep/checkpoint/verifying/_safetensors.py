@@ -19,8 +19,6 @@ from tensorkeep.parallel import Meter, batches_of, side_by_side
 from tensorkeep.tensors import TensorFile, chosen_names
 from tensorkeep.transport import ByteRange
 
-__all__ = ["verify_tensors"]
-
 _MAX_THREADS: Final = 8
 """Threads that make digests; each keeps a core busy, and more only make a disk seek."""
 
@@ -44,30 +42,7 @@ def verify_tensors(
     seed: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Check files of the safetensors format, one or a set with an index; see `verify`.
-
-    Args:
-        path: A directory, an index or a file.
-        names: Tensors whose bytes are checked, or shell patterns for their names; all if None.
-        sample: Share of the bytes to check.
-        variant: Such as `"fp16"`.
-        seed: Makes the sample the same each time.
-        progress: Called with the bytes checked so far and the bytes in all.
-
-    Returns:
-        What was checked and found.
-
-    Raises:
-        SourceMissingError: If there is no checkpoint.
-        IndexFileError: If the index is none.
-        HeaderError: If a single file is no safetensors file.
-        IntegrityError: If the index, or the header of a single file, is not the one that was written, or a single
-            file of another save lies beside an index.
-        TensorNotFoundError: If a name is not in the checkpoint.
-        UnsupportedError: If a directory has several checkpoints, or digests are of a later version.
-        TransportError: If the index, or a single file, cannot be read.
-        TensorkeepError: None but these.
-    """
+    """Check files of the safetensors format, one or a set with an index; see `verify`."""
     reading = read_settled(path, variant, Access())
     files, findings = reading.files, list(reading.findings)
     aliases, said = check_state(reading)

@@ -15,8 +15,6 @@ from tensorkeep.kinds.dcp import find_distributed
 from tensorkeep.kinds.pickles import open_pickled
 from tensorkeep.transport import remembering
 
-__all__ = ["verify"]
-
 
 def verify(
     path: str | os.PathLike[str],

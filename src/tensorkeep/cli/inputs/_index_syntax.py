@@ -13,8 +13,6 @@ from typing import TypeAlias
 
 from tensorkeep.errors import SelectionError
 
-__all__ = ["Index", "IndexItem", "parse_index_text"]
-
 IndexItem: TypeAlias = "int | slice | EllipsisType | list[int] | list[bool] | None"
 """What may stand between two commas of an index."""
 
@@ -22,18 +20,7 @@ Index = tuple[IndexItem, ...]
 
 
 def parse_index_text(text: str) -> Index:
-    """Read an index as it would stand in Python code; the outer brackets may be left out.
-
-    Args:
-        text: Such as `"[0:4, :8]"`, `"0:4, :8"` or `"..., [0, 2]"`.
-
-    Returns:
-        One item for each place of the index.
-
-    Raises:
-        SelectionError: If the text is anything but integers, slices, `...`, None, and lists of integers or booleans,
-            or a slice has step 0.
-    """
+    """Read an index as it would stand in Python code; the outer brackets may be left out."""
     subscript = _subscript(f"_{text}") or _subscript(f"_[{text}]")
     items = None if subscript is None or not text.strip("[] ") else _items(subscript)
     if items is None:

@@ -12,8 +12,6 @@ from tensorkeep.transport import publish
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Float", "as_float", "write_npy"]
-
 
 class Float(StrEnum):
     """What values can be converted to: the types that hold every narrower float exactly."""
@@ -23,35 +21,14 @@ class Float(StrEnum):
 
 
 def as_float(array: NDArray[Any], dtype: Float) -> NDArray[Any]:
-    """Convert values.
-
-    Args:
-        array: Numbers of any kind but complex.
-        dtype: What they become.
-
-    Returns:
-        Array of the same shape.
-
-    Raises:
-        DtypeError: If the values are complex.
-    """
+    """Convert values."""
     if array.dtype.kind == "c":
         raise DtypeError("complex values are no floats", found=array.dtype.name, hint="Leave out --as")
     return array.astype(dtype.value)
 
 
 def write_npy(array: NDArray[Any], path: str) -> None:
-    """Write an array to a `.npy` file.
-
-    Args:
-        array: C-contiguous.
-        path: Where the file is to appear; a file that is there is replaced.
-
-    Raises:
-        UnsupportedError: If the path does not end in `.npy`.
-        DtypeError: If the format has no such dtype (bfloat16 and the floats of a byte or less).
-        TransportError: If the file cannot be written; what was there is then unharmed.
-    """
+    """Write an array to a `.npy` file."""
     import numpy as np
     from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 

@@ -8,26 +8,6 @@ import typer
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = [
-    "AsJson",
-    "Balance",
-    "Cast",
-    "Destination",
-    "Drop",
-    "MaxShardSize",
-    "NewVariant",
-    "Rename",
-    "Select",
-    "Sha256",
-    "SplitLarge",
-    "StripPrefix",
-    "Target",
-    "Variant",
-    "pairs_of",
-    "share_of",
-    "size_of",
-]
-
 Target = Annotated[
     str,
     typer.Argument(
@@ -95,28 +75,12 @@ NewVariant = Annotated[
 
 
 def size_of(text: str) -> int | str:
-    """Return bytes for a number without a unit, which a shell cannot give otherwise.
-
-    Args:
-        text: What was given.
-    """
+    """Return bytes for a number without a unit, which a shell cannot give otherwise."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else text
 
 
 def pairs_of(texts: list[str] | None, option: str, form: str) -> dict[str, str]:
-    """Split texts at their first equals sign.
-
-    Args:
-        texts: Such as `["old=new"]`; None stands for none.
-        option: The option that they were given to.
-        form: What they should look like, such as `"OLD=NEW"`.
-
-    Returns:
-        What stands before it to what stands after it.
-
-    Raises:
-        BadParameter: If a text has none, nothing stands before it, or a left side is there twice.
-    """
+    """Split texts at their first equals sign."""
     pairs: dict[str, str] = {}
     for text in texts or ():
         left, sign, right = text.partition("=")
@@ -129,17 +93,7 @@ def pairs_of(texts: list[str] | None, option: str, form: str) -> dict[str, str]:
 
 
 def share_of(text: str) -> float:
-    """Read a share.
-
-    Args:
-        text: Such as `"10%"` or `"0.1"`.
-
-    Returns:
-        The share of one.
-
-    Raises:
-        UnsupportedError: If it is no number.
-    """
+    """Read a share."""
     number = text.strip().removesuffix("%")
     try:
         share = float(number)

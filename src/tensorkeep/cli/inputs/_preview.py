@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from tensorkeep.tensors import LazyTensor
 
-__all__ = ["Preview", "read_preview"]
 
 _PRINTED_WHOLE = 1000
 """Elements up to which NumPy prints all of them."""
@@ -43,14 +42,7 @@ class Preview(msgspec.Struct, frozen=True):
         return self.values.shape != self.shape
 
     def lines(self, width: int) -> list[str]:
-        """Write the values as NumPy writes those of the whole result.
-
-        Args:
-            width: Characters in a line.
-
-        Returns:
-            The lines.
-        """
+        """Write the values as NumPy writes those of the whole result."""
         import numpy as np
 
         threshold = 0 if self.is_cut else _PRINTED_WHOLE
@@ -60,20 +52,7 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 def read_preview(tensor: LazyTensor, index: Index) -> Preview:
-    """Read what will be printed of a part of a tensor.
-
-    Args:
-        tensor: The tensor, of a file opened for NumPy.
-        index: The part. With a list of positions in it, all of it is read.
-
-    Returns:
-        The part, or the corners of a part of more than 1,000 elements.
-
-    Raises:
-        SelectionError: If the index does not fit the tensor.
-        DtypeError: If the dtype is unknown.
-        TransportError: If the bytes cannot be read.
-    """
+    """Read what will be printed of a part of a tensor."""
     items = _spelled_out(index, tensor.ndim)
     if items is not None:
         shape, choices = _corners(items, tensor.shape)

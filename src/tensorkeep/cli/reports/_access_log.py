@@ -13,7 +13,6 @@ from tensorkeep.cli.terminal import Line, Style, printable, size_text
 if TYPE_CHECKING:
     from tensorkeep.server import Served
 
-__all__ = ["AccessLog", "served_line"]
 
 _MAX_WAITING: Final = 10_000
 """Requests that wait to be printed; while more come than a terminal can take, they are only counted."""
@@ -35,11 +34,7 @@ class AccessLog:
         self._waiting: SimpleQueue[Served | None] = SimpleQueue()
 
     def add(self, served: Served) -> None:
-        """Count a request, and keep it until it is printed; from the server's thread.
-
-        Args:
-            served: The request.
-        """
+        """Count a request, and keep it until it is printed; from the server's thread."""
         self.n_requests += 1
         self.nbytes += served.nbytes
         if self._waiting.qsize() < _MAX_WAITING:
@@ -63,11 +58,7 @@ class AccessLog:
 
 
 def served_line(served: Served) -> Line:
-    """Write a request as a line: when, what came of it, its bytes and how fast they went, what was asked, by whom.
-
-    Args:
-        served: The request.
-    """
+    """Write a request as a line: when, what came of it, its bytes and how fast they went, what was asked, by whom."""
     is_fine = served.is_whole and served.status < 400
     rate = f"{size_text(int(served.nbytes / max(served.seconds, 1e-9)))}/s" if served.nbytes else ""
     method = "" if served.method == "GET" else f"{printable(served.method)} "

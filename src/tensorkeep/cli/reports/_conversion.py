@@ -12,7 +12,6 @@ from tensorkeep.cli.terminal import Column, Line, columns, shortened, size_text,
 if TYPE_CHECKING:
     from tensorkeep.conversion import Conversion
 
-__all__ = ["conversion_lines", "conversion_members"]
 
 _SHOWN: Final = 5
 _MAX_CHARS: Final = 200
@@ -20,15 +19,7 @@ _COLUMNS: Final = (Column("what"), Column("which"))
 
 
 def conversion_lines(conversion: Conversion, seconds: float) -> Iterator[Line]:
-    """Write what became of a checkpoint.
-
-    Args:
-        conversion: What was written and left out.
-        seconds: How long it took.
-
-    Yields:
-        A line for what was written, one for each thing that is not as it was, and one for what was checked.
-    """
+    """Write what became of a checkpoint."""
     files = f"{conversion.files[0]}, " if len(conversion.files) == 1 else f"{len(conversion.files):,} shards, "
     if conversion.path.endswith(files[:-2]):
         files = ""
@@ -77,12 +68,7 @@ def _checks(conversion: Conversion) -> str:
 
 
 def conversion_members(conversion: Conversion, seconds: float) -> dict[str, object]:
-    """Return what became of a checkpoint, for JSON.
-
-    Args:
-        conversion: What was written and left out.
-        seconds: How long it took.
-    """
+    """Return what became of a checkpoint, for JSON."""
     members: dict[str, object] = msgspec.to_builtins(conversion)
     data_nbytes = members.pop("nbytes")
     return {**members, "data_nbytes": data_nbytes, "seconds": round(seconds, 3)}

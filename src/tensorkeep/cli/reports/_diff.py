@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tensorkeep.checkpoint import DataDiff, Diff, TensorDiff
     from tensorkeep.tensors import LazyTensor
 
-__all__ = ["Comparison", "comparison_lines", "comparison_members"]
-
 
 class Comparison(msgspec.Struct, frozen=True):
     """Two checkpoints, and what sets them apart.
@@ -51,16 +49,7 @@ _COLUMNS = (
 
 
 def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterator[Line]:
-    """Write what differs, and nothing that does not.
-
-    Args:
-        comparison: The checkpoints.
-        width: Terminal cells for which long names are clipped in the middle; None clips none.
-
-    Yields:
-        A table of tensors that are in both and differ, lists of those that are in one only, of those that share
-        memory in one only, and of other data, and one line for all.
-    """
+    """Write what differs, and nothing that does not."""
     diff = comparison.diff
     if diff.changed:
         yield from columns(_COLUMNS, list(map(_row, diff.changed)), width=width)
@@ -167,15 +156,7 @@ def _how(comparison: Comparison) -> str:
 
 
 def comparison_members(comparison: Comparison) -> dict[str, object]:
-    """Give the same for programs.
-
-    Args:
-        comparison: The checkpoints.
-
-    Returns:
-        The members of a JSON object; the lists of tensors are iterators. Numbers that JSON cannot write are texts:
-        "inf" and "nan".
-    """
+    """Give the same for programs."""
     diff = comparison.diff
     return {
         "a": comparison.path_a,

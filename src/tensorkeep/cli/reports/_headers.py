@@ -19,27 +19,9 @@ if TYPE_CHECKING:
     from tensorkeep.kinds.safetensors import Checkpoint
     from tensorkeep.tensors import TensorFile
 
-__all__ = ["read_report", "state_of"]
-
 
 def read_report(path: str, *, variant: str | None, pattern: str | None, order: Order) -> Report:
-    """Read headers, and nothing else.
-
-    Args:
-        path: A file, a directory or an index.
-        variant: Such as `"fp16"`, where the path is a directory that has several checkpoints.
-        pattern: Names that are shown; all if None.
-        order: What they are sorted by.
-
-    Returns:
-        What the headers say.
-
-    Raises:
-        SourceMissingError: If there is nothing, or a shard is missing.
-        IntegrityError: If several shards are not one checkpoint.
-        FormatError: If a file is not what it should be.
-        TransportError: If it cannot be read.
-    """
+    """Read headers, and nothing else."""
     if path.endswith(".safetensors") and not os.path.isdir(path) and not _is_under_way(path):
         content, state = _read_file(path)
         return report_on([content], path=path, state=state, pattern=pattern, order=order)
@@ -64,14 +46,7 @@ def read_report(path: str, *, variant: str | None, pattern: str | None, order: O
 
 
 def state_of(tensors: object) -> StateReport | None:
-    """Read what open files say of a state.
-
-    Args:
-        tensors: A file, a checkpoint or anything else, which says nothing.
-
-    Returns:
-        What they say; None where that is nothing.
-    """
+    """Read what open files say of a state."""
     if isinstance(tensors, tensorkeep.TensorFile):
         return read_state(tensors.state_text, tensors.entries)
     if isinstance(tensors, tensorkeep.Checkpoint):

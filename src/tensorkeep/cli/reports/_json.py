@@ -61,18 +61,9 @@ from collections.abc import Iterator, Mapping
 from tensorkeep.cli.reports._report import Content, Report, Totals
 from tensorkeep.cli.reports._state_lines import state_members
 
-__all__ = ["document_lines", "json_lines"]
-
 
 def document_lines(members: Mapping[str, object]) -> Iterator[str]:
-    """Write an object as JSON, one member per line.
-
-    Args:
-        members: Key to anything that JSON can hold; of an iterator, each element gets a line of its own.
-
-    Yields:
-        The lines, without line ends.
-    """
+    """Write an object as JSON, one member per line."""
     yield "{"
     for place, (key, value) in enumerate(members.items(), start=1):
         end = "," if place < len(members) else ""
@@ -96,15 +87,7 @@ def _array(key: str, elements: Iterator[object], *, end: str) -> Iterator[str]:
 
 
 def json_lines(report: Report, pattern: str | None = None) -> Iterator[str]:
-    """Write what files hold as JSON.
-
-    Args:
-        report: The files.
-        pattern: Names of values of a state that are given; all if None.
-
-    Returns:
-        The lines, without line ends.
-    """
+    """Write what files hold as JSON."""
     return document_lines({
         "path": report.path,
         "format": report.form,

@@ -16,8 +16,6 @@ import msgspec
 from tensorkeep.cli.reports._report import Order, natural_key
 from tensorkeep.entries import TensorEntry
 
-__all__ = ["Branch", "tree_of"]
-
 _MAX_DEPTH = 24
 """Parts that a name is split into at most, so that a name of a million dots is not a million modules."""
 
@@ -58,17 +56,7 @@ def tree_of(
     folds: bool = True,
     note_of: Callable[[str], str] | None = None,
 ) -> tuple[Branch, ...]:
-    """Arrange tensors by the modules that their names spell.
-
-    Args:
-        entries: Full name to entry.
-        order: What siblings are sorted by; by size, the largest first.
-        folds: Whether numbered siblings of equal content become one branch.
-        note_of: Says what is to be said of a tensor's memory, from its full name; None where nothing is.
-
-    Returns:
-        The outermost branches.
-    """
+    """Arrange tensors by the modules that their names spell."""
     return _Tree(order, folds=folds).children(_nested(entries, note_of))
 
 
@@ -94,12 +82,7 @@ def _nested(entries: Mapping[str, TensorEntry], note_of: Callable[[str], str] | 
 
 
 class _Tree:
-    """Makes branches out of modules, giving equal numbers to equal content.
-
-    Args:
-        order: What siblings are sorted by.
-        folds: Whether numbered siblings of equal content become one branch.
-    """
+    """Makes branches out of modules, giving equal numbers to equal content."""
 
     def __init__(self, order: Order, *, folds: bool) -> None:
         self._order = order

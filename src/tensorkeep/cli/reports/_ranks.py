@@ -12,7 +12,6 @@ from tensorkeep.cli.terminal import Column, Line, columns, printable, size_text
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import RankReads
 
-__all__ = ["rank_lines", "read_ranks"]
 
 _SHOWN: Final = 16
 """Ranks that have a line each; of more, those at both ends."""
@@ -27,17 +26,7 @@ _COLUMNS: Final = (
 
 
 def read_ranks(path: str, variant: str | None, n_ranks: int, dim: int) -> list[RankReads]:
-    """Find out what each rank would read; no data is read.
-
-    Args:
-        path: A file, a directory or an index.
-        variant: Such as `"fp16"`, where a directory has several checkpoints.
-        n_ranks: How many ranks.
-        dim: The dimension along which each tensor is cut.
-
-    Raises:
-        TensorkeepError: If it cannot be opened.
-    """
+    """Find out what each rank would read; no data is read."""
     checkpoint = tensorkeep.checkpoint
     with tensorkeep.open(path, variant=variant, dangerous="record") as tensors:
         plan = checkpoint.RankPlan(checkpoint.parts_of(tensors), (n_ranks,), checkpoint.sharded_along(dim))
@@ -45,16 +34,7 @@ def read_ranks(path: str, variant: str | None, n_ranks: int, dim: int) -> list[R
 
 
 def rank_lines(path: str, reads: Sequence[RankReads], dim: int) -> Iterator[Line]:
-    """Say what each rank would read.
-
-    Args:
-        path: What is read.
-        reads: One for each rank, in order.
-        dim: The dimension along which tensors are cut.
-
-    Yields:
-        A line for each of the first and last ranks, and one for all.
-    """
+    """Say what each rank would read."""
     yield [(printable(path), "title")]
     yield [
         (f"  {len(reads):,} ranks, each tensor cut along dimension {dim}; those without it are read by all", "dim")

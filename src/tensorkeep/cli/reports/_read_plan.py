@@ -11,21 +11,13 @@ if TYPE_CHECKING:
     from tensorkeep.tensors import ReadPlan
     from tensorkeep.transport import PlannedRequest
 
-__all__ = ["plan_lines"]
 
 _MAX_REQUESTS: Final = 20
 _MAX_RANGES: Final = 3
 
 
 def plan_lines(plan: ReadPlan) -> Iterator[Line]:
-    """Say which requests a read would make.
-
-    Args:
-        plan: The requests.
-
-    Yields:
-        The sum, then a line for each of the first requests.
-    """
+    """Say which requests a read would make."""
     yield [(str(plan), "")]
     shown = plan.requests[:_MAX_REQUESTS]
     rows: list[list[Line]] = [

@@ -14,8 +14,6 @@ from tensorkeep.cli.reports._state import StateReport
 from tensorkeep.entries import TensorEntry
 from tensorkeep.transport import discreet
 
-__all__ = ["Content", "Digests", "Order", "Report", "Totals", "is_misaligned", "natural_key", "report_on"]
-
 _MAX_ALIGNMENT_NBYTES = 64
 """The alignment beyond which nobody asks: a cache line, and the widest vector registers."""
 
@@ -74,15 +72,7 @@ class Totals(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, entries: Iterable[TensorEntry], n_storages: int = 0) -> Totals:
-        """Count tensors, and what they have in the files: nothing where they are stored with others.
-
-        Args:
-            entries: The tensors.
-            n_storages: How many of these are none, but memory that others share.
-
-        Returns:
-            Their sums.
-        """
+        """Count tensors, and what they have in the files: nothing where they are stored with others."""
         counts = [(entry.n_elements if entry.nbytes else 0, entry.nbytes) for entry in entries]
         n_elements = sum(count for count, _ in counts)
         return cls(len(counts) - n_storages, n_elements, sum(nbytes for _, nbytes in counts))
@@ -178,11 +168,7 @@ class Report(msgspec.Struct, frozen=True):
         return Totals.of(self.shown.values(), self._n_storages(self.shown))
 
     def totals_by_dtype(self) -> dict[str, Totals]:
-        """Sum the tensors that are shown by dtype.
-
-        Returns:
-            Name of the dtype to sums, most bytes first.
-        """
+        """Sum the tensors that are shown by dtype."""
         groups: dict[str, dict[str, TensorEntry]] = {}
         for name, entry in self.shown.items():
             groups.setdefault(entry.dtype, {})[name] = entry
@@ -193,11 +179,7 @@ class Report(msgspec.Struct, frozen=True):
         return len(self.state.storages.keys() & names) if self.state else 0
 
     def note_of(self, name: str) -> str:
-        """Return what is to be said of a tensor's memory; empty where it is all its own.
-
-        Args:
-            name: One that is shown.
-        """
+        """Return what is to be said of a tensor's memory; empty where it is all its own."""
         return self.state.note_of(name) if self.state else ""
 
     def in_a_row(self) -> Mapping[str, TensorEntry]:
@@ -210,11 +192,7 @@ class Report(msgspec.Struct, frozen=True):
         return {name: _shifted(entry, starts[self.shards[name]]) for name, entry in self.shown.items()}
 
     def file_of(self, name: str) -> str:
-        """Return the name of the file that holds a tensor.
-
-        Args:
-            name: One that is shown.
-        """
+        """Return the name of the file that holds a tensor."""
         return self.files[self.shards[name]].file
 
 
@@ -228,20 +206,7 @@ def report_on(
     pattern: str | None = None,
     order: Order = Order.OFFSET,
 ) -> Report:
-    """Count files and choose what is shown of them.
-
-    Args:
-        contents: One file, or all shards of a checkpoint, which have no tensor in common.
-        path: The name of all of it, for the reader.
-        index: Name of the index, or None for a single file.
-        splits: Name of a tensor that is cut over shards to the names of its pieces.
-        state: What they say of a whole state; its views are listed behind what is stored.
-        pattern: Names that are shown, with `*`, `?` and `[…]` as in a shell; all if None.
-        order: What they are sorted by; by offset, shard after shard.
-
-    Returns:
-        The report.
-    """
+    """Count files and choose what is shown of them."""
     entries = {name: entry for content in contents for name, entry in content.entries.items()}
     shards = {name: place for place, content in enumerate(contents) for name in content.entries}
     splits = splits or {}
@@ -264,28 +229,13 @@ def report_on(
 
 
 def is_misaligned(entry: TensorEntry, data_start: int) -> bool:
-    """Say whether a tensor's first byte is not at a multiple of its element size, counted from the file's start.
-
-    Args:
-        entry: The tensor.
-        data_start: Byte of the file at which the data begins.
-
-    Returns:
-        False too where there is nothing to align: no elements, or a dtype that is unknown or narrower than a byte.
-    """
+    """Say whether a tensor's first byte is not at a multiple of its element size, counted from the file's start."""
     dtype = entry.known_dtype
     return dtype is not None and entry.nbytes > 0 and (data_start + entry.data_offsets[0]) % dtype.itemsize != 0
 
 
 def natural_key(name: str) -> list[str | int]:
-    """Return a key that sorts `layer.10` after `layer.9`.
-
-    Args:
-        name: A name, or a part of one.
-
-    Returns:
-        Its text and its numbers by turns.
-    """
+    """Return a key that sorts `layer.10` after `layer.9`."""
     parts: list[str | int] = list(_DIGITS.split(name))
     parts[1::2] = map(int, parts[1::2])
     return parts

@@ -14,7 +14,6 @@ from tensorkeep.cli.terminal import Column, Line, Style, columns, printable, sho
 if TYPE_CHECKING:
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport
 
-__all__ = ["report_lines"]
 
 _MAX_FINDINGS: Final = 20
 """Names of one file that are shown, all dangerous ones besides."""
@@ -35,14 +34,7 @@ _NOTHING_WAS_RUN: Final = "nothing was run"
 
 
 def report_lines(report: ScanReport) -> Iterator[Line]:
-    """Write what was found file by file, and then what it comes to.
-
-    Args:
-        report: The report.
-
-    Yields:
-        A line per file, below it one or two per finding, and one for the whole, which says that nothing was run.
-    """
+    """Write what was found file by file, and then what it comes to."""
     width = max((len(file.verdict) for file in report.files), default=0)
     for file in report.files:
         yield from _file_lines(file, width)

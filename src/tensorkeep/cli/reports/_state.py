@@ -15,8 +15,6 @@ from tensorkeep.errors import FormatError, LimitError, TensorkeepError, Unsuppor
 from tensorkeep.formats.safetensors import Alias, State, check_owner, check_view, parse_state
 from tensorkeep.state import Node, container_paths, described, joined, parts_of, plain_values, read_tree
 
-__all__ = ["StateReport", "View", "read_state", "value_text"]
-
 _T = TypeVar("_T")
 
 
@@ -70,11 +68,7 @@ class StateReport(msgspec.Struct, frozen=True):
         return bool(self.problem or self.views or (tree is not None and not is_flat))
 
     def note_of(self, name: str) -> str:
-        """Return what is to be said of a tensor's memory, for people; empty where it is all its own.
-
-        Args:
-            name: Of a tensor, or of memory that others share.
-        """
+        """Return what is to be said of a tensor's memory, for people; empty where it is all its own."""
         if name in self.views:
             return self.views[name].note
         n_sharing = self.storages.get(name)
@@ -82,15 +76,7 @@ class StateReport(msgspec.Struct, frozen=True):
 
 
 def read_state(text: str | None, stored: Mapping[str, TensorEntry]) -> StateReport | None:
-    """Read what files say of a state, as far as it can be read.
-
-    Args:
-        text: What they say; None where they say nothing.
-        stored: Name to entry of all that they hold, tensors that are cut over files as one.
-
-    Returns:
-        What they say; None where that is nothing.
-    """
+    """Read what files say of a state, as far as it can be read."""
     if text is None:
         return None
     problems: list[str] = []
@@ -133,11 +119,7 @@ def _tree(state: State, has_tensor: Callable[[str], bool]) -> Node:
 
 
 def _view(name: str, alias: Alias, stored: Mapping[str, TensorEntry]) -> View:
-    """Find out what a tensor is of another.
-
-    Raises:
-        FormatError: If it is stored itself, or the other is not there or does not hold it.
-    """
+    """Find out what a tensor is of another."""
     check_owner(name, alias, stored)
     owner = stored[alias.of]
     check_view(name, alias, owner)
@@ -171,15 +153,7 @@ def _rows(alias: Alias, owner: TensorEntry, dtype: str, shape: tuple[int, ...]) 
 
 
 def value_text(state: StateReport | None, name: str) -> str | None:
-    """Write a value that is no tensor.
-
-    Args:
-        state: What files say of a state; None where they say nothing.
-        name: Its dotted name, or that of a container.
-
-    Returns:
-        The value as Python would write it; None where there is none of that name.
-    """
+    """Write a value that is no tensor."""
     if state is None:
         return None
     waiting = [("", state.tree)]

@@ -15,8 +15,6 @@ from tensorkeep.cli.reports._tables import Guides
 from tensorkeep.cli.terminal import Column, Line, columns, printable
 from tensorkeep.state import FIRST_ITEM, NAMED, Node, described, joined, parts_of, plain_values
 
-__all__ = ["state_lines", "state_members"]
-
 _MAX_LINES: Final = 30
 """Lines that are shown unless all are asked for."""
 
@@ -45,18 +43,7 @@ def state_lines(
     shows_all: bool = False,
     width: int | None = None,
 ) -> Iterator[Line]:
-    """Draw the tree of all data that are no tensors.
-
-    Args:
-        state: What files say of a state.
-        guides: What the tree is drawn with.
-        pattern: Dotted names that are shown; all if None.
-        shows_all: Whether to show every line of it.
-        width: Terminal cells for which long names are clipped in the middle; None clips none.
-
-    Yields:
-        Headings, a line per value, and how many are not shown; nothing where there are none.
-    """
+    """Draw the tree of all data that are no tensors."""
     rows = list(_rows(_top(state.tree, _chooser(pattern)), guides))
     if not rows:
         return
@@ -130,15 +117,7 @@ def _value(branch: _Branch, paths: tuple[str, ...]) -> Line:
 
 
 def state_members(state: StateReport | None, *, pattern: str | None = None) -> dict[str, object] | None:
-    """Give the same for programs.
-
-    Args:
-        state: What files say of a state; None where they say nothing.
-        pattern: Dotted names of values that are given; all if None.
-
-    Returns:
-        The members of a JSON object.
-    """
+    """Give the same for programs."""
     if state is None:
         return None
     return {

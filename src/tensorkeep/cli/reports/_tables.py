@@ -24,8 +24,6 @@ from tensorkeep.cli.terminal import (
 )
 from tensorkeep.entries import TensorEntry
 
-__all__ = ["ASCII_GUIDES", "GUIDES", "Guides", "nothing", "part", "summary", "table", "totals", "tree"]
-
 _LIGHT = 100
 """Below this part of a file, sizes are dim, so that the eye falls on what is large."""
 
@@ -55,14 +53,7 @@ ASCII_GUIDES = Guides("|- ", "`- ", "|  ")
 
 
 def summary(report: Report) -> Iterator[Line]:
-    """Say what the files are.
-
-    Args:
-        report: The files.
-
-    Yields:
-        The path, then a line for each fact.
-    """
+    """Say what the files are."""
     yield [(printable(report.path), "title")]
     rows: list[list[Line]] = [[[("  " + label, "dim")], [value]] for label, value in _facts(report)]
     rows += [[[("  metadata" if not place else "", "dim")], line] for place, line in enumerate(_metadata(report))]
@@ -168,18 +159,7 @@ _TREE_COLUMNS = (
 def tree(
     branches: Sequence[Branch], whole_nbytes: int, guides: Guides = GUIDES, width: int | None = None
 ) -> Iterator[Line]:
-    """Draw modules and tensors.
-
-    Args:
-        branches: The outermost branches.
-        whole_nbytes: Bytes of all tensors, of which shares are shares.
-        guides: What the tree is drawn with.
-        width: Terminal cells for which long names are clipped in the middle; None clips none.
-
-    Yields:
-        Headings, then a line per branch. Counts, sizes and shares are those of all copies that a line stands for;
-        what is said of memory is that of the first.
-    """
+    """Draw modules and tensors."""
     rows = list(_tree_rows(branches, whole_nbytes, guides))
     yield from columns(*_without_empty_column((*_TREE_COLUMNS, _MEMORY), rows), width=width)
 
@@ -242,16 +222,7 @@ _TABLE_COLUMNS = (
 
 
 def table(report: Report, width: int | None = None) -> Iterator[Line]:
-    """List tensors one by one.
-
-    Args:
-        report: The files.
-        width: Terminal cells for which long names are clipped in the middle; None clips none.
-
-    Yields:
-        Headings, then a line per tensor; `start` and `stop` are half open, in bytes from the start of the data of the
-        file, which is named where there are several.
-    """
+    """List tensors one by one."""
     layout = _TABLE_COLUMNS if report.index is None else (*_TABLE_COLUMNS, Column("shard"))
     rows = [_table_row(name, entry, report.whole.nbytes) for name, entry in report.shown.items()]
     if report.index is not None:
@@ -284,14 +255,7 @@ _TOTALS_COLUMNS = (
 
 
 def totals(report: Report) -> Iterator[Line]:
-    """Sum the tensors that are shown, by dtype and in all, and say how many are not.
-
-    Args:
-        report: The file.
-
-    Yields:
-        Headings, a line per dtype, one for all if there are several, and one if only some tensors are shown.
-    """
+    """Sum the tensors that are shown, by dtype and in all, and say how many are not."""
     by_dtype = report.totals_by_dtype()
     shown = report.totals
     rows = [_totals_row(printable(dtype), sums, report.whole.nbytes) for dtype, sums in by_dtype.items()]
@@ -314,15 +278,7 @@ def _totals_row(label: str, sums: Totals, whole_nbytes: int) -> list[Line]:
 
 
 def nothing(report: Report, pattern: str | None) -> Line:
-    """Say why no tensor is shown.
-
-    Args:
-        report: The file.
-        pattern: The filter, or None.
-
-    Returns:
-        One sentence.
-    """
+    """Say why no tensor is shown."""
     if pattern is None or not report.whole.n_tensors:
         return [("The file has no tensors." if report.index is None else "The checkpoint has no tensors.", "")]
     return [
@@ -334,16 +290,6 @@ def nothing(report: Report, pattern: str | None) -> Line:
 
 
 def part(name: str, dtype: str, shape: tuple[int, ...], whole_shape: tuple[int, ...]) -> Line:
-    """Say which part of a tensor follows.
-
-    Args:
-        name: The tensor's name.
-        dtype: What its elements are.
-        shape: Elements of the part along each dimension.
-        whole_shape: Elements of the tensor along each dimension.
-
-    Returns:
-        One line.
-    """
+    """Say which part of a tensor follows."""
     line: Line = [(printable(name), "title"), ("  ", ""), (printable(dtype), "dtype"), (f"  {shape_text(shape)}", "")]
     return line if shape == whole_shape else [*line, (f" of {shape_text(whole_shape)}", "dim")]

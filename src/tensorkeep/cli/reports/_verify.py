@@ -13,7 +13,6 @@ from tensorkeep.cli.terminal import Line, size_text, tensors_text
 if TYPE_CHECKING:
     from tensorkeep.kinds import Finding, Verification
 
-__all__ = ["Status", "Verdict", "verdict_lines", "verdict_members"]
 
 Status = Literal["whole", "damaged", "unverifiable"]
 """`"unverifiable"`: nothing is wrong that can be seen, and not all that was asked for carries digests."""
@@ -59,14 +58,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[Line]:
-    """Write what was found, and then what it comes to.
-
-    Args:
-        verdict: The verification.
-
-    Yields:
-        Three lines and an empty one for each finding, and one or two for the whole.
-    """
+    """Write what was found, and then what it comes to."""
     for finding in verdict.verification.findings:
         yield from _finding_lines(finding)
         yield []
@@ -122,14 +114,7 @@ def _extent(verdict: Verdict) -> str:
 
 
 def verdict_members(verdict: Verdict) -> dict[str, object]:
-    """Give the same for programs.
-
-    Args:
-        verdict: The verification.
-
-    Returns:
-        The members of a JSON object; `findings` is an iterator.
-    """
+    """Give the same for programs."""
     done = verdict.verification
     return {
         "path": done.path,

@@ -10,21 +10,9 @@ import tensorkeep
 from tensorkeep.cli.reports._json import document_lines
 from tensorkeep.cli.terminal import Line, show, show_text, size_text, tensors_text
 
-__all__ = ["show_written"]
-
 
 def show_written(directory: str, variant: str | None, *, seconds: float, as_json: bool) -> None:
-    """Read what stands in a directory now, and say what it is.
-
-    Args:
-        directory: Where a checkpoint was written.
-        variant: Such as `"fp16"`.
-        seconds: How long it took.
-        as_json: Whether to say it as JSON.
-
-    Raises:
-        TensorkeepError: If somebody else changed it meanwhile.
-    """
+    """Read what stands in a directory now, and say what it is."""
     written = _read(directory, variant, seconds)
     if as_json:
         show_text(document_lines(_members(written)))

@@ -12,8 +12,6 @@ from typing import Literal
 import msgspec
 from rich.cells import cell_len
 
-__all__ = ["Column", "Line", "Span", "Style", "columns"]
-
 Style = Literal["", "dim", "heading", "title", "module", "dtype", "warning", "error"]
 """What a piece of text is; `_render` says how that looks."""
 
@@ -48,17 +46,7 @@ class Column(msgspec.Struct, frozen=True):
 def columns(
     layout: Sequence[Column], rows: Sequence[Sequence[Line]], *, headings: bool = True, width: int | None = None
 ) -> Iterator[Line]:
-    """Lay out rows in columns, as wide as what stands in them.
-
-    Args:
-        layout: The columns.
-        rows: For each row a cell per column; each cell is a line without a line end.
-        headings: Whether the first line names the columns.
-        width: Terminal cells of a line, for which texts of the first column are clipped; None clips nothing.
-
-    Yields:
-        One line per row; no line ends in spaces.
-    """
+    """Lay out rows in columns, as wide as what stands in them."""
     if headings:
         rows = [[[(column.heading, "heading")] for column in layout], *rows]
     if width is not None:

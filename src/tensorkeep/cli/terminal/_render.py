@@ -20,18 +20,6 @@ from rich.style import Style as Look
 from tensorkeep.cli.terminal._columns import Line, Style
 from tensorkeep.cli.terminal._text import printable
 
-__all__ = [
-    "OutputClosedError",
-    "draws_ascii_only",
-    "make_streams_lenient",
-    "progress_bar",
-    "show",
-    "show_error",
-    "show_text",
-    "show_warning",
-    "terminal_width",
-]
-
 _LOOKS: dict[Style, Look | None] = {
     "": None,
     "dim": Look(dim=True),
@@ -54,68 +42,33 @@ class _Console(Console):
     """A console that leaves it to the caller what a closed pipe means."""
 
     def on_broken_pipe(self) -> None:
-        """Say so, where rich would exit with the code of an error.
-
-        Raises:
-            OutputClosedError: Always.
-        """
+        """Say so, where rich would exit with the code of an error."""
         raise OutputClosedError
 
 
 def show(lines: Iterable[Line]) -> None:
-    """Print lines to standard output.
-
-    Args:
-        lines: What to print, without line ends.
-
-    Raises:
-        OutputClosedError: If nobody reads them any more.
-        OSError: If standard output does not take them, such as a full disk.
-    """
+    """Print lines to standard output."""
     _print(_Console(), lines)
 
 
 def show_text(lines: Iterable[str]) -> None:
-    """Print unstyled lines to standard output.
-
-    Args:
-        lines: What to print, without line ends.
-
-    Raises:
-        OutputClosedError: If nobody reads them any more.
-        OSError: If standard output does not take them, such as a full disk.
-    """
+    """Print unstyled lines to standard output."""
     show([(line, "")] for line in lines)
 
 
 def show_error(message: str) -> None:
-    """Print what went wrong to standard error, in one line.
-
-    Args:
-        message: One sentence or more; line ends are shown escaped.
-    """
+    """Print what went wrong to standard error, in one line."""
     _print(_Console(stderr=True), [[(f"error: {message}", "error")]])
 
 
 def show_warning(message: str) -> None:
-    """Print what is no error, and should be known, to standard error, in one line.
-
-    Args:
-        message: One sentence or more; line ends are shown escaped.
-    """
+    """Print what is no error, and should be known, to standard error, in one line."""
     _print(_Console(stderr=True), [[(f"warning: {message}", "warning")]])
 
 
 @contextmanager
 def progress_bar(doing: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show on standard error how far long work is, if that is a terminal; the bar goes when the work ends.
-
-    Args:
-        doing: What is being done, in a word.
-
-    Yields:
-        What is to be called with the bytes done and the bytes in all; None where nobody would see it.
-    """
+    """Show on standard error how far long work is, if that is a terminal; the bar goes when the work ends."""
     console = _Console(stderr=True)
     if not console.is_terminal:
         yield None

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["printable", "shape_text", "share_text", "shortened", "size_text", "tensors_text"]
-
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _SHOWN_EXTENTS = 8
 
 
 def printable(text: str) -> str:
-    r"""Escape every character that a terminal could act on instead of showing it.
-
-    Args:
-        text: Anything that a file or a command line says.
-
-    Returns:
-        The same text where all of it can be shown; else with control characters, line ends, marks that reorder text
-        and lone surrogates spelled out, such as `\x1b` or `\u202e`.
-    """
+    r"""Escape every character that a terminal could act on instead of showing it."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
@@ -28,29 +18,14 @@ def _escaped(char: str) -> str:
 
 
 def shortened(text: str, max_chars: int) -> str:
-    """Cut a long text and say how long it is.
-
-    Args:
-        text: The text.
-        max_chars: Characters that are kept.
-
-    Returns:
-        The text, or its beginning and its length in characters.
-    """
+    """Cut a long text and say how long it is."""
     if len(text) <= max_chars:
         return text
     return f"{text[:max_chars]}... ({len(text):,} characters)"
 
 
 def size_text(nbytes: int) -> str:
-    """Write a size with three digits and a decimal unit (1 kB is 1,000 bytes).
-
-    Args:
-        nbytes: The size in bytes.
-
-    Returns:
-        Such as `"90.9 MB"`.
-    """
+    """Write a size with three digits and a decimal unit (1 kB is 1,000 bytes)."""
     value = float(nbytes)
     for unit in _UNITS:
         if value < 999.5 or unit == _UNITS[-1]:
@@ -61,15 +36,7 @@ def size_text(nbytes: int) -> str:
 
 
 def share_text(part: int, whole: int) -> str:
-    """Write a share in percent.
-
-    Args:
-        part: How many.
-        whole: Of how many; 0 gives no text.
-
-    Returns:
-        Such as `"46.8 %"`.
-    """
+    """Write a share in percent."""
     if not whole:
         return ""
     percent = 100 * part / whole
@@ -77,14 +44,7 @@ def share_text(part: int, whole: int) -> str:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """Write a shape as a list, leaving out the end of one that no model has.
-
-    Args:
-        shape: Elements along each dimension.
-
-    Returns:
-        Such as `"[30522, 384]"`.
-    """
+    """Write a shape as a list, leaving out the end of one that no model has."""
     extents = [str(extent) for extent in shape[:_SHOWN_EXTENTS]]
     if len(shape) > _SHOWN_EXTENTS:
         extents.append(f"... {len(shape) - _SHOWN_EXTENTS:,} more")
@@ -92,9 +52,5 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def tensors_text(n: int) -> str:
-    """Write a number of tensors.
-
-    Args:
-        n: How many.
-    """
+    """Write a number of tensors."""
     return "1 tensor" if n == 1 else f"{n:,} tensors"

@@ -12,13 +12,13 @@
 from tensorkeep.formats.archives._ustar import read_ustar
 from tensorkeep.formats.archives._zip import (
     Archive,
-    ArchiveFault,
     Member,
     ends_like_a_zip,
     examine_archive,
     read_archive,
     read_member,
 )
+from tensorkeep.formats.archives._zip_faults import ArchiveFault
 
 __all__ = [
     "Archive",

@@ -14,8 +14,6 @@ import msgspec
 from tensorkeep.errors import ArchiveError
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["read_ustar"]
-
 _BLOCK_NBYTES = 512
 _END_NBYTES = 2 * _BLOCK_NBYTES
 _RECORD_NBYTES = 20 * _BLOCK_NBYTES
@@ -45,18 +43,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def read_ustar(source: ByteSource) -> dict[str, ByteRange]:
-    """Return where the members of a tar archive lie.
-
-    Args:
-        source: The archive, all of it.
-
-    Returns:
-        Name to the member's bytes, half-open, in the source; in their order there.
-
-    Raises:
-        ArchiveError: If it is no such archive, or two readers could read it differently.
-        TransportError: If it cannot be read.
-    """
+    """Return where the members of a tar archive lie."""
     members: dict[str, ByteRange] = {}
     position = 0
     pax_size: int | None = None

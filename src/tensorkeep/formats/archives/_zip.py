@@ -21,8 +21,6 @@ from tensorkeep.formats.archives._zip_names import name_members
 from tensorkeep.limits import MAX_ARCHIVE_MEMBERS, MAX_DIRECTORY_NBYTES, MAX_INFLATED_NBYTES, MAX_INFLATION
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["Archive", "ArchiveFault", "Member", "ends_like_a_zip", "examine_archive", "read_archive", "read_member"]
-
 _SMALL_NBYTES: Final = 2**20
 _BATCH_NBYTES: Final = 2 * 2**20
 _MAX_STRAYS: Final = 1000
@@ -63,72 +61,23 @@ class Archive(msgspec.Struct, frozen=True):
 
 
 def read_archive(source: ByteSource, span: ByteRange | None = None) -> Archive:
-    """Read the directory of an archive, and hold all headers against it.
-
-    Args:
-        source: Where the bytes are.
-        span: The archive's bytes, half-open, where they are not the whole source.
-
-    Returns:
-        The archive.
-
-    Raises:
-        ArchiveError: If it breaks a rule, or two readers could read it differently.
-        LimitError: If it has more members than any checkpoint.
-        TransportError: If the bytes cannot be read.
-    """
+    """Read the directory of an archive, and hold all headers against it."""
     return _read(_Slice(source, span), FaultLog(source.name, strict=True))
 
 
 def examine_archive(source: ByteSource, span: ByteRange | None = None) -> tuple[Archive, list[ArchiveFault]]:
-    """Read what can be read of an archive, whatever is wrong with it.
-
-    Args:
-        source: Where the bytes are.
-        span: The archive's bytes, half-open, where they are not the whole source.
-
-    Returns:
-        The archive, with every member of which the data can be found, and what is wrong with it, up to 1,000 faults.
-        Where readers would believe different directories, it has the members of all of them.
-
-    Raises:
-        ArchiveError: If there is no directory.
-        LimitError: If it has more members than any checkpoint.
-        TransportError: If the bytes cannot be read.
-    """
+    """Read what can be read of an archive, whatever is wrong with it."""
     log = FaultLog(source.name, strict=False)
     return _read(_Slice(source, span), log), log.faults
 
 
 def ends_like_a_zip(source: ByteSource, span: ByteRange) -> bool:
-    """Say whether a zip archive may stand at the end of something, which may be something else as well.
-
-    Args:
-        source: Where the bytes are.
-        span: The bytes, half-open.
-
-    Raises:
-        TransportError: If they cannot be read.
-    """
+    """Say whether a zip archive may stand at the end of something, which may be something else as well."""
     return has_end_record(bytes(source.read(ByteRange(max(span.start, span.stop - TAIL_NBYTES), span.stop))))
 
 
 def read_member(source: ByteSource, member: Member, max_nbytes: int) -> bytes:
-    """Read the contents of a member.
-
-    Args:
-        source: Where the archive is.
-        member: The member.
-        max_nbytes: Most bytes that are read.
-
-    Returns:
-        Its contents.
-
-    Raises:
-        ArchiveError: If they are not what the directory says.
-        LimitError: If they are more than allowed, or compressed as only an attack is.
-        TransportError: If the bytes cannot be read.
-    """
+    """Read the contents of a member."""
     limit = min(max_nbytes, MAX_INFLATED_NBYTES) if member.is_compressed else max_nbytes
     n_stored = len(member.span)
     if member.nbytes > limit or n_stored > limit + _SMALL_NBYTES:

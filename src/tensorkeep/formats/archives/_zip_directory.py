@@ -10,18 +10,6 @@ import msgspec
 from tensorkeep.formats.archives._zip_end import ALL_ONES_32, ENTRY_SIGNATURE
 from tensorkeep.formats.archives._zip_faults import FaultLog
 
-__all__ = [
-    "DEFLATED",
-    "HAS_DESCRIPTOR",
-    "IS_UTF8",
-    "PADDING",
-    "STORED",
-    "WIDE",
-    "Entry",
-    "parse_directory",
-    "split_extra",
-]
-
 STORED: Final = 0
 DEFLATED: Final = 8
 """Methods of compression; a zip archive of torch knows no others."""
@@ -84,20 +72,7 @@ class Entry(msgspec.Struct, gc=False):
 
 
 def parse_directory(data: bytes, n_members: int, max_members: int, log: FaultLog) -> list[Entry]:
-    """Parse all entries.
-
-    Args:
-        data: The directory, whole.
-        n_members: Entries that the end record says are there.
-        max_members: Most entries that are read.
-        log: Takes what is wrong.
-
-    Returns:
-        The entries, in order.
-
-    Raises:
-        ArchiveError: If the log is strict and anything is wrong.
-    """
+    """Parse all entries."""
     entries: list[Entry] = []
     place = 0
     last = len(data) - _ENTRY.size
@@ -161,19 +136,7 @@ def _fill_wide(entry: Entry, extra: bytes, log: FaultLog) -> None:
 
 
 def split_extra(extra: bytes, name: bytes, log: FaultLog) -> dict[int, bytes]:
-    """Split the extra fields of a member.
-
-    Args:
-        extra: All of them.
-        name: The member, for messages.
-        log: Takes what is wrong.
-
-    Returns:
-        Number of the field to its bytes.
-
-    Raises:
-        ArchiveError: If the log is strict and anything is wrong.
-    """
+    """Split the extra fields of a member."""
     fields: dict[int, bytes] = {}
     place = 0
     while place < len(extra):

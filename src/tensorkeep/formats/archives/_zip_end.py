@@ -15,8 +15,6 @@ import msgspec
 from tensorkeep.errors import ArchiveError
 from tensorkeep.formats.archives._zip_faults import FaultLog
 
-__all__ = ["ALL_ONES_32", "ENTRY_SIGNATURE", "TAIL_NBYTES", "Place", "find_directory", "has_end_record"]
-
 TAIL_NBYTES: Final = 22 + 65_535
 """Bytes at the end of an archive in which readers look for its end record: the record and the longest comment."""
 
@@ -72,28 +70,12 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def has_end_record(tail: bytes) -> bool:
-    """Say whether an end record may stand at the end of something.
-
-    Args:
-        tail: The last `TAIL_NBYTES` bytes of it, or all of a shorter one.
-    """
+    """Say whether an end record may stand at the end of something."""
     return _END_SIGNATURE in tail
 
 
 def find_directory(read: Callable[[int, int], bytes], nbytes: int, log: FaultLog) -> list[Place]:
-    """Find the directory by the end records.
-
-    Args:
-        read: Gives the bytes of a half-open range of the archive.
-        nbytes: Size of the archive in bytes.
-        log: Takes what is wrong.
-
-    Returns:
-        Where it is. Where the records contradict each other, every place at which a reader finds one.
-
-    Raises:
-        ArchiveError: If there is none; or if the log is strict and anything is wrong.
-    """
+    """Find the directory by the end records."""
     tail_start = max(nbytes - TAIL_NBYTES, 0)
     tail = read(tail_start, nbytes)
     search_stop = max(len(tail) - _END.size + len(_END_SIGNATURE), 0)

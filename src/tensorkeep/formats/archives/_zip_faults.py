@@ -8,8 +8,6 @@ import msgspec
 
 from tensorkeep.errors import ArchiveError
 
-__all__ = ["ArchiveFault", "FaultLog", "shown"]
-
 _MAX_FAULTS: Final = 1000
 """Faults of one archive that are kept; more say nothing more."""
 
@@ -31,15 +29,9 @@ class ArchiveFault(msgspec.Struct, frozen=True):
 
 
 class FaultLog:
-    """Takes faults as they are found.
-
-    Args:
-        path: The file, for messages.
-        strict: Whether the first fault ends the reading.
-    """
+    """Takes faults as they are found."""
 
     def __init__(self, path: str, *, strict: bool) -> None:
-        """Begin without a fault; see the class."""
         self.path = path
         self.strict = strict
         self.faults: list[ArchiveFault] = []
@@ -52,17 +44,7 @@ class FaultLog:
         expected: object = None,
         found: object = None,
     ) -> None:
-        """Take a fault.
-
-        Args:
-            message: What it is, in one clause.
-            member: Name of the member concerned.
-            expected: What should have stood there; integers get thousands separators.
-            found: What stood there instead; likewise.
-
-        Raises:
-            ArchiveError: If the log is strict.
-        """
+        """Take a fault."""
         name = shown(member) if isinstance(member, bytes) else member
         if self.strict:
             text = message if name is None else f"member `{name}`: {message}"
@@ -72,14 +54,7 @@ class FaultLog:
 
 
 def shown(name: bytes | bytearray) -> str:
-    """Return the name of a member for people, whatever its bytes are.
-
-    Args:
-        name: As it stands in the archive.
-
-    Returns:
-        The name, with all that is not UTF-8 or cannot be printed written as escapes.
-    """
+    """Return the name of a member for people, whatever its bytes are."""
     text = name.decode("utf-8", "backslashreplace")
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 

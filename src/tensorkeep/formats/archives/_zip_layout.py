@@ -16,8 +16,6 @@ from tensorkeep.formats.archives._zip_directory import HAS_DESCRIPTOR, PADDING, 
 from tensorkeep.formats.archives._zip_end import ALL_ONES_32
 from tensorkeep.formats.archives._zip_faults import FaultLog, shown
 
-__all__ = ["LOCAL_NBYTES", "Run", "check_run", "parse_start", "plan_runs"]
-
 _LOCAL: Final = struct.Struct("<4s2x2H4x3I2H")
 _SIGNATURE: Final = b"PK\3\4"
 LOCAL_NBYTES: Final = _LOCAL.size
@@ -57,19 +55,7 @@ class Run(msgspec.Struct):
 
 
 def plan_runs(entries: list[Entry], directory_start: int, log: FaultLog) -> tuple[list[Run], list[Entry]]:
-    """Say what to read of an archive to see all its headers and descriptors.
-
-    Args:
-        entries: The members, in any order.
-        directory_start: Where the directory begins, which is where the last member must end.
-        log: Takes what is wrong.
-
-    Returns:
-        The stretches to read, in order; and the members that cannot lie as the directory says.
-
-    Raises:
-        ArchiveError: If the log is strict and anything is wrong.
-    """
+    """Say what to read of an archive to see all its headers and descriptors."""
     ordered = sorted(entries, key=attrgetter("offset"))
     offsets = [entry.offset for entry in ordered] + [directory_start]
     if offsets[0]:
@@ -102,28 +88,14 @@ def plan_runs(entries: list[Entry], directory_start: int, log: FaultLog) -> tupl
 
 
 def parse_start(header: bytes, entry: Entry) -> None:
-    """Take from a local header where the data begins, where no more can be said of a member.
-
-    Args:
-        header: Its fixed part, or less.
-        entry: The member; its `start` is set if this is a local header.
-    """
+    """Take from a local header where the data begins, where no more can be said of a member."""
     if len(header) == LOCAL_NBYTES and header.startswith(_SIGNATURE):
         n_name, n_extra = _EXTRA_HEAD.unpack_from(header, LOCAL_NBYTES - _EXTRA_HEAD.size)
         entry.start = entry.offset + LOCAL_NBYTES + n_name + n_extra
 
 
 def check_run(run: Run, data: bytearray, log: FaultLog) -> None:
-    """Hold local headers and descriptors against the directory.
-
-    Args:
-        run: What was read; `start` and `n_descriptor` of its members are set.
-        data: Its bytes.
-        log: Takes what is wrong.
-
-    Raises:
-        ArchiveError: If the log is strict and anything is wrong.
-    """
+    """Hold local headers and descriptors against the directory."""
     base = run.start
     if run.before is not None:
         entry, following = run.before

@@ -8,8 +8,6 @@ from typing import Final
 from tensorkeep.formats.archives._zip_directory import IS_UTF8, Entry
 from tensorkeep.formats.archives._zip_faults import FaultLog, shown
 
-__all__ = ["name_members"]
-
 _CONTROLS: Final = bytes([*range(32), 127])
 _find_odd_part = re.compile(rb"/\.{0,2}(?:[/\n]|\Z)").search
 """Finds a part of a path that is empty, `.` or `..`, where a slash stands before each name."""
@@ -18,19 +16,7 @@ _is_drive = re.compile(r"[A-Za-z]:").fullmatch
 
 
 def name_members(entries: list[Entry], log: FaultLog) -> tuple[str, list[str]]:
-    """Take the top folder off all names.
-
-    Args:
-        entries: The members, in order of the directory.
-        log: Takes what is wrong.
-
-    Returns:
-        The top folder, which is that of the first member, and each member's name without it; whole where it is not in
-        that folder.
-
-    Raises:
-        ArchiveError: If the log is strict and anything is wrong.
-    """
+    """Take the top folder off all names."""
     names = _decode(entries, log)
     if not names:
         log.add("the archive has no members")

@@ -11,21 +11,9 @@ from tensorkeep.errors import FormatError
 from tensorkeep.formats.safetensors._state import Alias
 from tensorkeep.limits import MAX_I64
 
-__all__ = ["check_owner", "check_storages", "check_view"]
-
 
 def check_owner(name: str, alias: Alias, stored: Collection[str], path: str | None = None) -> None:
-    """Make sure that a view is not stored itself, and that what it is a view of is.
-
-    Args:
-        name: What it is called.
-        alias: What the file says of it.
-        stored: Names of all tensors that the file holds.
-        path: Of the file, for messages.
-
-    Raises:
-        FormatError: If it is otherwise.
-    """
+    """Make sure that a view is not stored itself, and that what it is a view of is."""
     if name in stored or alias.of not in stored:
         raise FormatError(
             f"tensor `{name}` is said to be a view of `{alias.of}`",
@@ -37,16 +25,7 @@ def check_owner(name: str, alias: Alias, stored: Collection[str], path: str | No
 
 
 def check_storages(storages: Iterable[str], stored: Collection[str], path: str | None = None) -> None:
-    """Make sure that tensors which only hold memory for others are there.
-
-    Args:
-        storages: Their names.
-        stored: Names of all tensors that the file holds.
-        path: Of the file, for messages.
-
-    Raises:
-        FormatError: If one is not.
-    """
+    """Make sure that tensors which only hold memory for others are there."""
     missing = next((name for name in storages if name not in stored), None)
     if missing is not None:
         raise FormatError(
@@ -57,17 +36,7 @@ def check_storages(storages: Iterable[str], stored: Collection[str], path: str |
 
 
 def check_view(name: str, alias: Alias, owner: TensorEntry, path: str | None = None) -> None:
-    """Make sure that another tensor holds all elements of a view.
-
-    Args:
-        name: What it is called.
-        alias: Where its elements are in the other.
-        owner: The other.
-        path: Of the file, for messages.
-
-    Raises:
-        FormatError: If it does not.
-    """
+    """Make sure that another tensor holds all elements of a view."""
     if not alias.is_whole and not _is_held(alias, owner):
         raise FormatError(
             f"tensor `{name}` is said to be a view of `{alias.of}`, which does not hold it",

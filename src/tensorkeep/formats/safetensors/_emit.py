@@ -18,24 +18,12 @@ from tensorkeep.formats.safetensors._members import METADATA_KEY
 from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES
 from tensorkeep.limits import MAX_HEADER_NBYTES
 
-__all__ = ["check_is_text", "emit_header", "lay_out"]
-
 ALIGNMENT_NBYTES: Final = 8
 """The data starts at a multiple of this; spaces fill the header up."""
 
 
 def lay_out(tensors: Mapping[str, tuple[DType, tuple[int, ...], int]]) -> dict[str, TensorEntry]:
-    """Give each tensor its place: wide dtypes first, names in order within a dtype.
-
-    Args:
-        tensors: Name to dtype, shape in elements, and size in bytes.
-
-    Returns:
-        Name to entry, in the order of the bytes in the file.
-
-    Raises:
-        HeaderError: If a tensor bears the name that the format keeps for metadata.
-    """
+    """Give each tensor its place: wide dtypes first, names in order within a dtype."""
     _refuse_reserved(tensors)
     entries = {}
     start = 0
@@ -49,22 +37,7 @@ def lay_out(tensors: Mapping[str, tuple[DType, tuple[int, ...], int]]) -> dict[s
 def emit_header(
     entries: Mapping[str, TensorEntry], metadata: Mapping[str, str] | None = None, *, room: int = 0
 ) -> bytes:
-    """Encode length field, header and padding: all that stands before the data.
-
-    Args:
-        entries: Name to entry, in the order of the bytes in the file.
-        metadata: Free text by key; an empty mapping is written as such, None is left out.
-        room: Bytes to fill with spaces, where less is needed.
-
-    Returns:
-        The bytes: as many as there is room for, or, where there is too little, a multiple of 8.
-
-    Raises:
-        TypeError: If a key or text of the metadata is not text.
-        HeaderError: If a tensor bears the name that the format keeps for metadata, or a name or text has no UTF-8
-            form (a lone surrogate).
-        LimitError: If the header would be longer than any reader accepts.
-    """
+    """Encode length field, header and padding: all that stands before the data."""
     _refuse_reserved(entries)
     fields: dict[str, object] = {}
     if metadata is not None:
@@ -90,14 +63,7 @@ def emit_header(
 
 
 def check_is_text(metadata: Mapping[str, str]) -> None:
-    """Make sure that metadata is text by key.
-
-    Args:
-        metadata: Anything.
-
-    Raises:
-        TypeError: If it is not.
-    """
+    """Make sure that metadata is text by key."""
     if not isinstance(metadata, Mapping):
         raise TypeError(f"metadata is a mapping of text by key, not {type(metadata).__name__}")
     for key, text in metadata.items():

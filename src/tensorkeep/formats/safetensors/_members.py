@@ -16,8 +16,6 @@ import msgspec
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError
 
-__all__ = ["METADATA_KEY", "read_members", "take_leading_metadata"]
-
 METADATA_KEY: Final = "__metadata__"
 """The one key of a header that names no tensor."""
 
@@ -50,14 +48,7 @@ _scan = json.JSONDecoder(object_pairs_hook=_refuse_equal_keys, parse_int=len, pa
 
 
 def take_leading_metadata(source: str) -> tuple[str, dict[str, str] | None]:
-    """Cut off metadata that stands first without white space, as every known writer puts it.
-
-    Args:
-        source: The header.
-
-    Returns:
-        The header without it, and the metadata; the whole header and None where it does not stand so.
-    """
+    """Cut off metadata that stands first without white space, as every known writer puts it."""
     if not source.startswith(_LEADING) or not source.startswith(("{", "n"), len(_LEADING)):
         return source, None
     try:
@@ -73,17 +64,7 @@ def take_leading_metadata(source: str) -> tuple[str, dict[str, str] | None]:
 
 
 def read_members(source: str) -> tuple[dict[str, TensorEntry], dict[str, str] | None]:
-    """Read a header, whatever its order and white space.
-
-    Args:
-        source: The header.
-
-    Returns:
-        Name to entry, in the order of the text; and the metadata, None where there is none.
-
-    Raises:
-        HeaderError: If it is no JSON object of entries, or has a key twice.
-    """
+    """Read a header, whatever its order and white space."""
     entries: dict[str, TensorEntry] = {}
     metadata: dict[str, str] | None = None
     seen_metadata = False

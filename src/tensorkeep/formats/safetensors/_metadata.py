@@ -9,18 +9,11 @@ from tensorkeep.formats.safetensors._emit import check_is_text
 from tensorkeep.formats.safetensors._seal import SEAL_KEY, SEAL_SIGNATURE, without_seal
 from tensorkeep.formats.safetensors._state import STATE_KEY, STATE_SIGNATURE, State
 
-__all__ = ["free_text", "metadata_to_write"]
-
 _SIGNATURES = {SEAL_KEY: SEAL_SIGNATURE, STATE_KEY: STATE_SIGNATURE}
 
 
 def free_text(metadata: Mapping[str, str] | None, state: State | None = None) -> Mapping[str, str] | None:
-    """Return metadata without what is true of one file only: digests, the state, and the names of tied tensors.
-
-    Args:
-        metadata: Free text by key.
-        state: What the file says of its state, whose tied tensors are known.
-    """
+    """Return metadata without what is true of one file only: digests, the state, and the names of tied tensors."""
     metadata = without_seal(metadata)
     if metadata is None or not metadata.get(STATE_KEY, "").startswith(STATE_SIGNATURE):
         return metadata
@@ -29,16 +22,7 @@ def free_text(metadata: Mapping[str, str] | None, state: State | None = None) ->
 
 
 def metadata_to_write(metadata: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Return metadata for another file: without what is true of one only, and without what would be taken for it.
-
-    Args:
-        metadata: Free text by key.
-
-    Raises:
-        TypeError: If it is no text by key.
-        UnsupportedError: If other text stands where digests or a state belong, or the other way round: nobody could
-            open the file.
-    """
+    """Return metadata for another file: without what is true of one only, and without what would be taken for it."""
     if metadata is None:
         return None
     check_is_text(metadata)

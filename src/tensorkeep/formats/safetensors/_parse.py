@@ -23,8 +23,6 @@ from tensorkeep.errors import HeaderError
 from tensorkeep.formats.safetensors._members import METADATA_KEY, read_members, take_leading_metadata
 from tensorkeep.limits import MAX_HEADER_NBYTES, MAX_U64
 
-__all__ = ["LENGTH_NBYTES", "Header", "parse_header", "parse_header_nbytes"]
-
 LENGTH_NBYTES: Final = 8
 """Bytes of the length field at the start of the file: unsigned, little endian."""
 
@@ -53,19 +51,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def parse_header_nbytes(prefix: bytes, file_nbytes: int, *, max_header_nbytes: int = MAX_HEADER_NBYTES) -> int:
-    """Read the length of the header.
-
-    Args:
-        prefix: The first 8 bytes of the file, or fewer where it is shorter.
-        file_nbytes: Size of the file in bytes.
-        max_header_nbytes: Longest header that is accepted, in bytes.
-
-    Returns:
-        The length of the header in bytes; it ends inside the file.
-
-    Raises:
-        HeaderError: If the file is too short for the header, or the header longer than the limit.
-    """
+    """Read the length of the header."""
     if len(prefix) < LENGTH_NBYTES:
         raise HeaderError("header too small", expected="at least 8 bytes", found=f"{file_nbytes} bytes")
     header_nbytes = int.from_bytes(prefix[:LENGTH_NBYTES], "little")
@@ -89,16 +75,6 @@ def parse_header(text: Buffer, data_nbytes: int) -> Header:
     """Decode a header and check every rule of the format.
 
     Unknown dtypes pass: their tensors can be listed and copied, not loaded.
-
-    Args:
-        text: The header's bytes, padding included.
-        data_nbytes: Bytes of the file that follow the header.
-
-    Returns:
-        The header; its entries cover the data without a hole or an overlap.
-
-    Raises:
-        HeaderError: If any rule is broken.
     """
     source = _decode_utf8(text)
     entries, metadata = _decode_at_once(source) or read_members(source)

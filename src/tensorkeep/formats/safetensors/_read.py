@@ -9,24 +9,9 @@ from tensorkeep.formats.safetensors._seal import Seal, may_have_seal, parse_seal
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["read_header", "read_seal"]
-
 
 def read_seal(source: ByteSource, header: Header) -> Seal | None:
-    """Read the digests of a file, and check that its header is the one that was written.
-
-    Args:
-        source: Where the bytes are.
-        header: What the header says.
-
-    Returns:
-        The digests, or None where the header has none.
-
-    Raises:
-        IntegrityError: If the header is not the one that was written.
-        UnsupportedError: If its digests are of a later version.
-        TransportError: If the bytes cannot be read.
-    """
+    """Read the digests of a file, and check that its header is the one that was written."""
     if not may_have_seal(header):
         return None
     try:
@@ -41,20 +26,7 @@ def read_header(
     max_header_nbytes: int = MAX_HEADER_NBYTES,
     prefix: str = "Error while deserializing header: ",
 ) -> Header:
-    """Read and check the header of a file.
-
-    Args:
-        source: Where the bytes are.
-        max_header_nbytes: Longest header that is accepted, in bytes.
-        prefix: Text that every error message begins with.
-
-    Returns:
-        The header, true of this source.
-
-    Raises:
-        HeaderError: If the bytes are not a whole safetensors file.
-        TransportError: If they cannot be read.
-    """
+    """Read and check the header of a file."""
     try:
         length = bytes(source.read(ByteRange(0, min(LENGTH_NBYTES, source.nbytes))))
         header_nbytes = parse_header_nbytes(length, source.nbytes, max_header_nbytes=max_header_nbytes)

@@ -26,16 +26,6 @@ from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.formats.safetensors._emit import emit_header
 from tensorkeep.formats.safetensors._parse import Header
 
-__all__ = [
-    "SEAL_KEY",
-    "SEAL_SIGNATURE",
-    "Seal",
-    "emit_sealed_header",
-    "may_have_seal",
-    "parse_seal",
-    "without_seal",
-]
-
 SEAL_KEY: Final = "tensorkeep"
 """The metadata key."""
 
@@ -76,11 +66,7 @@ class Seal(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def without_seal(metadata: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Return metadata without a seal, which is true of one file only.
-
-    Args:
-        metadata: Free text by key.
-    """
+    """Return metadata without a seal, which is true of one file only."""
     if metadata is None or not metadata.get(SEAL_KEY, "").startswith(SEAL_SIGNATURE):
         return metadata
     return {key: text for key, text in metadata.items() if key != SEAL_KEY}
@@ -94,25 +80,7 @@ def emit_sealed_header(
     index: str | None = None,
     room: int = 0,
 ) -> bytes:
-    """Encode all that stands before the data, with digests.
-
-    Args:
-        entries: Name to entry, in the order of the bytes in the file.
-        metadata: Free text by key, without a seal.
-        digests: One per tensor, 32 bytes, in the same order; None gives a header of the same length to be replaced
-            once they are known.
-        index: Name of the index of the set that the file is a shard of.
-        room: Bytes to fill with spaces, where less is needed.
-
-    Returns:
-        The bytes: as many as there is room for, or, where there is too little, a multiple of 8.
-
-    Raises:
-        TypeError: If a key or text of the metadata is not text.
-        HeaderError: If a tensor bears the name that the format keeps for metadata, or a name or text has no UTF-8
-            form (a lone surrogate).
-        LimitError: If the header would be longer than any reader accepts.
-    """
+    """Encode all that stands before the data, with digests."""
     tensors = bytes(DIGEST_NBYTES * len(entries)) if digests is None else b"".join(digests)
     seal = Seal(_VERSION, _ZEROS, b64encode(tensors).decode(), index)
     head = emit_header(entries, {**(metadata or {}), SEAL_KEY: msgspec.json.encode(seal).decode()}, room=room)
@@ -121,28 +89,12 @@ def emit_sealed_header(
 
 
 def may_have_seal(header: Header) -> bool:
-    """Say whether a header has digests, or what damage made of them.
-
-    Args:
-        header: What it says.
-    """
+    """Say whether a header has digests, or what damage made of them."""
     return any(key == SEAL_KEY or text.startswith(SEAL_SIGNATURE) for key, text in (header.metadata or {}).items())
 
 
 def parse_seal(head: Buffer, header: Header) -> Seal | None:
-    """Read the digests of a file, and check that its header is the one that was written.
-
-    Args:
-        head: All that stands before the data.
-        header: What it says.
-
-    Returns:
-        The digests; None where the header has none.
-
-    Raises:
-        IntegrityError: If the header is not the one that was written.
-        UnsupportedError: If the digests are of a later version.
-    """
+    """Read the digests of a file, and check that its header is the one that was written."""
     text = _seal_text(header.metadata)
     if text is None:
         return None

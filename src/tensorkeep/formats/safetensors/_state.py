@@ -19,8 +19,6 @@ import msgspec
 from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
-__all__ = ["NO_TREE", "STATE_KEY", "STATE_SIGNATURE", "Alias", "State", "emit_state", "parse_state"]
-
 STATE_KEY: Final = "tensorkeep.state"
 """The metadata key."""
 
@@ -79,11 +77,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     tree: msgspec.Raw = NO_TREE
 
     def nodes(self) -> Any:
-        """Return the tree as JSON values.
-
-        Raises:
-            FormatError: If it is no JSON, or an object has a member twice.
-        """
+        """Return the tree as JSON values."""
         try:
             return _decoded(bytes(self.tree))
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -99,14 +93,7 @@ _decode_state = msgspec.json.Decoder(State).decode
 
 
 def emit_state(state: State) -> str:
-    """Encode what is said of a state.
-
-    Args:
-        state: What to say.
-
-    Returns:
-        The text, without whitespace.
-    """
+    """Encode what is said of a state."""
     members = {name: getattr(state, name) for name in State.__struct_fields__}
     return msgspec.json.encode({
         name: member for name, member in members.items() if member and member is not NO_TREE
@@ -125,14 +112,6 @@ def _check_members(text: bytes, emitted: bytes) -> None:
 
     That shows in the number of colons, unless some are escaped: the text needs a second, slow look only where it has
     another number of them than what was made of it.
-
-    Args:
-        text: JSON.
-        emitted: The same, decoded and encoded again.
-
-    Raises:
-        ValueError: If one has.
-        RecursionError: If the text is very deep.
     """
     if text.count(b":") != emitted.count(b":") or b"\\u003" in text:
         json.loads(text, object_pairs_hook=_checked_members, parse_int=len, parse_float=len)
@@ -146,18 +125,7 @@ def _checked_members(pairs: list[tuple[str, Any]]) -> None:
 
 
 def parse_state(text: str) -> State:
-    """Read what a file says of a state.
-
-    Args:
-        text: What stands under `STATE_KEY`.
-
-    Returns:
-        What it says; whether aliases fit their tensors is not known yet.
-
-    Raises:
-        FormatError: If it is no such text, or an object has a member twice.
-        UnsupportedError: If it is of a later version.
-    """
+    """Read what a file says of a state."""
     try:
         version = _decode_version(text).state
         if version == _VERSION:

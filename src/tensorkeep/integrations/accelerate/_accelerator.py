@@ -14,8 +14,6 @@ from tensorkeep.integrations.accelerate._processes import connect
 from tensorkeep.integrations.accelerate._save import save_model, save_state
 from tensorkeep.integrations.accelerate._support import refuse_unsupported
 
-__all__ = ["Accelerator", "keep_safe"]
-
 _METHODS = (save_state, load_state, save_model, skip_first_batches)
 
 _Accelerator = TypeVar("_Accelerator", bound=accelerate.Accelerator)

@@ -26,8 +26,6 @@ from tensorkeep.kinds import refuse
 from tensorkeep.models import load_into
 from tensorkeep.tensors import LazyTensors
 
-__all__ = ["load_checkpoint_and_dispatch", "load_checkpoint_in_model"]
-
 Source: TypeAlias = "str | os.PathLike[str] | LazyTensors"
 DeviceMap: TypeAlias = Mapping[str, Any]
 Dtype: TypeAlias = "str | torch.dtype | None"

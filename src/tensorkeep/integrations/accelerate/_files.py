@@ -24,8 +24,6 @@ from tensorkeep.errors import FormatError
 from tensorkeep.integrations.accelerate._loaders import Place
 from tensorkeep.state import Classes
 
-__all__ = ["Process", "Shared", "file_name", "files_of", "read_process", "read_shared"]
-
 _PATTERNS: Final = {
     "models": "model{}.safetensors",
     "optimizers": "optimizer{}.safetensors",
@@ -75,32 +73,17 @@ class Process(msgspec.Struct):
 
 
 def file_name(part: str, number: int) -> str:
-    """Return the name of a file.
-
-    Args:
-        part: A field of `Shared`, or `"process"`.
-        number: Which one of several, from 0.
-    """
+    """Return the name of a file."""
     return numbered(_PATTERNS[part], number)
 
 
 def numbered(pattern: str, number: int) -> str:
-    """Return a name with a number in it: the first is called `model.safetensors`, the next `model_1.safetensors`.
-
-    Args:
-        pattern: The name with `{}` in the place of the number.
-        number: From 0, which is left out unless a `_` stands before the place.
-    """
+    """Return a name with a number in it: the first is called `model.safetensors`, the next `model_1.safetensors`."""
     return pattern.format(number if "_{}" in pattern else f"_{number}" if number else "")
 
 
 def files_of(folder: str, *patterns: str) -> Iterator[str]:
-    """Give the files of one part, until there is none of the next number.
-
-    Args:
-        folder: The directory.
-        *patterns: What they may be called; the first that is there is taken.
-    """
+    """Give the files of one part, until there is none of the next number."""
     for number in count():
         paths = [os.path.join(folder, numbered(pattern, number)) for pattern in patterns]
         found = next(filter(os.path.isfile, paths), None)
@@ -110,15 +93,7 @@ def files_of(folder: str, *patterns: str) -> Iterator[str]:
 
 
 def read_shared(folder: str, classes: Classes) -> Shared:
-    """Read what all processes have in common.
-
-    Args:
-        folder: The directory.
-        classes: Dataclasses, enums and named tuples that may be made again.
-
-    Raises:
-        TensorkeepError: If it cannot be read.
-    """
+    """Read what all processes have in common."""
     return Shared(**{
         part: [load(path, classes=classes) for path in files_of(folder, _PATTERNS[part])]
         for part in Shared.__struct_fields__
@@ -126,17 +101,7 @@ def read_shared(folder: str, classes: Classes) -> Shared:
 
 
 def read_process(folder: str, number: int, classes: Classes) -> Process:
-    """Read what one process has for itself.
-
-    Args:
-        folder: The directory.
-        number: That of the process.
-        classes: Dataclasses, enums and named tuples that may be made again.
-
-    Raises:
-        FormatError: If it is none.
-        TensorkeepError: If it cannot be read.
-    """
+    """Read what one process has for itself."""
     path = os.path.join(folder, file_name("process", number))
     try:
         return msgspec.convert(load(path, classes=classes), Process)

@@ -19,8 +19,6 @@ from tensorkeep.kinds import refuse
 from tensorkeep.state import Classes
 from tensorkeep.training import restore
 
-__all__ = ["load_state"]
-
 
 def load_state(
     accelerator: Any,
@@ -38,27 +36,6 @@ def load_state(
     changed. Directories that accelerate saved itself are read too, and nothing of them is run. All processes must
     call it. Hooks of `register_load_state_pre_hook` are called as ever, after the bytes were checked, and change what
     they change.
-
-    Args:
-        accelerator: That of the run.
-        input_dir: The directory. None for the newest numbered one that is whole (`automatic_checkpoint_naming`);
-            those to come then get higher numbers than any that is there.
-        load_kwargs: Of no effect: no pickle is run that could take them.
-        strict: Whether names that only a model or only the checkpoint has are an error.
-        rng: Whether to bring random generators back. Without, a run may go on with another number of processes.
-        classes: Dataclasses, enums and named tuples that may be made again, where states have them.
-        map_location: Of no effect: states go where the objects are.
-
-    Raises:
-        SourceMissingError: If there is no such directory, or no whole one.
-        IntegrityError: If it is damaged.
-        StateDictMismatchError: If it does not fit the objects of the run.
-        UnsupportedError: If a state has an object of a class that was not passed.
-        RefusedError: If no directory is given, and none are numbered.
-        FormatError: If a file is malformed.
-        UnsafeError: If a pickle names what could only do harm.
-        TransportError: If it cannot be read.
-        TensorkeepError: If another process has failed, or did not call it.
     """
     meet(accelerator, "load_state()")
     folder, is_own = on_main(accelerator, lambda: _checked(accelerator, input_dir))

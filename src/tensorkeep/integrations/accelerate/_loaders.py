@@ -14,18 +14,6 @@ from torch.utils.data import BatchSampler, RandomSampler
 
 from tensorkeep.errors import StateDictMismatchError
 
-__all__ = [
-    "Place",
-    "Seeding",
-    "generators_of",
-    "is_order_lost",
-    "place_of",
-    "prepare_places",
-    "skip_first_batches",
-    "stateful",
-]
-
-
 _WHOLE: Final = "_tensorkeep_whole"
 """Attribute of a loader for the rest of an epoch: the loader that it is the rest of."""
 
@@ -58,9 +46,6 @@ def place_of(loader: Any) -> Place:
     """Return the epoch in which a loader is, and what decides on the order in it.
 
     An epoch whose last batch is in use is over.
-
-    Args:
-        loader: A loader that accelerate prepared.
     """
     is_over = any(running.end_of_dataloader for running in _running(loader))
     sampler = _sampler(loader)
@@ -70,11 +55,7 @@ def place_of(loader: Any) -> Place:
 
 
 def is_order_lost(loader: Any) -> bool:
-    """Say whether a loader is amid an epoch in an order that nobody knows any more.
-
-    Args:
-        loader: A loader that accelerate prepared.
-    """
+    """Say whether a loader is amid an epoch in an order that nobody knows any more."""
     sampler = _sampler(loader)
     shuffles = isinstance(sampler, RandomSampler) and not isinstance(sampler, SeedableRandomSampler)
     is_amid = any(not running.end_of_dataloader for running in _running(loader))
@@ -94,15 +75,7 @@ def _whole(loader: Any) -> Any:
 
 
 def prepare_places(loaders: Sequence[Any], places: Sequence[Place]) -> Iterator[Callable[[], None]]:
-    """Give what brings loaders to the epochs in which others were; nothing is changed before it is called.
-
-    Args:
-        loaders: Loaders that accelerate prepared.
-        places: What `place_of` returned for each.
-
-    Raises:
-        StateDictMismatchError: If there are more or fewer, or one is of another kind.
-    """
+    """Give what brings loaders to the epochs in which others were; nothing is changed before it is called."""
     if len(loaders) != len(places):
         raise StateDictMismatchError(
             "the checkpoint is of a run with other data loaders",
@@ -136,9 +109,6 @@ def generators_of(loaders: Sequence[Any]) -> dict[str, torch.Generator]:
     """Return the random generators that loaders shuffle with, by the loader's number and what has it.
 
     Those of seedable samplers are left out: they begin anew in each epoch.
-
-    Args:
-        loaders: Loaders that accelerate prepared.
     """
     found: dict[str, torch.Generator] = {}
     for number, loader in enumerate(loaders):
@@ -154,11 +124,7 @@ def generators_of(loaders: Sequence[Any]) -> dict[str, torch.Generator]:
 
 
 def stateful(loaders: Sequence[Any]) -> dict[str, Any]:
-    """Return those loaders that keep their place themselves (`use_stateful_dataloader`), by number.
-
-    Args:
-        loaders: Loaders that accelerate prepared.
-    """
+    """Return those loaders that keep their place themselves (`use_stateful_dataloader`), by number."""
     return {str(n): loader for n, loader in enumerate(loaders) if getattr(loader, "use_stateful_dataloader", False)}
 
 
@@ -167,11 +133,6 @@ def skip_first_batches(accelerator: Any, dataloader: Any, num_batches: int = 0) 
 
     It draws nothing from the random generator that everybody has, since the epoch that it goes on with has done that
     before; and when it is at its end, the loader itself goes on with the next epoch, in another order.
-
-    Args:
-        accelerator: That of the run.
-        dataloader: The loader.
-        num_batches: Batches of the epoch that have been used before.
     """
     rest = accelerate.skip_first_batches(dataloader, num_batches)
     if num_batches:

@@ -13,8 +13,6 @@ from tensorkeep.dtypes import BY_TORCH, find_dtype
 from tensorkeep.errors import DtypeError, StateDictMismatchError
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 
-__all__ = ["cast_to_model", "check_ties", "match", "torch_dtype_of"]
-
 _N_LISTED: Final = 5
 """Names of each kind that a message lists; the error's fields have all."""
 
@@ -22,14 +20,7 @@ _N_LISTED: Final = 5
 def cast_to_model(
     tensors: LazyTensors, model: nn.Module, dtype: torch.dtype | None, in_fp32: Sequence[str]
 ) -> LazyTensors:
-    """Return the tensors of a checkpoint in the dtypes that a model is to have.
-
-    Args:
-        tensors: The checkpoint.
-        model: The model.
-        dtype: What floating-point numbers are to be; None for what each is in the model.
-        in_fp32: Modules that keep float32 where that dtype is float16.
-    """
+    """Return the tensors of a checkpoint in the dtypes that a model is to have."""
     own = model.state_dict(keep_vars=True)
     cast = {name: _cast(lazy, _wanted(name, own.get(name), dtype, in_fp32)) for name, lazy in tensors.items()}
     return TensorView(cast, path=tensors.path, metadata=tensors.metadata)
@@ -49,14 +40,7 @@ def _cast(lazy: LazyTensor, wanted: torch.dtype | None) -> LazyTensor:
 
 
 def torch_dtype_of(lazy: LazyTensor) -> torch.dtype:
-    """Return torch's dtype of a lazy tensor.
-
-    Args:
-        lazy: The tensor.
-
-    Raises:
-        DtypeError: If torch has none.
-    """
+    """Return torch's dtype of a lazy tensor."""
     found = getattr(torch, find_dtype(lazy.dtype).torch or "", None)
     if not isinstance(found, torch.dtype):
         raise DtypeError("torch has no such dtype", tensor=lazy.name, found=lazy.dtype)
@@ -64,19 +48,7 @@ def torch_dtype_of(lazy: LazyTensor) -> torch.dtype:
 
 
 def match(model: nn.Module, tensors: LazyTensors, *, strict: bool) -> dict[str, LazyTensor]:
-    """Find the tensor of a checkpoint for each name of a model.
-
-    Args:
-        model: The model; of tied weights one name is enough.
-        tensors: The checkpoint.
-        strict: Whether names that only one of the two has are an error.
-
-    Returns:
-        Name in the model to tensor.
-
-    Raises:
-        StateDictMismatchError: If names or shapes do not fit; it lists them.
-    """
+    """Find the tensor of a checkpoint for each name of a model."""
     own = model.state_dict(keep_vars=True)
     found = dict(_found(own, tensors))
     used = {lazy.name for lazy in found.values()}
@@ -93,17 +65,7 @@ def match(model: nn.Module, tensors: LazyTensors, *, strict: bool) -> dict[str, 
 
 
 def check_ties(model: nn.Module, found: Mapping[str, LazyTensor], path: str) -> None:
-    """Make sure that weights which a model ties are equal in a checkpoint, since only one of them can be loaded.
-
-    Args:
-        model: The model.
-        found: Name in the model to tensor, as it is in the checkpoint.
-        path: The checkpoint, for messages.
-
-    Raises:
-        StateDictMismatchError: If two differ.
-        TransportError: If they cannot be read.
-    """
+    """Make sure that weights which a model ties are equal in a checkpoint, since only one of them can be loaded."""
     own = model.state_dict(keep_vars=True)
     first_names: dict[int, str] = {}
     for name, lazy in found.items():

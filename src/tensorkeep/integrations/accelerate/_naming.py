@@ -19,8 +19,6 @@ from tensorkeep.errors import (
 )
 from tensorkeep.transport import settle_folders
 
-__all__ = ["DamagedCheckpointWarning", "is_numbered", "newest", "next_folder", "next_number", "retain"]
-
 _Checked = TypeVar("_Checked")
 
 _NAME: Final = re.compile(r"checkpoint_(0|[1-9][0-9]{0,17})")
@@ -33,24 +31,12 @@ class DamagedCheckpointWarning(UserWarning):
 
 
 def is_numbered(accelerator: Any) -> bool:
-    """Say whether the checkpoints of a run are numbered.
-
-    Args:
-        accelerator: That of the run.
-    """
+    """Say whether the checkpoints of a run are numbered."""
     return bool(accelerator.project_configuration.automatic_checkpoint_naming)
 
 
 def next_folder(accelerator: Any) -> str:
-    """Return where the next checkpoint is to be; the directory around it is made.
-
-    Args:
-        accelerator: That of the run.
-
-    Raises:
-        RefusedError: If it is there already, or one with a higher number, or the run has no directory.
-        TransportError: If the directory around it cannot be made.
-    """
+    """Return where the next checkpoint is to be; the directory around it is made."""
     parent = _parent(accelerator)
     path = os.path.join(parent, f"checkpoint_{accelerator.save_iteration}")
     with as_transport_error("could not make the directory", parent):
@@ -69,29 +55,12 @@ def next_folder(accelerator: Any) -> str:
 
 
 def next_number(accelerator: Any) -> int:
-    """Return a number that is higher than that of any checkpoint.
-
-    Args:
-        accelerator: That of the run.
-    """
+    """Return a number that is higher than that of any checkpoint."""
     return max(_numbered(_parent(accelerator)), default=-1) + 1
 
 
 def newest(accelerator: Any, check: Callable[[str], _Checked]) -> tuple[str, _Checked]:
-    """Return the newest checkpoint that is whole, and warn of newer ones that are not.
-
-    Args:
-        accelerator: That of the run.
-        check: Raises if a directory is not a whole checkpoint.
-
-    Returns:
-        The directory, and what the check returned.
-
-    Raises:
-        SourceMissingError: If there is none.
-        TensorkeepError: If there are some, and none is whole: what is wrong with the newest one; or if one is not
-            damaged, but cannot be looked at.
-    """
+    """Return the newest checkpoint that is whole, and warn of newer ones that are not."""
     parent = _parent(accelerator)
     damage: dict[str, TensorkeepError] = {}
     for _, path in sorted(_numbered(parent).items(), reverse=True):
@@ -113,15 +82,7 @@ def newest(accelerator: Any, check: Callable[[str], _Checked]) -> tuple[str, _Ch
 
 
 def retain(accelerator: Any, saved: str) -> None:
-    """Remove the oldest checkpoints, so that there are no more than the run is to keep.
-
-    Args:
-        accelerator: That of the run.
-        saved: The one that was just saved, which stays whatever its number is.
-
-    Raises:
-        TransportError: If one cannot be removed.
-    """
+    """Remove the oldest checkpoints, so that there are no more than the run is to keep."""
     limit = accelerator.project_configuration.total_limit
     parent = _parent(accelerator)
     for name in os.listdir(parent):  # of processes that died while they removed one

@@ -14,8 +14,6 @@ from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.training import capture
 
-__all__ = ["OffloadedWeights", "whole_state"]
-
 
 class OffloadedWeights(Mapping[str, torch.Tensor]):
     """Weights that stay in the checkpoint: each is read when it is asked for, and not kept.
@@ -33,22 +31,12 @@ class OffloadedWeights(Mapping[str, torch.Tensor]):
         *,
         verify: bool = False,
     ) -> None:
-        """Remember where they are; see the class."""
         self._tensors = {name: _in_torch(lazy) for name, lazy in tensors.items()}
         self._dtypes = dict(dtypes or {})
         self._verify = verify
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        """Read a tensor.
-
-        Args:
-            name: Its name in the model.
-
-        Raises:
-            KeyError: If there is none of that name.
-            IntegrityError: If its bytes are not those that were saved, and that is looked at.
-            TransportError: If they cannot be read.
-        """
+        """Read a tensor."""
         lazy = self._tensors[name]
         tensor: torch.Tensor = lazy.load()
         if self._verify and lazy.digest is not None and lazy.digest != _digest(tensor):
@@ -60,19 +48,15 @@ class OffloadedWeights(Mapping[str, torch.Tensor]):
         return tensor.to(self._dtypes.get(name, tensor.dtype))
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is a tensor of that name; it is not read for that."""
         return name in self._tensors
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names."""
         return iter(self._tensors)
 
     def __len__(self) -> int:
-        """Return the number of tensors."""
         return len(self._tensors)
 
     def __repr__(self) -> str:
-        """Return the number of tensors and what they take on the disk."""
         nbytes = sum(lazy.nbytes for lazy in self._tensors.values())
         return f"OffloadedWeights({len(self):,} tensors, {nbytes:,} bytes)"
 
@@ -86,15 +70,7 @@ def _digest(tensor: torch.Tensor) -> bytes:
 
 
 def whole_state(model: nn.Module) -> dict[str, Any]:
-    """Return the state dict of a model, with what is elsewhere between the calls of its modules.
-
-    Args:
-        model: The model, wrapped or not; perhaps with hooks of accelerate's that find its weights.
-
-    Raises:
-        UnsupportedError: If a weight has no data anywhere.
-        TransportError: If one cannot be read.
-    """
+    """Return the state dict of a model, with what is elsewhere between the calls of its modules."""
     state: dict[str, Any] = capture(model=model, rng=False)["model"]
     absent = [name for name, value in state.items() if isinstance(value, torch.Tensor) and value.is_meta]
     return state | {name: _elsewhere(model, name) for name in absent}

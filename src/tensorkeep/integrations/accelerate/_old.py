@@ -21,8 +21,6 @@ from tensorkeep.integrations.accelerate._files import Process, Shared, files_of,
 from tensorkeep.integrations.accelerate._loaders import Place, Seeding, place_of, stateful
 from tensorkeep.kinds import refuse
 
-__all__ = ["check_old", "read_old_process", "read_old_shared", "remove_old"]
-
 _SHARED: Final = {
     "models": ("model{}.safetensors", "pytorch_model{}.bin"),
     "optimizers": ("optimizer{}.bin",),
@@ -36,17 +34,7 @@ _STATEFUL: Final = "dl_state_dict{}.bin"
 
 
 def check_old(folder: str, n_expected: Mapping[str, int]) -> None:
-    """Make sure that nothing is missing in a directory, as far as that can be known, and that its files are whole.
-
-    Args:
-        folder: The directory.
-        n_expected: Part, a field of `Shared`, to how many of it there must be at least.
-
-    Raises:
-        SourceMissingError: If something is missing, as it is when the save was interrupted.
-        IntegrityError: If bytes are not those that were saved.
-        TensorkeepError: If a file cannot be read.
-    """
+    """Make sure that nothing is missing in a directory, as far as that can be known, and that its files are whole."""
     paths = {part: list(files_of(folder, *patterns)) for part, patterns in _SHARED.items()}
     random = list(files_of(folder, _RANDOM))
     missing = [part for part, n in n_expected.items() if len(paths[part]) < n]
@@ -63,14 +51,7 @@ def check_old(folder: str, n_expected: Mapping[str, int]) -> None:
 
 
 def read_old_shared(folder: str) -> Shared:
-    """Read what all processes have in common.
-
-    Args:
-        folder: The directory.
-
-    Raises:
-        TensorkeepError: If it cannot be read.
-    """
+    """Read what all processes have in common."""
     return Shared(**{
         part: [load(path, framework="torch") for path in files_of(folder, *patterns)]
         for part, patterns in _SHARED.items()
@@ -78,17 +59,7 @@ def read_old_shared(folder: str) -> Shared:
 
 
 def read_old_process(folder: str, number: int, loaders: Sequence[Any]) -> Process:
-    """Read what one process has for itself.
-
-    Args:
-        folder: The directory.
-        number: That of the process.
-        loaders: The data loaders of the run; accelerate saves little of them, and they are where they are else.
-
-    Raises:
-        FormatError: If the states of random generators are none.
-        TensorkeepError: If it cannot be read.
-    """
+    """Read what one process has for itself."""
     path = os.path.join(folder, numbered(_RANDOM, number))
     states = load(path, framework="torch")
     try:
@@ -136,14 +107,7 @@ def _place(folder: str, number: int, loader: Any) -> Place:
 
 
 def remove_old(folder: str) -> None:
-    """Remove what accelerate once saved into a directory that has a newer state now.
-
-    Args:
-        folder: The directory.
-
-    Raises:
-        TransportError: If it cannot be removed.
-    """
+    """Remove what accelerate once saved into a directory that has a newer state now."""
     pickles = (name for names in (*_SHARED.values(), (_RANDOM,), (_SAMPLER,), (_STATEFUL,)) for name in names)
     with as_transport_error("could not remove what was saved before", folder):
         for pattern in pickles:

@@ -14,8 +14,6 @@ from tensorkeep.integrations.accelerate._match import torch_dtype_of
 from tensorkeep.models import load_into
 from tensorkeep.tensors import LazyTensor, TensorView
 
-__all__ = ["ON_DISK", "Parts", "check_nesting", "device_of", "main_device", "parts_of", "place"]
-
 Parts: TypeAlias = dict[Any, dict[str, LazyTensor]]
 
 ON_DISK: Final = "disk"
@@ -27,11 +25,7 @@ _ELSEWHERE: Final = ("cpu", ON_DISK)
 
 
 def main_device(device_map: Mapping[str, Any]) -> Any:
-    """Return where modules are computed whose weights are on the CPU or on the disk.
-
-    Args:
-        device_map: Module name to device.
-    """
+    """Return where modules are computed whose weights are on the CPU or on the disk."""
     return next((device for device in device_map.values() if device not in _ELSEWHERE), "cpu")
 
 
@@ -39,10 +33,6 @@ def device_of(name: str, device_map: Mapping[str, Any]) -> Any:
     """Return what a device map says of a tensor: what it says of the innermost module that it names.
 
     A tensor that is named by itself has no module whose hook would bring it, and is where modules are computed.
-
-    Args:
-        name: The tensor's name.
-        device_map: Module name to device; one of them holds the tensor.
     """
     if device_map.get(name) in _ELSEWHERE:
         return main_device(device_map)
@@ -52,14 +42,7 @@ def device_of(name: str, device_map: Mapping[str, Any]) -> Any:
 
 
 def check_nesting(device_map: Mapping[str, Any]) -> None:
-    """Make sure that no part of a module is on the disk and another one not, where the map names the module too.
-
-    Args:
-        device_map: Module name to device.
-
-    Raises:
-        UnsupportedError: If one is: accelerate's hooks cannot tell the parts apart.
-    """
+    """Make sure that no part of a module is on the disk and another one not, where the map names the module too."""
     for name, device in device_map.items():
         outer = name
         while outer:
@@ -75,14 +58,7 @@ def check_nesting(device_map: Mapping[str, Any]) -> None:
 def parts_of(
     model: nn.Module, found: Mapping[str, LazyTensor], device_map: Mapping[str, Any], *, offload_buffers: bool
 ) -> Parts:
-    """Return what of a checkpoint is to be on each device, and on the disk.
-
-    Args:
-        model: The model.
-        found: Name in the model to tensor.
-        device_map: Module name to device.
-        offload_buffers: Whether buffers of modules on the disk stay there; else they are on the CPU.
-    """
+    """Return what of a checkpoint is to be on each device, and on the disk."""
     movable = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     if offload_buffers:
         movable |= {name for name, _ in model.named_buffers(remove_duplicate=False)}
@@ -95,16 +71,7 @@ def parts_of(
 
 
 def place(model: nn.Module, parts: Parts, path: str) -> None:
-    """Load the part of each device, and let go of the memory of what stays on the disk.
-
-    Args:
-        model: The model; weights that are tied stay so.
-        parts: Device to name to tensor.
-        path: The checkpoint, for messages.
-
-    Raises:
-        TensorkeepError: If it cannot be loaded.
-    """
+    """Load the part of each device, and let go of the memory of what stays on the disk."""
     tied = find_tied_parameters(model)
     for device, part in parts.items():
         if device == ON_DISK:

@@ -18,8 +18,6 @@ from torch import distributed
 from tensorkeep.checkpoint import save_folder
 from tensorkeep.errors import SourceMissingError, TensorkeepError
 
-__all__ = ["connect", "gather", "meet", "on_main", "shared_folder", "together"]
-
 _Result = TypeVar("_Result")
 
 _GROUP: Final = "_tensorkeep_group"
@@ -33,25 +31,13 @@ _TIMEOUT: Final = timedelta(minutes=30)
 
 
 def connect(accelerator: Any) -> None:
-    """Let the processes of a run speak to each other; all of them must call it.
-
-    Args:
-        accelerator: That of the run.
-    """
+    """Let the processes of a run speak to each other; all of them must call it."""
     several = accelerator.num_processes > 1
     setattr(accelerator, _GROUP, distributed.new_group(backend="gloo", timeout=_TIMEOUT) if several else None)
 
 
 def meet(accelerator: Any, where: str) -> None:
-    """Wait until all processes have come to the same place.
-
-    Args:
-        accelerator: That of the run.
-        where: What they are to call.
-
-    Raises:
-        TensorkeepError: If not all have come.
-    """
+    """Wait until all processes have come to the same place."""
     group = getattr(accelerator, _GROUP)
     if group is None:
         return
@@ -70,15 +56,7 @@ def meet(accelerator: Any, where: str) -> None:
 
 
 def gather(accelerator: Any, value: _Result) -> list[_Result]:
-    """Give all processes what each of them has.
-
-    Args:
-        accelerator: That of the run.
-        value: What this one has.
-
-    Returns:
-        What each has, in their order.
-    """
+    """Give all processes what each of them has."""
     group = getattr(accelerator, _GROUP)
     if group is None:
         return [value]
@@ -88,19 +66,7 @@ def gather(accelerator: Any, value: _Result) -> list[_Result]:
 
 
 def on_main(accelerator: Any, action: Callable[[], _Result]) -> _Result:
-    """Let the main process do something, and give all of them what came of it.
-
-    Args:
-        accelerator: That of the run.
-        action: What is to be done. Its result goes from process to process, and so does its error.
-
-    Returns:
-        The result.
-
-    Raises:
-        BaseException: In the main process what the action raised; in the others the same, as far as it is an error of
-            tensorkeep.
-    """
+    """Let the main process do something, and give all of them what came of it."""
     result = error = None
     if accelerator.is_main_process:
         try:
@@ -120,15 +86,7 @@ def on_main(accelerator: Any, action: Callable[[], _Result]) -> _Result:
 
 @contextmanager
 def together(accelerator: Any) -> Iterator[None]:
-    """Wait at the end of the block until all processes have come there, and fail in all if one has failed.
-
-    Args:
-        accelerator: That of the run.
-
-    Raises:
-        BaseException: What the block raised; where it raised nothing, what it raised in another process, as far as
-            that is an error of tensorkeep.
-    """
+    """Wait at the end of the block until all processes have come there, and fail in all if one has failed."""
     error = None
     try:
         yield
@@ -144,20 +102,7 @@ def together(accelerator: Any) -> Iterator[None]:
 
 @contextmanager
 def shared_folder(accelerator: Any, path: str) -> Iterator[str]:
-    """Save a directory that all processes write into, complete or not at all.
-
-    Args:
-        accelerator: That of the run.
-        path: The directory, on a file system that all processes see.
-
-    Yields:
-        The directory to write into, the same for all.
-
-    Raises:
-        BaseException: What the block raised, in this process or another one. Nothing was changed then.
-        SourceMissingError: If a process does not see the directory.
-        TransportError: If it cannot be written.
-    """
+    """Save a directory that all processes write into, complete or not at all."""
     with ExitStack() as stack:
         staging = on_main(accelerator, lambda: stack.enter_context(save_folder(path)))
         with together(accelerator):

@@ -21,8 +21,6 @@ from tensorkeep.integrations.accelerate._processes import gather, meet, on_main,
 from tensorkeep.tensors import save
 from tensorkeep.training import capture
 
-__all__ = ["IncompleteStateWarning", "save_model", "save_state"]
-
 
 class IncompleteStateWarning(UserWarning):
     """A run was saved at a point from which it cannot go on exactly as it would have."""
@@ -36,24 +34,6 @@ def save_state(
     Saves what accelerate's method of this name does, and where data loaders are; nothing is pickled. All processes
     must call it. Hooks of `register_save_state_pre_hook` are called as ever, with the directory that is about to take
     its place: whatever they write into it is part of the whole.
-
-    Args:
-        accelerator: That of the run.
-        output_dir: The directory; one that is there is replaced, what others have put into it stays. Of no effect
-            where checkpoints are numbered (`automatic_checkpoint_naming`).
-        safe_serialization: Only True is supported.
-
-    Returns:
-        The directory.
-
-    Raises:
-        StateError: If something is no data, such as what an object gave that was registered for checkpointing.
-        UnsupportedError: If pickles are asked for, or the nodes of a run are to have a directory each.
-        RefusedError: If there is no directory to save to, or a numbered one is there already, of this number or a
-            higher one.
-        BusyError: If another process is saving there.
-        TransportError: If it cannot be written.
-        TensorkeepError: If another process has failed, or did not call it; nothing was changed.
     """
     if not safe_serialization:
         raise UnsupportedError(
@@ -180,22 +160,6 @@ def save_model(
 
     Shards of an earlier save go when the new ones are in place. Weights that are tied are stored once. All processes
     must call it.
-
-    Args:
-        accelerator: That of the run.
-        model: The model, wrapped or not; weights that are on the disk are copied from there.
-        save_directory: The directory; other files in it are left alone.
-        max_shard_size: Bytes of a shard at most, as a number or a text such as `"5GB"`; a larger tensor is one by
-            itself.
-        safe_serialization: Only True is supported.
-
-    Raises:
-        UnsupportedError: If pickles are asked for, or a weight has no data anywhere (device meta).
-        StateError: If something in the model's state is no data.
-        LimitError: If the size is none.
-        BusyError: If another process is saving there.
-        TransportError: If it cannot be written.
-        TensorkeepError: If another process has failed, or did not call it.
     """
     if not safe_serialization:
         raise UnsupportedError("nothing is pickled here", expected="safe_serialization=True", hint="Leave it out")

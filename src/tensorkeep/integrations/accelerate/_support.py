@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from tensorkeep.errors import UnsupportedError
 
-__all__ = ["refuse_unsupported"]
-
 _ENGINES: Final = ("DEEPSPEED", "FSDP", "MEGATRON_LM", "XLA")
 """Kinds of runs whose states are in parts, and saved by the engine in its own way."""
 
@@ -16,14 +14,7 @@ _DEVICES: Final = ("cpu", "cuda", "mps")
 
 
 def refuse_unsupported(accelerator: Any) -> None:
-    """Make sure that the state of a run can be saved as a whole.
-
-    Args:
-        accelerator: That of the run.
-
-    Raises:
-        UnsupportedError: If an engine keeps it in parts, or random generators of its device are unknown here.
-    """
+    """Make sure that the state of a run can be saved as a whole."""
     engine = accelerator.distributed_type.value
     if engine in _ENGINES:
         raise UnsupportedError(

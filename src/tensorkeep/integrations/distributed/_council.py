@@ -19,8 +19,6 @@ from torch.distributed import distributed_c10d
 from tensorkeep import errors
 from tensorkeep.errors import TensorkeepError, TransportError
 
-__all__ = ["Council", "Session"]
-
 _PART_NBYTES: Final = 2**20
 """Of what is told at once; torch's store gives up connections over which 8 MiB come."""
 
@@ -64,16 +62,9 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class Council:
-    """The ranks of one save.
-
-    Args:
-        session: Which save.
-        timeout_s: Seconds for which no rank is heard of, after which those that are missing are given up; None for
-            those of the process group.
-    """
+    """The ranks of one save."""
 
     def __init__(self, session: Session, timeout_s: float | None = None) -> None:
-        """Take a seat; see the class."""
         self._session = session
         self._store = _store(session)
         self._timeout_s = timeout_s if timeout_s is not None else _group_timeout_s(session)
@@ -81,30 +72,13 @@ class Council:
         self._looked_at = self._beaten_at = time.monotonic()
 
     def tell(self, key: str, value: bytes) -> None:
-        """Leave something for one who will ask for it.
-
-        Args:
-            key: What it is.
-            value: Any bytes.
-        """
+        """Leave something for one who will ask for it."""
         for number in range(0, len(value), _PART_NBYTES):
             self._store.set(f"{key}/{number}", value[number : number + _PART_NBYTES])
         self._store.set(key, str(len(value)))
 
     def hear(self, key: str, on_wait: Callable[[], None] | None = None) -> bytes:
-        """Wait for what somebody tells, and take it away.
-
-        Args:
-            key: What it is.
-            on_wait: Called from time to time.
-
-        Returns:
-            The bytes.
-
-        Raises:
-            TransportError: If nothing is heard in time.
-            TensorkeepError: If a rank failed.
-        """
+        """Wait for what somebody tells, and take it away."""
         self._wait_for(key, on_wait)
         parts = [f"{key}/{number}" for number in range(0, int(self._store.get(key)), _PART_NBYTES)]
         value = b"".join(self._store.get(part) for part in parts)
@@ -113,29 +87,13 @@ class Council:
         return value
 
     def meet(self, place: str, on_wait: Callable[[], None] | None = None) -> None:
-        """Wait until all ranks have come to the same place.
-
-        Args:
-            place: What it is called; each is used once.
-            on_wait: Called from time to time.
-
-        Raises:
-            TransportError: If some do not come in time.
-            TensorkeepError: If a rank failed.
-        """
+        """Wait until all ranks have come to the same place."""
         if self._store.add(f"{place}/count", 1) == self._session.n_ranks:
             self._store.set(place, b"all")
         self._wait_for(place, on_wait)
 
     def fail(self, error: BaseException) -> TensorkeepError | None:
-        """Tell all that this rank failed; only the first failure is heard.
-
-        Args:
-            error: What happened.
-
-        Returns:
-            The error of another rank that failed before, which may be the cause of this one.
-        """
+        """Tell all that this rank failed; only the first failure is heard."""
         if isinstance(error, TensorkeepError):
             fields = error.fields()
         else:
@@ -147,11 +105,7 @@ class Council:
         return None if first == failure else _error_of(first)
 
     def look(self) -> None:
-        """Give a sign of life, and give up if another rank failed; cheap enough for every piece that is written.
-
-        Raises:
-            TensorkeepError: If one did.
-        """
+        """Give a sign of life, and give up if another rank failed; cheap enough for every piece that is written."""
         now = time.monotonic()
         if now - self._beaten_at >= self._beat_every_s:
             self._beaten_at = now

@@ -16,19 +16,11 @@ from tensorkeep.integrations.distributed._ways import Options
 from tensorkeep.integrations.distributed._work import digest_parts, write_own, write_parts
 from tensorkeep.tensors import Prepared
 
-__all__ = ["InFiles"]
-
 
 class InFiles:
-    """See `Way`.
-
-    Args:
-        path: The directory.
-        options: What the user wants.
-    """
+    """See `Way`."""
 
     def __init__(self, path: str, options: Options) -> None:
-        """Begin nothing yet; see the class."""
         self._path = path
         self._options = options
         self._save: JointSave | None = None

@@ -18,8 +18,6 @@ from tensorkeep.integrations.distributed._ways import Options
 from tensorkeep.tensors import Prepared
 from tensorkeep.transport import RemotePath
 
-__all__ = ["InStore"]
-
 
 class _Task(msgspec.Struct, frozen=True):
     """What one rank sends.
@@ -35,15 +33,9 @@ class _Task(msgspec.Struct, frozen=True):
 
 
 class InStore:
-    """See `Way`.
-
-    Args:
-        path: URL of the directory.
-        options: What the user wants.
-    """
+    """See `Way`."""
 
     def __init__(self, path: str, options: Options) -> None:
-        """Begin nothing yet; see the class."""
         self._directory = RemotePath.of(path)
         self._options = options
         self._planned: Mapping[str, Mapping[str, HostTensor]] = {}

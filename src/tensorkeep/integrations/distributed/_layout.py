@@ -16,8 +16,6 @@ from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.integrations.distributed._survey import dtype_row, is_object, tensor_data_of
 from tensorkeep.tensors import PlannedTensor, Region, cover_fault
 
-__all__ = ["Gathered", "Held", "gather", "region_of", "stored_shape", "tree_of"]
-
 _Path: TypeAlias = tuple[str | int, ...]
 
 
@@ -45,11 +43,7 @@ class Held(msgspec.Struct, frozen=True):
         return stored_shape(self.dtype, self.shape)
 
     def stored_region(self, region: Region) -> Region:
-        """Return a part as a header counts elements.
-
-        Args:
-            region: As torch counts them.
-        """
+        """Return a part as a header counts elements."""
         return Region(stored_shape(self.dtype, region.starts), stored_shape(self.dtype, region.stops))
 
 
@@ -68,40 +62,19 @@ class Gathered(msgspec.Struct, frozen=True):
 
 
 def stored_shape(dtype: DType, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape as a header counts elements: torch has F4 in pairs.
-
-    Args:
-        dtype: Row in the dtype table.
-        shape: Elements along each dimension, as torch counts them.
-    """
+    """Return a shape as a header counts elements: torch has F4 in pairs."""
     return (*shape[:-1], 2 * shape[-1]) if dtype.is_packed and shape else shape
 
 
 def region_of(item: WriteItem) -> Region:
-    """Return which part of its tensor an item is.
-
-    Args:
-        item: Of a tensor.
-    """
+    """Return which part of its tensor an item is."""
     chunk = tensor_data_of(item).chunk
     starts, sizes = tuple(chunk.offsets), tuple(chunk.sizes)
     return Region(starts, tuple(start + size for start, size in zip(starts, sizes, strict=True)))
 
 
 def gather(plans: Sequence[SavePlan]) -> Gathered:
-    """Make one plan of those of all ranks.
-
-    Args:
-        plans: Of each rank, without what another saves too.
-
-    Returns:
-        What there is to save.
-
-    Raises:
-        DtypeError: If the format has no such dtype.
-        UnsupportedError: If ranks contradict each other, do not have all of a tensor, or have a part twice; or if
-            plans were left out because they are those of an earlier save.
-    """
+    """Make one plan of those of all ranks."""
     if not all(plan.usable for plan in plans):
         raise UnsupportedError(
             "the planner keeps plans of an earlier save, with places in its files",
@@ -160,16 +133,7 @@ def _check_covered(name: str, held: Held) -> None:
 def tree_of(
     gathered: Gathered, objects: Mapping[str, Any], ties: Sequence[Iterable[Sequence[str]]]
 ) -> tuple[Any, dict[str, PlannedTensor]]:
-    """Return the state that is saved.
-
-    Args:
-        gathered: All plans.
-        objects: Name to value, of what is no tensor.
-        ties: For each rank, groups of names that are one tensor there.
-
-    Returns:
-        Nested data with planned tensors in it, and these by name.
-    """
+    """Return the state that is saved."""
     memory = _memory_of(gathered, ties)
     leaves = {
         name: PlannedTensor(held.dtype, held.stored_shape, "torch", memory.get(name))

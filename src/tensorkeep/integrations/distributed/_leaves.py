@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["Path", "leaves_of", "value_at"]
-
 Path: TypeAlias = tuple[str | int, ...]
 """The keys that lead to a value: texts for those of dicts, numbers for places in lists."""
 
 
 def leaves_of(tree: Mapping[Any, Any], is_tensor: Callable[[Any], bool]) -> Iterator[tuple[Path, Any]]:
-    """Give what has a name of its own: all but dicts, and lists with a dict or a tensor in them.
-
-    Args:
-        tree: A state.
-        is_tensor: Says of a value whether it is a tensor.
-
-    Yields:
-        Path and value, in the order of the state; the name is the path, joined by dots.
-    """
+    """Give what has a name of its own: all but dicts, and lists with a dict or a tensor in them."""
     waiting: list[Iterator[tuple[Path, Any]]] = [_entries((), tree)]
     while waiting:
         for path, value in waiting[-1]:
@@ -45,15 +35,7 @@ def _is_taken_apart(value: Any, is_tensor: Callable[[Any], bool]) -> bool:
 
 
 def value_at(tree: Any, path: Path) -> Any:
-    """Return what stands at a path.
-
-    Args:
-        tree: A state.
-        path: As `leaves_of` gave it.
-
-    Raises:
-        KeyError: If nothing stands there.
-    """
+    """Return what stands at a path."""
     for key in path:
         if isinstance(key, int) or key in tree:
             tree = tree[key]

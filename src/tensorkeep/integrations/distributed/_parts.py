@@ -17,20 +17,9 @@ from tensorkeep.limits import PACK_NBYTES, WRITE_NBYTES
 from tensorkeep.tensors import Region, narrowed, rows_of
 from tensorkeep.transport import ReservedFile
 
-__all__ = ["blocks_of", "host_of_part", "part_of", "write_block"]
-
 
 def part_of(name: str, item: WriteItem, planner: SavePlanner) -> torch.Tensor:
-    """Return a part that this rank has.
-
-    Args:
-        name: The tensor's name, for messages.
-        item: Of the plan.
-        planner: Gives it.
-
-    Raises:
-        DtypeError: If the planner gives another dtype than it had planned.
-    """
+    """Return a part that this rank has."""
     wanted = tensor_data_of(item).properties.dtype
     part = planner.resolve_data(item)
     if not isinstance(part, torch.Tensor) or dtype_row(part.dtype) != dtype_row(wanted):
@@ -44,17 +33,7 @@ def part_of(name: str, item: WriteItem, planner: SavePlanner) -> torch.Tensor:
 
 
 def host_of_part(name: str, item: WriteItem, planner: SavePlanner, look: Callable[[], Any]) -> HostTensor:
-    """Describe a part as a tensor of its own; the planner is asked for it whenever its bytes are.
-
-    Args:
-        name: Its name.
-        item: Of the plan.
-        planner: Gives it.
-        look: Called between pieces; what it raises ends the work.
-
-    Raises:
-        DtypeError: If the format has no such dtype.
-    """
+    """Describe a part as a tensor of its own; the planner is asked for it whenever its bytes are."""
     dtype, region = dtype_row(tensor_data_of(item).properties.dtype), region_of(item)
     if dtype is None:
         raise DtypeError(f"tensor `{name}` has a dtype that the format cannot hold", tensor=name)
@@ -70,21 +49,7 @@ def host_of_part(name: str, item: WriteItem, planner: SavePlanner, look: Callabl
 
 
 def blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[Region, memoryview]]:
-    """Give the bytes of a part, as blocks of the tensor.
-
-    Args:
-        name: The tensor's name, for messages.
-        part: The part, on any device and in any memory layout.
-        region: Which part of the tensor it is.
-
-    Yields:
-        The region of each block, and its bytes in C order: the part's own memory, or copies of bounded size.
-        Together they are the part in C order.
-
-    Raises:
-        UnsupportedError: If the part is of another shape, or has no bytes of its own.
-        DtypeError: If the format has no such dtype.
-    """
+    """Give the bytes of a part, as blocks of the tensor."""
     part = part.detach()
     host_tensor(part, name)  # refuses what has no bytes here
     if tuple(part.shape) != region.shape:
@@ -114,19 +79,7 @@ def write_block(
     data: memoryview,
     look: Callable[[], Any],
 ) -> None:
-    """Write a block of a tensor to its places.
-
-    Args:
-        file: The file.
-        start: First byte of the tensor in it.
-        shape: The whole tensor's, elements along each dimension.
-        region: Which part of it the block is; not empty.
-        data: The bytes of the block, in C order.
-        look: Called between pieces; what it raises ends the work.
-
-    Raises:
-        TransportError: If not everything could be written.
-    """
+    """Write a block of a tensor to its places."""
     done = 0
     for rows in rows_of(region, shape, len(data) // region.n_elements):
         if rows.nbytes >= WRITE_NBYTES:

@@ -29,8 +29,6 @@ from tensorkeep.models import PartJob, check_castable, fill_parts
 from tensorkeep.tensors import LazyTensor, Region, SavedTensors
 from tensorkeep.transport import Backend
 
-__all__ = ["TensorkeepReader"]
-
 _VALUE: Final = object()
 """Stands for what is no tensor to torch.distributed.checkpoint, an array of NumPy among them."""
 
@@ -59,7 +57,6 @@ class TensorkeepReader(StorageReader):
         backend: Backend = "auto",
         check: bool = True,
     ) -> None:
-        """Remember what is wanted; see the class."""
         self._path = os.fsdecode(path)
         self._options: dict[str, Any] = {"variant": variant, "backend": backend, "check": check}
         self._opened: Any = None

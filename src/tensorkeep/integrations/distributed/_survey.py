@@ -15,8 +15,6 @@ from tensorkeep.dtypes import BY_TORCH, DType
 from tensorkeep.errors import StateError, UnsupportedError
 from tensorkeep.tensors import file_body, prepare
 
-__all__ = ["Survey", "dtype_row", "is_object", "objects_of", "survey", "tensor_data_of"]
-
 
 class Survey(msgspec.Struct, frozen=True):
     """What one rank tells the first.
@@ -31,23 +29,12 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def dtype_row(dtype: torch.dtype) -> DType | None:
-    """Return the row of the dtype table, None for a dtype that the format does not have.
-
-    Args:
-        dtype: torch's dtype.
-    """
+    """Return the row of the dtype table, None for a dtype that the format does not have."""
     return BY_TORCH.get(str(dtype).removeprefix("torch."))
 
 
 def tensor_data_of(item: WriteItem) -> TensorWriteData:
-    """Return what a plan says of a part of a tensor.
-
-    Args:
-        item: Of a plan.
-
-    Raises:
-        UnsupportedError: If it says nothing.
-    """
+    """Return what a plan says of a part of a tensor."""
     if item.tensor_data is None:
         raise UnsupportedError(f"the plan does not say what part of tensor `{item.index.fqn}` there is")
     return item.tensor_data
@@ -57,9 +44,6 @@ def is_object(item: WriteItem) -> bool:
     """Say whether an item is saved as a value of the tree, and not as a tensor of its own.
 
     A tensor that one rank has whole may be sparse, or of a dtype that the format does not have: the tree says it.
-
-    Args:
-        item: Of a plan.
     """
     if item.tensor_data is None:
         return True
@@ -69,27 +53,13 @@ def is_object(item: WriteItem) -> bool:
 
 
 def survey(plan: SavePlan, planner: SavePlanner) -> Survey:
-    """Look at what a rank has.
-
-    Args:
-        plan: What it is to save.
-        planner: Gives it.
-
-    Raises:
-        StateError: If a value is no data; the message has its path.
-        LimitError: If it is nested too deep.
-        UnsupportedError: If the planner does not give values that are no tensors.
-    """
+    """Look at what a rank has."""
     values = {item.index.fqn: _value(item, planner) for item in plan.items if is_object(item)}
     return Survey(_file_of(values), _ties(planner))
 
 
 def objects_of(survey: Survey) -> dict[str, Any]:
-    """Return the values that are no plain tensors, by name.
-
-    Args:
-        survey: Of a rank.
-    """
+    """Return the values that are no plain tensors, by name."""
     values: dict[str, Any] = load(survey.objects) if survey.objects else {}
     return values
 

@@ -13,8 +13,6 @@ from tensorkeep.layout import piece_name
 from tensorkeep.tensors import Region
 from tensorkeep.transport import Reserved
 
-__all__ = ["Digesting", "Task", "Writing", "files_by_rank", "pieces_by_rank", "tasks_for", "tasks_for_pieces"]
-
 
 class Writing(msgspec.Struct, frozen=True):
     """One part of a tensor that a rank writes.
@@ -63,17 +61,7 @@ class Task(msgspec.Struct, frozen=True):
 def tasks_for(
     gathered: Gathered, names: Mapping[str, str], places: Mapping[str, Place], files: tuple[Reserved, ...]
 ) -> list[Task]:
-    """Share out the work of writing tensors that stand whole in the files.
-
-    Args:
-        gathered: All plans.
-        names: Name of a planned tensor to the one that it has in the files.
-        places: Name in the files to where it goes; tied tensors that are not stored have none.
-        files: The files.
-
-    Returns:
-        What each rank does.
-    """
+    """Share out the work of writing tensors that stand whole in the files."""
     tasks = [Task(files, [], []) for _ in range(gathered.n_ranks)]
     loads = [(0, rank) for rank in range(gathered.n_ranks)]
     heapify(loads)
@@ -95,16 +83,7 @@ def tasks_for(
 def pieces_by_rank(
     gathered: Gathered, names: Mapping[str, str], stored: Container[str]
 ) -> list[dict[str, list[Region]]]:
-    """Return what each rank has of the tensors, in the elements of the format.
-
-    Args:
-        gathered: All plans.
-        names: Name of a planned tensor to the one that it has in the files.
-        stored: Names in the files; tied tensors that are not stored are none of them.
-
-    Returns:
-        For each rank, name in the files to regions.
-    """
+    """Return what each rank has of the tensors, in the elements of the format."""
     pieces: list[dict[str, list[Region]]] = [{} for _ in range(gathered.n_ranks)]
     for planned, held in gathered.tensors.items():
         if names[planned] in stored:
@@ -118,17 +97,7 @@ def pieces_by_rank(
 def tasks_for_pieces(
     gathered: Gathered, names: Mapping[str, str], places: Mapping[str, Place], files: tuple[Reserved, ...]
 ) -> list[Task]:
-    """Share out the work of writing pieces, of which each stands in a file of its rank.
-
-    Args:
-        gathered: All plans.
-        names: Name of a planned tensor to the one that it has in the files.
-        places: Name of a piece to where it goes.
-        files: The files.
-
-    Returns:
-        What each rank does.
-    """
+    """Share out the work of writing pieces, of which each stands in a file of its rank."""
     tasks = [Task(files, [], []) for _ in range(gathered.n_ranks)]
     for piece, (rank, item) in _items_of(gathered, names).items():
         if piece in places:
@@ -142,16 +111,7 @@ def tasks_for_pieces(
 def files_by_rank(
     gathered: Gathered, names: Mapping[str, str], files: Mapping[str, Iterable[str]]
 ) -> list[dict[str, dict[str, int]]]:
-    """Share out whole files, each of which holds pieces of one rank.
-
-    Args:
-        gathered: All plans.
-        names: Name of a planned tensor to the one that it has in the files.
-        files: Name of a file to the pieces in it. One with none of any rank is the first one's.
-
-    Returns:
-        For each rank, name of a file to the pieces of it, each with its place in the plan of the rank.
-    """
+    """Share out whole files, each of which holds pieces of one rank."""
     items = _items_of(gathered, names)
     of_ranks: list[dict[str, dict[str, int]]] = [{} for _ in range(gathered.n_ranks)]
     for file, pieces in files.items():

@@ -11,34 +11,17 @@ import threading
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.integrations.distributed._ways import Way
 
-__all__ = ["abandon", "abandon_broken", "begin", "end"]
-
 _saves: dict[str, tuple[Way, threading.Thread]] = {}
 
 
 def begin(save_id: str, way: Way) -> None:
-    """Note a save of this thread.
-
-    Args:
-        save_id: Tells it from all others.
-        way: The save.
-
-    Raises:
-        TensorkeepError: If one that was broken off cannot be abandoned.
-    """
+    """Note a save of this thread."""
     abandon_broken()
     _saves[save_id] = way, threading.current_thread()
 
 
 def end(save_id: str) -> Way:
-    """Return a save whose `finish` has come.
-
-    Args:
-        save_id: Which.
-
-    Raises:
-        UnsupportedError: If it is not known any more.
-    """
+    """Return a save whose `finish` has come."""
     way, _ = _saves.pop(save_id, (None, None))
     if way is None:
         raise UnsupportedError(
@@ -49,25 +32,14 @@ def end(save_id: str) -> Way:
 
 
 def abandon(save_id: str) -> None:
-    """Give a save up, if it is one of those that are known.
-
-    Args:
-        save_id: Which.
-
-    Raises:
-        TensorkeepError: If it cannot be.
-    """
+    """Give a save up, if it is one of those that are known."""
     way, _ = _saves.pop(save_id, (None, None))
     if way is not None:
         way.abandon()
 
 
 def abandon_broken() -> None:
-    """Give up saves that this thread began, which is about to begin another, or a thread that has ended.
-
-    Raises:
-        TensorkeepError: If one cannot be.
-    """
+    """Give up saves that this thread began, which is about to begin another, or a thread that has ended."""
     here = threading.current_thread()
     for save_id, (_, thread) in list(_saves.items()):
         if thread is here or not thread.is_alive():

@@ -12,8 +12,6 @@ from tensorkeep.integrations.distributed._council import Council
 from tensorkeep.integrations.distributed._layout import Gathered
 from tensorkeep.tensors import Prepared
 
-__all__ = ["Options", "Way"]
-
 
 class Options(msgspec.Struct, frozen=True):
     """What the user wants of a save.
@@ -46,45 +44,13 @@ class Way(Protocol):
     """One save of one process."""
 
     def begin(self, gathered: Gathered, prepared: Prepared, names: Mapping[str, str]) -> list[bytes]:
-        """Plan the files of all, on the first rank.
-
-        Args:
-            gathered: The plans of all ranks.
-            prepared: The state, taken apart; tensors that ranks have are planned ones.
-            names: Name of a planned tensor to the one that it has in the files.
-
-        Returns:
-            For each rank, what it is to do.
-
-        Raises:
-            TensorkeepError: If it cannot be begun; everything is as it was then.
-        """
+        """Plan the files of all, on the first rank."""
 
     def write(self, plan: SavePlan, planner: SavePlanner, task: bytes, council: Council) -> dict[str, bytes]:
-        """Write what this rank has, and wait until all have.
-
-        Args:
-            plan: Of this rank.
-            planner: Gives the tensors.
-            task: What `begin` gave for it.
-            council: All ranks.
-
-        Returns:
-            What the first rank has to know of it, by name.
-
-        Raises:
-            TensorkeepError: If it fails, here or on another rank.
-        """
+        """Write what this rank has, and wait until all have."""
 
     def commit(self, told: dict[str, bytes]) -> None:
-        """Switch to the new checkpoint, on the first rank.
-
-        Args:
-            told: What `write` returned on all ranks.
-
-        Raises:
-            TensorkeepError: If it fails; what was there counts then, unless the message says otherwise.
-        """
+        """Switch to the new checkpoint, on the first rank."""
 
     def abandon(self) -> None:
         """Leave everything as it was; without effect on a save that is over."""

@@ -20,8 +20,6 @@ from tensorkeep.integrations.distributed._tasks import Digesting, Task, Writing
 from tensorkeep.tensors import Digesting as PassingDigests
 from tensorkeep.transport import ByteRange, Reserved, ReservedFile, open_source
 
-__all__ = ["digest_parts", "write_own", "write_parts"]
-
 _Look = Callable[[], Any]
 
 _LOOK_EVERY_S: Final = 0.5
@@ -59,24 +57,7 @@ class _Files:
 
 
 def write_parts(plan: SavePlan, planner: SavePlanner, task: Task, *, durable: bool, look: _Look) -> dict[str, bytes]:
-    """Write the parts of tensors that this rank has.
-
-    Args:
-        plan: Of this rank.
-        planner: Gives the tensors.
-        task: What to do.
-        durable: Whether to wait until the disk has all of it.
-        look: Called between pieces; what it raises ends the work.
-
-    Returns:
-        Name to digest, of tensors that this rank has whole.
-
-    Raises:
-        DtypeError: If the planner gives another dtype than it had planned.
-        UnsupportedError: If a part is of another shape, or has no bytes of its own.
-        BusyError: If another save took this one for dead.
-        TransportError: If not everything could be written.
-    """
+    """Write the parts of tensors that this rank has."""
     with ExitStack() as stack, PassingDigests() as passing:
         files = _Files(task.files, stack)
         writings = sorted(task.writings, key=lambda writing: (writing.place.file, writing.place.start))
@@ -119,19 +100,7 @@ def _write_through(
 
 
 def write_own(save: JointSave, hosts: Mapping[str, HostTensor], *, durable: bool) -> dict[str, bytes]:
-    """Write the tensors that the first rank was told of with values that are no tensors.
-
-    Args:
-        save: The save.
-        hosts: Name to description.
-        durable: Whether to wait until the disk has all of it.
-
-    Returns:
-        Name to digest.
-
-    Raises:
-        TransportError: If not everything could be written.
-    """
+    """Write the tensors that the first rank was told of with values that are no tensors."""
     with ExitStack() as stack, PassingDigests() as passing:
         files = _Files(save.files, stack)
         for name, host in hosts.items():
@@ -143,18 +112,7 @@ def write_own(save: JointSave, hosts: Mapping[str, HostTensor], *, durable: bool
 
 
 def digest_parts(task: Task, look: _Look) -> dict[str, bytes]:
-    """Make the digests of tensors that several ranks wrote, when all have written.
-
-    Args:
-        task: What to do.
-        look: Called between pieces; what it raises ends the work.
-
-    Returns:
-        Name to digest.
-
-    Raises:
-        TransportError: If a file cannot be read.
-    """
+    """Make the digests of tensors that several ranks wrote, when all have written."""
     return {digesting.name: _digest(task, digesting, look) for digesting in task.digestings}
 
 

@@ -28,8 +28,6 @@ from tensorkeep.layout import index_name, parse_size
 from tensorkeep.tensors import check_target, prepare
 from tensorkeep.transport import is_remote
 
-__all__ = ["TensorkeepWriter"]
-
 _SAVE: Final = "tensorkeep save"
 """Name of the result that tells which save it is of."""
 
@@ -84,7 +82,6 @@ class TensorkeepWriter(StorageWriter):
         durable: bool = True,
         timeout_s: float | None = None,
     ) -> None:
-        """Remember what is wanted; see the class."""
         index_name(base_name, variant)
         if layout not in {None, *get_args(Layout)}:
             raise UnsupportedError(

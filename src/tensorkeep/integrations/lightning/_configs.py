@@ -15,8 +15,6 @@ from tensorkeep.formats.pickles import Unknown
 from tensorkeep.limits import MAX_STATE_DEPTH
 from tensorkeep.state import NamedData
 
-__all__ = ["CONFIGS", "config_as_data", "config_from_data"]
-
 _DICT: Final = "omegaconf.dictconfig:DictConfig"
 _LIST: Final = "omegaconf.listconfig:ListConfig"
 _TUPLE: Final = "omegaconf.tupleconfig:TupleConfig"
@@ -82,19 +80,7 @@ class _Node:
 
 
 def config_as_data(config: Any, as_data: Callable[[Any], Any]) -> NamedData | None:
-    """Return a configuration as data.
-
-    Args:
-        config: A configuration, or what a pickle says of one.
-        as_data: Returns as data what stands in it, and other configurations.
-
-    Returns:
-        The data. A part of a larger configuration is said as that and the keys that lead to the part, since
-        interpolations may lead elsewhere. None for one that has types which cannot be said.
-
-    Raises:
-        LimitError: If it has too many nodes.
-    """
+    """Return a configuration as data."""
     try:
         node = _Node(config)
         if node.parent is None:
@@ -191,22 +177,7 @@ def _name_of(cls: Any) -> str | None:
 def config_from_data(
     data: NamedData, from_data: Callable[[Any], Any], find_class: Callable[[str], type | None]
 ) -> Any | None:
-    """Make a configuration again.
-
-    Args:
-        data: What `config_as_data` returned.
-        from_data: Makes what stands in it, and other configurations.
-        find_class: Gives the classes of structured configurations that the caller allows, by name.
-
-    Returns:
-        The configuration; None if nobody allowed a class in it.
-
-    Raises:
-        FormatError: If it is no such data.
-        LimitError: If it has too many nodes.
-        MissingDependencyError: If OmegaConf is not installed.
-        TensorkeepError: As `from_data` raises it.
-    """
+    """Make a configuration again."""
     try:
         import omegaconf
     except ModuleNotFoundError as error:

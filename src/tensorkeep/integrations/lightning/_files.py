@@ -19,15 +19,6 @@ from tensorkeep.kinds.pickles import PickleFile, PickleSet
 from tensorkeep.tensors import Prepared, Sealing, write_file, write_prepared
 from tensorkeep.transport import transaction
 
-__all__ = [
-    "device_of",
-    "local_path",
-    "make_directory_of",
-    "read_checkpoint",
-    "remove_checkpoint",
-    "write_checkpoint",
-]
-
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?://|:)")
 _FILE_URL: Final = "file://"
 _SLURM: Final = "hpc_ckpt_"
@@ -35,14 +26,7 @@ _SLURM: Final = "hpc_ckpt_"
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
-    """Return the path of a file on this machine.
-
-    Args:
-        path: As Lightning gives it; `~` is the directory of the user.
-
-    Raises:
-        UnsupportedError: If it is a URL that leads elsewhere.
-    """
+    """Return the path of a file on this machine."""
     text = os.fsdecode(path)
     if text.startswith(_FILE_URL):
         text = text.removeprefix(_FILE_URL)
@@ -56,14 +40,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
 
 
 def make_directory_of(path: str) -> None:
-    """Make the directory of a file.
-
-    Args:
-        path: The file.
-
-    Raises:
-        TransportError: If it cannot be made.
-    """
+    """Make the directory of a file."""
     directory = os.path.dirname(path)
     if directory:
         with as_transport_error("could not make the directory of the checkpoint", directory):
@@ -76,14 +53,6 @@ def write_checkpoint(prepared: Prepared, path: str, *, durable: bool) -> None:
     A link that stands there is replaced, and what it leads to stays as it is: ModelCheckpoint makes links to other
     checkpoints. What a killed process leaves of the checkpoint of a SLURM job has not that checkpoint's name in its
     own: Lightning would take it for a newer one.
-
-    Args:
-        prepared: The state, taken apart.
-        path: Where the file is to appear.
-        durable: Whether to wait until the disk has everything (fsync).
-
-    Raises:
-        TensorkeepError: If it cannot be written; what stood there is then as it was before.
     """
     directory, name = os.path.split(path)
     if not os.path.islink(path) and _SLURM not in name:
@@ -99,25 +68,7 @@ def write_checkpoint(prepared: Prepared, path: str, *, durable: bool) -> None:
 def read_checkpoint(
     path: str, *, device: Any, classes: Mapping[str, type], verifies: bool, drop_unknown: bool
 ) -> Any:
-    """Load a checkpoint: one that was saved here, or a pickle of Lightning's own, of which nothing is run.
-
-    Args:
-        path: The file.
-        device: Where tensors go.
-        classes: Classes that may be made again, by name.
-        verifies: Whether every byte is held against its digest while it is read.
-        drop_unknown: Whether what is not known to be data in a pickle is left out.
-
-    Returns:
-        The checkpoint as it was saved.
-
-    Raises:
-        SourceMissingError: If there is none.
-        IntegrityError: If it is not as it was saved.
-        UnsupportedError: If a pickle holds what is not known to be data, or there are no digests to verify by.
-        UnsafeError: If a pickle names what could only do harm.
-        TensorkeepError: If it cannot be read.
-    """
+    """Load a checkpoint: one that was saved here, or a pickle of Lightning's own, of which nothing is run."""
     with open_checkpoint(path, framework="torch", device=device, verify=verifies) as opened:
         if isinstance(opened, PickleSet | DistributedCheckpoint):
             raise UnsupportedError("a checkpoint of Lightning is one file", path=path, found="a directory of pickles")
@@ -130,14 +81,7 @@ def read_checkpoint(
 
 
 def remove_checkpoint(path: str) -> None:
-    """Remove a checkpoint, if it is there.
-
-    Args:
-        path: A file, a link, or the directory of a strategy that writes several files.
-
-    Raises:
-        TransportError: If it cannot be removed.
-    """
+    """Remove a checkpoint, if it is there."""
     with as_transport_error("could not remove the checkpoint", path):
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
@@ -146,12 +90,7 @@ def remove_checkpoint(path: str) -> None:
 
 
 def device_of(map_location: Any) -> Any:
-    """Return the device that tensors go to.
-
-    Args:
-        map_location: What torch takes. All tensors come from the CPU: a dict is asked for `"cpu"`, and a
-            function is called with an empty storage.
-    """
+    """Return the device that tensors go to."""
     if map_location is None:
         return "cpu"
     if isinstance(map_location, dict):

@@ -8,8 +8,6 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import Unknown
 from tensorkeep.state import NamedData
 
-__all__ = ["refuse_inert", "refuse_inert_states"]
-
 _SHOWN: Final = 200
 """Characters of a place in a message."""
 
@@ -19,15 +17,7 @@ _HYPER_PARAMETERS: Final = ("hparams", "hyper_parameters", "module_arguments")
 
 
 def refuse_inert_states(checkpoint: Any, path: str) -> None:
-    """Refuse a checkpoint of a Trainer that would give a callback or a hook what only stands for its object.
-
-    Args:
-        checkpoint: What was loaded.
-        path: The file, for messages.
-
-    Raises:
-        UnsupportedError: If it would.
-    """
+    """Refuse a checkpoint of a Trainer that would give a callback or a hook what only stands for its object."""
     if not isinstance(checkpoint, dict) or _VERSION not in checkpoint:
         return
     for key, value in checkpoint.items():
@@ -36,17 +26,7 @@ def refuse_inert_states(checkpoint: Any, path: str) -> None:
 
 
 def refuse_inert(value: Any, place: str, path: str, advice: str) -> None:
-    """Refuse nested data in which something only stands for an object.
-
-    Args:
-        value: The data.
-        place: Where it stands.
-        path: The file, for messages.
-        advice: What to do, with `{}` in the place of the name of the class.
-
-    Raises:
-        UnsupportedError: If there is such a value.
-    """
+    """Refuse nested data in which something only stands for an object."""
     pending, seen = [(place, value)], set()
     while pending:
         where, item = pending.pop()

@@ -14,18 +14,12 @@ from typing import Any, Final
 
 from tensorkeep.errors import MissingDependencyError, UnsupportedError
 
-__all__ = ["attribute_dict", "callback_class", "import_library", "library_of", "named_class", "register_plugin"]
-
 _COPIES: Final = (("lightning.pytorch", "lightning.fabric"), ("pytorch_lightning", "lightning_fabric"))
 """Trainer and its foundation, of each copy."""
 
 
 def import_library() -> None:
-    """Import one of the copies, unless one of them is imported.
-
-    Raises:
-        MissingDependencyError: If none is installed.
-    """
+    """Import one of the copies, unless one of them is imported."""
     if any(fabric in sys.modules for _, fabric in _COPIES):
         return
     if find_spec("lightning") and find_spec("lightning.pytorch"):
@@ -39,11 +33,7 @@ def import_library() -> None:
 
 
 def register_plugin(cls: type) -> None:
-    """Make a class a `CheckpointIO` of all copies that are imported.
-
-    Args:
-        cls: Has the methods of one.
-    """
+    """Make a class a `CheckpointIO` of all copies that are imported."""
     for _, fabric in _imported():
         fabric.plugins.CheckpointIO.register(cls)
 
@@ -55,14 +45,7 @@ def callback_class() -> Any:
 
 
 def library_of(cls: type) -> Any:
-    """Return the `lightning.pytorch` or `pytorch_lightning` that a module or data module is of.
-
-    Args:
-        cls: A subclass of `LightningModule` or `LightningDataModule`.
-
-    Raises:
-        UnsupportedError: If it is none.
-    """
+    """Return the `lightning.pytorch` or `pytorch_lightning` that a module or data module is of."""
     for pytorch, _ in _imported():
         if pytorch is not None and issubclass(cls, pytorch.LightningModule | pytorch.LightningDataModule):
             return pytorch
@@ -74,15 +57,7 @@ def library_of(cls: type) -> Any:
 
 
 def named_class(module: str, name: str) -> type | None:
-    """Return a class of Lightning's callbacks, by which the first versions named the states of callbacks.
-
-    Args:
-        module: As a file has it.
-        name: As a file has it.
-
-    Returns:
-        The class; None for any other name. Nothing is imported: it is looked up among Lightning's callbacks.
-    """
+    """Return a class of Lightning's callbacks, by which the first versions named the states of callbacks."""
     is_of_callbacks = any(module.startswith(f"{pytorch}.callbacks") for pytorch, _ in _COPIES)
     for pytorch, _ in _imported():
         if is_of_callbacks and pytorch is not None and name in pytorch.callbacks.__all__:
@@ -92,11 +67,7 @@ def named_class(module: str, name: str) -> type | None:
 
 
 def attribute_dict(module: str) -> Any:
-    """Return the dict of Lightning whose items are attributes, which holds hyper-parameters.
-
-    Args:
-        module: Where the class was when it was saved; that of the other copy serves where this one is not imported.
-    """
+    """Return the dict of Lightning whose items are attributes, which holds hyper-parameters."""
     found = {fabric.__name__: fabric.utilities.data.AttributeDict for _, fabric in _imported()}
     same = [cls for name, cls in found.items() if module.startswith(f"{name}.")]
     return (same or [*found.values()])[0]

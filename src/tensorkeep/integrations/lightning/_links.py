@@ -11,8 +11,6 @@ from typing import Final
 
 from tensorkeep.errors import as_transport_error
 
-__all__ = ["LAST", "lead_on", "links_to_last"]
-
 LAST: Final = "last"
 """How names begin of checkpoints that ModelCheckpoint saves over and over, and of links in their place."""
 
@@ -20,28 +18,13 @@ _NEW: Final = ".tensorkeep-link"
 
 
 def links_to_last(directory: str) -> list[str]:
-    """Return the links to last checkpoints.
-
-    Args:
-        directory: Where checkpoints are.
-
-    Returns:
-        Their paths.
-    """
+    """Return the links to last checkpoints."""
     with os.scandir(directory or os.curdir) as entries:
         return [entry.path for entry in entries if entry.name.startswith(LAST) and entry.is_symlink()]
 
 
 def lead_on(path: str, newest: str) -> None:
-    """Have links to a checkpoint that is about to be removed lead to the newest, as ModelCheckpoint does next.
-
-    Args:
-        path: The checkpoint.
-        newest: That which was saved last.
-
-    Raises:
-        TransportError: If a link cannot be replaced; all are then as they were, or lead to the newest.
-    """
+    """Have links to a checkpoint that is about to be removed lead to the newest, as ModelCheckpoint does next."""
     directory = os.path.dirname(path)
     if not os.path.exists(path) or not os.path.exists(newest) or os.path.samefile(path, newest):
         return

@@ -17,8 +17,6 @@ from tensorkeep.integrations.lightning._library import attribute_dict, library_o
 from tensorkeep.integrations.lightning._plugins import TensorkeepCheckpointIO
 from tensorkeep.state import NamedData
 
-__all__ = ["load_from_checkpoint"]
-
 _VERSION: Final = "pytorch-lightning_version"
 _FIRST_KEYS: Final = ("hparams", "module_arguments")
 """Where the first versions had hyper-parameters."""

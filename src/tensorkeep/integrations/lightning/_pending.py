@@ -15,8 +15,6 @@ from typing import Any, Final
 from tensorkeep.checkpoint import SaveHandle, save_in_background
 from tensorkeep.tensors import Prepared
 
-__all__ = ["PendingSaves"]
-
 _numbers: Final = count()
 """Tells the queues of plugins apart."""
 
@@ -43,37 +41,21 @@ class _Save:
 
 
 class PendingSaves:
-    """The saves of one plugin. Copies and pickles of it begin with none.
-
-    Args:
-        remove: Removes a checkpoint.
-    """
+    """The saves of one plugin. Copies and pickles of it begin with none."""
 
     def __init__(self, remove: Callable[[str], None]) -> None:
-        """Begin with none."""
         self._remove = remove
         self._place = f"lightning {next(_numbers)}"
         self._lock = threading.Lock()
         self._saves: list[_Save] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave out saves and lock: a Trainer that starts processes sends them its plugin."""
         return PendingSaves, (self._remove,)
 
     def start(
         self, take_apart: Callable[[], Prepared], write: Callable[[Prepared], None], path: str, *, max_waiting: int
     ) -> None:
-        """Copy a state, and write the copy when all earlier ones are written.
-
-        Args:
-            take_apart: Prepares the state.
-            write: Writes what was prepared.
-            path: What it writes.
-            max_waiting: How many copies may wait while another is written; one more waits until there are fewer.
-
-        Raises:
-            BaseException: What `take_apart` raises, or an earlier save raised that was waited for.
-        """
+        """Copy a state, and write the copy when all earlier ones are written."""
         save = _Save(path)
         with self._lock:
             self._saves.append(save)
@@ -101,14 +83,7 @@ class PendingSaves:
             return None if save.is_over else save.removals.pop(0)
 
     def remove(self, path: str) -> None:
-        """Remove a checkpoint when all saves that were begun are written.
-
-        Args:
-            path: What is removed: at once where nothing is being written.
-
-        Raises:
-            TransportError: If it cannot be removed at once.
-        """
+        """Remove a checkpoint when all saves that were begun are written."""
         with self._lock:
             last = self._saves[-1] if self._saves else None
             is_queued = last is not None and not last.is_over
@@ -124,11 +99,7 @@ class PendingSaves:
         return {save.path for save in unwritten} - {path for save in unwritten for path in save.removals}
 
     def raise_failed(self) -> None:
-        """Raise what saves raised that are over by now, and forget all that are.
-
-        Raises:
-            BaseException: The first error, once; the others are told in its notes.
-        """
+        """Raise what saves raised that are over by now, and forget all that are."""
         with self._lock:
             over = [save for save in self._saves if save.handle is not None and save.handle.done()]
             self._saves = [save for save in self._saves if save not in over]
@@ -142,11 +113,7 @@ class PendingSaves:
         raise error
 
     def wait(self) -> None:
-        """Wait until everything is written and removed.
-
-        Raises:
-            BaseException: What a save raised; see `raise_failed`.
-        """
+        """Wait until everything is written and removed."""
         with self._lock:
             handles = [save.handle for save in self._saves]
         for handle in handles:

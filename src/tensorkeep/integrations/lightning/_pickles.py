@@ -22,8 +22,6 @@ from tensorkeep.kinds.pickles import PickleFile, key_text
 from tensorkeep.scanner import scan
 from tensorkeep.state import NamedData, decode_tree, encode_tree, joined
 
-__all__ = ["read_pickled"]
-
 _LEFT_OUT: Final = object()
 """Stands for what is not known, until the container leaves it out."""
 
@@ -35,22 +33,7 @@ _HYPER_PARAMETERS: Final = frozenset({"hyper_parameters", "datamodule_hyper_para
 
 
 def read_pickled(file: PickleFile, classes: Mapping[str, type], *, drop_unknown: bool) -> Any:
-    """Load what a file of pickles holds.
-
-    Args:
-        file: The open file.
-        classes: Classes that the caller allows, by name.
-        drop_unknown: Whether what is not known to be data is left out: dicts go without it, and in lists and tuples
-            None stands in its place.
-
-    Returns:
-        Nested data, as `_values.from_data` takes it.
-
-    Raises:
-        UnsupportedError: If something is not known to be data, and is not to be left out.
-        FormatError: If what is known is malformed, or not of the class that the caller allows.
-        TensorkeepError: If the file cannot be read.
-    """
+    """Load what a file of pickles holds."""
     reading = _Reading(file, classes)
     value = reading.value(file.document.value, file.load_tree(), "")
     if reading.unknown and not drop_unknown:

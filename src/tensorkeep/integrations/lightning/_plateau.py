@@ -9,18 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["due_metrics", "step_schedules"]
-
 
 def due_metrics(trainer: Any) -> dict[int, Any]:
-    """Return what schedules are still to see of the epoch that ends.
-
-    Args:
-        trainer: Saves a checkpoint.
-
-    Returns:
-        Place of a schedule to its metric, empty at any other time than after the last batch of an epoch.
-    """
+    """Return what schedules are still to see of the epoch that ends."""
     progress = trainer.fit_loop.epoch_progress.current
     is_at_end = progress.completed < progress.started and trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
     if not is_at_end or not trainer.lightning_module.automatic_optimization:
@@ -37,12 +28,7 @@ def due_metrics(trainer: Any) -> dict[int, Any]:
 
 
 def step_schedules(trainer: Any, metrics: Mapping[int, Any]) -> None:
-    """Let schedules take the steps that were due when a checkpoint was saved.
-
-    Args:
-        trainer: Begins to train from this checkpoint.
-        metrics: What `due_metrics` returned.
-    """
+    """Let schedules take the steps that were due when a checkpoint was saved."""
     progress = trainer.fit_loop.epoch_loop.scheduler_progress
     for place, schedule in enumerate(trainer.lr_scheduler_configs):
         if place in metrics and schedule.reduce_on_plateau:

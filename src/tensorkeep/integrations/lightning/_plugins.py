@@ -24,8 +24,6 @@ from tensorkeep.integrations.lightning._values import as_data
 from tensorkeep.state import Classes, classes_by_name
 from tensorkeep.tensors import Prepared, prepare
 
-__all__ = ["AsyncTensorkeepCheckpointIO", "TensorkeepCheckpointIO"]
-
 
 class TensorkeepCheckpointIO:
     """Saves and loads the checkpoints of a Trainer or of Fabric: `Trainer(plugins=[TensorkeepCheckpointIO()])`.
@@ -49,11 +47,6 @@ class TensorkeepCheckpointIO:
     def __init__(
         self, *, classes: Classes = (), durable: bool = True, verify: bool = True, drop_unknown: bool = False
     ) -> None:
-        """Keep the settings; see the class.
-
-        Raises:
-            UnsupportedError: If `verify` is neither True nor False.
-        """
         if not isinstance(verify, bool):
             raise UnsupportedError(
                 "verify is invalid",
@@ -211,11 +204,6 @@ class AsyncTensorkeepCheckpointIO(TensorkeepCheckpointIO):
         verify: bool = True,
         drop_unknown: bool = False,
     ) -> None:
-        """Keep the settings; see the class.
-
-        Raises:
-            UnsupportedError: If `max_waiting` or `verify` is invalid.
-        """
         super().__init__(classes=classes, durable=durable, verify=verify, drop_unknown=drop_unknown)
         if max_waiting < 0:
             raise UnsupportedError("max_waiting is invalid", expected="0 or more", found=str(max_waiting))

@@ -15,8 +15,6 @@ from tensorkeep.tensors import prepare, write_file
 from tensorkeep.training import capture, check_fit, restore
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["RandomState"]
-
 import_library()
 if TYPE_CHECKING:
     from lightning.pytorch import Callback
@@ -124,9 +122,6 @@ def _begin_epoch_anew(fit_loop: Any) -> None:
 
     A Trainer that resumes at the end of an epoch takes the one that it made while it was set up; but to make one
     takes a random number, and another order of the data comes of it.
-
-    Raises:
-        UnsupportedError: If this version of Lightning resumes in another way.
     """
     if fit_loop.epoch_loop.restarting or not getattr(fit_loop, "is_resuming", False):
         return

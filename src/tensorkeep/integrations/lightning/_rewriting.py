@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from tensorkeep.limits import MAX_STATE_DEPTH
 
-__all__ = ["Rewriter"]
-
 _PLAIN: Final = frozenset({bool, int, float, str, NoneType})
 
 
@@ -20,34 +18,22 @@ class Rewriter:
 
     Keys of dicts, members of sets and fields of objects are left as they are. So is what lies too deep, or within
     itself, which no file can hold.
-
-    Args:
-        replace: Gives what is to stand in the place of a value that is no container, or the value itself.
     """
 
     def __init__(self, replace: Callable[[Any], Any]) -> None:
-        """Begin; see the class."""
         self._replace = replace
         self._depth = 0
         self._made: dict[int, tuple[Any, Any]] = {}  # values are kept too, so that nothing else gets their ids
 
     def rewrite(self, whole: Any) -> Any:
-        """Return nested data rewritten, and forget them: whoever made this may refer to it in turn.
-
-        Args:
-            whole: The data.
-        """
+        """Return nested data rewritten, and forget them: whoever made this may refer to it in turn."""
         try:
             return self.value(whole)
         finally:
             self._made.clear()
 
     def value(self, value: Any) -> Any:
-        """Return a value rewritten that is part of the data which is being rewritten.
-
-        Args:
-            value: A container, or what stands in one.
-        """
+        """Return a value rewritten that is part of the data which is being rewritten."""
         kind = type(value)
         if kind in _PLAIN:
             return value

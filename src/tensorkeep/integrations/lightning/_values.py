@@ -17,8 +17,6 @@ from tensorkeep.integrations.lightning._library import attribute_dict
 from tensorkeep.integrations.lightning._rewriting import Rewriter
 from tensorkeep.state import NamedData
 
-__all__ = ["ATTRIBUTE_DICTS", "as_data", "class_as_data", "from_data", "is_known_class"]
-
 ATTRIBUTE_DICTS: Final = frozenset(
     f"{module}:AttributeDict"
     for module in (
@@ -38,15 +36,7 @@ _OWNED: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def as_data(checkpoint: Any, classes: Mapping[str, type]) -> Any:
-    """Return a checkpoint in which all that is known here is data; what is not stays, and is refused when saved.
-
-    Args:
-        checkpoint: Nested data.
-        classes: Classes that the caller allows to be referred to, by name.
-
-    Returns:
-        The same, with new containers where something in them is another.
-    """
+    """Return a checkpoint in which all that is known here is data; what is not stays, and is refused when saved."""
     return _Lowering(classes).rewriter.rewrite(checkpoint)
 
 
@@ -56,17 +46,6 @@ def from_data(checkpoint: Any, classes: Mapping[str, type]) -> Any:
     The tensors of a model are left where they are, since they are copied into the model anyway. All others may be
     what an optimizer goes on with for days: they need memory that no file can take away, as torch aligns it, since
     sums depend on the alignment in their last bits.
-
-    Args:
-        checkpoint: What was loaded.
-        classes: Classes that the caller allows, by name. What is of another one stays `NamedData`.
-
-    Returns:
-        The checkpoint.
-
-    Raises:
-        FormatError: If it holds what `as_data` never makes.
-        MissingDependencyError: If a library is needed that is not installed.
     """
     weights = checkpoint.get("state_dict") if isinstance(checkpoint, dict) else None
     left = weights.values() if isinstance(weights, dict) else ()
@@ -78,20 +57,12 @@ def from_data(checkpoint: Any, classes: Mapping[str, type]) -> Any:
 
 
 def class_as_data(name: str) -> NamedData:
-    """Return what stands for a class itself.
-
-    Args:
-        name: Its name, such as `"omegaconf.dictconfig:DictConfig"`.
-    """
+    """Return what stands for a class itself."""
     return NamedData("dataclass", _CLASS, {"name": name})
 
 
 def is_known_class(name: str) -> bool:
-    """Say whether a class may be referred to without being allowed by the caller.
-
-    Args:
-        name: Its name.
-    """
+    """Say whether a class may be referred to without being allowed by the caller."""
     return name in _CLASSES
 
 

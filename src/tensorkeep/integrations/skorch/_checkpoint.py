@@ -30,8 +30,6 @@ from tensorkeep.integrations.skorch._sets import SavedNet, last_event, other_sav
 from tensorkeep.state import Classes, classes_by_name
 from tensorkeep.transport import sync_directory
 
-__all__ = ["Checkpoint", "refuse_pickle"]
-
 
 class Checkpoint(skorch.callbacks.Checkpoint):
     """Saves the net after each epoch in which it got better; skorch's callback, with safe files.
@@ -89,7 +87,6 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         classes: Classes = (),
         **kwargs: Target | None,
     ) -> None:
-        """Keep the arguments; see the class."""
         self.durable = durable
         self.classes = classes
         super().__init__(
@@ -285,14 +282,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
 
 
 def refuse_pickle(f_pickle: object) -> None:
-    """Refuse to pickle a net.
-
-    Args:
-        f_pickle: What was given for it.
-
-    Raises:
-        UnsupportedError: If anything was.
-    """
+    """Refuse to pickle a net."""
     if f_pickle is not None:
         raise UnsupportedError(
             "f_pickle would write a pickle of the net, which is a program: whoever loads it runs it",

@@ -30,8 +30,6 @@ from tensorkeep.kinds.pickles import PickledTensors
 from tensorkeep.tensors import Prepared, Sealing, TensorFile, prepare, write_file
 from tensorkeep.transport import ByteRange, ByteSource, finish_pending, transaction
 
-__all__ = ["SavedFile", "Target", "has_net", "is_path", "place_of", "read_file", "write_files"]
-
 Target: TypeAlias = Any
 """A path, or a binary file object."""
 
@@ -78,19 +76,6 @@ def write_files(
 
     Files of one directory change from the old set to the new one at once. Nothing is written before everything is
     known to be data.
-
-    Args:
-        states: Part to state; of the history its rows, of one file with all parts a dict of these.
-        targets: Part to path or binary file object.
-        history: Of the net: its digest tells which files were saved together.
-        durable: Whether to wait until the disk has everything (fsync).
-
-    Raises:
-        StateError: If a state holds what is no data.
-        UnsupportedError: If two parts have one path, or a target is neither path nor binary file object.
-        BusyError: If another process saves into a directory for longer than a minute.
-        TransportError: If something cannot be written. All directories are then as they were; only the last step,
-            in which one after another is switched, can fail for some of several.
     """
     paths = {part: _real_path(os.path.expanduser(os.fsdecode(it))) for part, it in targets.items() if is_path(it)}
     if len(set(paths.values())) < len(paths):
@@ -216,28 +201,14 @@ def _write_to_object(target: Any, content: _Content, metadata: Mapping[str, str]
 
 
 def place_of(path: str) -> str:
-    """Return where a file of a set stands now; what a save that was killed has left to do is done first.
-
-    Args:
-        path: As the file is called.
-
-    Returns:
-        The path, or another one while a process is moving the files of the set, or may not.
-
-    Raises:
-        TransportError: If the directory cannot be read.
-    """
+    """Return where a file of a set stands now; what a save that was killed has left to do is done first."""
     directory, name = os.path.split(path)
     pending = finish_pending(directory or os.curdir, _SET)
     return path if pending is None else pending.resolve(name)
 
 
 def has_net(path: str) -> bool:
-    """Say whether these functions wrote a file.
-
-    Args:
-        path: The file.
-    """
+    """Say whether these functions wrote a file."""
     try:
         with open_checkpoint(path) as opened:
             return isinstance(opened, TensorFile) and _EVENT in opened.metadata
@@ -249,20 +220,6 @@ def read_file(target: Target, part: str, classes: Mapping[str, type]) -> SavedFi
     """Read a part from a file of any kind, or all parts. Nothing of a pickle is run.
 
     Every byte is held against its digest on its way, where a file has digests.
-
-    Args:
-        target: A path, or a binary file object.
-        part: What the file holds if it does not say; what is taken of a file that holds all parts; or
-            `"checkpoint"` for all of these.
-        classes: Name to class, of those that may be made again.
-
-    Raises:
-        StateDictMismatchError: If it is not there.
-        SourceMissingError: If there is no such file.
-        IntegrityError: If a byte is not the one that was saved.
-        FormatError: If it is malformed.
-        UnsafeError: If a pickle names what could only do harm.
-        TransportError: If it cannot be read.
     """
     path = _called(target)
     text = _json_text(target) if part == HISTORY else None
@@ -294,11 +251,7 @@ def read_file(target: Target, part: str, classes: Mapping[str, type]) -> SavedFi
 
 
 def is_path(target: Target) -> bool:
-    """Say whether a target is a path, and no file object.
-
-    Args:
-        target: The target.
-    """
+    """Say whether a target is a path, and no file object."""
     return isinstance(target, str | os.PathLike)
 
 

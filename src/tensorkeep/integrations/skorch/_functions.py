@@ -13,8 +13,6 @@ from tensorkeep.integrations.skorch._sets import SavedNet
 from tensorkeep.integrations.skorch._train_end import TrainEndCheckpoint, checkpoint_of
 from tensorkeep.state import Classes, classes_by_name
 
-__all__ = ["load_params", "save_params"]
-
 
 def save_params(
     net: Any,

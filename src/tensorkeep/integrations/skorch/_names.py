@@ -10,21 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = [
-    "CHECKPOINT",
-    "CRITERION_NAME",
-    "HISTORY",
-    "HISTORY_NAME",
-    "OPTIMIZER_NAME",
-    "PARAMS_NAME",
-    "TRAINING",
-    "TRAINING_NAME",
-    "DefaultName",
-    "FileName",
-    "argument_of",
-    "part_of",
-]
-
 CHECKPOINT: Final = "checkpoint"
 """What the f_ arguments call one file with all parts."""
 
@@ -79,13 +64,7 @@ class FileName(msgspec.Struct, frozen=True):
         return os.path.join(self.directory, self.prefix + self.template)
 
     def path(self, net: Any, history: Sequence[Any], row: int) -> str:
-        """Return the path, with the fields filled in.
-
-        Args:
-            net: The net, for the field `net`.
-            history: Of the epoch that the fields are of; empty if there are no fields.
-            row: Of the history.
-        """
+        """Return the path, with the fields filled in."""
         name = self.template
         if self.has_fields:
             epoch = history[row]
@@ -110,24 +89,12 @@ class FileName(msgspec.Struct, frozen=True):
 
 
 def argument_of(part: str) -> str:
-    """Return the argument that is for a part.
-
-    Args:
-        part: Its name.
-    """
+    """Return the argument that is for a part."""
     return "f_params" if part == "module" else f"f_{part}"
 
 
 def part_of(argument: str, caller: str) -> str:
-    """Return the name of the part that an argument such as `f_params` is for.
-
-    Args:
-        argument: Its name.
-        caller: Whose argument it is, for messages.
-
-    Raises:
-        TypeError: If it does not begin with `f_`.
-    """
+    """Return the name of the part that an argument such as `f_params` is for."""
     if not argument.startswith("f_"):
         raise TypeError(f"{caller} got an unexpected argument {argument!r}, did you mean 'f_{argument}'?")
     return "module" if argument == "f_params" else argument.removeprefix("f_")

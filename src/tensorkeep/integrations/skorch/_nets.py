@@ -24,21 +24,11 @@ from tensorkeep.integrations.skorch._training import (
 )
 from tensorkeep.torch import restore
 
-__all__ = ["check_initialized", "restore_net", "save_net", "wait_for_others"]
-
 _NO_COMPONENTS: Final = {CHECKPOINT, HISTORY, TRAINING}
 
 
 def check_initialized(net: Any, action: str) -> None:
-    """Make sure that a net has parts.
-
-    Args:
-        net: The net.
-        action: What is to be done, for the message.
-
-    Raises:
-        NotInitializedError: If it has none yet.
-    """
+    """Make sure that a net has parts."""
     if not net.initialized_:
         raise NotInitializedError(
             f"Cannot {action} the state of a net that is not initialized: call .initialize() or .fit(...) first"
@@ -46,11 +36,7 @@ def check_initialized(net: Any, action: str) -> None:
 
 
 def wait_for_others(net: Any) -> None:
-    """Wait for all processes that train a net, the main one of which may be saving.
-
-    Args:
-        net: The net.
-    """
+    """Wait for all processes that train a net, the main one of which may be saving."""
     accelerator = getattr(net, "accelerator", None)
     if accelerator is not None:
         accelerator.wait_for_everyone()
@@ -60,17 +46,6 @@ def save_net(net: Any, targets: Mapping[str, Target], *, saver: Any = None, dura
     """Write parts of a net to their files, all of them or none.
 
     Of a net that several processes train the main one writes.
-
-    Args:
-        net: The net, initialized.
-        targets: Part to path or binary file object.
-        saver: The callback that saves, in the middle of the end of an epoch; None after it.
-        durable: Whether to wait until the disk has everything (fsync).
-
-    Raises:
-        StateError: If the net has no such part, or a state holds what is no data.
-        UnsupportedError: If two parts have one path.
-        TransportError: If something cannot be written. The files are then as they were.
     """
     wait_for_others(net)
     if not _is_main(net):
@@ -89,22 +64,7 @@ def save_net(net: Any, targets: Mapping[str, Target], *, saver: Any = None, dura
 
 
 def restore_net(net: Any, saved: SavedNet, *, strict: bool, training: bool) -> Resumption | None:
-    """Bring what was saved of a net back into it. Everything is checked before anything is changed.
-
-    Args:
-        net: The net, initialized.
-        saved: What was saved.
-        strict: Whether parts, and names in them, that only one side has are an error.
-        training: Whether to bring back the random generators, and what is frozen, too.
-
-    Returns:
-        What is left to do when training has begun; None if that is not brought back.
-
-    Raises:
-        StateDictMismatchError: If something does not fit.
-        StateError: If the net has no such part.
-        UnsupportedError: If something was saved as an object of a class that is not known.
-    """
+    """Bring what was saved of a net back into it. Everything is checked before anything is changed."""
     parts = _for_net(net, saved, strict=strict)
     labels = {part: f"{part} ({saved.paths[part]})" for part in parts}
     states = {labels[part]: state for part, state in parts.items()}

@@ -8,30 +8,16 @@ from typing import Any
 from tensorkeep.errors import StateError
 from tensorkeep.torch import capture
 
-__all__ = ["component", "components", "states_of"]
-
 
 def components(net: Any) -> dict[str, Any]:
-    """Return all modules, criteria and optimizers of a net that have a state, by name.
-
-    Args:
-        net: The net, initialized.
-    """
+    """Return all modules, criteria and optimizers of a net that have a state, by name."""
     names = (*net._modules, *net._criteria, *net._optimizers)
     found = {name: getattr(net, f"{name}_", None) for name in names}
     return {name: item for name, item in found.items() if _has_state(item)}
 
 
 def component(net: Any, part: str) -> Any:
-    """Return a part that has a state.
-
-    Args:
-        net: The net, initialized.
-        part: Its name, such as `"module"`.
-
-    Raises:
-        StateError: If the net has none of that name.
-    """
+    """Return a part that has a state."""
     found = getattr(net, f"{part}_", None)
     if not _has_state(found):
         raise StateError(
@@ -44,15 +30,7 @@ def component(net: Any, part: str) -> Any:
 
 
 def states_of(net: Any, parts: Iterable[str]) -> dict[str, Any]:
-    """Return the states of some parts; tensors are those of the net, not copies.
-
-    Args:
-        net: The net, initialized.
-        parts: Their names.
-
-    Raises:
-        StateError: If the net has none of a name.
-    """
+    """Return the states of some parts; tensors are those of the net, not copies."""
     wanted = {part: component(net, part) for part in parts}
     states: dict[str, Any] = capture(model=wanted, rng=False)["model"]
     return states

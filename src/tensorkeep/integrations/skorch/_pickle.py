@@ -15,31 +15,16 @@ from tensorkeep.formats.pickles import Unknown
 from tensorkeep.integrations.skorch._names import HISTORY, TRAINING
 from tensorkeep.kinds.pickles import open_pickle
 
-__all__ = ["is_net", "parts_of_net"]
-
 _INNER: Final = "__cuda_dependent_attributes__"
 
 
 def is_net(value: Any) -> bool:
-    """Say whether what a file of pickles holds is a net of skorch.
-
-    Args:
-        value: As it was loaded.
-    """
+    """Say whether what a file of pickles holds is a net of skorch."""
     return isinstance(value, Unknown) and isinstance(value.state, Mapping) and _INNER in value.state
 
 
 def parts_of_net(net: Unknown, path: str) -> dict[str, Any]:
-    """Return the states of the parts of a net by name.
-
-    Args:
-        net: As it was loaded, with torch's tensors.
-        path: The file, for messages.
-
-    Raises:
-        UnsupportedError: If a module holds itself.
-        TensorkeepError: If the pickle within it is malformed.
-    """
+    """Return the states of the parts of a net by name."""
     try:
         with open_pickle(net.state[_INNER], framework="torch") as inner:
             attributes = inner.load_tree()

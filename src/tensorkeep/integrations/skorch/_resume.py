@@ -13,8 +13,6 @@ from tensorkeep.integrations.skorch._train_end import TrainEndCheckpoint, checkp
 from tensorkeep.integrations.skorch._training import Resumption
 from tensorkeep.state import Classes
 
-__all__ = ["LoadInitState"]
-
 
 class LoadInitState(skorch.callbacks.LoadInitState):
     """Goes on with what a checkpoint callback saved, when training begins; skorch's callback, for safe files.
@@ -32,7 +30,6 @@ class LoadInitState(skorch.callbacks.LoadInitState):
     def __init__(
         self, checkpoint: Checkpoint | TrainEndCheckpoint, use_safetensors: bool = True, classes: Classes = ()
     ) -> None:
-        """Keep the arguments; see the class."""
         super().__init__(checkpoint, use_safetensors)
         self.classes = classes
 

@@ -13,8 +13,6 @@ from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepErro
 from tensorkeep.integrations.skorch._files import SavedFile, Target, has_net, place_of, read_file
 from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY, TRAINING, FileName, argument_of
 
-__all__ = ["Names", "SavedNet", "last_event", "other_saves", "read_set"]
-
 Names: TypeAlias = "Mapping[str, FileName | Target]"
 """Part to the name of its file, or to an open file object."""
 
@@ -37,26 +35,16 @@ class SavedNet(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, files: Mapping[str, SavedFile]) -> SavedNet:
-        """Return what files have together; where two have a part, the later one counts.
-
-        Args:
-            files: Part to file; that of `"checkpoint"` has all.
-        """
+        """Return what files have together; where two have a part, the later one counts."""
         parts = {part: state for file in files.values() for part, state in file.parts.items()}
         return cls(parts, {part: file.path for file in files.values() for part in file.parts}, CHECKPOINT in files)
 
     def __or__(self, other: SavedNet) -> SavedNet:
-        """Return what both have together; where both have a part, that of the other counts."""
         return SavedNet(self.parts | other.parts, self.paths | other.paths, self.is_whole or other.is_whole)
 
 
 def last_event(history: Any, event_name: str | None) -> int:
-    """Return the row of a history in which something was saved for the last time; the last row if none says so.
-
-    Args:
-        history: The rows.
-        event_name: What the rows call it.
-    """
+    """Return the row of a history in which something was saved for the last time; the last row if none says so."""
     rows = range(len(history) - 1, -1, -1)
     return next((row for row in rows if event_name is not None and history[row].get(event_name)), -1)
 
@@ -64,24 +52,7 @@ def last_event(history: Any, event_name: str | None) -> int:
 def read_set(
     names: Names, older: Names, net: Any, event_name: str | None, classes: Mapping[str, type]
 ) -> SavedNet | None:
-    """Read what a callback saved.
-
-    Args:
-        names: Part to the name of its file, or to an open file object.
-        older: The same as skorch's own callback would have written it; read if only that is there.
-        net: The net; the fields of names are of its history if none was saved.
-        event_name: What a row of the history calls it that something was saved.
-        classes: Name to class, of those that may be made again.
-
-    Returns:
-        All of it; None if there is nothing yet.
-
-    Raises:
-        SourceMissingError: If a part is missing and others are there.
-        IntegrityError: If a byte is not the one that was saved, or files were not saved together.
-        UnsupportedError: If it cannot be known of which epoch a file with fields in its name is to be.
-        TensorkeepError: If a file cannot be read.
-    """
+    """Read what a callback saved."""
     for _ in range(_ATTEMPTS):
         before = _fingerprint(names)
         try:
@@ -93,12 +64,7 @@ def read_set(
 
 
 def other_saves(directory: str, prefix: str) -> list[str]:
-    """Return the safetensors files of a directory that have something of a net in them.
-
-    Args:
-        directory: Where to look.
-        prefix: What their names begin with.
-    """
+    """Return the safetensors files of a directory that have something of a net in them."""
     with suppress(OSError):
         paths = [path for name in sorted(os.listdir(directory)) if (path := _named(directory, name, prefix))]
         return [path for path in paths if has_net(path)]

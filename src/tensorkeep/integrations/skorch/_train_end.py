@@ -19,8 +19,6 @@ from tensorkeep.integrations.skorch._names import (
     TRAINING_NAME,
 )
 
-__all__ = ["TrainEndCheckpoint", "checkpoint_of"]
-
 
 class TrainEndCheckpoint(skorch.callbacks.TrainEndCheckpoint):
     """Saves the net when training ends; skorch's callback, with safe files. See `Checkpoint`.
@@ -61,7 +59,6 @@ class TrainEndCheckpoint(skorch.callbacks.TrainEndCheckpoint):
         durable: bool = True,
         **kwargs: Target | None,
     ) -> None:
-        """Keep the arguments; see the class."""
         super().__init__(
             f_params=f_params,
             f_optimizer=f_optimizer,
@@ -103,14 +100,7 @@ class TrainEndCheckpoint(skorch.callbacks.TrainEndCheckpoint):
 
 
 def checkpoint_of(callback: Checkpoint | TrainEndCheckpoint) -> Checkpoint:
-    """Return the callback that saves to the files of another.
-
-    Args:
-        callback: The other, which may be that itself.
-
-    Raises:
-        UnsupportedError: If it is not one of these.
-    """
+    """Return the callback that saves to the files of another."""
     if isinstance(callback, TrainEndCheckpoint):
         return callback.as_checkpoint()
     if isinstance(callback, Checkpoint):

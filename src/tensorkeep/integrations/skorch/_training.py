@@ -18,17 +18,6 @@ from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.torch import capture, restore
 from tensorkeep.training import check_fit
 
-__all__ = [
-    "Resumption",
-    "Training",
-    "capture_training",
-    "generators_of",
-    "recall_best_scores",
-    "rng_for_here",
-    "set_trainable",
-    "training_of",
-]
-
 _Random: Final = random.Random  # noqa: S311 - whoever passes one knows what it is for
 _GENERATORS: Final = (torch.Generator, np.random.Generator, np.random.RandomState, _Random)
 _SCORES: Final = (BatchScoring, EpochScoring, PassthroughScoring)
@@ -56,12 +45,7 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def capture_training(net: Any, saver: Any = None) -> dict[str, Any]:
-    """Gather the fields of `Training`.
-
-    Args:
-        net: The net, at the end of an epoch.
-        saver: The callback that saves. Those that stand behind it have not seen the end of the epoch.
-    """
+    """Gather the fields of `Training`."""
     callbacks = _stateful(net)
     generators = generators_of(net)
     captured = capture(**generators)
@@ -78,15 +62,7 @@ def capture_training(net: Any, saver: Any = None) -> dict[str, Any]:
 
 
 def training_of(saved: Any, path: str) -> Training:
-    """Return what `capture_training` gathered.
-
-    Args:
-        saved: As it was loaded.
-        path: The file, for messages.
-
-    Raises:
-        StateDictMismatchError: If it is none.
-    """
+    """Return what `capture_training` gathered."""
     return _converted(saved, Training, "it is not the state of a training", path)
 
 
@@ -98,21 +74,13 @@ def _converted(saved: Any, kind: type[_Kind], message: str, path: str) -> _Kind:
 
 
 def generators_of(net: Any) -> dict[str, Any]:
-    """Return the random generators that a net was given as arguments, by `net.` and the names of these.
-
-    Args:
-        net: The net.
-    """
+    """Return the random generators that a net was given as arguments, by `net.` and the names of these."""
     arguments = net.get_params(deep=False).items()
     return {f"net.{name}": value for name, value in arguments if isinstance(value, _GENERATORS)}
 
 
 def rng_for_here(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the states of the generators that everybody has, without those of devices that are not here.
-
-    Args:
-        saved: Kind of device to its states.
-    """
+    """Return the states of the generators that everybody has, without those of devices that are not here."""
     is_here = {
         "cuda": torch.cuda.device_count() >= len(saved.get("cuda", ())),
         "mps": torch.backends.mps.is_available(),
@@ -121,34 +89,16 @@ def rng_for_here(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def set_trainable(net: Any, saved: Mapping[str, list[bool]]) -> None:
-    """Freeze the parameters that were frozen, and no others.
-
-    Args:
-        net: The net, with the modules that were saved.
-        saved: Name of a module to whether each of its parameters was trained.
-    """
+    """Freeze the parameters that were frozen, and no others."""
     for name, module in _modules(net).items():
         for parameter, is_trainable in zip(module.parameters(), saved.get(name, ()), strict=False):
             parameter.requires_grad_(is_trainable)
 
 
 class Resumption:
-    """The states of callbacks, kept until all of them have begun: each begins as if nothing had been before.
-
-    Args:
-        net: The net.
-        training: What was saved.
-        path: The file that it is of, for messages.
-        has_history: Whether the history was saved too.
-
-    Raises:
-        StateDictMismatchError: If a state is that of another callback, or one would need the history to go on.
-            Nothing was changed.
-        UnsupportedError: If a state has an object of a class that was not passed. Nothing was changed.
-    """
+    """The states of callbacks, kept until all of them have begun: each begins as if nothing had been before."""
 
     def __init__(self, net: Any, training: Training, path: str, *, has_history: bool) -> None:
-        """Check what can be; see the class."""
         self._states = training.callbacks
         self._behind = set(training.behind)
         self._path = path
@@ -173,11 +123,7 @@ class Resumption:
             )
 
     def note_options(self, net: Any) -> None:
-        """Keep the learning rates and the like that optimizers have now: schedules that begin change them.
-
-        Args:
-            net: The net, when its optimizers have the states that were saved.
-        """
+        """Keep the learning rates and the like that optimizers have now: schedules that begin change them."""
         self._options = {
             name: [_without_parameters(group) for group in optimizer.param_groups]
             for name, optimizer in _optimizers(net).items()
@@ -187,15 +133,6 @@ class Resumption:
         """Give callbacks their states, when all have begun to train and the history has a row for the new epoch.
 
         Those that had not seen the end of the epoch that was saved see it now.
-
-        Args:
-            net: The net.
-            **datasets: What callbacks are told at the beginning and the end of an epoch.
-
-        Raises:
-            KeyboardInterrupt: If one of them ends the training.
-            StateDictMismatchError: If a state does not fit its callback.
-            UnsupportedError: If a state holds an object of a class that is not known.
         """
         targets = {name: target for name, target in _stateful(net).items() if name in self._states}
         labels = {name: f"callback {name} ({self._path})" for name in targets}
@@ -214,11 +151,7 @@ class Resumption:
 
 
 def recall_best_scores(net: Any) -> None:
-    """Tell the callbacks that score what the best score was: not all of them look into the history.
-
-    Args:
-        net: The net, with the history that was saved.
-    """
+    """Tell the callbacks that score what the best score was: not all of them look into the history."""
     for _, callback in getattr(net, "callbacks_", ()):
         if isinstance(callback, _SCORES):
             name = getattr(callback, "name_", callback.name)

@@ -21,8 +21,6 @@ from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepErro
 from tensorkeep.kinds import refuse
 from tensorkeep.transport import settle_folders
 
-__all__ = ["DamagedCheckpointWarning", "check_whole", "get_last_checkpoint", "remove_old"]
-
 _match_name = re.compile(r"checkpoint-(?P<step>[0-9]+)").fullmatch
 _REMOVED: Final = ".tensorkeep-removed"
 _STATE: Final = "trainer_state.json"
@@ -86,17 +84,7 @@ def _newest_first(folder: str) -> Iterator[str]:
 
 
 def check_whole(path: str, *, quick: bool = False) -> None:
-    """Make sure that a checkpoint is complete and as it was saved.
-
-    Args:
-        path: Its directory.
-        quick: Whether to leave out the data of tensors.
-
-    Raises:
-        SourceMissingError: If there is none, or files are missing.
-        IntegrityError: If it is damaged.
-        TensorkeepError: If a part of it cannot be read.
-    """
+    """Make sure that a checkpoint is complete and as it was saved."""
     if not os.path.isdir(path):
         found = "a file" if os.path.lexists(path) else "nothing"
         raise SourceMissingError("there is no such checkpoint", path=path, expected="a directory", found=found)
@@ -153,16 +141,7 @@ def _weights_in(path: str, names: list[str]) -> Iterator[str]:
 
 
 def remove_old(saved: str, *, limit: int | None, best: str | None) -> None:
-    """Remove the oldest checkpoints of those that are whole; what is damaged does not count, and stays.
-
-    Args:
-        saved: Path of the checkpoint that was just saved, which stays.
-        limit: Checkpoints to keep, of which that one and the best are always two; None or less than 1 for all.
-        best: Path of the best checkpoint, or None.
-
-    Raises:
-        TransportError: If one cannot be taken away.
-    """
+    """Remove the oldest checkpoints of those that are whole; what is damaged does not count, and stays."""
     folder = os.path.dirname(saved)
     with as_transport_error("could not remove an old checkpoint", folder):
         if limit is not None and limit > 0:

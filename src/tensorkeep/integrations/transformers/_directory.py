@@ -24,8 +24,6 @@ from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import index_name, weights_name
 from tensorkeep.transport import LocalFile, Transaction, transaction
 
-__all__ = ["changed_together", "errors_of_libraries"]
-
 _CARD: Final = "README.md"
 """The card of a model, which libraries add to if it is there."""
 
@@ -35,18 +33,6 @@ def changed_together(directory: str | os.PathLike[str], stem: str, *, durable: b
     """Give a place to save to, and let all that was saved there take the place of the old files when the block ends.
 
     Of the old files those go whose names were saved anew, and those of the old weights. All others stay.
-
-    Args:
-        directory: Made if it is not there.
-        stem: What the names of the files of weights begin with, such as `model`.
-        durable: Whether to wait until the disk has everything (fsync).
-
-    Yields:
-        An empty folder; `README.md`, which libraries add to, is there if the directory has one.
-
-    Raises:
-        BusyError: If somebody else is saving there.
-        TransportError: If it cannot be written; what stood there is as it was before, as whenever the block raises.
     """
     with as_transport_error("could not save to the directory", os.fsdecode(directory)):
         is_new = not os.path.isdir(directory)
@@ -75,14 +61,7 @@ def changed_together(directory: str | os.PathLike[str], stem: str, *, durable: b
 
 @contextmanager
 def errors_of_libraries(path: str) -> Iterator[None]:
-    """Say of what the system refuses to a library in the block what was being saved.
-
-    Args:
-        path: What is being saved.
-
-    Raises:
-        TransportError: Where the block raises OSError.
-    """
+    """Say of what the system refuses to a library in the block what was being saved."""
     refused: OSError | None = None
     try:
         yield

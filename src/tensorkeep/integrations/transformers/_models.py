@@ -30,8 +30,6 @@ from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_wi
 from tensorkeep.kinds import refuse
 from tensorkeep.layout import parse_size
 
-__all__ = ["from_pretrained", "missing_weights", "refuse_missing", "save_pretrained", "stem_of"]
-
 _N_LISTED: Final = 10
 """Names that a message lists."""
 
@@ -94,12 +92,7 @@ def save_pretrained(
 
 
 def stem_of(model: Any, variant: str | None = None) -> str:
-    """Return what the names of the files begin with that a model is saved to.
-
-    Args:
-        model: A model of transformers or peft, or any other.
-        variant: Such as `"fp16"`.
-    """
+    """Return what the names of the files begin with that a model is saved to."""
     has_adapters = _is_peft(type(model)) or getattr(model, "_hf_peft_config_loaded", False)
     return ("adapter_model" if has_adapters else "model") + (f".{variant}" if variant else "")
 
@@ -221,14 +214,7 @@ def _verify(folder: str, variant: str | None, *, require: bool) -> None:
 
 @contextmanager
 def _left_alone(path: str) -> Iterator[None]:
-    """Make sure that no model is saved while the block reads one, which could see files of both.
-
-    Args:
-        path: The file that a save removes first, and writes last.
-
-    Raises:
-        SourceChangedError: If one was saved.
-    """
+    """Make sure that no model is saved while the block reads one, which could see files of both."""
     before = _identity(path)
     try:
         yield
@@ -275,17 +261,7 @@ def _names_in_adapter(model: Any, adapter: str) -> set[str]:
 
 
 def refuse_missing(missing: Sequence[str], model: str, path: str | None = None, hint: str | None = None) -> None:
-    """Refuse to go on with a model some of whose weights are random.
-
-    Args:
-        missing: Their names.
-        model: What is to have them.
-        path: What lacks them, where that is known.
-        hint: What to do.
-
-    Raises:
-        StateDictMismatchError: In any case.
-    """
+    """Refuse to go on with a model some of whose weights are random."""
     listed = ", ".join(missing[:_N_LISTED]) + (", …" if len(missing) > _N_LISTED else "")
     raise StateDictMismatchError(
         f"the checkpoint lacks weights of {model}",
@@ -297,12 +273,7 @@ def refuse_missing(missing: Sequence[str], model: str, path: str | None = None, 
 
 
 def missing_weights(model: torch.nn.Module, missing: Iterable[str]) -> list[str]:
-    """Return the names that were not loaded, and whose tensors were not loaded under another name either.
-
-    Args:
-        model: The model.
-        missing: Names that a checkpoint lacks.
-    """
+    """Return the names that were not loaded, and whose tensors were not loaded under another name either."""
     lacking = {*missing} - {*(getattr(model, "_keys_to_ignore_on_save", None) or ())}
     state = model.state_dict(keep_vars=True)
     loaded = {id(tensor) for name, tensor in state.items() if name not in lacking}

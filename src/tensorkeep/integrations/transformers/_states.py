@@ -23,16 +23,6 @@ from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.tensors import save
 from tensorkeep.training import capture, restore
 
-__all__ = [
-    "has_optimizer",
-    "load_optimizer",
-    "load_process",
-    "load_scaler",
-    "save_optimizer",
-    "save_processes",
-    "save_scaler",
-]
-
 _FOLDER: Final = "training_state"
 _OPTIMIZER: Final = "optimizer"
 _SCALER: Final = "scaler"
@@ -42,44 +32,17 @@ _AS_MADE: Final = "Make them as they were made for the checkpoint, or load its w
 
 
 def save_optimizer(folder: str, optimizer: Any, scheduler: Any) -> None:
-    """Save the states of optimizer and scheduler.
-
-    Args:
-        folder: The checkpoint, to which nobody else has access yet.
-        optimizer: The optimizer.
-        scheduler: The scheduler.
-
-    Raises:
-        StateError: If a state is no data.
-        TransportError: If it cannot be written.
-    """
+    """Save the states of optimizer and scheduler."""
     _save(folder, _OPTIMIZER, capture(optimizer=optimizer, scheduler=scheduler, rng=False))
 
 
 def save_scaler(folder: str, scaler: Any) -> None:
-    """Save the state of a gradient scaler.
-
-    Args:
-        folder: The checkpoint, to which nobody else has access yet.
-        scaler: The scaler.
-
-    Raises:
-        TransportError: If it cannot be written.
-    """
+    """Save the state of a gradient scaler."""
     _save(folder, _SCALER, capture(scaler=scaler, rng=False))
 
 
 def save_processes(folder: str, states: list[dict[str, Any]]) -> None:
-    """Save what is another in each process.
-
-    Args:
-        folder: The checkpoint, to which nobody else has access yet.
-        states: Of each process what `capture` gives, with its random generators.
-
-    Raises:
-        StateError: If a state is no data.
-        TransportError: If it cannot be written.
-    """
+    """Save what is another in each process."""
     _save(folder, _PROCESSES, {"processes": states})
 
 
@@ -93,28 +56,13 @@ def _path(checkpoint: str, name: str) -> str:
 
 
 def has_optimizer(checkpoint: str) -> bool:
-    """Say whether a checkpoint has what training goes on with, and not the model alone.
-
-    Args:
-        checkpoint: Its directory.
-    """
+    """Say whether a checkpoint has what training goes on with, and not the model alone."""
     pickled = (os.path.join(checkpoint, name) for name in ("optimizer.pt", "scheduler.pt"))
     return os.path.isfile(_path(checkpoint, _OPTIMIZER)) or all(map(os.path.isfile, pickled))
 
 
 def load_optimizer(checkpoint: str, optimizer: Any, scheduler: Any) -> None:
-    """Give optimizer and scheduler the states that they had, both or, if one does not fit, none.
-
-    Args:
-        checkpoint: Its directory.
-        optimizer: The optimizer.
-        scheduler: The scheduler.
-
-    Raises:
-        SourceMissingError: If the checkpoint has no such states.
-        StateDictMismatchError: If they do not fit.
-        TensorkeepError: If they cannot be read.
-    """
+    """Give optimizer and scheduler the states that they had, both or, if one does not fit, none."""
     source: Any = _path(checkpoint, _OPTIMIZER)
     if not os.path.exists(source):
         files = {"optimizer": "optimizer.pt", "scheduler": "scheduler.pt"}
@@ -127,16 +75,7 @@ def load_optimizer(checkpoint: str, optimizer: Any, scheduler: Any) -> None:
 
 
 def load_scaler(checkpoint: str, scaler: Any) -> None:
-    """Give a gradient scaler the state that it had; without one in the checkpoint, it is left as it is.
-
-    Args:
-        checkpoint: Its directory.
-        scaler: The scaler.
-
-    Raises:
-        StateDictMismatchError: If it does not fit.
-        TensorkeepError: If it cannot be read.
-    """
+    """Give a gradient scaler the state that it had; without one in the checkpoint, it is left as it is."""
     if os.path.exists(_path(checkpoint, _SCALER)):
         restore(_path(checkpoint, _SCALER), scaler=scaler, rng=False)
     elif os.path.exists(os.path.join(checkpoint, "scaler.pt")):
@@ -147,18 +86,6 @@ def load_process(checkpoint: str, process: int, n_processes: int) -> dict[str, A
     """Give the random generators of this process the states that they had.
 
     Where there are none, as after a run of fewer processes, or none for a device, a warning says so.
-
-    Args:
-        checkpoint: Its directory.
-        process: The number of this process.
-        n_processes: All processes of the run.
-
-    Returns:
-        What else was saved of the process.
-
-    Raises:
-        StateDictMismatchError: If they are no such states.
-        TensorkeepError: If they cannot be read.
     """
     state = _process_state(checkpoint, process, n_processes)
     if state is None:

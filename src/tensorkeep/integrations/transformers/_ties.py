@@ -16,8 +16,6 @@ from transformers import PreTrainedModel
 
 from tensorkeep.errors import FormatError
 
-__all__ = ["TiesOf", "metadata_of_ties", "state_with_ties_apart", "tie_again", "ties_of"]
-
 _KEY: Final = "tensorkeep.ties"
 """Of metadata: name in the model to the name whose tensor it is, as JSON."""
 
@@ -35,11 +33,7 @@ class TiesOf(msgspec.Struct, frozen=True):
 
 
 def ties_of(model: Any) -> TiesOf:
-    """Find the ties of a model.
-
-    Args:
-        model: The model; only those of transformers say what they tie, and no quantized ones.
-    """
+    """Find the ties of a model."""
     if not isinstance(model, PreTrainedModel) or getattr(model, "hf_quantizer", None) is not None:
         return TiesOf()
     known = model.get_expanded_tied_weights_keys(all_submodels=True)
@@ -64,26 +58,14 @@ def _same_tensors(state: Mapping[str, Any]) -> list[list[str]]:
 
 
 def state_with_ties_apart(model: Any, ties: TiesOf) -> dict[str, Any] | None:
-    """Return the state dict of a model in which names that are tied without its knowledge have their own tensors.
-
-    Args:
-        model: The model.
-        ties: Its ties.
-
-    Returns:
-        The state dict; None where there are no such names.
-    """
+    """Return the state dict of a model in which names that are tied without its knowledge have their own tensors."""
     if not ties.others:
         return None
     return {name: tensor.clone() if name in ties.others else tensor for name, tensor in model.state_dict().items()}
 
 
 def metadata_of_ties(ties: TiesOf) -> dict[str, str]:
-    """Return what files are to say of ties that `from_pretrained` does not make by itself.
-
-    Args:
-        ties: Those of the model.
-    """
+    """Return what files are to say of ties that `from_pretrained` does not make by itself."""
     return {_KEY: msgspec.json.encode(ties.others, order="sorted").decode()} if ties.others else {}
 
 
@@ -91,13 +73,6 @@ def tie_again(model: torch.nn.Module, metadata: Mapping[str, str] | None) -> Non
     """Make weights of a loaded model one tensor that were one when it was saved.
 
     Left as they are: names that this model does not have, and weights that are no longer equal or on one device.
-
-    Args:
-        model: The model.
-        metadata: What its files say.
-
-    Raises:
-        FormatError: If that is malformed.
     """
     text = (metadata or {}).get(_KEY, "{}")
     try:

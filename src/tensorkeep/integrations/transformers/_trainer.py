@@ -34,8 +34,6 @@ from tensorkeep.integrations.transformers._states import (
 from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
 from tensorkeep.training import capture
 
-__all__ = ["Trainer"]
-
 _PICKLED_ARGUMENTS: Final = "training_args.bin"
 _ARGUMENTS: Final = "training_args.json"
 _STATE: Final = "trainer_state.json"

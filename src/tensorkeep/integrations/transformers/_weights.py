@@ -21,8 +21,6 @@ from tensorkeep.checkpoint import save_checkpoint
 from tensorkeep.integrations.transformers._ties import metadata_of_ties, state_with_ties_apart, ties_of
 from tensorkeep.tensors import Ties
 
-__all__ = ["SHARD_SIZE", "split_stem", "weights_with_digests"]
-
 SHARD_SIZE: Final = "50GB"
 """The largest shard where nobody says another: that of transformers."""
 
@@ -62,14 +60,7 @@ class _Weights(msgspec.Struct):
 
 @contextmanager
 def _taken_weights(directory: str) -> Iterator[list[_Weights]]:
-    """Take over what this thread saves through safetensors to a directory, or below it, in the block.
-
-    Args:
-        directory: Where libraries save to.
-
-    Yields:
-        What was taken over so far; no file was written of it.
-    """
+    """Take over what this thread saves through safetensors to a directory, or below it, in the block."""
     taken: dict[tuple[str, str], _Weights] = {}
     listed: list[_Weights] = []
 
@@ -128,18 +119,6 @@ def weights_with_digests(
     """Write with digests what this thread saves of a model through safetensors in the block, when the block ends.
 
     It is for a place that nobody reads from yet: nothing waits for the disk.
-
-    Args:
-        model: What is saved.
-        directory: Where libraries save it to.
-        max_shard_size: Bytes of tensors in one shard, or text such as `"5GB"`.
-        sha256: Whether an index gets the SHA-256 of each file.
-
-    Yields:
-        The state dict that is to be saved, or None for that which the library would take.
-
-    Raises:
-        TensorkeepError: As `save_checkpoint` raises it.
     """
     ties = ties_of(model)
     with _taken_weights(directory) as taken:
@@ -163,10 +142,6 @@ def weights_with_digests(
 
 
 def split_stem(stem: str) -> tuple[str, str | None]:
-    """Return what names begin with apart from the variant, and the variant.
-
-    Args:
-        stem: Such as `model.fp16`.
-    """
+    """Return what names begin with apart from the variant, and the variant."""
     base, _, variant = stem.partition(".")
     return base, variant or None

@@ -17,8 +17,6 @@ from tensorkeep.kinds.pickles import PickledTensors, PickleFile, numbered
 from tensorkeep.tensors import LazyTensor, Selector, chooser, counted, load_together, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteSource
 
-__all__ = ["DistributedCheckpoint"]
-
 
 class DistributedCheckpoint(PickledTensors):
     """Name to `LazyTensor` of what torch.distributed.checkpoint saved. Nothing was run, and no tensor's data read.
@@ -44,7 +42,6 @@ class DistributedCheckpoint(PickledTensors):
         files: ChunkFiles,
         unknowns: Mapping[str, Unknown] | None = None,
     ) -> None:
-        """Make the mapping; see the class."""
         self._path = path
         self._state = state
         self._tensors = dict(tensors)
@@ -195,16 +192,13 @@ class DistributedCheckpoint(PickledTensors):
         return None if place is None else place[0][place[1]].renamed(name)
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names in the order in which they were saved; those of tensors in values come last."""
         yield from self._tensors
         yield from self._places
 
     def __len__(self) -> int:
-        """Return the number of tensors."""
         return len(self._tensors) + len(self._places)
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is a tensor of that name."""
         return name in self._tensors or name in self._places
 
     def _check_open(self) -> None:
@@ -219,6 +213,5 @@ class DistributedCheckpoint(PickledTensors):
         self._files.close()
 
     def __repr__(self) -> str:
-        """Return path, number of tensors, files and size."""
         extent = f"{counted(len(self), 'tensor')} in {counted(len(self._files.sources), 'file')}"
         return f"DistributedCheckpoint({self.path!r}, {extent}, {self.nbytes:,} bytes)"

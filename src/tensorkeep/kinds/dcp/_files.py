@@ -15,8 +15,6 @@ from tensorkeep.limits import MAX_I64
 from tensorkeep.tensors import LazyTensor, TensorReader
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 
-__all__ = ["SHARDING_INFO", "ChunkFiles", "OpenedChunk", "offsets_in"]
-
 SHARDING_INFO: Final = "DCP_SHARDING_INFO"
 """Metadata key of a safetensors file, under which torch says where in their tensors its pieces begin."""
 
@@ -42,15 +40,9 @@ class OpenedChunk(msgspec.Struct, frozen=True, eq=False):
 
 
 class ChunkFiles:
-    """Files in which parts of tensors stand, as archives of `torch.save` or in a safetensors file at the end.
-
-    Args:
-        sources: Path below the directory to the file.
-        limits: What the pickle of a part may cost.
-    """
+    """Files in which parts of tensors stand, as archives of `torch.save` or in a safetensors file at the end."""
 
     def __init__(self, sources: dict[str, ByteSource], limits: PickleLimits) -> None:
-        """Remember the files; see the class."""
         self.sources = sources
         self._limits = limits
         self._readers = {file: TensorReader(source, 0, "numpy") for file, source in sources.items()}
@@ -58,7 +50,6 @@ class ChunkFiles:
         self._opened: dict[tuple[str, Chunk], OpenedChunk] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was made of."""
         return ChunkFiles, (self.sources, self._limits)
 
     def close(self) -> None:
@@ -67,31 +58,13 @@ class ChunkFiles:
             source.close()
 
     def value(self, item: Item, **reading: Any) -> PickleFile:
-        """Open a value that is no tensor.
-
-        Args:
-            item: Where it is.
-            reading: How pickles are read; see `pickle_over`.
-
-        Raises:
-            TensorkeepError: If it is none, or is refused.
-        """
+        """Open a value that is no tensor."""
         source = self.sources[item.file]
         _refuse_cut(source, item)
         return pickle_over(source, ByteRange(item.start, item.stop), **reading)
 
     def chunk(self, name: str, dtype: str, chunk: Chunk) -> LazyTensor:
-        """Return a part of a tensor, as a tensor of NumPy.
-
-        Args:
-            name: Name of the whole.
-            dtype: What its elements should be.
-            chunk: Which part, and where it is.
-
-        Raises:
-            IntegrityError: If something else stands there.
-            TensorkeepError: If it cannot be read.
-        """
+        """Return a part of a tensor, as a tensor of NumPy."""
         return self.opened(name, dtype, chunk).lazy
 
     def opened(self, name: str, dtype: str, chunk: Chunk) -> OpenedChunk:
@@ -164,17 +137,7 @@ def _refuse_cut(source: ByteSource, item: Item) -> None:
 
 
 def offsets_in(header: Header) -> dict[str, tuple[int, ...]]:
-    """Return where the pieces in a safetensors file begin in their tensors, as torch notes it.
-
-    Args:
-        header: Of the file.
-
-    Returns:
-        Name to the first position along each dimension; empty where nothing is noted.
-
-    Raises:
-        HeaderError: If something else stands there.
-    """
+    """Return where the pieces in a safetensors file begin in their tensors, as torch notes it."""
     text = (header.metadata or {}).get(SHARDING_INFO)
     if text is None:
         return {}

@@ -9,8 +9,6 @@ import msgspec
 
 from tensorkeep.transport import exists, is_directory, is_remote, join, names_in, split
 
-__all__ = ["DistributedLocation", "find_distributed"]
-
 _METADATA: Final = ".metadata"
 _USUAL: Final = ("model.safetensors.index.json", "model.safetensors")
 _is_of_a_rank = re.compile(r"__[0-9]{1,9}\.metadata").fullmatch
@@ -32,17 +30,7 @@ class DistributedLocation(msgspec.Struct, frozen=True):
 
 
 def find_distributed(path: str) -> DistributedLocation | None:
-    """Find the checkpoint that ranks left in a directory.
-
-    Args:
-        path: The directory, or its `.metadata`.
-
-    Returns:
-        Its files; None where there is none, or finished safetensors files are there too, which are preferred.
-
-    Raises:
-        TransportError: If the directory cannot be read.
-    """
+    """Find the checkpoint that ranks left in a directory."""
     directory, name = split(path)
     if name == _METADATA and exists(path):
         return DistributedLocation(directory, (name,))

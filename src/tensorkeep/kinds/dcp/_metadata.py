@@ -18,8 +18,6 @@ from tensorkeep.formats.pickles import Label, Unknown, shown
 from tensorkeep.limits import MAX_I64, MAX_NDIM, MAX_STATE_DEPTH
 from tensorkeep.tensors import Region
 
-__all__ = ["Chunk", "ChunkedTensor", "Item", "SavedState", "merged", "saved_state"]
-
 _BY_TORCH: Final = {f"torch.{dtype.torch}": dtype for dtype in ALL_BY_NAME.values() if dtype.torch}
 _OFFERED: Final = 1_000
 """Chunks that any file may name; more only as many as it says places of."""
@@ -89,16 +87,7 @@ class SavedState(msgspec.Struct, frozen=True):
 
 
 def saved_state(value: Any) -> SavedState:
-    """Read what `.metadata` holds.
-
-    Args:
-        value: What `read_pickle` gave of it.
-
-    Raises:
-        PickleError: If it is not what torch writes.
-        UnsupportedError: If a dtype, or a way in which something was written, is not known here.
-        LimitError: If few bytes stand for very many parts.
-    """
+    """Read what `.metadata` holds."""
     state = _attributes(value, "Metadata")
     places = dict(_places(_dict(state.get("storage_data"), "storage_data")))
     tensors: dict[str, ChunkedTensor] = {}
@@ -122,14 +111,7 @@ def saved_state(value: Any) -> SavedState:
 
 
 def merged(states: list[SavedState]) -> SavedState:
-    """Put together what ranks said that did not speak with each other.
-
-    Args:
-        states: That of each rank.
-
-    Raises:
-        PickleError: If a tensor has not the same dtype and shape in all.
-    """
+    """Put together what ranks said that did not speak with each other."""
     tensors: dict[str, ChunkedTensor] = {}
     for state in states:
         for name, tensor in state.tensors.items():

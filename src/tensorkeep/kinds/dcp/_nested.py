@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from tensorkeep.errors import FormatError, LimitError
 
-__all__ = ["nested"]
-
 _MAX_HOLES: Final = 1_000_000
 """Places in lists that nothing was saved for, such as empty dicts."""
 
@@ -18,19 +16,7 @@ class _Branch(dict[Any, Any]):
 
 
 def nested(values: Mapping[str, Any], paths: Mapping[str, tuple[str | int, ...]]) -> dict[str, Any]:
-    """Put a state together.
-
-    Args:
-        values: Name to value.
-        paths: Name to the keys and places that lead to it; a name that is not there stands at the top.
-
-    Returns:
-        Dicts and lists of the values. In places of lists that nothing was saved for stands None.
-
-    Raises:
-        FormatError: If a path leads into a value, or through what is a dict for one and a list for another.
-        LimitError: If most places of lists are empty.
-    """
+    """Put a state together."""
     root = _Branch()
     for name, value in values.items():
         path = paths.get(name, (name,))

@@ -23,8 +23,6 @@ from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.tensors import LazyTensor, PlacedPiece, assemble
 from tensorkeep.transport import Backend, ByteSource, join, open_source
 
-__all__ = ["Examined", "FileFault", "assembled", "examine_distributed", "open_distributed"]
-
 _TORCH: Final = "torch.distributed.checkpoint."
 """Where the classes are found that `.metadata` is made of."""
 
@@ -74,25 +72,7 @@ def examine_distributed(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
 ) -> Examined:
-    """Read what is told of a checkpoint, and open its files.
-
-    Args:
-        location: The checkpoint.
-        opened: Closes the files.
-        backend: How local files are read.
-        strict: Whether names in `.metadata` are refused that are not the classes of torch that it is made of.
-        dangerous: What to do with names that could only do harm.
-        limits: What a pickle may cost.
-
-    Raises:
-        PickleError: If `.metadata` is not what torch writes.
-        HeaderError: If a safetensors file is none.
-        IntegrityError: If pieces of one tensor do not fit together.
-        UnsafeError: If `.metadata` names what could only do harm, or what `strict` refuses. Nothing was run.
-        LimitError: If it is over a bound, or tells of far more than there is.
-        UnsupportedError: If something was written in a way that is not known here.
-        TransportError: If something cannot be read.
-    """
+    """Read what is told of a checkpoint, and open its files."""
     if location.shards:
         shards = {}
         for name in location.shards:
@@ -163,27 +143,7 @@ def open_distributed(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
 ) -> DistributedCheckpoint:
-    """Open what many ranks wrote with torch.distributed.checkpoint. Nothing of it is run.
-
-    Args:
-        location: The checkpoint.
-        framework: The array library that tensors come out in.
-        device: Where they go.
-        backend: How local files are read.
-        strict: Whether anything but tensors and plain data is refused.
-        dangerous: What to do with names that could only do harm.
-        limits: What the pickle of each value may cost.
-
-    Raises:
-        SourceMissingError: If files are missing; the message names them.
-        IntegrityError: If a file is cut off, or the parts of a tensor are not all of it: the message says which.
-        PickleError: If `.metadata` or a value is not what torch writes.
-        UnsafeError: If something names what could only do harm, or what `strict` refuses. Nothing was run.
-        LimitError: If something is over a bound.
-        UnsupportedError: If something was written in a way that is not known here.
-        TransportError: If something cannot be read.
-        TensorkeepError: None but these.
-    """
+    """Open what many ranks wrote with torch.distributed.checkpoint. Nothing of it is run."""
     reading: dict[str, Any] = {"strict": strict, "dangerous": dangerous, "limits": limits}
     with ExitStack() as opened:
         found = examine_distributed(location, opened, backend=backend, **reading)
@@ -202,19 +162,7 @@ def open_distributed(
 def assembled(
     name: str, state: SavedState, files: ChunkFiles, path: str, *, framework: str = "numpy", device: Any = "cpu"
 ) -> LazyTensor:
-    """Make one tensor of its parts, none of which is opened.
-
-    Args:
-        name: The tensor.
-        state: What was saved.
-        files: Its files.
-        path: What stands for the checkpoint in messages.
-        framework: The array library that it comes out in.
-        device: Where it goes.
-
-    Raises:
-        IntegrityError: If the parts are not all of it.
-    """
+    """Make one tensor of its parts, none of which is opened."""
     tensor = state.tensors[name]
     placed = [
         PlacedPiece(chunk.region, chunk.item.file, partial(files.chunk, name, tensor.dtype, chunk))

@@ -11,20 +11,11 @@ from tensorkeep.kinds.dcp._files import offsets_in
 from tensorkeep.kinds.dcp._metadata import Chunk, ChunkedTensor, Item, SavedState
 from tensorkeep.tensors import Region
 
-__all__ = ["state_of_shards"]
-
 
 def state_of_shards(headers: Mapping[str, Header]) -> SavedState:
     """Return what was saved, as the headers of all files say it.
 
     Nothing says how large a tensor is: it reaches as far as its pieces do.
-
-    Args:
-        headers: Name of a file to its header.
-
-    Raises:
-        HeaderError: If what a header says of pieces cannot be read.
-        IntegrityError: If pieces of one tensor have not the same dtype and dimensions.
     """
     dtypes: dict[str, str] = {}
     chunks: dict[str, list[Chunk]] = {}

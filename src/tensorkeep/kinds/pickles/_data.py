@@ -33,8 +33,6 @@ from tensorkeep.kinds.pickles._records import array_of, dtype_of, is_tensor_like
 from tensorkeep.limits import MAX_GRAPH_NODES
 from tensorkeep.state import encode_tree
 
-__all__ = ["Data", "TensorLeaf", "data_of", "is_of_pairs", "taken_apart"]
-
 _SETTINGS: Final = ("shape", "is_coalesced", "dtype", "scale", "zero_point", "axis", "_ragged_idx")
 _PAIRS: Final = frozenset({"C32", "C128"})
 
@@ -71,16 +69,6 @@ def data_of(value: Any, names: Mapping[int, Sequence[str]]) -> Data:
     """Return what a pickle holds as data.
 
     In the place of what is no data stands None in lists and tuples; dicts and sets go without it.
-
-    Args:
-        value: What `read_pickle` gave.
-        names: Id of each record of a tensor, storage or array to its names.
-
-    Returns:
-        The data. Parts that are shared are shared.
-
-    Raises:
-        LimitError: If there are too many values, or they are nested too deep.
     """
     builder = _Builder(names)
     try:
@@ -91,20 +79,12 @@ def data_of(value: Any, names: Mapping[int, Sequence[str]]) -> Data:
 
 
 def is_of_pairs(tensor: TensorRecord) -> bool:
-    """Say whether a tensor of complex numbers is stored as one of their real and imaginary parts.
-
-    Args:
-        tensor: Of any dtype.
-    """
+    """Say whether a tensor of complex numbers is stored as one of their real and imaginary parts."""
     return tensor.dtype in _PAIRS
 
 
 def taken_apart(value: Any) -> Composed | None:
-    """Take apart what is data of an array library but no tensor; see `tensorkeep.arrays.take_apart`.
-
-    Args:
-        value: A value in `Data`.
-    """
+    """Take apart what is data of an array library but no tensor; see `tensorkeep.arrays.take_apart`."""
     if type(value) is Composed:
         return value
     if type(value) is Label:

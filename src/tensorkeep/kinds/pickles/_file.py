@@ -33,8 +33,6 @@ from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.tensors import LazyTensor, OpenTensors, counted
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, open_source
 
-__all__ = ["PickleFile", "PickledTensors", "open_pickle", "pickle_over"]
-
 _MAX_TIMES_FILE: Final = 16
 """How often the bytes of a file may be read for tensors that share them; tied weights are two or three."""
 
@@ -83,11 +81,7 @@ class PickleFile(PickledTensors):
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Refuse: its value may hold what no pickle is made of.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse: its value may hold what no pickle is made of."""
         raise TypeError("a PickleFile cannot be pickled; open the file again, or pickle one of its lazy tensors")
 
     @property
@@ -251,15 +245,12 @@ class PickleFile(PickledTensors):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names, in the order in which the pickle has them."""
         return iter(self._leaves.tensors)
 
     def __len__(self) -> int:
-        """Return the number of tensors."""
         return len(self._leaves.tensors)
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is a tensor of that name."""
         return name in self._leaves.tensors
 
     def _check_open(self) -> None:
@@ -272,7 +263,6 @@ class PickleFile(PickledTensors):
         self._lazy.reader.close()
 
     def __repr__(self) -> str:
-        """Return path, form, number of tensors and size."""
         unknown = f", {len(self.unknowns):,} not known to be data" if self._leaves.unknowns else ""
         extent = f"{counted(len(self), 'tensor')}, {self.nbytes:,} bytes{unknown}"
         return f"PickleFile({self.path!r}, {self.form}, {extent})"
@@ -288,30 +278,7 @@ def open_pickle(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
 ) -> PickleFile:
-    """Open what `torch.save` or `pickle.dump` wrote, from whomever it comes: nothing of it is run.
-
-    Args:
-        target: A path, the bytes themselves, or a seekable binary file object.
-        framework: The array library that tensors come out in: `"numpy"` or `"torch"`.
-        device: Where tensors go; anything that torch takes.
-        backend: `"mmap"`, `"pread"`, or `"auto"`; see `tensorkeep.open`.
-        strict: Whether anything but tensors and plain data is refused. Otherwise it becomes an `Unknown`.
-        dangerous: What to do with names that could only do harm, such as `os.system`: `"refuse"` the file, or
-            `"record"` them as inert as all others.
-        limits: What the pickle may cost.
-
-    Returns:
-        The mapping; also a context manager.
-
-    Raises:
-        SourceMissingError: If there is no such file.
-        PickleError: If it is no pickle, or one that contradicts itself or its file.
-        ArchiveError: If its archive is malformed, or two readers could read it differently.
-        UnsafeError: If it names what could only do harm, or what `strict` refuses. Nothing was run.
-        LimitError: If it is over a bound.
-        UnsupportedError: If it is of a form that is not read, or an argument is none of the above.
-        TransportError: If it cannot be read.
-    """
+    """Open what `torch.save` or `pickle.dump` wrote, from whomever it comes: nothing of it is run."""
     source = open_source(target, backend=backend)
     return pickle_over(
         source,
@@ -333,28 +300,7 @@ def pickle_over(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
 ) -> PickleFile:
-    """Open a file of pickles that stands anywhere.
-
-    Args:
-        source: Where the bytes are.
-        span: The part of it that is the file, half-open, for an archive within a file; all of it if None.
-        framework: The array library that tensors come out in.
-        device: Where tensors go.
-        strict: Whether anything but tensors and plain data is refused.
-        dangerous: What to do with names that could only do harm.
-        limits: What the pickle may cost.
-
-    Returns:
-        The mapping.
-
-    Raises:
-        PickleError: If it is no pickle, or one that contradicts itself or its file.
-        ArchiveError: If its archive is malformed, or two readers could read it differently.
-        UnsafeError: If it names what could only do harm, or what `strict` refuses. Nothing was run.
-        LimitError: If it is over a bound.
-        UnsupportedError: If it is of a form that is not read, or the framework is unknown.
-        TransportError: If it cannot be read.
-    """
+    """Open a file of pickles that stands anywhere."""
     with PausedCollector():
         document = read_pickle(source, span, strict=strict, dangerous=dangerous, limits=limits)
     return PickleFile(document, source, framework, device)

@@ -19,8 +19,6 @@ from tensorkeep.formats.pickles import (
 from tensorkeep.kinds.pickles._keys import PLAIN, key_text
 from tensorkeep.limits import MAX_GRAPH_NODES, MAX_NAMES_LENGTH
 
-__all__ = ["Leaf", "Leaves", "leaves_of"]
-
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 """What the state of a module of torch has, in the order of its state dict."""
 
@@ -50,7 +48,6 @@ class Leaves:
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.tensors: dict[str, Leaf] = {}
         self.unknowns: dict[str, Unknown] = {}
         self.composites: dict[str, str] = {}
@@ -63,14 +60,7 @@ class Leaves:
         self._n_of_name: dict[str, int] = {}
 
     def walk(self, value: Any) -> None:
-        """Note all that a value holds, in its own order; the state dicts of modules before all else in these.
-
-        Args:
-            value: The value.
-
-        Raises:
-            LimitError: If it has too many values, or their names are too long.
-        """
+        """Note all that a value holds, in its own order; the state dicts of modules before all else in these."""
         waiting: list[_Named] = [("", value)]
         while waiting or self._later:
             self._is_later |= not waiting
@@ -147,11 +137,7 @@ class Leaves:
 
 
 def _is_module(state: Any) -> bool:
-    """Say whether a state is that of a module of torch.
-
-    Args:
-        state: Of an object that was pickled.
-    """
+    """Say whether a state is that of a module of torch."""
     return type(state) in DICTS and all(type(state.get(part)) in DICTS for part in _MODULE_PARTS)
 
 
@@ -169,15 +155,6 @@ def leaves_of(value: Any) -> Leaves:
 
     Keys of dicts and places in lists are joined with dots. A module that was pickled whole gives the names of its
     state dict. Where two tensors would have one name, the second gets `#2`.
-
-    Args:
-        value: What `read_pickle` gave.
-
-    Returns:
-        The names.
-
-    Raises:
-        LimitError: If it has too many values, or their names are too long.
     """
     leaves = Leaves()
     leaves.walk(value)

@@ -9,8 +9,6 @@ from typing import Any, Final, TypeVar
 from tensorkeep.formats.pickles import TensorRecord, Unknown, shown
 from tensorkeep.limits import MAX_NAME_LENGTH
 
-__all__ = ["PLAIN", "joined", "key_text", "numbered"]
-
 _T = TypeVar("_T")
 
 PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None)})
@@ -18,24 +16,12 @@ PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def joined(name: str, part: str) -> str:
-    """Return a dotted name, cut where it is longer than any honest one.
-
-    Args:
-        name: Of what holds the part; empty for the whole value.
-        part: What it is called in there.
-    """
+    """Return a dotted name, cut where it is longer than any honest one."""
     return (f"{name}.{part}" if name else part)[:MAX_NAME_LENGTH]
 
 
 def key_text(key: Any) -> str:
-    """Return what stands for a key in a dotted name.
-
-    Args:
-        key: Of a dict in a pickle.
-
-    Returns:
-        A text itself; the name of a class or function; else the key in words, cut where it is long.
-    """
+    """Return what stands for a key in a dotted name."""
     if type(key) is str:
         return key
     if isinstance(key, Unknown):
@@ -46,12 +32,7 @@ def key_text(key: Any) -> str:
 
 
 def numbered(named: Iterable[tuple[str, _T]], taken: Container[str] = ()) -> dict[str, _T]:
-    """Return a dict in which a name that comes again gets a number, such as `#2`.
-
-    Args:
-        named: Names and values.
-        taken: Names that others bear already.
-    """
+    """Return a dict in which a name that comes again gets a number, such as `#2`."""
     found: dict[str, _T] = {}
     n_of_name: Counter[str] = Counter()
     for name, value in named:

@@ -27,25 +27,9 @@ from tensorkeep.kinds.pickles._records import array_of, dtype_of, tensor_of
 from tensorkeep.kinds.pickles._tree import Copy, copy_tree
 from tensorkeep.tensors import TensorReader
 
-__all__ = ["load_tree"]
-
 
 def load_tree(document: PickleDocument, reader: TensorReader) -> Any:
-    """Load what a file holds.
-
-    Args:
-        document: What it holds.
-        reader: Reads it, and knows the framework and the device.
-
-    Returns:
-        The nested value with tensors of the framework.
-
-    Raises:
-        DtypeError: If the framework has no such dtype.
-        FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
-        LimitError: If a tensor has more dimensions or elements than the framework allows.
-        TransportError: If the bytes cannot be read.
-    """
+    """Load what a file holds."""
     return copy_tree(document.value, _Loader(document, reader).make)
 
 

@@ -14,8 +14,6 @@ from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
 from tensorkeep.layout import is_plain, stem_of_index
 from tensorkeep.transport import discreet, exists, is_directory, is_remote, join, names_in, open_source, split, walk
 
-__all__ = ["PickleLocation", "find_pickled", "pickle_index_names", "stem_of_pickle_index"]
-
 _USUAL: Final = "pytorch_model"
 _DEEPEST: Final = 3
 """Folders below a directory that are looked into: `iter_0001000/mp_rank_00/model_optim_rng.pt` is two."""
@@ -54,19 +52,6 @@ def find_pickled(path: str, variant: str | None = None) -> PickleLocation | None
 
     Of a directory these are, in this order: `pytorch_model.bin` or its index; the only other index; the only file
     that is one, without what trainers save beside it; all files of pickles in the directory and below.
-
-    Args:
-        path: A file, an index, or a directory.
-        variant: Such as `"fp16"`, where the path is a directory.
-
-    Returns:
-        The files; None where there are none, or the directory has safetensors files, which are always preferred.
-
-    Raises:
-        SourceMissingError: If there are shards without an index.
-        IntegrityError: If there is a single file and an index, so that nobody can say which one is meant.
-        UnsupportedError: If there are several indexes.
-        TransportError: If the directory or a file cannot be read.
     """
     path = discreet(path)
     if is_directory(path):
@@ -181,24 +166,13 @@ def _is_pickled(path: str) -> bool:
 
 
 def pickle_index_names(stem: str) -> tuple[str, ...]:
-    """Return the names that the index of shards can have: that of a variant first.
-
-    Args:
-        stem: What their names begin with, the variant included, such as `"pytorch_model.fp16"`.
-    """
+    """Return the names that the index of shards can have: that of a variant first."""
     base, dot, variant = stem.rpartition(".")
     return (*([f"{base}.bin.index.{variant}.json"] if dot and base else []), f"{stem}.bin.index.json")
 
 
 def stem_of_pickle_index(name: str) -> str | None:
-    """Return what the names of an index's shards begin with, the variant included.
-
-    Args:
-        name: Name of a file.
-
-    Returns:
-        Such as `"pytorch_model.fp16"`; None for a file that is no index of pickles.
-    """
+    """Return what the names of an index's shards begin with, the variant included."""
     found = _match_index(name)
     return found and found["base"] + (f".{found['variant']}" if found["variant"] else "")
 

@@ -23,19 +23,6 @@ from tensorkeep.formats.pickles import (
 from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader
 from tensorkeep.transport import ByteSource, MemorySource
 
-__all__ = [
-    "LazyRecords",
-    "array_of",
-    "dtype_of",
-    "is_tensor_like",
-    "layout_of",
-    "lazy_array",
-    "lazy_record",
-    "strides_of",
-    "tensor_of",
-]
-
-
 _REAL_OF = {"C32": "F16", "C64": "F32", "C128": "F64"}
 """Dtype of complex numbers to that of their parts."""
 
@@ -46,41 +33,24 @@ _BYTE_ORDERS = "<>|="
 class LazyRecords:
     """Makes lazy tensors of the records of one document.
 
-    Args:
-        document: What the file holds.
-        source: The file.
-        framework: The array library that tensors come out in.
-        device: Where they go.
-
     Attributes:
         reader: Reads the file.
     """
 
     def __init__(self, document: PickleDocument, source: ByteSource, framework: str, device: Any) -> None:
-        """Remember where storages stand; see the class."""
         self._document = document
         self._target = (framework, device)
         self.reader = TensorReader(source, 0, framework, device)
 
     def lazy(self, name: str, record: TensorRecord | StorageRecord | StorageView | ArrayRecord) -> LazyTensor:
-        """Return a tensor that reads on indexing.
-
-        Args:
-            name: What to call it.
-            record: A tensor that has data, a storage, or an array whose dtype is in the dtype table.
-        """
+        """Return a tensor that reads on indexing."""
         if isinstance(record, ArrayRecord):
             return self._lazy_array(name, record)
         tensor = tensor_of(record)
         return lazy_record(name, tensor, self._document, self._reader_of(tensor))
 
     def pairs(self, name: str, record: TensorRecord) -> LazyTensor:
-        """Return a tensor of complex numbers as one of real numbers, with the two of each in one dimension more.
-
-        Args:
-            name: What to call it.
-            record: A tensor of complex numbers that has data.
-        """
+        """Return a tensor of complex numbers as one of real numbers, with the two of each in one dimension more."""
         real = msgspec.structs.replace(
             record,
             dtype=_REAL_OF[record.dtype],
@@ -121,14 +91,7 @@ class LazyRecords:
 
 
 def lazy_record(name: str, tensor: TensorRecord, document: PickleDocument, reader: TensorReader) -> LazyTensor:
-    """Return a tensor that reads on indexing.
-
-    Args:
-        name: What to call it.
-        tensor: One that has data.
-        document: What its file holds.
-        reader: Reads its storage: that of the file, or the bytes that stand in the pickle.
-    """
+    """Return a tensor that reads on indexing."""
     dtype = ALL_BY_NAME[tensor.dtype]
     layout = layout_of(tensor, document)
     nbytes = dtype.nbytes(prod(tensor.shape))
@@ -139,35 +102,20 @@ def lazy_record(name: str, tensor: TensorRecord, document: PickleDocument, reade
 
 
 def lazy_array(name: str, array: Any, path: str) -> LazyTensor:
-    """Return an array in memory as a lazy tensor.
-
-    Args:
-        name: What to call it.
-        array: One of NumPy, of a dtype that tensors have.
-        path: What stands for it in messages.
-    """
+    """Return an array in memory as a lazy tensor."""
     entry = TensorEntry(BY_NUMPY[array.dtype.name].name, array.shape, (0, array.nbytes))
     return LazyTensor(name, entry, TensorReader(MemorySource(array.tobytes(), name=path), 0, "numpy"))
 
 
 def strides_of(record: ArrayRecord) -> tuple[int, ...]:
-    """Return how the elements of an array lie in it: elements from one entry of each dimension to the next.
-
-    Args:
-        record: One that does not hold Python objects.
-    """
+    """Return how the elements of an array lie in it: elements from one entry of each dimension to the next."""
     shape = record.shape[::-1] if record.is_fortran else record.shape
     strides = tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
     return strides[::-1] if record.is_fortran else strides
 
 
 def layout_of(record: TensorRecord, document: PickleDocument) -> Layout:
-    """Return how a tensor's elements lie in the file, or in the bytes of a storage that stands in the pickle.
-
-    Args:
-        record: A tensor that has data.
-        document: What the file holds.
-    """
+    """Return how a tensor's elements lie in the file, or in the bytes of a storage that stands in the pickle."""
     storage: Any = record.storage
     start = 0 if storage.key in document.embedded else document.spans[storage.key].start
     start += ALL_BY_NAME[record.dtype].nbytes(record.offset)
@@ -175,11 +123,7 @@ def layout_of(record: TensorRecord, document: PickleDocument) -> Layout:
 
 
 def tensor_of(storage: TensorRecord | StorageRecord | StorageView) -> TensorRecord:
-    """Return a tensor itself; of a storage, the tensor of one dimension that is all of it.
-
-    Args:
-        storage: The tensor, the storage, or a part of one.
-    """
+    """Return a tensor itself; of a storage, the tensor of one dimension that is all of it."""
     if isinstance(storage, TensorRecord):
         return storage
     if isinstance(storage, StorageView):
@@ -189,11 +133,7 @@ def tensor_of(storage: TensorRecord | StorageRecord | StorageView) -> TensorReco
 
 
 def is_tensor_like(record: Any) -> bool:
-    """Say whether a record can be a lazy tensor: arrays only of dtypes that tensors have, in the same form.
-
-    Args:
-        record: A record of a tensor, a storage or an array.
-    """
+    """Say whether a record can be a lazy tensor: arrays only of dtypes that tensors have, in the same form."""
     return type(record) is not ArrayRecord or (not record.is_scalar and _dtype_name(record) is not None)
 
 
@@ -205,11 +145,7 @@ def _dtype_name(record: ArrayRecord) -> str | None:
 
 
 def dtype_of(record: ArrayRecord | DtypeRecord) -> np.dtype[Any]:
-    """Return the NumPy dtype of an array, or the one that a record stands for.
-
-    Args:
-        record: One whose text was checked when it was read.
-    """
+    """Return the NumPy dtype of an array, or the one that a record stands for."""
     dtype = record.dtype if isinstance(record, ArrayRecord) else record
     if dtype.base is not None:
         return np.dtype((dtype_of(dtype.base[0]), dtype.base[1]))
@@ -230,11 +166,7 @@ def _dtypes_of_ml_dtypes() -> dict[str, np.dtype[Any]]:
 
 
 def array_of(record: ArrayRecord) -> Any:
-    """Return an array of NumPy, or one of its numbers, that owns its memory.
-
-    Args:
-        record: One of numbers, texts or times; not of Python objects.
-    """
+    """Return an array of NumPy, or one of its numbers, that owns its memory."""
     array: Any = np.ndarray(record.shape, dtype_of(record), bytearray(record.data), order=_order_of(record))
     return array[()] if record.is_scalar else array
 

@@ -20,8 +20,6 @@ from tensorkeep.layout import Index
 from tensorkeep.tensors import LazyTensor, counted
 from tensorkeep.transport import Backend, exists, join
 
-__all__ = ["PickleSet", "open_pickled"]
-
 _Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
 
 _SHOWN = 10
@@ -46,7 +44,6 @@ class PickleSet(PickledTensors):
     """
 
     def __init__(self, path: str, files: Mapping[str, PickleFile], index: Index | None) -> None:
-        """Make the mapping; see the class."""
         self._path = path
         self._files = dict(files)
         self._index = index
@@ -130,15 +127,12 @@ class PickleSet(PickledTensors):
         return None if place is None else place[0][place[1]].renamed(name)
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names, file by file."""
         return iter(self._places)
 
     def __len__(self) -> int:
-        """Return the number of tensors."""
         return len(self._places)
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is a tensor of that name."""
         return name in self._places
 
     def close(self) -> None:
@@ -147,7 +141,6 @@ class PickleSet(PickledTensors):
             file.close()
 
     def __repr__(self) -> str:
-        """Return path, number of tensors, files and size."""
         extent = f"{counted(len(self), 'tensor')} in {counted(len(self._files), 'file')}"
         return f"PickleSet({self.path!r}, {extent}, {self.nbytes:,} bytes)"
 
@@ -163,32 +156,7 @@ def open_pickled(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
 ) -> PickleFile | PickleSet | None:
-    """Open the files of pickles that a path stands for, if it stands for any.
-
-    Args:
-        path: A file, an index, or a directory; see `find_pickled`.
-        framework: The array library that tensors come out in.
-        device: Where tensors go.
-        backend: How local files are read.
-        variant: Such as `"fp16"`, where the path is a directory.
-        strict: Whether anything but tensors and plain data is refused.
-        dangerous: What to do with names that could only do harm.
-        limits: What the pickle of each file may cost.
-
-    Returns:
-        The file or the set; None where there are no pickles, or there are safetensors files.
-
-    Raises:
-        SourceMissingError: If a shard or the index is missing.
-        IntegrityError: If index and shards do not agree.
-        IndexFileError: If the index is none.
-        PickleError: If a file contradicts itself.
-        ArchiveError: If an archive is malformed.
-        UnsafeError: If a file names what could only do harm, or what `strict` refuses. Nothing was run.
-        LimitError: If a file is over a bound.
-        UnsupportedError: If a directory has several indexes, or a file is of a form that is not read.
-        TransportError: If something cannot be read.
-    """
+    """Open the files of pickles that a path stands for, if it stands for any."""
     location = find_pickled(path, variant)
     if location is None:
         return None

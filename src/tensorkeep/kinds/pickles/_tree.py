@@ -23,8 +23,6 @@ from tensorkeep.formats.pickles import (
 )
 from tensorkeep.kinds.pickles._keys import PLAIN, joined, key_text
 
-__all__ = ["Copy", "copy_tree"]
-
 _LEAVES = frozenset({TensorRecord, StorageRecord, StorageView, CompositeRecord, ArrayRecord, DtypeRecord, Label})
 
 Copy = Callable[[Any, str], Any]
@@ -35,19 +33,7 @@ Make = Callable[[Any, str, Copy], Any]
 
 
 def copy_tree(value: Any, make: Make) -> Any:
-    """Copy a nested value, with something else in the place of each record.
-
-    Args:
-        value: What `read_pickle` gave.
-        make: Gives what is to stand in the place of a tensor, storage, array, dtype or label. It is called once for
-            each record, also for one that is in several places.
-
-    Returns:
-        The copy. Parts that were shared are shared; a namespace is a plain dict; unknown objects stay records.
-
-    Raises:
-        LimitError: If tuples are nested too deep for Python.
-    """
+    """Copy a nested value, with something else in the place of each record."""
     try:
         return _Copier(make).copy_whole(value)
     except RecursionError:

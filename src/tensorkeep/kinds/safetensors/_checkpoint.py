@@ -26,8 +26,6 @@ from tensorkeep.tensors import (
     sharing_of,
 )
 
-__all__ = ["Checkpoint", "StrayShardWarning", "open_safetensors"]
-
 
 class StrayShardWarning(UserWarning):
     """A shard lies beside a checkpoint that does not know it; readers that look at names only may take it."""
@@ -46,7 +44,6 @@ class Checkpoint(SavedTensors):
     """
 
     def __init__(self, location: Location, examination: Examination, access: Access) -> None:
-        """Make the mapping; see the class."""
         self._location = location
         self._index = examination.index
         self._shards = examination.files
@@ -171,15 +168,12 @@ class Checkpoint(SavedTensors):
         return names_of(self._owners, self._sharing)
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names, shard by shard in the order of the bytes; those that share memory with others come last."""
         return iter(self._names)
 
     def __len__(self) -> int:
-        """Return the number of tensors."""
         return len(self._names)
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is a tensor of that name."""
         return name in self._owners or name in self.aliases
 
     def close(self) -> None:
@@ -188,7 +182,6 @@ class Checkpoint(SavedTensors):
             shard.close()
 
     def __repr__(self) -> str:
-        """Return path, number of tensors, shards and size."""
         extent = f"{counted(len(self), 'tensor')} in {counted(len(self._shards), 'shard')}"
         return f"Checkpoint({self.path!r}, {extent}, {self.nbytes:,} bytes)"
 
@@ -199,25 +192,7 @@ def open_safetensors(
     *,
     variant: str | None = None,
 ) -> Checkpoint | TensorFile:
-    """Open a checkpoint of safetensors files.
-
-    Args:
-        path: A directory, an index or a file.
-        access: How tensors are read.
-        variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
-
-    Returns:
-        A `Checkpoint` of shards, or the `TensorFile` of a single file.
-
-    Raises:
-        SourceMissingError: If there is nothing, or a shard is missing.
-        IntegrityError: If the checkpoint is not whole: the message names shards and tensors.
-        IndexFileError: If the index is none.
-        HeaderError: If a single file is not a whole safetensors file.
-        LimitError: If a header or the index is too long.
-        UnsupportedError: If a directory has several checkpoints, or the digests are of a later version.
-        TransportError: If it cannot be read.
-    """
+    """Open a checkpoint of safetensors files."""
     reading = read_settled(path, variant, access)
     if reading.location is None or reading.examination is None:
         return next(iter(reading.files.values()))

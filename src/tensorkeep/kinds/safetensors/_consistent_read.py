@@ -19,8 +19,6 @@ from tensorkeep.layout import Location, locate
 from tensorkeep.tensors import TensorFile, file_over
 from tensorkeep.transport import forget, has_staging, identity, is_remote, open_source
 
-__all__ = ["Reading", "read_settled"]
-
 _ATTEMPTS: Final = 50
 """How often a checkpoint is read anew because a save replaced it in the meantime."""
 
@@ -48,27 +46,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def read_settled(path: str, variant: str | None, access: Access) -> Reading:
-    """Find a checkpoint, and read its index and all headers.
-
-    Args:
-        path: A directory, an index or a file.
-        variant: Such as `"fp16"`, where the path is a directory.
-        access: How tensors are read.
-
-    Returns:
-        What was read; damage to a set of shards is listed, not raised.
-
-    Raises:
-        SourceMissingError: If there is nothing.
-        IndexFileError: If the index is none.
-        HeaderError: If a single file is not a whole safetensors file.
-        IntegrityError: If the index, or the header of a single file, is not the one that was written, or a single
-            file of another save lies beside an index.
-        LimitError: If the index is too long.
-        UnsupportedError: If a directory has several checkpoints, or digests are of a later version.
-        TransportError: If the index or a single file cannot be read.
-        TensorkeepError: None but these.
-    """
+    """Find a checkpoint, and read its index and all headers."""
     attempt = 0
     while True:
         attempt += 1

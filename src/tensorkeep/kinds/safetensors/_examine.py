@@ -32,9 +32,6 @@ from tensorkeep.parallel import Meter, side_by_side
 from tensorkeep.tensors import TensorFile, file_over
 from tensorkeep.transport import Backend, ByteRange, ByteSource, JoinedSource, MemorySource, is_remote, open_source
 
-__all__ = ["Access", "Examination", "examine", "header_digest", "open_shard", "read_index"]
-
-
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """What says nothing of the checkpoint: no descriptors or memory left."""
 
@@ -78,20 +75,7 @@ class Examination(msgspec.Struct, frozen=True):
 
 
 def read_index(path: str, *, check: bool = True) -> Index:
-    """Read an index.
-
-    Args:
-        path: The file.
-        check: Whether to hold it against its digest.
-
-    Raises:
-        SourceMissingError: If there is none.
-        IndexFileError: If it is no index.
-        LimitError: If it is longer than any honest one.
-        IntegrityError: If it is not the one that was written.
-        UnsupportedError: If it is of a later version.
-        TransportError: If it cannot be read.
-    """
+    """Read an index."""
     source = open_source(path, backend="pread")
     if source.nbytes > MAX_INDEX_NBYTES:
         raise LimitError(
@@ -101,21 +85,7 @@ def read_index(path: str, *, check: bool = True) -> Index:
 
 
 def examine(location: Location, access: Access) -> Examination:
-    """Read the index and the headers of all shards, and note what is wrong.
-
-    Args:
-        location: A checkpoint that has an index.
-        access: How tensors are read.
-
-    Returns:
-        What was read and found; the shards are open.
-
-    Raises:
-        IndexFileError: If the index is none.
-        IntegrityError: If the index is not the one that was written, or a single file of another save lies beside it.
-        UnsupportedError: If it is of a later version.
-        TransportError: If it cannot be read.
-    """
+    """Read the index and the headers of all shards, and note what is wrong."""
     index = read_index(location.entry, check=access.check)
     names = sorted(set(index.weight_map.values()))
     _refuse_ambiguity(location, names)
@@ -172,22 +142,7 @@ def _open_shard(location: Location, name: str, access: Access, record: ShardReco
 
 
 def open_shard(location: Location, name: str, access: Access) -> TensorFile:
-    """Open one file of a checkpoint, with the header that a committed edit gives it.
-
-    Args:
-        location: The checkpoint.
-        name: The file.
-        access: How tensors are read.
-
-    Returns:
-        The file.
-
-    Raises:
-        HeaderError: If it is not a whole safetensors file.
-        IntegrityError: If its header is not the one that was written.
-        UnsupportedError: If its digests are of a later version.
-        TransportError: If it cannot be read.
-    """
+    """Open one file of a checkpoint, with the header that a committed edit gives it."""
     return _shard_over(open_source(location.path_of(name), backend=access.backend), location, name, access)
 
 
@@ -235,14 +190,7 @@ def _difference(nbytes: int, record: ShardRecord) -> str:
 
 
 def header_digest(shard: TensorFile) -> str:
-    """Return the BLAKE3 of all that stands before a file's data, 64 hexadecimal digits.
-
-    Args:
-        shard: The file.
-
-    Raises:
-        TransportError: If it cannot be read.
-    """
+    """Return the BLAKE3 of all that stands before a file's data, 64 hexadecimal digits."""
     return digest_of(shard.source.read(ByteRange(0, shard.data_start))).hex()
 
 

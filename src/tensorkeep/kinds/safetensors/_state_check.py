@@ -12,18 +12,9 @@ from tensorkeep.kinds.safetensors._consistent_read import Reading
 from tensorkeep.kinds.safetensors._examine import Access
 from tensorkeep.tensors import SavedTensors
 
-__all__ = ["check_state"]
-
 
 def check_state(reading: Reading) -> tuple[Mapping[str, Alias], list[Finding]]:
-    """Check that every tensor that shares memory lies in its file, and that the tree can be read.
-
-    Args:
-        reading: What was read of a checkpoint.
-
-    Returns:
-        Name to what it is a view of, and what is wrong; nothing of either where files are missing or damaged.
-    """
+    """Check that every tensor that shares memory lies in its file, and that the tree can be read."""
     saved = _saved(reading)
     aliases: Mapping[str, Alias] = {}
     try:

@@ -14,27 +14,12 @@ from tensorkeep.tensors.indexing import c_strides
 from tensorkeep.tensors.lazy import LazyTensor
 from tensorkeep.tensors.readers import Layout, StridedReader, TensorReader
 
-__all__ = ["alias_tensor", "names_of", "sharing_of"]
-
-
 _OF_SHARING: Final = ('"aliases"', '"storages"')
 """What is somewhere in a text that says anything of it; most texts need not be read to see that they do not."""
 
 
 def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | None:
-    """Read which tensors share memory.
-
-    Args:
-        text: What a file says of its state.
-        stored: Names of all tensors that it holds.
-        path: Of the file, for messages.
-
-    Returns:
-        What it says; None where no tensors share memory, or only a later version knows.
-
-    Raises:
-        FormatError: If it cannot be read, or contradicts the file.
-    """
+    """Read which tensors share memory."""
     if text is None or not any(member in text for member in _OF_SHARING):
         return None
     try:
@@ -52,12 +37,7 @@ def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | 
 
 
 def names_of(stored: Collection[str], sharing: State | None) -> Collection[str]:
-    """Return the names of all tensors: without those that only hold memory, and with those that are views.
-
-    Args:
-        stored: Names of what is stored, in order.
-        sharing: Which tensors share memory.
-    """
+    """Return the names of all tensors: without those that only hold memory, and with those that are views."""
     if sharing is None:
         return stored
     hidden = frozenset(sharing.storages)
@@ -65,17 +45,7 @@ def names_of(stored: Collection[str], sharing: State | None) -> Collection[str]:
 
 
 def alias_tensor(name: str, alias: Alias, owner: LazyTensor, path: str) -> LazyTensor:
-    """Return a tensor that is a view of another.
-
-    Args:
-        name: What it is called.
-        alias: Where its elements are in the other.
-        owner: The other, as it is stored.
-        path: Of the file, for messages.
-
-    Raises:
-        FormatError: If the other does not hold all of its elements, or is no such tensor.
-    """
+    """Return a tensor that is a view of another."""
     if alias.is_whole:
         return owner.renamed(name)
     entry, reader = owner.entry, owner.reader

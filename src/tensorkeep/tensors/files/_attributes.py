@@ -9,26 +9,17 @@ from tensorkeep.arrays import adapter_for
 from tensorkeep.errors import FormatError
 from tensorkeep.formats.safetensors import Alias
 
-__all__ = ["Marked"]
-
 _MARKS: Final = frozenset({"class", "grad", "order"})
 _MARKS_OF: Final = {"numpy": frozenset({"order"})}
 """What libraries can say of a tensor, where that is less than all."""
 
 
 class Marked:
-    """Gives each tensor its class, its memory format and whether it wants gradients.
-
-    Args:
-        tensors: Name to tensor.
-        frameworks: Name to the array library of each.
-        aliases: Name to what it is a view of, of those that share memory.
-    """
+    """Gives each tensor its class, its memory format and whether it wants gradients."""
 
     def __init__(
         self, tensors: Mapping[str, Any], frameworks: Mapping[str, str], aliases: Mapping[str, Alias]
     ) -> None:
-        """Begin with tensors as they were loaded; see the class."""
         self._tensors = tensors
         self._frameworks = frameworks
         self._aliases = aliases
@@ -36,15 +27,7 @@ class Marked:
         self._reordered: dict[tuple[str, str], Any] = {}
 
     def tensor(self, name: str, members: Mapping[str, Any]) -> Any:
-        """Return a tensor as it was saved.
-
-        Args:
-            name: Its name.
-            members: What the tree says of it, beside name and library.
-
-        Raises:
-            FormatError: If that cannot be true of it.
-        """
+        """Return a tensor as it was saved."""
         tensor = self._tensors[name]
         kept = _MARKS_OF.get(self._frameworks[name], _MARKS)
         marks = {key: member for key, member in members.items() if key in kept}

@@ -28,8 +28,6 @@ from tensorkeep.tensors.lazy import LazyTensor, counted
 from tensorkeep.tensors.readers import TensorReader
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, VerifyingSource, open_source
 
-__all__ = ["TensorFile", "file_over", "load", "open_file"]
-
 
 class TensorFile(SavedTensors):
     """Name to `LazyTensor`, in the order of the bytes in the file. Nothing but the header has been read.
@@ -182,15 +180,12 @@ class TensorFile(SavedTensors):
         return names_of(self._header.entries, self._sharing)
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names, in the order of the bytes in the file; those that share memory with others come last."""
         return iter(self._names)
 
     def __len__(self) -> int:
-        """Return the number of tensors."""
         return len(self._names)
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is a tensor of that name."""
         return name in self._header.entries or name in self.aliases
 
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -223,7 +218,6 @@ class TensorFile(SavedTensors):
         self._reader.close()
 
     def __repr__(self) -> str:
-        """Return path, number of tensors and size."""
         return f"TensorFile({self.path!r}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes)"
 
 
@@ -239,25 +233,6 @@ def open_file(
     """Open a safetensors file: a read-only mapping of name to `LazyTensor`.
 
     Only the header is read, and all of it is checked, also against its own digest where it has one.
-
-    Args:
-        target: A path, the bytes themselves, or a seekable binary file object.
-        framework: The array library that tensors come out in: `"numpy"` or `"torch"`.
-        device: Where tensors go; anything that torch takes.
-        backend: `"mmap"`, `"pread"`, or `"auto"`: mapped unless the file is on a network or FUSE file system.
-            Truncating a mapped file ends the process that touches it (SIGBUS); `"pread"` gives an error.
-        check: Whether to read the digests, and hold the header against its own.
-        max_header_nbytes: Longest header that is accepted, in bytes.
-
-    Returns:
-        The mapping; also a context manager.
-
-    Raises:
-        SourceMissingError: If there is no such file.
-        HeaderError: If it is not a whole safetensors file.
-        IntegrityError: If the header is not the one that was written.
-        TransportError: If it cannot be read.
-        UnsupportedError: If the target or the backend is none of the above, or the digests are of a later version.
     """
     source = open_source(target, backend=backend)
     return file_over(source, framework=framework, device=device, check=check, max_header_nbytes=max_header_nbytes)
@@ -272,26 +247,7 @@ def file_over(
     verify: bool = False,
     max_header_nbytes: int = MAX_HEADER_NBYTES,
 ) -> TensorFile:
-    """Open a safetensors file that stands anywhere.
-
-    Args:
-        source: Where the bytes are.
-        framework: The array library that tensors come out in.
-        device: Where tensors go.
-        check: Whether to read the digests, and hold the header against its own.
-        verify: Whether each tensor is held against its digest when it is read whole; see `TensorFile.verifying`.
-        max_header_nbytes: Longest header that is accepted, in bytes.
-
-    Returns:
-        The mapping.
-
-    Raises:
-        HeaderError: If it is not a whole safetensors file.
-        IntegrityError: If the header is not the one that was written.
-        TransportError: If it cannot be read.
-        UnsupportedError: If the framework is unknown, the digests are of a later version, or there are none to
-            verify by.
-    """
+    """Open a safetensors file that stands anywhere."""
     with PausedCollector():
         header = read_header(source, max_header_nbytes=max_header_nbytes)
         seal = read_seal(source, header) if check else None
@@ -302,24 +258,6 @@ def file_over(
 def load(
     target: Openable, *, framework: str = "numpy", device: Any = "cpu", backend: Backend = "auto"
 ) -> dict[str, Any]:
-    """Read all tensors of one file, as every reader of the format does: its digests are not looked at.
-
-    Args:
-        target: A path, the bytes themselves, or a seekable binary file object.
-        framework: The array library that tensors come out in: `"numpy"` or `"torch"`.
-        device: Where tensors go; anything that torch takes.
-        backend: How a local file is read; see `open_file`.
-
-    Returns:
-        Name to tensor, in the order of the bytes in the file; tied tensors, which come last, share memory.
-
-    Raises:
-        HeaderError: If it is not a whole safetensors file.
-        FormatError: If what it says of tied tensors cannot be true.
-        DtypeError: If a dtype is unknown here or to the framework.
-        LimitError: If a tensor has more dimensions than the framework allows.
-        TransportError: If it cannot be read.
-        UnsupportedError: If the target, framework or backend is none of the above.
-    """
+    """Read all tensors of one file, as every reader of the format does: its digests are not looked at."""
     with open_file(target, framework=framework, device=device, backend=backend, check=False) as file:
         return file.load_shared(framework=framework, device=device)

@@ -24,8 +24,6 @@ from tensorkeep.tensors.lazy import (
     selectors_of,
 )
 
-__all__ = ["SavedTensors"]
-
 _FRAMEWORK = "numpy"
 """The array library of tensors of which nobody said another."""
 

@@ -17,21 +17,12 @@ from tensorkeep.tensors.indexing import c_strides
 from tensorkeep.tensors.lazy import LazyTensor, load_together
 from tensorkeep.tensors.readers import Reader
 
-__all__ = ["Ties", "check_ties", "load_tied", "refuse_copies"]
-
 Ties: TypeAlias = Literal["share", "copy", "error"]
 """What to do with tensors that share memory: let them share it, give each its own, or refuse."""
 
 
 def check_ties(ties: str) -> None:
-    """Refuse what is no way to treat tensors that share memory.
-
-    Args:
-        ties: One of `Ties`.
-
-    Raises:
-        UnsupportedError: If it is none.
-    """
+    """Refuse what is no way to treat tensors that share memory."""
     if ties not in {"share", "copy", "error"}:
         raise UnsupportedError(f"ties {ties!r} is invalid", expected='"share", "copy" or "error"')
 
@@ -45,26 +36,7 @@ def load_tied(
     device: Any = "cpu",
     ties: Ties = "share",
 ) -> dict[str, Any]:
-    """Read whole tensors.
-
-    Args:
-        wanted: Name to lazy tensor.
-        frameworks: Name to the array library that it is to come out in, for the same names.
-        aliases: Name to what it is a view of.
-        stored: Gives the tensor that others are views of, by its name.
-        device: Where torch's tensors go; those of other libraries stay on the CPU.
-        ties: What to do with tensors that share memory.
-
-    Returns:
-        Name to tensor, in the order asked for.
-
-    Raises:
-        SharedMemoryError: If tensors share memory and `ties` is `"error"`.
-        DtypeError: If a dtype is unknown here or to the framework.
-        LimitError: If a tensor has more dimensions than the framework allows, or copies would take far more than what
-            they are copies of.
-        TransportError: If the bytes cannot be read.
-    """
+    """Read whole tensors."""
     if ties == "copy":
         refuse_copies(wanted, aliases, stored)
     groups = _groups(wanted, aliases) if ties != "copy" else {}
@@ -96,16 +68,7 @@ def load_tied(
 def refuse_copies(
     wanted: Mapping[str, LazyTensor], aliases: Mapping[str, Alias], stored: Callable[[str], LazyTensor]
 ) -> None:
-    """Refuse to give each of very many views memory of its own: a small file can say that it has a thousand.
-
-    Args:
-        wanted: Name to lazy tensor.
-        aliases: Name to what it is a view of.
-        stored: Gives the tensor that others are views of, by its name.
-
-    Raises:
-        LimitError: If they would take far more than what they are views of.
-    """
+    """Refuse to give each of very many views memory of its own: a small file can say that it has a thousand."""
     views = [name for name in wanted if name in aliases]
     nbytes = sum(wanted[name].nbytes for name in views)
     if nbytes > MAX_EXPANDED_NBYTES:

@@ -18,8 +18,6 @@ import msgspec
 from tensorkeep.limits import GAP_NBYTES, READ_NBYTES
 from tensorkeep.tensors.indexing._selection import Axis, Selection
 
-__all__ = ["Box", "c_strides", "cut_into_boxes"]
-
 
 class Box(msgspec.Struct, frozen=True):
     """One read.
@@ -40,14 +38,7 @@ class Box(msgspec.Struct, frozen=True):
 
 
 def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a tensor whose elements lie in C order, without gaps.
-
-    Args:
-        shape: Elements along each dimension.
-
-    Returns:
-        Elements from one entry of each dimension to the next.
-    """
+    """Return the strides of a tensor whose elements lie in C order, without gaps."""
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
@@ -59,19 +50,7 @@ def cut_into_boxes(
     max_gap_nbytes: int = GAP_NBYTES,
     max_nbytes: int = READ_NBYTES,
 ) -> Iterator[Box]:
-    """Cut a selection into reads.
-
-    Args:
-        selection: What is wanted.
-        bits: Bits of one element.
-        strides: Elements from one entry of each dimension to the next, none more than the one before it; None for
-            elements in C order.
-        max_gap_nbytes: Unwanted bytes between two wanted runs up to which both are read in one.
-        max_nbytes: Bytes of a run that holds unwanted elements; a dense run may be longer.
-
-    Yields:
-        Boxes in the order of the file, which together are the block.
-    """
+    """Cut a selection into reads."""
     if not selection.n_elements:
         return
     strides = c_strides(selection.shape) if strides is None else strides
@@ -134,15 +113,7 @@ def _widest_step(axis: Axis) -> int:
 
 
 def _runs(axis: Axis, stride: int, inner: int, max_gap: int, max_elements: int) -> Iterator[tuple[int, int]]:
-    """Group neighbouring positions of an axis, as half-open ranges of places in it.
-
-    Args:
-        axis: The positions, two or more.
-        stride: Elements from one position to the next.
-        inner: Elements that are covered at each position.
-        max_gap: Unwanted elements between two positions of a group.
-        max_elements: Elements that a group may cover, unless it is a single position.
-    """
+    """Group neighbouring positions of an axis, as half-open ranges of places in it."""
     if isinstance(axis, range):
         step = axis.step * stride
         together = 1 if step - inner > max_gap else max(1, (max_elements - inner) // step + 1)

@@ -10,8 +10,6 @@ import msgspec
 from tensorkeep.errors import SelectionError, UnsupportedError
 from tensorkeep.tensors.indexing._regions import Region, shard_range
 
-__all__ = ["Placement", "Sharded", "coordinate_of", "positions_of_rank", "region_of_rank"]
-
 
 class Sharded(msgspec.Struct, frozen=True):
     """A tensor is cut along a dimension of the mesh.
@@ -31,15 +29,7 @@ Placement = Sharded | None
 
 
 def coordinate_of(rank: int, mesh: Sequence[int]) -> tuple[int, ...]:
-    """Return where a rank stands in a mesh, whose last dimension counts fastest.
-
-    Args:
-        rank: From 0.
-        mesh: Ranks along each dimension.
-
-    Raises:
-        SelectionError: If there is no such rank.
-    """
+    """Return where a rank stands in a mesh, whose last dimension counts fastest."""
     if not 0 <= rank < prod(mesh):
         raise SelectionError(
             f"rank {rank} is none of {prod(mesh)}", expected=f"0 to {prod(mesh) - 1}", found=str(rank)
@@ -48,18 +38,7 @@ def coordinate_of(rank: int, mesh: Sequence[int]) -> tuple[int, ...]:
 
 
 def positions_of_rank(extent: int, cuts: Sequence[tuple[int, int, int]]) -> range:
-    """Return the positions of a dimension that a rank has, when it is cut several times, each time what is left.
-
-    Args:
-        extent: Positions in all.
-        cuts: Rank, ranks and split factor of each cut, in the order of the mesh.
-
-    Returns:
-        Half-open; empty where it has none.
-
-    Raises:
-        UnsupportedError: If they are no single range.
-    """
+    """Return the positions of a dimension that a rank has, when it is cut several times, each time what is left."""
     held = [range(extent)]
     for rank, world, split_factor in cuts:
         length = sum(map(len, held))
@@ -102,21 +81,7 @@ def _joined(pieces: Sequence[range]) -> list[range]:
 
 
 def region_of_rank(shape: tuple[int, ...], mesh: Sequence[int], placements: Sequence[Placement], rank: int) -> Region:
-    """Return the part of a tensor that a rank has.
-
-    Args:
-        shape: Elements of the tensor along each dimension.
-        mesh: Ranks along each dimension of the mesh.
-        placements: What each dimension of the mesh does with the tensor.
-        rank: Which rank, from 0.
-
-    Returns:
-        The part; without elements for a rank that has none.
-
-    Raises:
-        SelectionError: If there is no such rank, or a placement cuts a dimension that the tensor has not.
-        UnsupportedError: If the part is no single region.
-    """
+    """Return the part of a tensor that a rank has."""
     coordinate = coordinate_of(rank, mesh)
     cuts: list[list[tuple[int, int, int]]] = [[] for _ in shape]
     for place, world, placement in zip(coordinate, mesh, placements, strict=True):

@@ -11,8 +11,6 @@ import msgspec
 
 from tensorkeep.errors import LimitError, SelectionError
 
-__all__ = ["CoverFault", "Region", "cover_fault", "run_of", "shard_range"]
-
 _MAX_STEPS: Final = 50_000_000
 """Pairs of regions that are compared; shards of a mesh of any size need two or three for each."""
 
@@ -44,21 +42,13 @@ class Region(msgspec.Struct, frozen=True, order=True):
         return tuple(map(slice, self.starts, self.stops))
 
     def common(self, other: Region) -> Region | None:
-        """Return the elements of both; None where there are none.
-
-        Args:
-            other: Of the same tensor.
-        """
+        """Return the elements of both; None where there are none."""
         starts = tuple(map(max, self.starts, other.starts))
         stops = tuple(map(min, self.stops, other.stops))
         return Region(starts, stops) if all(map(lt, starts, stops)) else None
 
     def without(self, inner: Region) -> list[Region]:
-        """Return what is left without a region in it, as two regions or fewer for each dimension.
-
-        Args:
-            inner: Inside of this one.
-        """
+        """Return what is left without a region in it, as two regions or fewer for each dimension."""
         left: list[Region] = []
         starts, stops = self.starts, self.stops
         for axis, (start, stop) in enumerate(zip(inner.starts, inner.stops, strict=True)):
@@ -71,20 +61,11 @@ class Region(msgspec.Struct, frozen=True, order=True):
         return left
 
     def __str__(self) -> str:
-        """Return the ranges as an index is written, such as `[0:4, 8:16]`."""
         return "[" + ", ".join(f"{start}:{stop}" for start, stop in zip(self.starts, self.stops, strict=True)) + "]"
 
 
 def run_of(region: Region, shape: tuple[int, ...]) -> range | None:
-    """Return the elements of a region, where they follow each other in C order.
-
-    Args:
-        region: Inside of the shape.
-        shape: The whole, elements along each dimension.
-
-    Returns:
-        Half-open, counted in C order; None where others stand between them.
-    """
+    """Return the elements of a region, where they follow each other in C order."""
     sizes = region.shape
     cut = next((axis for axis, size in enumerate(sizes) if size != 1), len(sizes))
     if sizes[cut + 1 :] != shape[cut + 1 :]:
@@ -106,18 +87,7 @@ class CoverFault(msgspec.Struct, frozen=True):
 
 
 def cover_fault(shape: tuple[int, ...], regions: Iterable[Region]) -> CoverFault | None:
-    """Say why regions are not all of a tensor, each element once.
-
-    Args:
-        shape: The tensor's, elements along each dimension.
-        regions: In any order; those without elements do not count.
-
-    Returns:
-        The first fault in C order; None where there is none.
-
-    Raises:
-        LimitError: If they are cut in a way that takes too long to look through.
-    """
+    """Say why regions are not all of a tensor, each element once."""
     left = [Region((0,) * len(shape), shape)] if prod(shape) else []
     n_steps = 0
     for region in sorted(region for region in regions if region.n_elements):
@@ -146,17 +116,6 @@ def shard_range(extent: int, rank: int, world: int) -> range:
 
     As `torch.chunk` and DTensor's `Shard` cut: all ranks have as many, rounded up, but the last that have any; ranks
     behind those have none.
-
-    Args:
-        extent: Positions in all.
-        rank: Which rank, from 0.
-        world: How many ranks.
-
-    Returns:
-        Half-open; empty for a rank that has none.
-
-    Raises:
-        SelectionError: If there is no such rank.
     """
     if not 0 <= rank < world:
         raise SelectionError(f"rank {rank} is none of {world}", expected=f"0 to {world - 1}", found=str(rank))

@@ -10,8 +10,6 @@ import msgspec
 
 from tensorkeep.tensors.indexing._regions import Region
 
-__all__ = ["Rows", "narrowed", "rows_of"]
-
 
 class Rows(msgspec.Struct, frozen=True):
     """Runs of bytes of one length, at equal distances.
@@ -30,16 +28,7 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 def rows_of(region: Region, shape: tuple[int, ...], itemsize: int) -> Iterator[Rows]:
-    """Give the runs of bytes that a region has in its tensor.
-
-    Args:
-        region: Inside of the shape, not empty.
-        shape: The whole tensor's, elements along each dimension.
-        itemsize: Bytes of an element.
-
-    Yields:
-        Rows, in C order of the elements; a single one of one row where the elements follow each other.
-    """
+    """Give the runs of bytes that a region has in its tensor."""
     sizes = region.shape
     cut = max((axis for axis, size in enumerate(sizes) if size != shape[axis]), default=0)
     strides = [prod(shape[axis + 1 :]) * itemsize for axis in range(len(shape))]
@@ -56,12 +45,7 @@ def rows_of(region: Region, shape: tuple[int, ...], itemsize: int) -> Iterator[R
 
 
 def narrowed(region: Region, index: tuple[int | slice, ...]) -> Region:
-    """Return what an index takes of a region; a dimension of which it takes one place stays, with an extent of 1.
-
-    Args:
-        region: A part of a tensor.
-        index: Places and ranges of places, counted from where the region begins, for its first dimensions.
-    """
+    """Return what an index takes of a region; a dimension of which it takes one place stays, with an extent of 1."""
     starts, stops = list(region.starts), list(region.stops)
     for axis, taken in enumerate(index):
         first, last = (taken, taken + 1) if isinstance(taken, int) else (taken.start, taken.stop)

@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from tensorkeep.tensors.indexing._selection import Selection
 
-__all__ = ["Runs", "runs_of"]
-
 
 class Runs(msgspec.Struct, frozen=True):
     """The elements of a block, run by run.
@@ -29,15 +27,7 @@ class Runs(msgspec.Struct, frozen=True):
 
 
 def runs_of(selection: Selection, strides: Sequence[int]) -> Runs | None:
-    """Return a selection as runs in the order of the tensor.
-
-    Args:
-        selection: What is wanted; its positions rise along each axis.
-        strides: Elements from one entry of each dimension to the next, none more than the one before it.
-
-    Returns:
-        The runs; None for an empty selection.
-    """
+    """Return a selection as runs in the order of the tensor."""
     if not selection.n_elements:
         return None
     axes = list(zip(selection.axes, strides, strict=True))

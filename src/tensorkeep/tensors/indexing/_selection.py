@@ -25,8 +25,6 @@ import numpy.typing as npt
 
 from tensorkeep.errors import SelectionError
 
-__all__ = ["Axis", "Positions", "Selection", "cover_run", "parse_index"]
-
 Positions = npt.NDArray[np.intp]
 Axis = range | Positions
 """Positions along one axis, ascending, without repetition."""
@@ -56,14 +54,7 @@ class Selection(msgspec.Struct, frozen=True):
         return prod(self.block_shape)
 
     def apply(self, block: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Make the result out of the block.
-
-        Args:
-            block: Array of shape `block_shape`.
-
-        Returns:
-            The result, C-contiguous.
-        """
+        """Make the result out of the block."""
         result: npt.NDArray[Any] = np.asarray(block[self.local])
         if not result.size:  # whose strides may be anything
             return np.empty(result.shape, result.dtype)
@@ -71,19 +62,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def parse_index(index: Any, shape: tuple[int, ...]) -> Selection:
-    """Take an index apart.
-
-    Args:
-        index: What stood between the brackets: integers, slices, `...`, None, lists or arrays of integers, boolean
-            masks, or a tuple of these.
-        shape: The tensor's shape in elements.
-
-    Returns:
-        The selection.
-
-    Raises:
-        SelectionError: If NumPy would refuse the index for this shape.
-    """
+    """Take an index apart."""
     items = _expand(index if isinstance(index, tuple) else (index,), shape)
     axes: list[Axis] = []
     local: list[Any] = []
@@ -208,16 +187,7 @@ def _parse_positions(positions: npt.NDArray[Any], axis: int, extent: int) -> tup
 
 
 def cover_run(start: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int | slice, ...], int, int]]:
-    """Cover a run of elements, counted in C order, by one or two blocks that are less than three times as large.
-
-    Args:
-        start: First element.
-        stop: One past the last.
-        shape: That of the tensor.
-
-    Yields:
-        The index of a block, and the half-open range of its elements that belong to the run.
-    """
+    """Cover a run of elements, counted in C order, by one or two blocks that are less than three times as large."""
     if start == stop or not shape:
         yield (), start, stop
         return

@@ -38,8 +38,6 @@ from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, put_block
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, for_all
 
-__all__ = ["AssembledReader", "PlacedPiece", "assemble"]
-
 Array = npt.NDArray[Any]
 _T = TypeVar("_T")
 
@@ -65,13 +63,7 @@ class PlacedPiece(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, region: Region, file: str, lazy: LazyTensor) -> PlacedPiece:
-        """Return a piece that is at hand.
-
-        Args:
-            region: What it holds.
-            file: Name of its file.
-            lazy: The piece, a tensor of NumPy.
-        """
+        """Return a piece that is at hand."""
         return cls(region, file, partial(_itself, lazy))
 
 
@@ -80,15 +72,7 @@ def _itself(lazy: LazyTensor) -> LazyTensor:
 
 
 class AssembledReader:
-    """Reads one tensor that stands in pieces, of which no two hold the same element; see `Reader`.
-
-    Args:
-        shape: The tensor's, elements along each dimension.
-        placed: Its pieces in C order of their first elements.
-        path: What stands for the whole in messages.
-        framework: The array library, one of `tensorkeep.arrays.FRAMEWORKS`.
-        device: Where tensors go.
-    """
+    """Reads one tensor that stands in pieces, of which no two hold the same element; see `Reader`."""
 
     cast_to: DType | None = None
     """None: tensors have the dtype that they are stored in."""
@@ -96,14 +80,12 @@ class AssembledReader:
     def __init__(
         self, shape: tuple[int, ...], placed: tuple[PlacedPiece, ...], path: str, framework: str, device: Any = "cpu"
     ) -> None:
-        """Remember where the pieces are; see the class."""
         self._shape = shape
         self._placed = placed
         self._path = path
         self._target = (framework, device)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was made of."""
         return AssembledReader, (self._shape, self._placed, self._path, *self._target)
 
     def with_framework(self, framework: str, device: Any = "cpu") -> AssembledReader:
@@ -296,19 +278,6 @@ def assemble(
     """Make one tensor of its pieces. Nothing is read, and no piece opened.
 
     Of pieces that hold the same region, as replicas do, one is taken.
-
-    Args:
-        name: What to call it.
-        dtype: Name of the element type in the format.
-        shape: Elements along each dimension.
-        placed: The pieces, in any order.
-        path: What stands for the whole in messages.
-        framework: The array library that it comes out in.
-        device: Where it goes.
-
-    Raises:
-        IntegrityError: If a part of it is in no piece, in two that are not the same, or a piece lies outside.
-        LimitError: If it is cut in a way that takes too long to look through.
     """
     first_of = {piece.region: piece for piece in reversed([piece for piece in placed if piece.region.n_elements])}
     ordered = tuple(first_of[region] for region in sorted(first_of))

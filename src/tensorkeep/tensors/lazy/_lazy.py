@@ -13,8 +13,6 @@ from tensorkeep.tensors.indexing import parse_index, shard_range
 from tensorkeep.tensors.readers import CastReader, Reader, ReadPlan, cast_target, plan_reads
 from tensorkeep.transport import ByteRange, ByteSource, for_all
 
-__all__ = ["LazyTensor", "load_together"]
-
 _NO_MARKS: Final[Mapping[str, Any]] = {}
 
 _N_PARTS_AT_ONCE: Final = 16
@@ -51,7 +49,6 @@ class LazyTensor:
         library: str | None = None,
         marks: Mapping[str, Any] = _NO_MARKS,
     ) -> None:
-        """Remember where to read; see the class."""
         self.library = library
         self.marks = marks
         self.name = name
@@ -177,19 +174,7 @@ class LazyTensor:
         return LazyTensor(self.name, self._entry, reader, library=self.library, marks=self.marks)
 
     def __getitem__(self, index: Any) -> Any:
-        """Read a part.
-
-        Args:
-            index: Anything that NumPy's basic indexing takes, lists or arrays of integers, and boolean masks.
-
-        Returns:
-            A tensor of the file's framework, on its device.
-
-        Raises:
-            SelectionError: If the index does not fit the shape.
-            DtypeError: If the dtype is unknown here or to the framework.
-            TransportError: If the bytes cannot be read.
-        """
+        """Read a part."""
         return self._reader.read(self.name, self._entry, parse_index(index, self._entry.shape))
 
     def shard(self, dim: int, rank: int, world: int) -> Any:
@@ -256,28 +241,21 @@ class LazyTensor:
         return self._reader.place(tensor)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Let `numpy.asarray(lazy)` read the whole tensor."""
         import numpy as np
 
         tensors = self._reader.with_framework("numpy").load({self.name: self._entry})
         return np.asarray(tensors[self.name], dtype=dtype)
 
     def __len__(self) -> int:
-        """Return the extent of the first dimension.
-
-        Raises:
-            TypeError: If there is none.
-        """
+        """Return the extent of the first dimension."""
         if not self.shape:
             raise TypeError("len() of a 0-d tensor")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        """Read one entry of the first dimension after another."""
         return (self[place] for place in range(len(self)))
 
     def __repr__(self) -> str:
-        """Return name, dtype, shape and size, and the dtype in the file where that is another."""
         stored = "" if self.dtype == self._entry.dtype else f", cast from {self._entry.dtype}"
         return f"LazyTensor({self.name!r}, {self.dtype}, {list(self.shape)}, {self.nbytes:,} bytes{stored})"
 
@@ -296,35 +274,14 @@ class LazyTensor:
 
 
 def plan_together(whole: Iterable[LazyTensor], parts: Iterable[tuple[LazyTensor, Any]]) -> ReadPlan:
-    """Plan to read tensors whole, and parts of some.
-
-    Args:
-        whole: Tensors that are read together.
-        parts: Tensors, and the index of what is read of each.
-
-    Raises:
-        SelectionError: If an index does not fit its shape.
-        DtypeError: If a dtype is unknown here.
-    """
+    """Plan to read tensors whole, and parts of some."""
     return plan_reads(
         ((lazy._reader, lazy._entry) for lazy in whole), ((lazy._reader, lazy._entry, index) for lazy, index in parts)
     )
 
 
 def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str, Any]:
-    """Read parts of tensors side by side.
-
-    Args:
-        parts: Name to lazy tensor, of any files, and the index of what is read of it.
-
-    Returns:
-        Name to tensor, in the same order.
-
-    Raises:
-        SelectionError: If an index does not fit its shape.
-        DtypeError: If a dtype is unknown here or to the framework.
-        TransportError: If the bytes cannot be read.
-    """
+    """Read parts of tensors side by side."""
     loaded: dict[str, Any] = dict.fromkeys(parts)
 
     def read(name: str) -> None:
@@ -336,19 +293,7 @@ def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str
 
 
 def load_together(tensors: Mapping[str, LazyTensor]) -> dict[str, Any]:
-    """Read whole tensors, those of one file in one go.
-
-    Args:
-        tensors: Name to lazy tensor, of any files.
-
-    Returns:
-        Name to tensor, in the same order; see `LazyTensor.load`.
-
-    Raises:
-        DtypeError: If a dtype is unknown here or to the framework.
-        LimitError: If a tensor has more dimensions than the framework allows, or expands far beyond its bytes.
-        TransportError: If the bytes cannot be read.
-    """
+    """Read whole tensors, those of one file in one go."""
     groups: dict[Reader, dict[str, TensorEntry]] = {}
     for name, lazy in tensors.items():
         groups.setdefault(lazy._reader, {})[name] = lazy._entry

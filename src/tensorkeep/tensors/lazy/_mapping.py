@@ -15,8 +15,6 @@ from tensorkeep.tensors.lazy._name_patterns import Renaming, Selector, changed_n
 from tensorkeep.tensors.lazy._renamed_state import parts_in, renamed_state
 from tensorkeep.tensors.readers import ReadPlan, cast_target
 
-__all__ = ["LazyTensors", "OpenTensors", "TensorView", "counted"]
-
 _N_IN_REPR = 3
 
 
@@ -63,15 +61,7 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return sum(lazy.n_elements for lazy in self.values())
 
     def __getitem__(self, name: str) -> LazyTensor:
-        """Return a tensor that reads on indexing.
-
-        Args:
-            name: Its name.
-
-        Raises:
-            TensorNotFoundError: If there is none of that name; the message has the nearest names.
-            TransportError: If the file was closed.
-        """
+        """Return a tensor that reads on indexing."""
         found = self._find(name)
         if found is None:
             raise TensorNotFoundError(
@@ -83,7 +73,6 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return found
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is a tensor of that name."""
         return isinstance(name, str) and self._find(name) is not None
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -96,11 +85,9 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return self[name] if name in self else default  # noqa: SIM401 - this is what it would call
 
     def __eq__(self, other: object) -> bool:
-        """Say whether the other is this very object."""
         return self is other
 
     def __hash__(self) -> int:
-        """Return a number that tells this object from others."""
         return id(self)
 
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -317,11 +304,9 @@ class OpenTensors(LazyTensors):
         """Let go of the files; tensors that were read stay valid, lazy ones can no longer be read."""
 
     def __enter__(self) -> Self:
-        """Return the object itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the files."""
         self.close()
 
 
@@ -343,7 +328,6 @@ class TensorView(LazyTensors):
         metadata: Mapping[str, str] | None = None,
         state: State | None = None,
     ) -> None:
-        """Keep the tensors; see the class."""
         self._tensors = {name: lazy if lazy.name == name else lazy.renamed(name) for name, lazy in tensors.items()}
         self._path = path
         self._metadata = None if metadata is None else dict(metadata)
@@ -373,25 +357,17 @@ class TensorView(LazyTensors):
         return self._tensors.get(name)
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names, in the order of what this is a view of."""
         return iter(self._tensors)
 
     def __len__(self) -> int:
-        """Return the number of tensors."""
         return len(self._tensors)
 
     def __repr__(self) -> str:
-        """Return path, number of tensors and size, and the first tensors."""
         first = [f"{lazy.name} {lazy.dtype} {list(lazy.shape)}" for lazy in islice(self.values(), _N_IN_REPR)]
         listed = ", ".join([*first, "…"] if len(self) > len(first) else first)
         return f"TensorView({self.path!r}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes: {listed or 'none'})"
 
 
 def counted(n: int, what: str) -> str:
-    """Return a number of things in words.
-
-    Args:
-        n: How many.
-        what: What one of them is called.
-    """
+    """Return a number of things in words."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

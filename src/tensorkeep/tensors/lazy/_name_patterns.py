@@ -11,17 +11,6 @@ from typing import TypeAlias
 
 from tensorkeep.errors import RefusedError, TensorNotFoundError
 
-__all__ = [
-    "Renaming",
-    "Selector",
-    "changed_names",
-    "chooser",
-    "chosen_names",
-    "did_you_mean",
-    "nothing_chosen",
-    "selectors_of",
-]
-
 Selector: TypeAlias = str | Callable[[str], object]
 """A shell pattern for whole names, in which `*` crosses dots and case matters; or a function of a name."""
 
@@ -30,28 +19,13 @@ Renaming: TypeAlias = Mapping[str, str] | Callable[[str], str]
 
 
 def chosen_names(names: Iterable[str], selectors: Iterable[Selector]) -> list[str]:
-    """Return the names that at least one selector chooses, in their order.
-
-    Args:
-        names: All of them.
-        selectors: Patterns and functions.
-
-    Raises:
-        TypeError: If a selector is neither.
-    """
+    """Return the names that at least one selector chooses, in their order."""
     is_chosen = chooser(selectors)
     return [name for name in names if is_chosen(name)]
 
 
 def chooser(selectors: Iterable[Selector]) -> Callable[[str], bool]:
-    """Return what says of a name whether at least one selector chooses it.
-
-    Args:
-        selectors: Patterns and functions.
-
-    Raises:
-        TypeError: If a selector is neither.
-    """
+    """Return what says of a name whether at least one selector chooses it."""
     patterns: list[str] = []
     functions: list[Callable[[str], object]] = []
     for selector in selectors:
@@ -67,27 +41,14 @@ def chooser(selectors: Iterable[Selector]) -> Callable[[str], bool]:
 
 
 def selectors_of(only: Selector | Iterable[Selector]) -> list[Selector]:
-    """Return what a choice is made by, which may be one selector or several.
-
-    Args:
-        only: As the user gave it.
-
-    Raises:
-        TypeError: If it is neither.
-    """
+    """Return what a choice is made by, which may be one selector or several."""
     if not isinstance(only, str | Iterable) and not callable(only):
         raise TypeError(f"only is a pattern, a function of a name, or a list of these, not {type(only).__name__}")
     return [only] if isinstance(only, str) or callable(only) else list(only)
 
 
 def nothing_chosen(selectors: Iterable[Selector], names: Iterable[str], path: str | None) -> TensorNotFoundError:
-    """Return the error that says so.
-
-    Args:
-        selectors: What chose nothing.
-        names: Of all that there is.
-        path: Of the checkpoint.
-    """
+    """Return the error that says so."""
     selectors = list(selectors)
     texts = [selector for selector in selectors if isinstance(selector, str)]
     return TensorNotFoundError(
@@ -99,17 +60,7 @@ def nothing_chosen(selectors: Iterable[Selector], names: Iterable[str], path: st
 
 
 def changed_names(names: Iterable[str], renaming: Renaming) -> dict[str, str]:
-    """Return old name to new, for every name and in their order.
-
-    Args:
-        names: All of them.
-        renaming: What becomes of them.
-
-    Raises:
-        TensorNotFoundError: If a mapping has a name that is not there.
-        RefusedError: If two tensors would have one name.
-        TypeError: If a new name is not text.
-    """
+    """Return old name to new, for every name and in their order."""
     if isinstance(renaming, Mapping):
         changed = {name: renaming.get(name, name) for name in names}
         for name in renaming:
@@ -138,15 +89,7 @@ def _check_distinct(changed: Mapping[str, str]) -> None:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str | None:
-    """Return a question that has up to three names like one, looking at a few hundred of about its length.
-
-    Args:
-        name: What was not found.
-        names: What is there.
-
-    Returns:
-        The question, or None where no name is like it.
-    """
+    """Return a question that has up to three names like one, looking at a few hundred of about its length."""
     alike = (other for other in names if abs(len(other) - len(name)) <= 3)
     near = difflib.get_close_matches(name, islice(alike, 300), n=3)
     return "Did you mean " + " or ".join(f"`{other}`" for other in near) + "?" if near else None

@@ -10,31 +10,14 @@ from tensorkeep.errors import HeaderError, RefusedError
 from tensorkeep.formats.safetensors import State
 from tensorkeep.state import part_libraries, renamed
 
-__all__ = ["parts_in", "renamed_state"]
-
 
 def parts_in(state: State) -> Collection[str]:
-    """Return the names of tensors that other values are made of.
-
-    Args:
-        state: What is said of the nested value.
-    """
+    """Return the names of tensors that other values are made of."""
     return part_libraries(state.nodes()) if len(state.tree) else {}
 
 
 def renamed_state(state: State | None, names: Mapping[str, str]) -> State | None:
-    """Return what is said of a state, with its tensors under other names.
-
-    Args:
-        state: What is said of it.
-        names: Old name to new, of tensors whose name changes; others may be in it too.
-
-    Raises:
-        FormatError: If what is said of it is malformed.
-        HeaderError: If a new name has no UTF-8 form.
-        LimitError: If it is nested too deep.
-        RefusedError: If a tensor would bear the name of memory that others share.
-    """
+    """Return what is said of a state, with its tensors under other names."""
     if state is None or not names:
         return state
     taken = next((new for new in names.values() if new in state.storages), None)

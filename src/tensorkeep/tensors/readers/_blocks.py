@@ -15,8 +15,6 @@ from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES
 from tensorkeep.tensors.indexing import Box, Positions, Selection, cut_into_boxes, runs_of
 from tensorkeep.transport import ByteRange, ByteSource, RunSource, reads_runs
 
-__all__ = ["put_block", "read_block", "spans_of_block", "take_block"]
-
 Array = npt.NDArray[Any]
 
 _TILE_LENGTH = 256
@@ -28,15 +26,7 @@ _MAX_RUN_NBYTES = 2**18
 
 
 def take_block(whole: Array, selection: Selection) -> Array:
-    """Copy a block out of an array, touching no other elements.
-
-    Args:
-        whole: Array of any strides and alignment, such as one over a mapped file.
-        selection: What is wanted of it.
-
-    Returns:
-        Array of shape `selection.block_shape` and the same dtype, in C order, which owns its memory.
-    """
+    """Copy a block out of an array, touching no other elements."""
     slices = tuple(
         slice(axis.start, axis.stop, axis.step) if isinstance(axis, range) else slice(None) for axis in selection.axes
     )
@@ -46,13 +36,7 @@ def take_block(whole: Array, selection: Selection) -> Array:
 
 
 def put_block(into: Array, whole: Array, selection: Selection | None) -> None:
-    """Copy a block of one array into another, touching no other elements.
-
-    Args:
-        into: Array of the block's shape and any strides.
-        whole: Array of the same dtype and any strides.
-        selection: What is wanted of it; None for all.
-    """
+    """Copy a block of one array into another, touching no other elements."""
     if selection is None:
         _copy(into, whole)
     elif all(isinstance(axis, range) for axis in selection.axes):
@@ -110,19 +94,7 @@ def _closest_axis(array: Array) -> int:
 def read_block(
     source: ByteSource, start: int, dtype: DType, selection: Selection, strides: Sequence[int], block: Array
 ) -> None:
-    """Read a block out of a source, in reads of bounded size.
-
-    Args:
-        source: Where the bytes are.
-        start: Byte of the source at which the tensor begins.
-        dtype: What its elements are.
-        selection: What is wanted of it.
-        strides: Elements of the source from one entry of each dimension to the next, none more than the one before.
-        block: Array of shape `selection.block_shape` to fill; its dtype has the width of an element in memory.
-
-    Raises:
-        TransportError: If the bytes cannot be read.
-    """
+    """Read a block out of a source, in reads of bounded size."""
     if reads_runs(source) and _read_runs(source, start, dtype, selection, strides, block):
         return
     for batch in _batches(source, dtype, selection, strides):
@@ -148,18 +120,7 @@ def _read_runs(
 def spans_of_block(
     source: ByteSource, start: int, dtype: DType, selection: Selection, strides: Sequence[int]
 ) -> list[list[ByteRange]]:
-    """Return what `read_block` would read.
-
-    Args:
-        source: Where the bytes are; nothing is read now.
-        start: Byte of the source at which the tensor begins.
-        dtype: What its elements are.
-        selection: What is wanted of it.
-        strides: As for `read_block`.
-
-    Returns:
-        Ranges of the source, those together that are read together.
-    """
+    """Return what `read_block` would read."""
     batches = _batches(source, dtype, selection, strides)
     return [[_moved(_span_of_run(box, dtype), start) for box in batch] for batch in batches]
 

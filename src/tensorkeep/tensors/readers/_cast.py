@@ -20,23 +20,11 @@ from tensorkeep.tensors.indexing import Selection
 from tensorkeep.tensors.readers._base import Planned, Reader
 from tensorkeep.tensors.readers._contiguous import neighbours
 
-__all__ = ["CastReader", "cast_target"]
-
 _TARGETS = ("F8_E5M2", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F16", "BF16", "F32", "F64")
 
 
 def cast_target(spelling: Any) -> DType:
-    """Return the dtype that tensors are to be converted to.
-
-    Args:
-        spelling: Anything that `find_dtype` takes.
-
-    Returns:
-        The row of the dtype table.
-
-    Raises:
-        DtypeError: If there is no such dtype, or it cannot hold plain numbers with a sign, an exponent and NaN.
-    """
+    """Return the dtype that tensors are to be converted to."""
     dtype = find_dtype(spelling)
     if dtype.name not in _TARGETS:
         raise DtypeError(

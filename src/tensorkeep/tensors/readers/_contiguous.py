@@ -26,8 +26,6 @@ from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, StoredTensor, 
 from tensorkeep.tensors.readers._blocks import read_block, spans_of_block, take_block
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["TensorReader", "neighbours"]
-
 Array = npt.NDArray[Any]
 
 _MAX_MAPPINGS = 4
@@ -35,15 +33,7 @@ _MAX_MAPPINGS = 4
 
 
 class TensorReader:
-    """Reads tensors as they are stored in one source; see `Reader`.
-
-    Args:
-        source: Where the bytes are.
-        data_start: Byte of the source at which offset 0 of the entries lies.
-        framework: The array library, one of `tensorkeep.arrays.FRAMEWORKS`.
-        device: Where tensors go.
-        checked: Where whole tensors are read from, if not from the source itself: the same bytes, checked.
-    """
+    """Reads tensors as they are stored in one source; see `Reader`."""
 
     cast_to: DType | None = None
     """None: tensors have the dtype that they are stored in."""
@@ -56,7 +46,6 @@ class TensorReader:
         device: Any = "cpu",
         checked: ByteSource | None = None,
     ) -> None:
-        """Remember what tensors are to be made of; see the class."""
         check_framework(framework)
         self.source = source
         self.whole_source = source if checked is None else checked
@@ -68,25 +57,15 @@ class TensorReader:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was made of."""
         checked = None if self.whole_source is self.source else self.whole_source
         return TensorReader, (self.source, self.data_start, self._framework, self._device, checked)
 
     def with_framework(self, framework: str, device: Any = "cpu") -> TensorReader:
-        """Return a reader of the same source that gives the tensors of another array library.
-
-        Args:
-            framework: One of `tensorkeep.arrays.FRAMEWORKS`.
-            device: Where tensors go.
-        """
+        """Return a reader of the same source that gives the tensors of another array library."""
         return TensorReader(self.source, self.data_start, framework, device, self.whole_source)
 
     def checking(self, checked: ByteSource) -> TensorReader:
-        """Return a reader that takes whole tensors from elsewhere.
-
-        Args:
-            checked: The same bytes, held against digests when they are read.
-        """
+        """Return a reader that takes whole tensors from elsewhere."""
         return TensorReader(self.source, self.data_start, self._framework, self._device, checked)
 
     @property
@@ -102,21 +81,7 @@ class TensorReader:
         self.source.close()
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
-        """Read a part of a tensor.
-
-        Args:
-            name: The tensor's name, for messages.
-            entry: The tensor.
-            selection: The part.
-
-        Returns:
-            A tensor that owns its memory.
-
-        Raises:
-            DtypeError: If the dtype is unknown here or to the library.
-            LimitError: If the shape is more than NumPy can hold.
-            TransportError: If the bytes cannot be read.
-        """
+        """Read a part of a tensor."""
         dtype = known_dtype(name, entry)
         whole = None if dtype.is_packed else self.mapping()
         with within_numpys_limits(name, entry.shape):
@@ -140,17 +105,6 @@ class TensorReader:
 
         Unlike `load`, this maps nothing new, so it can be called for 100,000 tensors; but views of one tensor see
         each other's writes, and so does `read`.
-
-        Args:
-            name: The tensor's name.
-            entry: The tensor.
-
-        Returns:
-            The tensor; None where the source cannot be mapped, or the tensor's elements share bytes.
-
-        Raises:
-            DtypeError: If the dtype is unknown here or to the library.
-            TransportError: If the source is closed.
         """
         whole = None if known_dtype(name, entry).is_packed else self.mapping()
         if whole is None:
@@ -159,22 +113,11 @@ class TensorReader:
         return self.adapter.views(buffer, {name: entry}, self.data_start - start)[name]
 
     def place(self, tensor: Any) -> Any:
-        """Move a tensor to the device.
-
-        Args:
-            tensor: A tensor on the CPU.
-
-        Returns:
-            The tensor where it is wanted.
-        """
+        """Move a tensor to the device."""
         return self.adapter.place({"": tensor})[""]
 
     def mapping(self) -> tuple[Buffer, int] | None:
-        """Return the mapping that all parts and views are taken from, and the byte of the source where it begins.
-
-        Raises:
-            TransportError: If the source is closed, or the system refuses.
-        """
+        """Return the mapping that all parts and views are taken from, and the byte of the source where it begins."""
         if self._whole is None and self.source.nbytes:
             with self._lock:
                 if self._whole is None:
@@ -188,21 +131,7 @@ class TensorReader:
         return block
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
-        """Read a run of elements into memory, also where the file is mapped: for passing through a large tensor.
-
-        Args:
-            name: The tensor's name, for messages.
-            entry: The tensor.
-            start: First element, counted in C order.
-            stop: One past the last.
-
-        Returns:
-            A tensor of shape (stop - start,) that owns its memory.
-
-        Raises:
-            DtypeError: If the dtype is unknown here or to the library.
-            TransportError: If the bytes cannot be read.
-        """
+        """Read a run of elements into memory, also where the file is mapped: for passing through a large tensor."""
         dtype = known_dtype(name, entry)
         flat = TensorEntry(entry.dtype, (entry.n_elements,), entry.data_offsets)
         elements = self._read(flat, dtype, parse_index(slice(start, stop), flat.shape))
@@ -213,11 +142,7 @@ class TensorReader:
         return RUN_LENGTH
 
     def span_of(self, entry: TensorEntry) -> ByteRange:
-        """Return where a tensor's bytes stand in the source.
-
-        Args:
-            entry: The tensor.
-        """
+        """Return where a tensor's bytes stand in the source."""
         start, stop = entry.data_offsets
         return ByteRange(self.data_start + start, self.data_start + stop)
 
@@ -238,21 +163,7 @@ class TensorReader:
         )
 
     def load(self, entries: Mapping[str, TensorEntry], *, are_apart: bool = False) -> dict[str, Any]:
-        """Read whole tensors.
-
-        Args:
-            entries: Name to entry, in the order of the bytes in the file; they may overlap.
-            are_apart: Whether it is known that no two do, as a header that was checked says.
-
-        Returns:
-            Name to tensor, in the same order. Each has storage bounds of its own, is writable, and shares memory
-            with no other; writing never reaches the file.
-
-        Raises:
-            DtypeError: If a dtype is unknown here or to the library.
-            LimitError: If a tensor has a shape that NumPy cannot hold.
-            TransportError: If the bytes cannot be read.
-        """
+        """Read whole tensors."""
         if are_apart or _are_apart(entries):
             return self._load_apart(entries)
         tensors: dict[str, Any] = {}
@@ -309,14 +220,7 @@ class TensorReader:
 
 
 def neighbours(entries: Mapping[str, TensorEntry]) -> Iterator[dict[str, TensorEntry]]:
-    """Group neighbours in the file that share one allocation.
-
-    Args:
-        entries: Name to entry, in the order of the bytes in the file.
-
-    Yields:
-        Name to entry, of tensors without a gap between them and of up to 64 MiB together, or of a larger one.
-    """
+    """Group neighbours in the file that share one allocation."""
     group: dict[str, TensorEntry] = {}
     begin = end = 0
     for name, entry in entries.items():

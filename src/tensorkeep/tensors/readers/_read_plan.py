@@ -13,8 +13,6 @@ from tensorkeep.tensors.indexing import parse_index
 from tensorkeep.tensors.readers._base import Reader
 from tensorkeep.transport import ByteRange, ByteSource, PlannedRequest, requests_for
 
-__all__ = ["ReadPlan", "plan_reads"]
-
 
 class ReadPlan(msgspec.Struct, frozen=True):
     """What a read would cost.
@@ -40,7 +38,6 @@ class ReadPlan(msgspec.Struct, frozen=True):
         return sum(request.nbytes for request in self.requests)
 
     def __str__(self) -> str:
-        """Return requests and bytes in one line."""
         requests = "1 request" if self.n_requests == 1 else f"{self.n_requests:,} requests"
         return f"{requests}, {self.nbytes:,} bytes for {self.wanted_nbytes:,} that are wanted"
 
@@ -48,16 +45,7 @@ class ReadPlan(msgspec.Struct, frozen=True):
 def plan_reads(
     whole: Iterable[tuple[Reader, TensorEntry]], parts: Iterable[tuple[Reader, TensorEntry, Any]]
 ) -> ReadPlan:
-    """Plan reads.
-
-    Args:
-        whole: Tensors that are read whole, those of one file together.
-        parts: Tensors and the index of what is read of each, one after another.
-
-    Raises:
-        SelectionError: If an index does not fit its shape.
-        DtypeError: If a dtype is unknown here.
-    """
+    """Plan reads."""
     requests: list[PlannedRequest] = []
     wanted_nbytes = 0
     together: dict[int, tuple[ByteSource, list[ByteRange]]] = {}

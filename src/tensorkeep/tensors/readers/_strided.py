@@ -26,8 +26,6 @@ from tensorkeep.tensors.readers._blocks import read_block, spans_of_block, take_
 from tensorkeep.tensors.readers._contiguous import TensorReader
 from tensorkeep.transport import ByteRange
 
-__all__ = ["Layout", "StridedReader"]
-
 Array = npt.NDArray[Any]
 
 
@@ -49,12 +47,7 @@ class Layout(msgspec.Struct, frozen=True):
     is_neg: bool = False
 
     def is_plain(self, dtype: DType, shape: tuple[int, ...]) -> bool:
-        """Return whether the elements lie as in a safetensors file, so that a `TensorReader` can read them.
-
-        Args:
-            dtype: What they are.
-            shape: Elements along each dimension.
-        """
+        """Return whether the elements lie as in a safetensors file, so that a `TensorReader` can read them."""
         is_changed = self.is_neg or (self.is_conj and dtype.is_complex) or (self.is_big_endian and dtype.bits > 8)
         in_c_order = zip(shape, self.strides, c_strides(shape), strict=True)
         return (
@@ -265,13 +258,7 @@ def _in_order_of_source(selection: Selection, strides: Sequence[int]) -> tuple[S
 
 
 def _resolve(elements: Array, dtype: DType, layout: Layout) -> None:
-    """Bring elements into the machine's byte order, and conjugate and negate them, in place.
-
-    Args:
-        elements: In C order, of dtype `bits_name`.
-        dtype: What they are.
-        layout: What is to be done.
-    """
+    """Bring elements into the machine's byte order, and conjugate and negate them, in place."""
     bits = dtype.bits // 2 if dtype.is_complex else dtype.bits
     parts = elements.reshape(-1).view(f"u{bits // 8}")
     sign = parts.dtype.type(1 << (bits - 1))

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from blake3 import blake3
 
-__all__ = ["Digesting"]
 
 _MAX_WAITING: Final = 4
 """Pieces that wait for their turn; more would hold back memory where they are copies."""
@@ -25,38 +24,23 @@ class Digesting:
     """Makes the digest of each tensor, in their order; a context manager, whose end ends its thread."""
 
     def __init__(self) -> None:
-        """Start with none; the thread starts with the first large tensor."""
         self._made: list[bytes | Future[bytes]] = []
         self._waiting: deque[Future[blake3]] = deque()
         self._thread: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the thread."""
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
 
     def carry(self, digest: bytes) -> None:
-        """Take the digest of the next tensor as it is known.
-
-        Args:
-            digest: 32 bytes.
-        """
+        """Take the digest of the next tensor as it is known."""
         self._made.append(digest)
 
     def passing(self, nbytes: int, buffers: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Let the next tensor pass.
-
-        Args:
-            nbytes: Its bytes.
-            buffers: All of them, in order.
-
-        Yields:
-            The same bytes, in pieces.
-        """
+        """Let the next tensor pass."""
         if nbytes < HASHED_APART_NBYTES:
             whole = list(buffers)
             yield from whole

@@ -30,16 +30,6 @@ from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFil
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = [
-    "FileBody",
-    "Sealing",
-    "file_body",
-    "metadata_with_format",
-    "plain_buffers",
-    "plain_head",
-    "sealed_head",
-    "write_file",
-]
 
 _FORMAT_KEY = "format"
 _FORMAT = "pt"
@@ -59,51 +49,20 @@ class Sealing(msgspec.Struct, frozen=True):
 
 
 def metadata_with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return the metadata of a file that has digests, or a state, before these are added.
-
-    Args:
-        metadata: Free text by key, as the caller gave it; what another file says of itself is left out.
-
-    Raises:
-        TypeError: If it is no text by key.
-        UnsupportedError: If other text stands where digests or a state belong, or the other way round.
-    """
+    """Return the metadata of a file that has digests, or a state, before these are added."""
     return {_FORMAT_KEY: _FORMAT, **(metadata_to_write(metadata) or {})}
 
 
 def plain_head(
     hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None
 ) -> tuple[bytes, dict[str, TensorEntry]]:
-    """Encode all that stands before the data, without digests.
-
-    Args:
-        hosts: Name to description.
-        metadata: Free text by key; the digests of another file are left out.
-
-    Returns:
-        The bytes, and name to entry in the order of the data.
-
-    Raises:
-        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
-        LimitError: If there are more names than a header can hold.
-    """
+    """Encode all that stands before the data, without digests."""
     entries = _entries(hosts)
     return emit_header(entries, metadata_to_write(metadata)), entries
 
 
 def plain_buffers(hosts: Mapping[str, HostTensor], entries: Mapping[str, TensorEntry]) -> Iterator[Buffer]:
-    """Give the data.
-
-    Args:
-        hosts: Name to description.
-        entries: Name to entry, in the order of the data.
-
-    Yields:
-        Buffers of any length.
-
-    Raises:
-        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
-    """
+    """Give the data."""
     for name in entries:
         yield from _checked(name, hosts[name])
 
@@ -116,23 +75,7 @@ def sealed_head(
     sealing: Sealing,
     digests: Mapping[str, bytes] | None = None,
 ) -> tuple[bytes, dict[str, TensorEntry]]:
-    """Encode all that stands before the data of a file that others fill.
-
-    Args:
-        hosts: Name to description.
-        metadata: Free text by key; what another file says of itself is left out.
-        state: What the file is to say of the state that the tensors are parts of.
-        sealing: How the file gets its digests.
-        digests: Name to digest; None gives a header of the same length, before they are known.
-
-    Returns:
-        The bytes, and name to entry in the order of the data.
-
-    Raises:
-        TypeError: If the metadata is no text by key.
-        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
-        LimitError: If there are more names than a header can hold.
-    """
+    """Encode all that stands before the data of a file that others fill."""
     entries, metadata = _described(hosts, metadata, state, sealing)
     in_order = None if digests is None else [digests[name] for name in entries]
     return emit_sealed_header(entries, metadata, in_order, index=sealing.index), entries
@@ -149,23 +92,6 @@ def write_file(
     """Write a whole file.
 
     Tensors of other files are copied by the kernel where they carry their digest along, or none is asked for.
-
-    Args:
-        sink: Where the bytes go.
-        hosts: Name to description.
-        metadata: Free text by key; what another file says of itself is left out.
-        state: What the file is to say of the state that the tensors are parts of.
-        sealing: How the file gets its digests; None for a file without.
-
-    Returns:
-        All that stands before the data.
-
-    Raises:
-        TypeError: If the metadata is no text by key.
-        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
-        LimitError: If there are more names than a header can hold.
-        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
-        TransportError: If the bytes cannot be written, or those of another file not read.
     """
     with PausedCollector():
         entries, metadata = _described(hosts, metadata, state, sealing)
@@ -201,21 +127,7 @@ def file_body(
     state: str | None = None,
     sealing: Sealing | None = None,
 ) -> FileBody:
-    """Prepare a whole file that is written without going back: its digests are made now, by a pass over all tensors.
-
-    Args:
-        hosts: Name to description.
-        metadata: Free text by key; what another file says of itself is left out.
-        state: What the file is to say of the state that the tensors are parts of.
-        sealing: How the file gets its digests; None for a file without.
-
-    Raises:
-        TypeError: If the metadata is no text by key.
-        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
-        LimitError: If there are more names than a header can hold.
-        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
-        TransportError: If another file cannot be read.
-    """
+    """Prepare a file that is written in one pass; its digests are computed now, by reading all tensors."""
     entries, metadata = _described(hosts, metadata, state, sealing)
     if sealing is None:
         head = emit_header(entries, metadata)

@@ -10,8 +10,6 @@ import numpy as np
 
 from tensorkeep.arrays import Extent
 
-__all__ = ["Elements", "overlapping", "with_common_elements"]
-
 _MAX_COMPARED: Final = 64
 """Different tensors in one range of memory that are compared with each other."""
 
@@ -38,7 +36,6 @@ class Elements(msgspec.Struct, frozen=True):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """What NumPy takes for an array there; nothing is ever read of it."""
         strides = tuple(self.itemsize * stride for stride in self.strides or ())
         data = (_FIRST_ADDRESS + self.start, True)
         return {"version": 3, "typestr": f"|V{self.itemsize}", "shape": self.shape, "strides": strides, "data": data}
@@ -53,12 +50,6 @@ def overlapping(extents: Mapping[str, Extent | None]) -> list[list[str]]:
 
     A group reaches as far as its longest member, so a small view never hides that a later tensor overlaps a large
     one (the reference compares with the last member only).
-
-    Args:
-        extents: Name to place in memory; None for tensors that have none.
-
-    Returns:
-        Groups of two or more names, each sorted by address and then name.
     """
     placed = sorted(
         ((extent.device, extent.start, extent.stop, name) for name, extent in extents.items() if extent),
@@ -82,12 +73,6 @@ def with_common_elements(tensors: Mapping[str, Elements]) -> Iterator[list[str]]
     """Group names whose tensors have elements in common, directly or through others.
 
     The columns of a matrix lie in one range of memory, and share nothing.
-
-    Args:
-        tensors: Name to its elements, whose ranges of memory overlap.
-
-    Yields:
-        Groups of two or more names.
     """
     by_place: dict[Elements, list[str]] = {}
     for name, elements in tensors.items():

@@ -13,8 +13,6 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.tensors.indexing import c_strides
 
-__all__ = ["PlannedTensor"]
-
 _ROOM_NBYTES: Final = 2**52
 """Between two places where planned tensors are thought to lie; more than any of them has."""
 

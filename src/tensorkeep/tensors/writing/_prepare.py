@@ -17,8 +17,6 @@ from tensorkeep.tensors.lazy import LazyTensor, LazyTensors
 from tensorkeep.tensors.writing._placeholder import PlannedTensor
 from tensorkeep.tensors.writing._sharing import Sharing, share, shared
 
-__all__ = ["Prepared", "prepare", "ties_as_text"]
-
 _KEPT_KEYS = frozenset({"format", "__metadata__", "tensorkeep", "tensorkeep.state"})
 """Keys of metadata that mean something else than a tensor that is tied to another."""
 
@@ -41,42 +39,18 @@ class Prepared(msgspec.Struct, frozen=True):
     metadata: dict[str, str] | None
 
     def with_ties(self, metadata: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        """Return metadata that also tell which names are the same tensor, as `safetensors.torch.save_model` does it.
-
-        Args:
-            metadata: Free text by key.
-        """
+        """Return metadata that also lists tied names, as `safetensors.torch.save_model` does."""
         ties = ties_as_text(self.aliases)
         return {**ties, **(metadata or {})} if ties else metadata
 
 
 def ties_as_text(aliases: Mapping[str, Alias]) -> dict[str, str]:
-    """Return what metadata say of names that are the same tensor: each to the name that is stored.
-
-    Args:
-        aliases: Name to what it is a view of.
-    """
+    """Return what metadata say of names that are the same tensor: each to the name that is stored."""
     return {name: alias.of for name, alias in aliases.items() if alias.is_whole and name not in _KEPT_KEYS}
 
 
 def prepare(state: Any, *, ties: Ties = "share", is_flat_bare: bool = False) -> Prepared:
-    """Take a state apart.
-
-    Args:
-        state: Any nested data, or lazy tensors of open files. Planned tensors in it are described, and no more.
-        ties: What to do with tensors that share memory.
-        is_flat_bare: Whether nothing is to be said of a state that is nothing but tensors by name.
-
-    Returns:
-        What is to be written.
-
-    Raises:
-        StateError: If a value is no data.
-        SharedMemoryError: If tensors share memory and `ties` is `"error"`.
-        DtypeError: If the format has no such dtype.
-        LimitError: If it is nested too deep, or an expanded view would take far more than it has in its file.
-        UnsupportedError: If `ties` is invalid, or a tensor has no data.
-    """
+    """Take a state apart."""
     check_ties(ties)
     said: State | None
     tensors: Mapping[str, Any]

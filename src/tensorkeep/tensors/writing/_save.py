@@ -27,8 +27,6 @@ from tensorkeep.transport import (
     split,
 )
 
-__all__ = ["check_target", "save", "serialize_tensors", "write_prepared", "write_tensors"]
-
 _NUMBER = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
 
@@ -90,15 +88,7 @@ def save(
 
 
 def check_target(path: object) -> str:
-    """Return the path of what is to be saved as text.
-
-    Args:
-        path: What was given as such.
-
-    Raises:
-        TypeError: If it is no path, such as the state.
-        UnsupportedError: If it is a URL to which nothing can be written.
-    """
+    """Return the path of what is to be saved as text."""
     if not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(f"a path is needed, not {type(path).__name__}; the state comes first: save(state, path)")
     check_writable(os.fsdecode(path))
@@ -131,23 +121,7 @@ def write_prepared(
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Write what was prepared to a file; see `save`.
-
-    Args:
-        prepared: The state, taken apart.
-        path: Where the file is to appear.
-        metadata: Free text by key; None keeps that of an open file.
-        digests: Whether the header carries a digest of each tensor and of itself.
-        durable: Whether to wait until the disk has everything (fsync).
-        progress: Called with the bytes written so far and the bytes in all.
-
-    Raises:
-        UnsupportedError: If an index beside the file says that a checkpoint of several files stands there.
-        TypeError: If metadata is not text.
-        HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
-        LimitError: If there are more names than a header can hold.
-        TransportError: If the file cannot be written; the target is then as it was before.
-    """
+    """Write what was prepared to a file; see `save`."""
     _refuse_beside_index(os.fsdecode(path))
     write_tensors(
         prepared.hosts,
@@ -188,23 +162,7 @@ def write_tensors(
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Write described tensors to a file, complete or not at all.
-
-    Args:
-        hosts: Name to description.
-        path: Where the file is to appear.
-        metadata: Free text by key.
-        state: What the file is to say of the state that the tensors are parts of.
-        sealing: How the file gets its digests; None for a file without.
-        durable: Whether to wait until the disk has everything (fsync).
-        progress: Called with the bytes written so far and the bytes in all.
-
-    Raises:
-        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
-        LimitError: If there are more names than a header can hold.
-        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
-        TransportError: If the file cannot be written; the target is then as it was before.
-    """
+    """Write described tensors to a file, complete or not at all."""
     data_nbytes = sum(host.nbytes for host in hosts.values())
     report = None if progress is None else partial(_report, progress, data_nbytes)
     if is_remote(os.fsdecode(path)):
@@ -220,19 +178,6 @@ def _report(progress: Callable[[int, int], None], nbytes: int, written: int) -> 
 
 
 def serialize_tensors(hosts: Mapping[str, HostTensor], *, metadata: Mapping[str, str] | None = None) -> bytes:
-    """Encode described tensors as the bytes of a file, in one copy.
-
-    Args:
-        hosts: Name to description.
-        metadata: Free text by key.
-
-    Returns:
-        The bytes.
-
-    Raises:
-        HeaderError: If a tensor does not fill whole bytes, or a name or text is impossible.
-        LimitError: If there are more names than a header can hold.
-        IntegrityError: If a tensor gives more or fewer bytes than its shape says.
-    """
+    """Encode described tensors as the bytes of a file, in one copy."""
     head, entries = plain_head(hosts, metadata)
     return b"".join([head, *plain_buffers(hosts, entries)])

@@ -20,8 +20,6 @@ from tensorkeep.tensors.readers import StoredTensor, stored_pieces
 from tensorkeep.tensors.writing._overlap import Elements, overlapping, with_common_elements
 from tensorkeep.transport import ByteRange
 
-__all__ = ["Sharing", "share", "shared"]
-
 _SUFFIX = "#storage"
 
 
@@ -107,13 +105,6 @@ def share(hosts: Mapping[str, HostTensor], *, with_expanded: bool = True) -> Sha
 
     Tensors whose elements cannot be told by strides (packed ones, reversed ones) are stored on their own, unless
     they are the same as another.
-
-    Args:
-        hosts: Name to description.
-        with_expanded: Whether a tensor that repeats its elements is a view of fewer, also if no other shares them.
-
-    Returns:
-        What is stored, and the aliases, both in the order of the tensors.
     """
     extents = {name: host.extent() for name, host in hosts.items()}
     place = {name: place for place, name in enumerate(hosts)}
@@ -132,14 +123,7 @@ def share(hosts: Mapping[str, HostTensor], *, with_expanded: bool = True) -> Sha
 
 
 def shared(hosts: Mapping[str, HostTensor]) -> list[list[str]]:
-    """Group names whose tensors have elements in common.
-
-    Args:
-        hosts: Name to description.
-
-    Returns:
-        Groups of two or more names, each in the order of the tensors.
-    """
+    """Group names whose tensors have elements in common."""
     return list(_groups(hosts, {name: host.extent() for name, host in hosts.items()}, with_expanded=False))
 
 

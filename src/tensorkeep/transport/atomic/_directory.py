@@ -24,8 +24,6 @@ from tensorkeep.transport._paths import refuse_url
 from tensorkeep.transport.atomic._lock import DirectoryLock, take_lock
 from tensorkeep.transport.system import exchange, sync_directory, sync_file
 
-__all__ = ["publish_folder", "settle_folders"]
-
 _SUFFIX: Final = ".tensorkeep-folder"
 _LOCK: Final = "lock"
 
@@ -35,23 +33,6 @@ def publish_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Ite
     """Write a directory that appears under its name only when the block ends without an error.
 
     What stood under that name is replaced as a whole. A symbolic link is followed, and stays.
-
-    Args:
-        path: Where it is to appear, in a directory that exists.
-        durable: Whether to wait until the disk has all of it (fsync), so that not even a power cut loses it. Without,
-            a killed process still leaves the old or the new one, whole.
-
-    Yields:
-        An empty directory on the same file system, which is to be filled.
-
-    Raises:
-        BusyError: If another process is writing there.
-        UnsupportedError: If it is a URL.
-        RefusedError: If the working directory would be replaced.
-        SourceMissingError: If the directory around it is missing.
-        TransportError: If something else than a directory stands there, the directory around it cannot be written to,
-            or the system fails otherwise. What stood there is then untouched, unless it was the last step, making the
-            new name durable, that failed.
     """
     refuse_url(os.fsdecode(path))
     place = _Place(os.path.realpath(path))
@@ -70,11 +51,7 @@ def publish_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Ite
 
 
 def settle_folders(parent: str | os.PathLike[str]) -> None:
-    """Finish or remove what dead writers of directories have left, as far as this process may.
-
-    Args:
-        parent: The directory that they were to appear in.
-    """
+    """Finish or remove what dead writers of directories have left, as far as this process may."""
     given = os.fsdecode(parent)
     with suppress(OSError):
         for name in os.listdir(given):
@@ -85,11 +62,7 @@ def settle_folders(parent: str | os.PathLike[str]) -> None:
 
 
 class _Place:
-    """Where a directory belongs, and what is around it while it is written.
-
-    Args:
-        path: The directory, without symbolic links.
-    """
+    """Where a directory belongs, and what is around it while it is written."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -98,13 +71,7 @@ class _Place:
         self.new, self._ready, self._old = (os.path.join(self._around, part) for part in ("new", "ready", "old"))
 
     def check(self) -> None:
-        """Make sure that a directory can stand there.
-
-        Raises:
-            RefusedError: If it is the working directory, or around that.
-            SourceMissingError: If nothing is around it.
-            TransportError: If something else stands there.
-        """
+        """Make sure that a directory can stand there."""
         if not os.path.isdir(self.parent):
             raise SourceMissingError(
                 "could not write the directory", path=self.parent, found="nothing", hint="Create it first"
@@ -121,12 +88,7 @@ class _Place:
             raise TransportError("only directories are replaced", path=self.path, found="something else")
 
     def begin(self) -> DirectoryLock:
-        """Take the lock, and make an empty directory to write to.
-
-        Raises:
-            BusyError: If somebody else is writing.
-            OSError: As the system says.
-        """
+        """Take the lock, and make an empty directory to write to."""
         while True:
             with suppress(FileExistsError):
                 os.mkdir(self._around)
@@ -148,20 +110,11 @@ class _Place:
         return lock
 
     def lock(self) -> DirectoryLock:
-        """Take the lock.
-
-        Raises:
-            BusyError: If somebody else is writing.
-            OSError: As the system says.
-        """
+        """Take the lock."""
         return take_lock(os.path.join(self._around, _LOCK))
 
     def commit(self, *, durable: bool) -> None:
-        """Put the new directory in its place.
-
-        Raises:
-            OSError: As the system says.
-        """
+        """Put the new directory in its place."""
         if os.path.isdir(self.path):
             shutil.copymode(self.path, self.new)
         if durable:

@@ -27,8 +27,6 @@ from tensorkeep.transport.atomic._sink import FileSink, take_over_mode
 from tensorkeep.transport.sources import ByteSink
 from tensorkeep.transport.system import HANDLES_OPEN_FILES, host_tag, mapping_pays, sync_directory, try_lock
 
-__all__ = ["publish", "sweep_leftovers"]
-
 _SUFFIX: Final = ".tensorkeep-staged"
 _STAGED = re.compile(r"\..*\.(?P<host>[0-9a-f]{8})-[0-9a-f]{16}\.tensorkeep-staged", re.DOTALL)
 _LONGEST_STEM: Final = 200
@@ -43,21 +41,6 @@ def publish(
 
     A new file gets the mode that the umask gives; a replaced one keeps its mode, and its owner where the system
     allows. A symbolic link is followed, and stays. Only regular files are replaced.
-
-    Args:
-        path: Where the file is to appear.
-        durable: Whether to wait until the disk has the bytes and the name (fsync), so that not even a power cut
-            loses them. Without, a killed process still leaves the old or the new file, whole.
-        on_written: Called with the bytes written so far, every few MiB. What it raises ends the save.
-
-    Yields:
-        The sink that takes the bytes.
-
-    Raises:
-        UnsupportedError: If it is a URL.
-        TransportError: If the directory is missing or not writable, the target is not a regular file, the disk is
-            full, or the system fails otherwise. The target is then as it was before, unless it was the last step,
-            making the new name durable, that failed.
     """
     given = os.fsdecode(path)
     refuse_url(given)
@@ -92,12 +75,6 @@ def sweep_leftovers(directory: str) -> list[str]:
     """Remove the staged files of saves that were killed.
 
     On network file systems, where locks may not reach other hosts, only those of this host.
-
-    Args:
-        directory: Where to look; subdirectories are left alone.
-
-    Returns:
-        The paths that were removed.
     """
     try:
         with os.scandir(directory) as found:

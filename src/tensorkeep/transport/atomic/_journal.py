@@ -15,8 +15,6 @@ import msgspec
 
 from tensorkeep.errors import IntegrityError, UnsupportedError
 
-__all__ = ["Journal", "check_name", "decode_journal", "encode_journal"]
-
 _VERSION: Final = 1
 
 
@@ -47,11 +45,7 @@ class _Versioned(msgspec.Struct):
 
 
 def encode_journal(journal: Journal) -> bytes:
-    """Return the text of a journal.
-
-    Args:
-        journal: Any; its checksum is filled in.
-    """
+    """Return the text of a journal."""
     return msgspec.json.encode(msgspec.structs.replace(journal, checksum=_checksum(journal)))
 
 
@@ -60,19 +54,7 @@ def _checksum(journal: Journal) -> int:
 
 
 def decode_journal(text: bytes, path: str) -> Journal:
-    """Read a journal.
-
-    Args:
-        text: All of the file.
-        path: The file, for messages.
-
-    Returns:
-        What is to be done; every name in it is plain.
-
-    Raises:
-        IntegrityError: If it is not exactly what was written.
-        UnsupportedError: If a later version of tensorkeep wrote it.
-    """
+    """Read a journal."""
     try:
         version = msgspec.json.decode(text, type=_Versioned).version
         if version <= _VERSION:
@@ -104,16 +86,7 @@ def _check(journal: Journal) -> None:
 
 
 def check_name(name: str, path: str, *, taken: Iterable[str] = ()) -> None:
-    """Make sure that a name names a file in the directory and nothing else.
-
-    Args:
-        name: A file's.
-        path: The directory, for messages.
-        taken: Names that are not free.
-
-    Raises:
-        UnsupportedError: If it is empty or taken, has separators, or cannot be written as UTF-8.
-    """
+    """Make sure that a name names a file in the directory and nothing else."""
     if not _is_plain(name) or name in taken:
         raise UnsupportedError("not a name for a file in the directory", path=path, found=repr(name))
 

@@ -8,22 +8,9 @@ from tensorkeep.transport.atomic._staging import STAGING_SUFFIX
 from tensorkeep.transport.sources import LocalFile
 from tensorkeep.transport.system import read_at
 
-__all__ = ["add_name", "begins_with", "is_as_long_as_ever", "is_being_changed"]
-
 
 def add_name(source: LocalFile, path: str) -> bool:
-    """Give an open file one more name.
-
-    Args:
-        source: The file.
-        path: The name, which nothing has.
-
-    Returns:
-        False where the file system, or the user's rights, do not allow it, or another file has the old name now.
-
-    Raises:
-        OSError: As the system says of the new name.
-    """
+    """Give an open file one more name."""
     try:
         os.link(os.path.realpath(source.name), path)
     except OSError:
@@ -35,36 +22,19 @@ def add_name(source: LocalFile, path: str) -> bool:
 
 
 def is_as_long_as_ever(source: LocalFile) -> bool:
-    """Say whether an open file was neither cut off nor added to since it was opened.
-
-    Args:
-        source: The file.
-    """
+    """Say whether an open file was neither cut off nor added to since it was opened."""
     return os.fstat(source.descriptor().number).st_size == source.nbytes
 
 
 def is_being_changed(source: LocalFile, *, but: str) -> bool:
-    """Say whether somebody may be about to write to a file in place, who has not seen that it has several names.
-
-    Args:
-        source: The file.
-        but: Path of a staging directory that does not count.
-    """
+    """Say whether somebody may be about to write to a file in place, who has not seen that it has several names."""
     around = os.path.dirname(os.path.realpath(source.name))
     names = [name for name in os.listdir(around) if name.endswith(STAGING_SUFFIX)]
     return any(os.path.join(around, name) != but for name in names)
 
 
 def begins_with(path: str, head: bytes) -> bool:
-    """Say what the first bytes of a file are.
-
-    Args:
-        path: The file, which is no link.
-        head: What they should be.
-
-    Raises:
-        OSError: As the system says.
-    """
+    """Say what the first bytes of a file are."""
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
     try:
         found = bytearray(len(head))

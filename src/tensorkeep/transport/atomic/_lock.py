@@ -21,8 +21,6 @@ import msgspec
 from tensorkeep.errors import BusyError
 from tensorkeep.transport.system import _platform, host_tag, try_lock
 
-__all__ = ["DirectoryLock", "take_lock"]
-
 _STALE_AFTER_S: Final = 15 * 60
 """Seconds without a sign of life after which an owner on another host is taken for dead."""
 
@@ -56,12 +54,7 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 class DirectoryLock:
-    """A lock that is held.
-
-    Args:
-        fd: The lock file, open; the lock's from now on.
-        path: Where it is.
-    """
+    """A lock that is held."""
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
@@ -121,18 +114,7 @@ def _remove(path: str) -> None:
 
 
 def take_lock(path: str) -> DirectoryLock:
-    """Take a lock without waiting; one whose owner died is taken over.
-
-    Args:
-        path: The lock file, which need not exist; its directory must.
-
-    Returns:
-        The lock.
-
-    Raises:
-        BusyError: If somebody else holds it.
-        OSError: As the system says.
-    """
+    """Take a lock without waiting; one whose owner died is taken over."""
     for _ in range(_MAX_ATTEMPTS):
         try:
             lock = _create(path)

@@ -10,8 +10,6 @@ from tensorkeep.transport.atomic._journal import Journal
 from tensorkeep.transport.atomic._lock import take_lock
 from tensorkeep.transport.atomic._staging import Staging
 
-__all__ = ["Pending", "finish_pending"]
-
 
 class Pending:
     """A transaction that is committed and not finished, for readers that may not finish it.
@@ -28,36 +26,18 @@ class Pending:
         self._removed = frozenset((*journal.first, *journal.removed)) - self._new
 
     def resolve(self, name: str) -> str:
-        """Return the path at which a file of the new set stands now.
-
-        Args:
-            name: Of the file.
-        """
+        """Return the path at which a file of the new set stands now."""
         waiting = self._staging.path_of(name)
         if name in self._new and os.path.lexists(waiting) and self._staging.commit_identity() == self._identity:
             return waiting
         return self._staging.place_of(name)
 
     def is_removed(self, name: str) -> bool:
-        """Say whether a file does not belong to the new set, though it may still stand there.
-
-        Args:
-            name: Of the file.
-        """
+        """Say whether a file does not belong to the new set, though it may still stand there."""
         return name in self._removed
 
     def head_of(self, name: str) -> bytes | None:
-        """Return the bytes that stand for the first ones of a file.
-
-        Args:
-            name: Of the file.
-
-        Returns:
-            The bytes, or None where the file itself has them.
-
-        Raises:
-            TransportError: If they cannot be read.
-        """
+        """Return the bytes that stand for the first ones of a file."""
         if name not in self._patched:
             return None
         with as_transport_error("could not read the file", self._staging.place_of(name)):
@@ -65,21 +45,7 @@ class Pending:
 
 
 def finish_pending(directory: str | os.PathLike[str], base: str) -> Pending | None:
-    """Finish a transaction that was committed by a process that then died; for readers, before they read.
-
-    Args:
-        directory: Where the set is.
-        base: What the set is called.
-
-    Returns:
-        None if there is nothing to finish, or it is finished now. Otherwise (its writer is at it, or this process may
-        not write) how to read past it.
-
-    Raises:
-        IntegrityError: If the journal is damaged.
-        UnsupportedError: If a later version of tensorkeep wrote it.
-        TransportError: If it cannot be read.
-    """
+    """Finish a transaction that was committed by a process that then died; for readers, before they read."""
     staging = Staging(os.fsdecode(directory), base)
     try:
         with as_transport_error("could not read the journal of a save", staging.path):

@@ -16,8 +16,6 @@ import msgspec
 from tensorkeep.errors import BusyError, as_transport_error
 from tensorkeep.transport.system import _platform, preallocate, preallocation_pays, read_at, try_lock, write_at
 
-__all__ = ["MARK_NBYTES", "Reserved", "ReservedFile", "make_room"]
-
 MARK_NBYTES: Final = 16
 """Bytes that such a file has at least."""
 
@@ -39,19 +37,7 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 def make_room(fd: int, path: str, nbytes: int) -> Reserved:
-    """Give a new file its size, and a mark.
-
-    Args:
-        fd: The file, open for writing and empty.
-        path: Where it is.
-        nbytes: Size in bytes, `MARK_NBYTES` or more.
-
-    Returns:
-        What others need to open it.
-
-    Raises:
-        OSError: As the system says, such as that there is not that much room.
-    """
+    """Give a new file its size, and a mark."""
     if preallocation_pays(os.path.dirname(path)):
         preallocate(fd, nbytes)
     os.ftruncate(fd, nbytes)
@@ -61,18 +47,9 @@ def make_room(fd: int, path: str, nbytes: int) -> Reserved:
 
 
 class ReservedFile:
-    """A reserved file, open for filling; all methods but `close` may be called from several threads.
-
-    Args:
-        reserved: Which.
-
-    Raises:
-        BusyError: If another file stands there by now.
-        TransportError: If it is gone, or the system fails otherwise.
-    """
+    """A reserved file, open for filling; all methods but `close` may be called from several threads."""
 
     def __init__(self, reserved: Reserved) -> None:
-        """Open it; see the class."""
         self._path = reserved.path
         self._fd = -1
         with as_transport_error("could not write the file", self._path):
@@ -86,48 +63,22 @@ class ReservedFile:
             raise BusyError("another save took this one for dead", path=self._path)
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write bytes to their place.
-
-        Args:
-            offset: First byte, in the file.
-            data: In bytes.
-
-        Raises:
-            TransportError: If not everything could be written.
-        """
+        """Write bytes to their place."""
         with as_transport_error("could not write the file", self._path):
             write_at(self._fd, offset, data)
 
     def write_rows(self, offset: int, step: int, data: memoryview, row_nbytes: int) -> None:
-        """Write rows that stand apart in the file.
-
-        Args:
-            offset: First byte of the first row, in the file.
-            step: Bytes from the start of one row to that of the next, as many as a row has or more.
-            data: The rows one after another, in bytes.
-            row_nbytes: Bytes of a row.
-
-        Raises:
-            TransportError: If not everything could be written.
-        """
+        """Write rows that stand apart in the file."""
         with as_transport_error("could not write the file", self._path):
             _write_rows(self._fd, offset, step, data, row_nbytes)
 
     def sync(self) -> None:
-        """Wait until the disk has all that was written.
-
-        Raises:
-            TransportError: If it could not be written.
-        """
+        """Wait until the disk has all that was written."""
         with as_transport_error("could not write the file", self._path):
             os.fsync(self._fd)
 
     def close(self) -> None:
-        """Close it once.
-
-        Raises:
-            TransportError: If the system tells only now of a write that failed (NFS, FUSE).
-        """
+        """Close it once."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with as_transport_error("could not write the file", self._path):

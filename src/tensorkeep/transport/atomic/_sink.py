@@ -20,17 +20,9 @@ from tensorkeep.transport.system import (
     write_at,
 )
 
-__all__ = ["FileSink", "take_over_mode"]
-
 
 class FileSink:
-    """Writes to a descriptor, and closes it.
-
-    Args:
-        fd: Open for reading and writing, empty; the sink's from now on.
-        path: What the file will be called, for messages; its directory tells the file system.
-        on_written: Called with the bytes written so far, every few MiB. What it raises goes to the writer.
-    """
+    """Writes to a descriptor, and closes it."""
 
     def __init__(self, fd: int, path: str, on_written: Callable[[int], None] | None = None) -> None:
         self.fd = fd
@@ -39,37 +31,19 @@ class FileSink:
         self._n_written = 0
 
     def close(self) -> None:
-        """Close the descriptor once; who still writes gets an error, not another file's descriptor.
-
-        Raises:
-            OSError: If the system tells only now of a write that failed (NFS, FUSE).
-        """
+        """Close the descriptor once; who still writes gets an error, not another file's descriptor."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
     def preallocate(self, nbytes: int) -> None:
-        """Reserve room where that is cheap; see `ByteSink.preallocate`.
-
-        Args:
-            nbytes: Bytes that will be written in all.
-
-        Raises:
-            TransportError: If there is not that much room.
-        """
+        """Reserve room where that is cheap; see `ByteSink.preallocate`."""
         if preallocation_pays(os.path.dirname(self._path)):
             with as_transport_error("could not write the file", self._path):
                 preallocate(self.fd, nbytes)
 
     def write(self, buffers: Iterable[Buffer]) -> None:
-        """Append buffers; see `ByteSink.write`.
-
-        Args:
-            buffers: C-contiguous.
-
-        Raises:
-            TransportError: If not everything could be written.
-        """
+        """Append buffers; see `ByteSink.write`."""
         pending: list[memoryview] = []
         pending_nbytes = 0
         for view in _parts(buffers):
@@ -92,16 +66,7 @@ class FileSink:
             self._on_written(self._n_written)
 
     def rewrite(self, offset: int, data: Buffer) -> None:
-        """Overwrite bytes that were written before; see `ByteSink.rewrite`.
-
-        Args:
-            offset: Byte of the file to start from.
-            data: C-contiguous.
-
-        Raises:
-            TransportError: If not everything could be written.
-            ValueError: If it reaches beyond what was written.
-        """
+        """Overwrite bytes that were written before; see `ByteSink.rewrite`."""
         view = memoryview(data).cast("B")
         if offset < 0 or offset + len(view) > self._n_written:
             raise ValueError(f"[{offset}, {offset + len(view)}) is not inside the {self._n_written} bytes written")
@@ -109,16 +74,7 @@ class FileSink:
             write_at(self.fd, offset, view)
 
     def copy_from(self, source: ByteSource, span: ByteRange) -> None:
-        """Append bytes of a source; see `ByteSink.copy_from`.
-
-        Args:
-            source: Where the bytes are.
-            span: Half-open, inside the source.
-
-        Raises:
-            SourceChangedError: If the source became shorter.
-            TransportError: If not everything could be read and written.
-        """
+        """Append bytes of a source; see `ByteSink.copy_from`."""
         if isinstance(source, JoinedSource):
             for part, inner in source.split(span):
                 self.copy_from(part, inner)
@@ -158,15 +114,7 @@ def _parts(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
 
 
 def take_over_mode(fd: int, before: os.stat_result) -> None:
-    """Give a file the mode of the file it will replace, and its owner or at least group if allowed.
-
-    Args:
-        fd: The new file.
-        before: The status of the old one.
-
-    Raises:
-        OSError: If the mode cannot be set.
-    """
+    """Give a file the mode of the file it will replace, and its owner or at least group if allowed."""
     if not hasattr(os, "fchmod"):
         return
     mode = stat.S_IMODE(before.st_mode)

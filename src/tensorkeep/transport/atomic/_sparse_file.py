@@ -10,8 +10,6 @@ from tensorkeep.errors import TransportError, as_transport_error
 from tensorkeep.transport.sources import Descriptor
 from tensorkeep.transport.system import preallocate, preallocation_pays, write_at
 
-__all__ = ["PartialFile"]
-
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -19,17 +17,9 @@ class PartialFile:
     """A file of a size that is known from the start; made if it is not there, and of its size at once.
 
     A file of another size that stands there loses what it has.
-
-    Args:
-        path: Where it is, in a directory that nobody else writes to.
-        nbytes: Size in bytes.
-
-    Raises:
-        TransportError: If there is not that much room, something else stands there, or the system fails otherwise.
     """
 
     def __init__(self, path: str, nbytes: int) -> None:
-        """Open or make the file; see the class."""
         self._path = path
         with as_transport_error("could not write the file", path):
             self._descriptor: Descriptor | None = Descriptor(os.open(path, _FLAGS, 0o666))
@@ -52,35 +42,19 @@ class PartialFile:
         return self._descriptor
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write bytes to their place; may be called from several threads at a time.
-
-        Args:
-            offset: First byte, in the file.
-            data: In bytes.
-
-        Raises:
-            TransportError: If not everything could be written.
-        """
+        """Write bytes to their place; may be called from several threads at a time."""
         with as_transport_error("could not write the file", self._path):
             descriptor = self._opened()
             write_at(descriptor.number, offset, data)
 
     def sync(self) -> None:
-        """Wait until the disk has all that was written.
-
-        Raises:
-            TransportError: If it could not be written.
-        """
+        """Wait until the disk has all that was written."""
         with as_transport_error("could not write the file", self._path):
             descriptor = self._opened()
             os.fsync(descriptor.number)
 
     def close(self) -> None:
-        """Close it when nobody writes any more: no thread ever meets another file under the same number.
-
-        Raises:
-            TransportError: If the system tells only now of a write that failed (NFS, FUSE).
-        """
+        """Close it when nobody writes any more: no thread ever meets another file under the same number."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with as_transport_error("could not write the file", self._path):

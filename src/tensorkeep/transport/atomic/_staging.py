@@ -22,8 +22,6 @@ from tensorkeep.errors import IntegrityError, as_transport_error
 from tensorkeep.transport.atomic._journal import Journal, decode_journal, encode_journal
 from tensorkeep.transport.system import gather_write, sync_directory, write_at
 
-__all__ = ["HEAD_SUFFIX", "RESERVED", "STAGING_SUFFIX", "Staging", "has_staging"]
-
 STAGING_SUFFIX: Final = ".tensorkeep-staging"
 HEAD_SUFFIX: Final = ".head"
 _LOCK: Final = "lock"
@@ -36,12 +34,7 @@ _BLOCK_NBYTES: Final = 4096
 
 
 class Staging:
-    """A staging directory, which may be there or not.
-
-    Args:
-        directory: Of the set.
-        base: What the set is called.
-    """
+    """A staging directory, which may be there or not."""
 
     def __init__(self, directory: str, base: str) -> None:
         self.directory = directory
@@ -58,11 +51,7 @@ class Staging:
         return os.path.join(self.directory, name)
 
     def make(self) -> None:
-        """Make the directory, if it is not there, for all who may read or write the one around it.
-
-        Raises:
-            OSError: As the system says.
-        """
+        """Make the directory, if it is not there, for all who may read or write the one around it."""
         with suppress(FileExistsError):
             os.mkdir(self.path)
             around = os.stat(self.directory).st_mode
@@ -85,11 +74,7 @@ class Staging:
         return os.lstat(self.path).st_ino
 
     def commit_identity(self) -> tuple[int, ...] | None:
-        """Return what tells this journal from a later one, or None if nothing is committed.
-
-        Raises:
-            OSError: If the system does not say.
-        """
+        """Return what tells this journal from a later one, or None if nothing is committed."""
         try:
             status = os.lstat(self._commit_path)
         except (FileNotFoundError, NotADirectoryError):
@@ -97,13 +82,7 @@ class Staging:
         return status.st_dev, status.st_ino, status.st_mtime_ns
 
     def read_journal(self) -> Journal | None:
-        """Return the journal, or None if nothing is committed.
-
-        Raises:
-            IntegrityError: If it is damaged.
-            UnsupportedError: If a later version of tensorkeep wrote it.
-            TransportError: If it cannot be read.
-        """
+        """Return the journal, or None if nothing is committed."""
         with as_transport_error("could not read the journal of a save", self._commit_path):
             try:
                 text = _read_regular(self._commit_path)
@@ -112,12 +91,7 @@ class Staging:
         return decode_journal(text, self._commit_path)
 
     def write_journal(self, journal: Journal, *, durable: bool) -> None:
-        """Commit: once this has returned, the new set is the one that counts.
-
-        Args:
-            journal: What is to be done.
-            durable: Whether to wait until the disk has all that the journal speaks of, and its text.
-        """
+        """Commit: once this has returned, the new set is the one that counts."""
         if durable:
             sync_directory(self.path)
             sync_directory(self.directory)
@@ -126,12 +100,7 @@ class Staging:
         os.replace(draft, self._commit_path)
 
     def carry_out(self, journal: Journal, *, durable: bool = True) -> None:
-        """Bring everything to its place, or go on where that was broken off, and remove the staging directory.
-
-        Args:
-            journal: As it was committed.
-            durable: Whether to wait until the disk has it.
-        """
+        """Bring everything to its place, or go on where that was broken off, and remove the staging directory."""
         if durable:  # the journal's name, before anything changes
             sync_directory(self.path)
         for name in journal.first:
@@ -163,14 +132,7 @@ class Staging:
             os.close(fd)
 
     def write_head(self, name: str, head: bytes, before: bytes, *, durable: bool) -> None:
-        """Stage a new header together with the one that it replaces.
-
-        Args:
-            name: Of the file that it belongs to.
-            head: The new one.
-            before: The old one, as long.
-            durable: Whether to wait until the disk has it.
-        """
+        """Stage a new header together with the one that it replaces."""
         path, like = self.path_of(name + HEAD_SUFFIX), self.place_of(name)
         try:
             _write_whole(path, [head, before], like=like, durable=durable)
@@ -254,11 +216,7 @@ def _entries(path: str) -> list[str]:
 
 
 def has_staging(directory: str) -> bool:
-    """Say whether a save into a directory seems to be under way, or was left there.
-
-    Args:
-        directory: Empty for the current one.
-    """
+    """Say whether a save into a directory seems to be under way, or was left there."""
     try:
         return any(name.endswith(STAGING_SUFFIX) for name in os.listdir(directory or os.curdir))
     except OSError:

@@ -7,47 +7,20 @@ import stat
 
 from tensorkeep.errors import TransportError, UnsupportedError
 
-__all__ = ["create_staged", "first_bytes", "is_file_or_link", "status_of_replaced"]
-
 
 def create_staged(path: str, *, private: bool) -> int:
-    """Create a staged file; one that will replace a file is private until it has that file's mode.
-
-    Args:
-        path: Where it waits.
-        private: Whether it will replace a file.
-
-    Returns:
-        A file descriptor, open for reading and writing.
-
-    Raises:
-        OSError: As the system says.
-    """
+    """Create a staged file; one that will replace a file is private until it has that file's mode."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     return os.open(path, flags, 0o600 if private else 0o666)
 
 
 def status_of_replaced(place: str) -> os.stat_result | None:
-    """Return the status of the file whose mode a new one takes over; None for a link, which is only a name.
-
-    Args:
-        place: Where the new one is to go.
-
-    Raises:
-        TransportError: If no file stands there, but a directory or the like.
-    """
+    """Return the status of the file whose mode a new one takes over; None for a link, which is only a name."""
     return os.lstat(place) if is_file_or_link(place) and not os.path.islink(place) else None
 
 
 def is_file_or_link(place: str) -> bool:
-    """Say whether a file or a link is there, which can be replaced or removed.
-
-    Args:
-        place: A path.
-
-    Raises:
-        TransportError: If something else is there.
-    """
+    """Say whether a file or a link is there, which can be replaced or removed."""
     try:
         mode = os.lstat(place).st_mode
     except FileNotFoundError:
@@ -59,16 +32,7 @@ def is_file_or_link(place: str) -> bool:
 
 
 def first_bytes(place: str, nbytes: int) -> bytes:
-    """Return the first bytes of a file that may be edited in place.
-
-    Args:
-        place: Its path.
-        nbytes: How many.
-
-    Raises:
-        UnsupportedError: If the file is a link or has other names.
-        TransportError: If it is shorter.
-    """
+    """Return the first bytes of a file that may be edited in place."""
     status = os.lstat(place)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         raise UnsupportedError(

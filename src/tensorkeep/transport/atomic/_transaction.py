@@ -35,8 +35,6 @@ from tensorkeep.transport.atomic._target import create_staged, first_bytes, is_f
 from tensorkeep.transport.sources import ByteRange, ByteSink, LocalFile
 from tensorkeep.transport.system import sync_directory, sync_file, write_at
 
-__all__ = ["Transaction", "transaction"]
-
 _PATIENCE_S: Final = 1.0
 """Seconds for which a lock that somebody holds is waited for."""
 
@@ -53,24 +51,6 @@ def transaction(
 
     What a dead process left is finished if it was committed, and removed if it was not. If the block ends without
     `Transaction.commit`, the directory is as it was before.
-
-    Args:
-        directory: Where the set is; it must exist, and may be a link.
-        base: What the set is called: a directory may hold several, which do not know of each other.
-        durable: Whether to wait until the disk has the bytes and the names (fsync), so that not even a power cut
-            loses them. Without, a killed process still leaves the old or the new set, whole.
-        patience_s: Seconds for which another transaction on the set is waited for.
-
-    Yields:
-        The transaction.
-
-    Raises:
-        BusyError: If another transaction on the set is under way.
-        SourceMissingError: If the directory is missing.
-        IntegrityError: If the journal of an unfinished transaction is damaged.
-        UnsupportedError: If it is a URL, `base` cannot be part of a file name, or a later version of tensorkeep
-            left a transaction unfinished.
-        TransportError: If the directory is not writable, or the system fails otherwise.
     """
     given = os.fsdecode(directory)
     refuse_url(given)
@@ -107,9 +87,6 @@ def _locked(staging: Staging, patience_s: float) -> DirectoryLock:
     """Make the staging directory and take its lock, which the one who leaves removes in the opposite order.
 
     A reader that looks whether there is something to finish holds the lock for an instant, so that is waited for.
-
-    Raises:
-        BusyError: If somebody holds the lock for longer.
     """
     deadline = time.monotonic() + patience_s
     while True:
@@ -165,11 +142,7 @@ class Transaction:
         self._is_over = False
 
     def path_of(self, name: str) -> str:
-        """Return where a file that was written waits for the commit.
-
-        Args:
-            name: As given to `file`.
-        """
+        """Return where a file that was written waits for the commit."""
         return self._staging.path_of(name)
 
     @contextmanager
@@ -179,17 +152,6 @@ class Transaction:
         It gets the mode that the umask gives, or the mode and, where the system allows, the owner of the file that
         it replaces. A symbolic link of that name is replaced, and what it leads to stays as it is. If the block ends
         by an exception, the file is dropped and its name is free again.
-
-        Args:
-            name: A plain name, without separators.
-            on_written: Called with the bytes written so far, every few MiB. What it raises ends the block.
-
-        Yields:
-            The sink that takes the bytes.
-
-        Raises:
-            UnsupportedError: If the name is not plain, or is one that tensorkeep uses itself.
-            TransportError: If a directory has that name, the disk is full, or the system fails otherwise.
         """
         self._check_new(name)
         place, path = self._staging.place_of(name), self._staging.path_of(name)
@@ -213,19 +175,7 @@ class Transaction:
         self._new.add(name)
 
     def reserve(self, name: str, nbytes: int) -> Reserved:
-        """Make a new file of a size, for several processes to fill until `admit` takes it in.
-
-        Args:
-            name: A plain name, without separators.
-            nbytes: Size in bytes; at least that of a mark.
-
-        Returns:
-            What others need to open it.
-
-        Raises:
-            UnsupportedError: If the name is not plain, or is one that tensorkeep uses itself.
-            TransportError: If a directory has that name, the disk is full, or the system fails otherwise.
-        """
+        """Make a new file of a size, for several processes to fill until `admit` takes it in."""
         self._check_new(name)
         place, path = self._staging.place_of(name), self._staging.path_of(name)
         with as_transport_error("could not write the file", place):
@@ -236,15 +186,7 @@ class Transaction:
                 os.close(fd)
 
     def admit(self, name: str, head: bytes) -> None:
-        """Take in a file that was reserved and is filled now; its first bytes are written last.
-
-        Args:
-            name: As given to `reserve`.
-            head: Its first bytes.
-
-        Raises:
-            TransportError: If the system fails.
-        """
+        """Take in a file that was reserved and is filled now; its first bytes are written last."""
         place = self._staging.place_of(name)
         with as_transport_error("could not write the file", place):
             before = status_of_replaced(place)
@@ -269,19 +211,6 @@ class Transaction:
         """Let a new file be another name of a file that is there, or its copy where it cannot have two.
 
         Nothing that begins with other bytes gets the name, whatever is done to the file meanwhile.
-
-        Args:
-            name: A plain name, without separators.
-            source: The file, whose data nobody writes to in place.
-            head: The bytes that it begins with.
-            on_written: Called as that of `file`.
-
-        Returns:
-            Whether it was done: not if the file begins otherwise, was cut off, or is about to be edited in place.
-
-        Raises:
-            UnsupportedError: If the name is not plain, or is one that tensorkeep uses itself.
-            TransportError: If a directory has that name, the disk is full, or the system fails otherwise.
         """
         self._check_new(name)
         place, path = self._staging.place_of(name), self._staging.path_of(name)
@@ -321,18 +250,7 @@ class Transaction:
         return report
 
     def patch(self, name: str, head: bytes) -> None:
-        """Replace the first bytes of an existing file, in place, at the commit.
-
-        Args:
-            name: Of a file of the directory that is no link and has no other name.
-            head: The new bytes, as many as are to be replaced.
-
-        Raises:
-            UnsupportedError: If the name is not plain or is that of a new file, or the file is a link or has other
-                names, so that something else would be changed too.
-            SourceMissingError: If there is no such file.
-            TransportError: If the file is shorter than the bytes, or the system fails.
-        """
+        """Replace the first bytes of an existing file, in place, at the commit."""
         check_name(name, self._staging.directory, taken=self._new | self._patched)
         place = self._staging.place_of(name)
         with as_transport_error("could not edit the file", place):
@@ -341,21 +259,7 @@ class Transaction:
         self._patched.add(name)
 
     def commit(self, *, first: Iterable[str] = (), last: str | None = None, remove: Iterable[str] = ()) -> None:
-        """Switch to the new set; what fails or is killed on the way goes on with whoever opens the set next.
-
-        Args:
-            first: Names to remove before anything else, so that readers that know nothing of transactions find
-                nothing rather than a mixture while files of the old set are replaced.
-            last: The new file that is moved in when all others are, such as an index.
-            remove: Names to remove when the new set stands; those that are new or missing are skipped.
-
-        Raises:
-            UnsupportedError: If a name is not plain.
-            BusyError: If another process took the transaction for dead, which can happen where the file system has no
-                locks.
-            TransportError: If a name is a directory's, `last` was not written, or the system fails. The old set is
-                untouched then, unless the message says that the save is committed.
-        """
+        """Switch to the new set; what fails or is killed on the way goes on with whoever opens the set next."""
         if self._is_over:
             raise TransportError("the transaction is over", path=self._staging.directory)
         if last is not None and last not in self._new:

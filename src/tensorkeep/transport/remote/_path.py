@@ -30,8 +30,6 @@ from tensorkeep.transport.remote.objects import (
 from tensorkeep.transport.remote.reading import RemoteSource, cached, fingerprint_of
 from tensorkeep.transport.sources import ByteRange
 
-__all__ = ["RemotePath", "remote"]
-
 _MANNER = frozenset(Manner.__struct_fields__)
 
 
@@ -67,11 +65,7 @@ class RemotePath(str):
 
     @classmethod
     def of(cls, url: str) -> RemotePath:
-        """Return the path of a URL, or the path itself.
-
-        Args:
-            url: A URL, or such a path.
-        """
+        """Return the path of a URL, or the path itself."""
         return url if isinstance(url, RemotePath) else cls._made(url, {}, None, Manner())
 
     @classmethod
@@ -88,7 +82,6 @@ class RemotePath(str):
         return path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was made of."""
         return RemotePath._made, (self._url, self._options, self._store, self._manner)
 
     @contextmanager
@@ -112,20 +105,12 @@ class RemotePath(str):
         return fingerprint_of(self._url, self._options, self._store)
 
     def read_by(self, **options: Any) -> RemotePath:
-        """Return the same path, read in another way.
-
-        Args:
-            **options: Of those of `remote` the ones that say how anything is read.
-        """
+        """Return the same path, read in another way."""
         manner = msgspec.structs.replace(self._manner, **options)
         return self._made(self._url, self._options, self._store, manner)
 
     def joined(self, name: str) -> RemotePath:
-        """Return the path of something below this one.
-
-        Args:
-            name: A relative name.
-        """
+        """Return the path of something below this one."""
         return self._of_family(join_url(self._url, name))
 
     def split(self) -> tuple[RemotePath, str]:  # type: ignore[override]
@@ -134,13 +119,7 @@ class RemotePath(str):
         return self._of_family(directory), name
 
     def open(self) -> RemoteSource:
-        """Open the object.
-
-        Raises:
-            SourceMissingError: If there is none.
-            AccessDeniedError: If the server does not let this user.
-            TransportError: If it cannot be read.
-        """
+        """Open the object."""
         store, path = self._place()
         known = self._family.openings.get(self._url)
         if isinstance(known, SourceMissingError | AccessDeniedError):
@@ -157,11 +136,7 @@ class RemotePath(str):
         return source
 
     def names(self) -> list[str] | None:
-        """Return the names of what stands right below; None where the store cannot say.
-
-        Raises:
-            TransportError: If it fails.
-        """
+        """Return the names of what stands right below; None where the store cannot say."""
         store, path = self._place()
         if self._url in self._family.names:
             return self._family.names[self._url]
@@ -171,13 +146,7 @@ class RemotePath(str):
         return names
 
     def version(self) -> Version:
-        """Return the version of the object; where answers are remembered, that of the first look.
-
-        Raises:
-            SourceMissingError: If there is none.
-            AccessDeniedError: If the server does not let this user.
-            TransportError: If it cannot be read.
-        """
+        """Return the version of the object; where answers are remembered, that of the first look."""
         source = self.open()
         source.close()
         return source.version
@@ -189,12 +158,7 @@ class RemotePath(str):
         self._family.is_remembered = is_remembered
 
     def check_writable(self) -> None:
-        """Refuse it if nothing can be written there, as far as is known without asking.
-
-        Raises:
-            UnsupportedError: If so.
-            MissingDependencyError: If the library that writes there is not installed.
-        """
+        """Refuse it if nothing can be written there, as far as is known without asking."""
         self._writable()
 
     def _writable(self) -> tuple[WritableStore, str]:
@@ -204,33 +168,12 @@ class RemotePath(str):
         return store, path
 
     def put(self, body: Body, *, on_written: Callable[[int], None] | None = None) -> None:
-        """Make or replace the object, which others see when all of it is there, and not before.
-
-        Args:
-            body: What it is to hold.
-            on_written: Called with the bytes handed over so far, piece by piece. What it raises ends the save.
-
-        Raises:
-            UnsupportedError: If nothing can be written there.
-            AccessDeniedError: If the server does not let this user.
-            TransportError: If it fails; nothing has changed then.
-        """
+        """Make or replace the object, which others see when all of it is there, and not before."""
         store, path = self._writable()
         store.put(path, body if on_written is None else _counted(body, on_written), self._manner.connections)
 
     def swap(self, data: bytes, before: Version | None) -> None:
-        """Make or replace a small object, if nobody else has done so meanwhile.
-
-        Args:
-            data: What it is to hold.
-            before: The version to replace; None for a name that must be free.
-
-        Raises:
-            SourceChangedError: If another is there; it may have replaced this one, where an answer was lost.
-            UnsupportedError: If nothing can be written there.
-            AccessDeniedError: If the server does not let this user.
-            TransportError: If it fails.
-        """
+        """Make or replace a small object, if nobody else has done so meanwhile."""
         store, path = self._writable()
 
         def attempt() -> None:
@@ -248,13 +191,7 @@ class RemotePath(str):
         return source.nbytes == len(data) and bytes(source.read(ByteRange(0, len(data)))) == data
 
     def remove(self) -> None:
-        """Remove the object, if it is there.
-
-        Raises:
-            UnsupportedError: If nothing can be removed there.
-            AccessDeniedError: If the server does not let this user.
-            TransportError: If it fails.
-        """
+        """Remove the object, if it is there."""
         store, path = self._writable()
         store.remove(path)
 

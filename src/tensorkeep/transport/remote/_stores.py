@@ -16,8 +16,6 @@ from tensorkeep.transport.remote.http import Connections, HttpStore, HubStore, b
 from tensorkeep.transport.remote.libraries import FsspecStore, ObstoreStore, import_fsspec, import_obstore
 from tensorkeep.transport.remote.objects import RemoteStore, base_and_path, is_well_formed, scheme_of
 
-__all__ = ["store_and_path", "store_over"]
-
 _WEB: Final = frozenset({"http", "https"})
 _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"})
 
@@ -38,18 +36,7 @@ _known: Final[WeakValueDictionary[Any, RemoteStore]] = WeakValueDictionary()
 def store_and_path(
     url: str, options: Mapping[str, Any], timeout_s: float, *, writes: bool = False
 ) -> tuple[RemoteStore, str]:
-    """Return the store that a URL leads to, and the path in it.
-
-    Args:
-        url: With any scheme that is known here, or to fsspec.
-        options: What the store takes, beyond what the environment says.
-        timeout_s: Seconds without a byte after which a request has failed.
-        writes: Whether it is written to.
-
-    Raises:
-        UnsupportedError: If nothing knows the scheme, or the store does not take the options.
-        MissingDependencyError: If the library that knows it is not installed.
-    """
+    """Return the store that a URL leads to, and the path in it."""
     if not is_well_formed(url):
         raise UnsupportedError("this is no URL", path=shown_url(url))
     scheme = scheme_of(url)
@@ -79,14 +66,7 @@ def _refuse_marks(url: str) -> None:
 
 
 def store_over(store: Any) -> RemoteStore:
-    """Return a store over one that the caller has made.
-
-    Args:
-        store: One of obstore's stores, or a file system of fsspec.
-
-    Raises:
-        UnsupportedError: If it is neither.
-    """
+    """Return a store over one that the caller has made."""
     kind = type(store)
     if kind.__module__.partition(".")[0] == "obstore":
         return ObstoreStore(store, f"{kind.__name__.lower()}://", lists=kind.__name__ != "HTTPStore")

@@ -9,8 +9,6 @@ import msgspec
 
 from tensorkeep.buffers import Buffer
 
-__all__ = ["BACKENDS", "Backend", "ByteRange", "ByteSink", "ByteSource", "RunSource", "reads_runs"]
-
 Backend = Literal["auto", "mmap", "pread"]
 """How a local file is read: mapped, read into memory, or whichever suits its file system."""
 
@@ -33,7 +31,6 @@ class ByteRange(msgspec.Struct, frozen=True):
             raise ValueError(f"not a byte range: [{self.start}, {self.stop})")
 
     def __len__(self) -> int:
-        """Return the bytes in the range."""
         return self.stop - self.start
 
 
@@ -56,48 +53,19 @@ class ByteSource(Protocol):
         """Return a new private buffer over the bytes, or None where they must be read.
 
         Writing to it changes neither the source nor any other mapping. It lives as long as anything over it.
-
-        Args:
-            span: Half-open, inside the source, not empty.
-
-        Returns:
-            Bytes that hold the range, and the byte of the source at which they begin.
-
-        Raises:
-            TransportError: If the source is closed, or the system refuses.
         """
 
     def read(self, span: ByteRange) -> Buffer:
-        """Return the bytes of a range.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Raises:
-            TransportError: If they cannot be read whole.
-        """
+        """Return the bytes of a range."""
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
         """Give the bytes of a range in order, for looking at them once.
 
         Each piece is valid until the next is taken, and no view of it may be left then.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Raises:
-            TransportError: If they cannot be read whole.
         """
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers, several at a time where that is faster.
-
-        Args:
-            parts: Byte offset in the source, and the writable bytes to fill from there.
-
-        Raises:
-            TransportError: If any cannot be filled whole.
-        """
+        """Fill buffers, several at a time where that is faster."""
 
     def close(self) -> None:
         """Let go of the source; buffers made over it stay valid."""
@@ -107,27 +75,11 @@ class RunSource(ByteSource, Protocol):
     """A source that reads many runs of equal length better than one by one."""
 
     def read_runs(self, starts: Sequence[int], nbytes: int, into: memoryview) -> bool:
-        """Fill memory with runs, one after another.
-
-        Args:
-            starts: First byte of each run, rising; runs do not touch.
-            nbytes: Bytes of each.
-            into: Writable bytes, as many as all runs have.
-
-        Returns:
-            Whether it was done; if not, they are to be read in another way.
-
-        Raises:
-            TransportError: If they cannot be read whole.
-        """
+        """Fill memory with runs, one after another."""
 
 
 def reads_runs(source: ByteSource) -> TypeGuard[RunSource]:
-    """Say whether a source may read many runs at once.
-
-    Args:
-        source: Any.
-    """
+    """Say whether a source may read many runs at once."""
     return hasattr(source, "read_runs")
 
 
@@ -135,45 +87,13 @@ class ByteSink(Protocol):
     """Somewhere to write bytes, from first to last."""
 
     def preallocate(self, nbytes: int) -> None:
-        """Reserve room.
-
-        Args:
-            nbytes: Bytes that will be written in all.
-
-        Raises:
-            TransportError: If there is not that much room.
-        """
+        """Reserve room."""
 
     def write(self, buffers: Iterable[Buffer]) -> None:
-        """Append buffers, without a copy of those that are large.
-
-        Args:
-            buffers: C-contiguous buffers; some are held until a few MiB are together.
-
-        Raises:
-            TransportError: If not everything could be written.
-        """
+        """Append buffers, without a copy of those that are large."""
 
     def rewrite(self, offset: int, data: Buffer) -> None:
-        """Overwrite bytes that were written before, such as a header whose digests are known only at the end.
-
-        Args:
-            offset: Byte of what was written to start from.
-            data: C-contiguous; all of it must fall on bytes that were written.
-
-        Raises:
-            TransportError: If not everything could be written.
-            ValueError: If it reaches beyond what was written.
-        """
+        """Overwrite bytes that were written before, such as a header whose digests are known only at the end."""
 
     def copy_from(self, source: ByteSource, span: ByteRange) -> None:
-        """Append bytes of a source, copied by the system itself where both are local files.
-
-        Args:
-            source: Where the bytes are.
-            span: Half-open, inside the source.
-
-        Raises:
-            SourceChangedError: If the source became shorter.
-            TransportError: If not everything could be read and written.
-        """
+        """Append bytes of a source, copied by the system itself where both are local files."""

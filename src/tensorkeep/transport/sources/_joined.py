@@ -10,24 +10,14 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TransportError
 from tensorkeep.transport.sources._base import ByteRange, ByteSource
 
-__all__ = ["JoinedSource"]
-
 
 class JoinedSource:
     """The concatenation of ranges of other sources, read in place.
 
     It pickles, and threads may share it, where its sources do. They stay their owner's: closing it leaves them open.
-
-    Args:
-        parts: Each a source and a half-open range inside it, in order; the same source may stand there often.
-        name: What to call the whole in messages.
-
-    Raises:
-        ValueError: If a range is not inside its source.
     """
 
     def __init__(self, parts: Iterable[tuple[ByteSource, ByteRange]], name: str) -> None:
-        """Lay the parts end to end; see the class."""
         self.name = name
         filled = [(source, span) for source, span in parts if len(span)]
         for source, span in filled:
@@ -38,17 +28,7 @@ class JoinedSource:
         self.gap_nbytes = min((source.gap_nbytes for source, _ in filled), default=0)
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
-        """Map a range that lies in one part, if its source maps; see `ByteSource.map`.
-
-        Args:
-            span: Half-open, inside the source, not empty.
-
-        Returns:
-            Bytes that hold the range, and the byte at which they begin; None where it must be read.
-
-        Raises:
-            TransportError: If the source is closed, or the system refuses.
-        """
+        """Map a range that lies in one part, if its source maps; see `ByteSource.map`."""
         (source, inner), *others = self.split(span)
         mapping = None if others else source.map(inner)
         if mapping is None:
@@ -58,17 +38,7 @@ class JoinedSource:
         return (buffer, start) if start >= 0 else (memoryview(buffer)[-start:], 0)
 
     def read(self, span: ByteRange) -> Buffer:
-        """Return the bytes of a range, without a copy where its source makes none.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Returns:
-            The bytes.
-
-        Raises:
-            TransportError: If they cannot be read whole.
-        """
+        """Return the bytes of a range, without a copy where its source makes none."""
         inside = list(self.split(span))
         if len(inside) == 1:
             source, inner = inside[0]
@@ -78,29 +48,12 @@ class JoinedSource:
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range in order; see `ByteSource.pieces`.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Yields:
-            Pieces, each valid until the next is taken.
-
-        Raises:
-            TransportError: If they cannot be read whole.
-        """
+        """Give the bytes of a range in order; see `ByteSource.pieces`."""
         for source, inner in self.split(span):
             yield from source.pieces(inner)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers, all of one source in one go, so that it reads several at a time where that is faster.
-
-        Args:
-            parts: Byte offset in this source, and the writable bytes to fill from there.
-
-        Raises:
-            TransportError: If any cannot be filled whole.
-        """
+        """Fill buffers, all of one source in one go, so that it reads several at a time where that is faster."""
         by_source: dict[int, tuple[ByteSource, list[tuple[int, memoryview]]]] = {}
         for offset, into in parts:
             done = 0
@@ -116,18 +69,7 @@ class JoinedSource:
         self._parts = None
 
     def split(self, span: ByteRange) -> Iterator[tuple[ByteSource, ByteRange]]:
-        """Give the ranges of the sources that a range is made of, in order.
-
-        Args:
-            span: Half-open, inside the whole.
-
-        Yields:
-            A source, and a range of it.
-
-        Raises:
-            TransportError: If the whole is closed.
-            ValueError: If the range is not inside it.
-        """
+        """Give the ranges of the sources that a range is made of, in order."""
         if self._parts is None:
             raise TransportError("File is closed", path=self.name)
         _check_inside(span, self)

@@ -21,8 +21,6 @@ from tensorkeep.limits import COPIED_PIECE_NBYTES, GAP_NBYTES, MAPPED_FROM_NBYTE
 from tensorkeep.transport.sources._base import Backend, ByteRange
 from tensorkeep.transport.system import map_private, mapped_pieces, mapping_pays, read_at
 
-__all__ = ["LocalFile"]
-
 _MAX_READERS = 4
 """Threads that read one file; more were slower on a local disk, cold and warm."""
 
@@ -39,21 +37,11 @@ _WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
 
 
 class LocalFile:
-    """A regular file, open for reading.
-
-    Args:
-        path: The file.
-        backend: `"mmap"`, `"pread"`, or `"auto"`: mapped unless it is on a network or FUSE file system.
-
-    Raises:
-        SourceMissingError: If there is no such file.
-        TransportError: If it is not a regular file or cannot be opened.
-    """
+    """A regular file, open for reading."""
 
     gap_nbytes = GAP_NBYTES
 
     def __init__(self, path: str, *, backend: Backend = "auto") -> None:
-        """Open the file; see the class."""
         self.name = path
         self._path = os.path.abspath(path)
         self._requested: Backend = backend
@@ -70,18 +58,7 @@ class LocalFile:
         return "mmap" if self._maps else "pread"
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
-        """Return a new private mapping, or None if the file is read.
-
-        Args:
-            span: Half-open, inside the file, not empty.
-
-        Returns:
-            Bytes that hold the range and begin at a page, and the byte of the file at which they begin.
-
-        Raises:
-            SourceChangedError: If the file became shorter.
-            TransportError: If the file is closed, or the system refuses the mapping.
-        """
+        """Return a new private mapping, or None if the file is read."""
         if not self._maps:
             return None
         descriptor = self.descriptor()
@@ -96,43 +73,19 @@ class LocalFile:
             ) from error
 
     def descriptor(self) -> Descriptor:
-        """Return the descriptor; who holds it keeps it from being closed and given to another file.
-
-        Raises:
-            TransportError: If the file is closed.
-        """
+        """Return the descriptor; who holds it keeps it from being closed and given to another file."""
         if self._descriptor is None:
             raise TransportError("File is closed", path=self.name)
         return self._descriptor
 
     def read(self, span: ByteRange) -> Buffer:
-        """Return the bytes of a range, owned by the caller.
-
-        Args:
-            span: Half-open, inside the file.
-
-        Returns:
-            The bytes.
-
-        Raises:
-            TransportError: If they cannot be read whole.
-        """
+        """Return the bytes of a range, owned by the caller."""
         data = bytearray(len(span))
         self._read_part(span.start, memoryview(data))
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range, without a copy where the kernel can do so safely.
-
-        Args:
-            span: Half-open, inside the file.
-
-        Yields:
-            Pieces, each valid until the next is taken.
-
-        Raises:
-            TransportError: If they cannot be read whole.
-        """
+        """Give the bytes of a range, without a copy where the kernel can do so safely."""
         descriptor = self.descriptor()
         done = span.start
         if self._maps and len(span) >= MAPPED_FROM_NBYTES:
@@ -148,14 +101,7 @@ class LocalFile:
             done += len(part)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers in large reads, several at a time.
-
-        Args:
-            parts: Byte offset in the file, and the writable bytes to fill from there.
-
-        Raises:
-            TransportError: If any cannot be filled whole.
-        """
+        """Fill buffers in large reads, several at a time."""
         self.descriptor()
         pieces = list(_split(parts))
         if sum(len(into) for _, into in pieces) < _PARALLEL_FROM_NBYTES:
@@ -187,7 +133,6 @@ class LocalFile:
         self._descriptor = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the path and the identity, not the descriptor."""
         return _reopen, (self._path, self._requested, self._identity)
 
 

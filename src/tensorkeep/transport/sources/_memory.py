@@ -10,16 +10,9 @@ from tensorkeep.errors import TransportError
 from tensorkeep.limits import GAP_NBYTES
 from tensorkeep.transport.sources._base import ByteRange
 
-__all__ = ["MemorySource"]
-
 
 class MemorySource:
-    """Bytes, bytearray, memoryview or any other C-contiguous buffer, read in place.
-
-    Args:
-        data: The bytes.
-        name: What to call them in messages.
-    """
+    """Bytes, bytearray, memoryview or any other C-contiguous buffer, read in place."""
 
     gap_nbytes = GAP_NBYTES
 
@@ -33,42 +26,15 @@ class MemorySource:
         return None
 
     def read(self, span: ByteRange) -> Buffer:
-        """Return the bytes of a range, without a copy.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Returns:
-            A view of the caller's bytes.
-
-        Raises:
-            TransportError: If the source is closed.
-        """
+        """Return the bytes of a range, without a copy."""
         return self._opened()[span.start : span.stop]
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range, without a copy.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Yields:
-            One view of the caller's bytes.
-
-        Raises:
-            TransportError: If the source is closed.
-        """
+        """Give the bytes of a range, without a copy."""
         yield self.read(span)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Copy bytes out.
-
-        Args:
-            parts: Byte offset in the source, and the writable bytes to fill from there.
-
-        Raises:
-            TransportError: If the source is closed.
-        """
+        """Copy bytes out."""
         view = self._opened()
         for offset, into in parts:
             into[:] = view[offset : offset + len(into)]
@@ -78,7 +44,6 @@ class MemorySource:
         self._view = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a copy of the bytes."""
         return MemorySource, (bytes(self._opened()), self.name)
 
     def _opened(self) -> memoryview:

@@ -12,23 +12,13 @@ from tensorkeep.errors import SourceChangedError, UnsupportedError, as_transport
 from tensorkeep.limits import GAP_NBYTES, READ_NBYTES
 from tensorkeep.transport.sources._base import ByteRange
 
-__all__ = ["StreamSource"]
-
 
 class StreamSource:
-    """A seekable binary file object, read under a lock; it stays the caller's and is not closed.
-
-    Args:
-        stream: Opened for reading bytes.
-
-    Raises:
-        UnsupportedError: If it cannot seek, or gives text.
-    """
+    """A seekable binary file object, read under a lock; it stays the caller's and is not closed."""
 
     gap_nbytes = GAP_NBYTES
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Measure the object; see the class."""
         self.name = str(getattr(stream, "name", f"<{type(stream).__name__}>"))
         self._stream = stream
         self._lock = threading.Lock()
@@ -45,48 +35,18 @@ class StreamSource:
         return None
 
     def read(self, span: ByteRange) -> Buffer:
-        """Return the bytes of a range.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Returns:
-            The bytes.
-
-        Raises:
-            SourceChangedError: If the object ends early.
-            TransportError: If it fails.
-        """
+        """Return the bytes of a range."""
         data = bytearray(len(span))
         self.read_into([(span.start, memoryview(data))])
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range in order.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Yields:
-            Pieces that belong to the caller.
-
-        Raises:
-            SourceChangedError: If the object ends early.
-            TransportError: If it fails.
-        """
+        """Give the bytes of a range in order."""
         for start in range(span.start, span.stop, READ_NBYTES):
             yield self.read(ByteRange(start, min(start + READ_NBYTES, span.stop)))
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers one after another.
-
-        Args:
-            parts: Byte offset in the source, and the writable bytes to fill from there.
-
-        Raises:
-            SourceChangedError: If the object ends early.
-            TransportError: If it fails.
-        """
+        """Fill buffers one after another."""
         for offset, into in parts:
             with as_transport_error("could not read the file object", self.name), self._lock:
                 self._stream.seek(offset)

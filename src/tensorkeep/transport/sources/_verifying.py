@@ -15,8 +15,6 @@ from tensorkeep.errors import IntegrityError
 from tensorkeep.transport._threads import for_all
 from tensorkeep.transport.sources._base import ByteRange, ByteSource
 
-__all__ = ["VerifyingSource"]
-
 _LARGE_NBYTES: Final = 2**27
 """Bytes from which all cores make one digest together."""
 
@@ -39,15 +37,9 @@ class VerifyingSource:
 
     Parts of such ranges are read without a check. What is mapped is looked at through the mapping; whether it stays
     what it was is up to who can write to the file, as always with mappings.
-
-    Args:
-        source: Where the bytes are.
-        spans: Name to range, in the order of their bytes and without overlap.
-        digests: Name to BLAKE3 of that range, 32 bytes.
     """
 
     def __init__(self, source: ByteSource, spans: Mapping[str, ByteRange], digests: Mapping[str, bytes]) -> None:
-        """Remember what is to be checked; see the class."""
         self.name = source.name
         self.nbytes = source.nbytes
         self.gap_nbytes = source.gap_nbytes
@@ -61,15 +53,7 @@ class VerifyingSource:
         return self._source
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
-        """Return a buffer over bytes that were looked at through it; see `ByteSource.map`.
-
-        Args:
-            span: Half-open, inside the source, not empty.
-
-        Raises:
-            IntegrityError: If something in it is not what was saved.
-            TransportError: If the source is closed, or the system refuses.
-        """
+        """Return a buffer over bytes that were looked at through it; see `ByteSource.map`."""
         mapping = self._source.map(span)
         if mapping is None:
             return None
@@ -96,40 +80,17 @@ class VerifyingSource:
         for_all(batches, check, n_threads=_n_threads())
 
     def read(self, span: ByteRange) -> Buffer:
-        """Return the bytes of a range; see `ByteSource.read`.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Raises:
-            IntegrityError: If something in it is not what was saved.
-            TransportError: If they cannot be read whole.
-        """
+        """Return the bytes of a range; see `ByteSource.read`."""
         data = bytearray(len(span))
         self.read_into([(span.start, memoryview(data))])
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range in order, unchecked: whoever looks at them once makes digests of them.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Raises:
-            TransportError: If they cannot be read whole.
-        """
+        """Give the bytes of a range in order, unchecked: whoever looks at them once makes digests of them."""
         return self._source.pieces(span)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers, and check what has digests.
-
-        Args:
-            parts: Byte offset in the source, and the writable bytes to fill from there.
-
-        Raises:
-            IntegrityError: If something is not what was saved; the error has its name.
-            TransportError: If any cannot be filled whole.
-        """
+        """Fill buffers, and check what has digests."""
         kept = [(start, into.cast("B")) for start, into in parts]
         self._source.read_into(kept)
         for start, into in kept:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from typing import Final
 
-__all__ = ["filesystem_of", "mapping_pays", "preallocation_pays"]
-
 _MOUNTINFO: Final = "/proc/self/mountinfo"
 
 _REMOTE: Final = frozenset({
@@ -24,15 +22,7 @@ _EXTENT_BASED: Final = frozenset({"ext4", "xfs", "f2fs"})
 
 
 def filesystem_of(path: str, mountinfo: str = _MOUNTINFO) -> str | None:
-    """Return the type of the file system that a path is on.
-
-    Args:
-        path: An existing file or directory.
-        mountinfo: The kernel's table of mounts (proc(5), `/proc/pid/mountinfo`).
-
-    Returns:
-        A name such as `"ext4"`, or None where the system does not tell.
-    """
+    """Return the type of the file system that a path is on."""
     try:
         device = os.stat(path).st_dev
     except OSError:  # nothing stands there yet
@@ -70,14 +60,7 @@ def _unescape(mount_point: str) -> str:
 
 
 def mapping_pays(path: str) -> bool:
-    """Say whether a file should be mapped rather than read.
-
-    Args:
-        path: An existing file.
-
-    Returns:
-        False on network and FUSE file systems, True elsewhere and where the system does not tell.
-    """
+    """Say whether a file should be mapped rather than read."""
     kind = filesystem_of(path)
     return kind is None or not (kind in _REMOTE or kind.partition(".")[0] in {"fuse", "fuseblk"})
 
@@ -87,11 +70,5 @@ def preallocation_pays(directory: str) -> bool:
 
     Where blocks are recorded as extents, reserving is one cheap step. Elsewhere it is of no use (btrfs copies on
     write), costs as much as writing (tmpfs fills the pages with zeros), or is done by libc block by block (NFS).
-
-    Args:
-        directory: Where the file is written.
-
-    Returns:
-        True on ext4, xfs and f2fs.
     """
     return filesystem_of(directory) in _EXTENT_BASED

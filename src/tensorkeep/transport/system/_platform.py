@@ -24,21 +24,6 @@ try:
 except ImportError:  # Windows
     HAS_LOCKS = False
 
-__all__ = [
-    "GATHER_MAX",
-    "copy_range",
-    "exchange",
-    "gather_write",
-    "host_tag",
-    "map_private",
-    "mapped_pieces",
-    "preallocate",
-    "read_at",
-    "sync_directory",
-    "sync_file",
-    "try_lock",
-    "write_at",
-]
 
 HAS_POSITIONED_IO = hasattr(os, "preadv")
 HAS_GATHERED_WRITES = hasattr(os, "writev")
@@ -58,19 +43,7 @@ _seek_lock = threading.Lock()
 
 
 def read_at(fd: int, offset: int, into: memoryview) -> int:
-    """Fill a buffer from a place in a file.
-
-    Args:
-        fd: An open file descriptor.
-        offset: Byte to start from.
-        into: Writable bytes.
-
-    Returns:
-        Bytes read; fewer than asked for only where the file ends.
-
-    Raises:
-        OSError: As the system says.
-    """
+    """Fill a buffer from a place in a file."""
     done = 0
     while done < len(into):
         part = into[done : done + _MAX_CALL_NBYTES]
@@ -90,15 +63,7 @@ def _seek_and_read(fd: int, offset: int, into: memoryview) -> int:
 
 
 def gather_write(fd: int, buffers: Sequence[memoryview]) -> None:
-    """Write buffers one after another at the file's position, going on after short writes.
-
-    Args:
-        fd: An open file descriptor.
-        buffers: At most `GATHER_MAX` of them, in bytes.
-
-    Raises:
-        OSError: As the system says.
-    """
+    """Write buffers one after another at the file's position, going on after short writes."""
     pending = [buffer for buffer in buffers if len(buffer)]
     while pending:
         written = os.writev(fd, pending) if HAS_GATHERED_WRITES else os.write(fd, pending[0][:_MAX_CALL_NBYTES])
@@ -109,16 +74,7 @@ def gather_write(fd: int, buffers: Sequence[memoryview]) -> None:
 
 
 def write_at(fd: int, offset: int, data: memoryview) -> None:
-    """Write bytes to a place in a file, and leave the file's position where it was.
-
-    Args:
-        fd: An open file descriptor.
-        offset: Byte to start from.
-        data: In bytes.
-
-    Raises:
-        OSError: As the system says.
-    """
+    """Write bytes to a place in a file, and leave the file's position where it was."""
     if not HAS_POSITIONED_IO:
         with _seek_lock:
             position = os.lseek(fd, 0, os.SEEK_CUR)
@@ -140,20 +96,7 @@ _CANNOT_COPY: Final = frozenset({
 
 
 def copy_range(source: int, offset: int, target: int, nbytes: int) -> int:
-    """Write bytes of one file at another's position, without bringing them here where the kernel can do so.
-
-    Args:
-        source: A file descriptor open for reading.
-        offset: Byte of the source to start from.
-        target: A file descriptor open for writing; its position moves.
-        nbytes: Bytes to copy, one or more; memory for them may be needed.
-
-    Returns:
-        Bytes copied, which may be fewer; 0 only where the source ends.
-
-    Raises:
-        OSError: As the system says.
-    """
+    """Write bytes of one file at another's position, without bringing them here where the kernel can do so."""
     if HAS_COPY_FILE_RANGE and (done := _unless_unsuited(os.copy_file_range, source, target, nbytes, offset)):
         return done
     if HAS_SENDFILE and (done := _unless_unsuited(os.sendfile, target, source, offset, nbytes)):
@@ -174,15 +117,7 @@ def _unless_unsuited(copy: Callable[..., int], *arguments: int) -> int:
 
 
 def preallocate(fd: int, nbytes: int) -> None:
-    """Reserve blocks, so that a full disk shows before the first write and the file lies in one piece.
-
-    Args:
-        fd: An open file descriptor.
-        nbytes: Bytes from the start of the file.
-
-    Raises:
-        OSError: ENOSPC, EFBIG or EDQUOT, where there is not that much room.
-    """
+    """Reserve blocks, so that a full disk shows before the first write and the file lies in one piece."""
     if not HAS_FALLOCATE or nbytes == 0:
         return
     try:
@@ -193,14 +128,7 @@ def preallocate(fd: int, nbytes: int) -> None:
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory durable, where the system lets one open directories.
-
-    Args:
-        path: The directory.
-
-    Raises:
-        OSError: If the device fails.
-    """
+    """Make the names in a directory durable, where the system lets one open directories."""
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     except (PermissionError, IsADirectoryError):  # Windows opens no directories
@@ -215,14 +143,7 @@ def sync_directory(path: str) -> None:
 
 
 def sync_file(path: str) -> None:
-    """Wait until the disk has a file, which somebody else may have written.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: As the system says.
-    """
+    """Wait until the disk has a file, which somebody else may have written."""
     how = os.O_RDONLY if os.name != "nt" else os.O_RDWR  # Windows flushes only what may be written to
     fd = os.open(path, how | getattr(os, "O_BINARY", 0))
     try:
@@ -232,18 +153,7 @@ def sync_file(path: str) -> None:
 
 
 def exchange(one: str, other: str) -> bool:
-    """Swap the names of two files or directories in one instant (renameat2(2), RENAME_EXCHANGE).
-
-    Args:
-        one: A path.
-        other: Another one on the same file system.
-
-    Returns:
-        Whether it was done: other systems than Linux, and some file systems, cannot.
-
-    Raises:
-        OSError: As the system says.
-    """
+    """Swap the names of two files or directories in one instant (renameat2(2), RENAME_EXCHANGE)."""
     if not HAS_EXCHANGE:
         return False
     libc, ctypes = _libc()
@@ -264,19 +174,7 @@ _RENAME_EXCHANGE: Final = 2
 
 
 def try_lock(fd: int, *, is_shared: bool = False) -> bool:
-    """Take a lock on an open file, which the kernel releases when the process dies (flock(2)).
-
-    Args:
-        fd: An open file descriptor.
-        is_shared: Whether others may have it too, if they ask for it so.
-
-    Returns:
-        False if another open file holds it; True if it was taken, or where there are no such locks (Windows, where
-        a file that somebody has open cannot be removed anyway).
-
-    Raises:
-        OSError: If the file system has no locks.
-    """
+    """Take a lock on an open file, which the kernel releases when the process dies (flock(2))."""
     if not HAS_LOCKS:
         return True
     try:
@@ -297,20 +195,7 @@ def host_tag() -> str:
 
 
 def map_private(fd: int, start: int, nbytes: int) -> memoryview:
-    """Map a part of a file so that it can be written to without the file changing.
-
-    Args:
-        fd: An open file descriptor; the mapping does not need it to stay open.
-        start: First byte, a multiple of `mmap.ALLOCATIONGRANULARITY`.
-        nbytes: Bytes, one or more, that the file has.
-
-    Returns:
-        The bytes, mapped until the last buffer over them is dropped.
-
-    Raises:
-        OSError: As the system says.
-        ValueError: If the file is shorter.
-    """
+    """Map a part of a file so that it can be written to without the file changing."""
     if sys.platform != "linux":
         return memoryview(mmap.mmap(fd, nbytes, access=mmap.ACCESS_COPY, offset=start))
     flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
@@ -325,19 +210,6 @@ def mapped_pieces(fd: int, start: int, stop: int, piece_nbytes: int) -> Iterator
 
     A page of a mapping that cannot be read kills whoever touches it (SIGBUS). Linux 5.14 can
     bring the pages in beforehand, and gives an error instead (madvise, MADV_POPULATE_READ).
-
-    Args:
-        fd: An open file descriptor.
-        start: First byte.
-        stop: One past the last byte, at most the size of the file.
-        piece_nbytes: Bytes of one piece, a multiple of the page size.
-
-    Yields:
-        Read-only pieces, each valid until the next is taken; no view of it may be left then.
-
-    Raises:
-        OSError: EFAULT if bytes cannot be read, EINVAL before the first piece where the kernel cannot do this.
-        ValueError: If the file is shorter.
     """
     if not HAS_POPULATE:
         raise OSError(errno.EINVAL, "no MADV_POPULATE_READ on this platform")

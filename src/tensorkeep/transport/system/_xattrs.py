@@ -12,8 +12,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["leave_note", "note_on"]
-
 _NAME: Final = "user.tensorkeep"
 _HAS_NOTES: Final = hasattr(os, "setxattr")
 
@@ -25,12 +23,7 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 def leave_note(path: str, text: str) -> None:
-    """Note something on a file, if the file system takes notes.
-
-    Args:
-        path: The file.
-        text: Up to about 2,000 characters.
-    """
+    """Note something on a file, if the file system takes notes."""
     if not _HAS_NOTES:
         return
     with suppress(OSError):
@@ -40,11 +33,7 @@ def leave_note(path: str, text: str) -> None:
 
 
 def note_on(path: str) -> str | None:
-    """Return what was noted on a file; None where nothing was, or the file has changed since.
-
-    Args:
-        path: The file.
-    """
+    """Return what was noted on a file; None where nothing was, or the file has changed since."""
     if not _HAS_NOTES:
         return None
     try:

@@ -20,8 +20,6 @@ from tensorkeep.formats.pickles.names import Danger, danger_of, danger_of_call, 
 from tensorkeep.formats.pickles.values import StorageRecord, Unknown
 from tensorkeep.transport import ByteSource
 
-__all__ = ["Audit", "Deed", "Mention", "audit_pickle", "audit_tar", "brief_text", "check_legacy", "mentions_of"]
-
 Deed = Literal["import", "call", "build", "extension"]
 """What would be done with a name."""
 
@@ -97,15 +95,7 @@ class Audit(msgspec.Struct, frozen=True, eq=False):
 
 
 def audit_pickle(data: bytes, start: int = 0) -> Audit:
-    """Find out what a pickle would do, without doing any of it.
-
-    Args:
-        data: Bytes in which it stands.
-        start: Where it begins.
-
-    Returns:
-        What it would do.
-    """
+    """Find out what a pickle would do, without doing any of it."""
     context = Context(dangerous="record", keeps_events=True)
     value, stop, error, is_cut = None, None, None, False
     try:
@@ -123,14 +113,7 @@ def audit_pickle(data: bytes, start: int = 0) -> Audit:
 
 
 def audit_tar(source: ByteSource) -> Audit:
-    """Find out what the pickles of a tar archive of torch 0.1 would do together, without doing any of it.
-
-    Args:
-        source: The archive, all of it.
-
-    Returns:
-        What they would do, as far as the archive can be read.
-    """
+    """Find out what the pickles of a tar archive of torch 0.1 would do together, without doing any of it."""
     context = Context(dangerous="record", keeps_events=True)
     value, error = None, None
     try:
@@ -141,14 +124,7 @@ def audit_tar(source: ByteSource) -> Audit:
 
 
 def check_legacy(source: ByteSource) -> None:
-    """Check that a legacy file of torch is whole: the storages that follow are those that its pickles name.
-
-    Args:
-        source: The file, all of it.
-
-    Raises:
-        TensorkeepError: If it is not, or cannot be read.
-    """
+    """Check that a legacy file of torch is whole: the storages that follow are those that its pickles name."""
     read_legacy(source, Context(dangerous="record"))
 
 
@@ -186,11 +162,7 @@ class _Tally:
 
 
 def mentions_of(events: Iterable[Event]) -> list[Mention]:
-    """Gather what pickles asked for by name.
-
-    Args:
-        events: What they asked for, in order.
-    """
+    """Gather what pickles asked for by name."""
     tallies: dict[tuple[str, str], _Tally] = {}
     for event in events:
         key = (event.module, event.name)
@@ -227,12 +199,7 @@ def _arguments_text(args: tuple[Any, ...]) -> str:
 
 
 def brief_text(value: Any, depth: int = _MAX_DEPTH) -> str:
-    """Write a value of a pickle in short, bounded whatever it is.
-
-    Args:
-        value: The value.
-        depth: Containers within each other that are written out.
-    """
+    """Write a value of a pickle in short, bounded whatever it is."""
     kind = type(value)
     if kind in _LEAVES or (kind is int and value.bit_length() <= _MAX_BITS):
         return repr(value)

@@ -14,8 +14,6 @@ import msgspec
 
 from tensorkeep.formats.pickles.machine import OPCODES, Opcode
 
-__all__ = ["PICKLE_SUFFIXES", "Sweep", "SweptName", "begins_like_a_pickle", "sweep"]
-
 PICKLE_SUFFIXES: Final = (".bin", ".ckpt", ".dill", ".joblib", ".mdl", ".pickle", ".pkl", ".pt", ".pth", ".th")
 """Endings of the names of files that are pickles, or archives with pickles in them."""
 
@@ -82,10 +80,6 @@ def begins_like_a_pickle(data: bytes, *, is_whole: bool = False) -> bool:
     Protocols 0 and 1 have no mark of their own, and begin as texts do. They are taken for pickles where they are one
     from end to end, where they name something and then end or call it, and where all that is there could be the
     beginning of one.
-
-    Args:
-        data: The first bytes.
-        is_whole: Whether these are all.
     """
     if data[:1] == b"\x80":
         return len(data) > 2 and data[1] <= _HIGHEST_PROTOCOL and data[2] in OPCODES
@@ -107,15 +101,7 @@ def _is_dotted(text: str) -> bool:
 
 
 def sweep(data: bytes, start: int = 0) -> Sweep:
-    """Read the opcodes of a pickle in order, as far as they go, and run none.
-
-    Args:
-        data: Bytes in which the pickle stands.
-        start: Where it begins.
-
-    Returns:
-        What was seen until STOP, until something is no opcode, or until the bytes end.
-    """
+    """Read the opcodes of a pickle in order, as far as they go, and run none."""
     names: list[SweptName] = []
     texts = _Texts()
     has_calls = False

@@ -29,8 +29,6 @@ from tensorkeep.formats.pickles.machine import Context
 from tensorkeep.formats.pickles.values import PickleDocument, StorageRecord, TensorRecord, shown
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["LEGACY_MAGIC", "read_legacy"]
-
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 """The number with which such a file begins, as a pickle of its own."""
 
@@ -39,22 +37,7 @@ _COUNT_NBYTES = 8
 
 
 def read_legacy(source: ByteSource, context: Context) -> PickleDocument:
-    """Read a legacy stream; storages are located and not read.
-
-    Args:
-        source: The file, all of it.
-        context: A new one, for the pickles of this file.
-
-    Returns:
-        What it holds.
-
-    Raises:
-        PickleError: If it is no such stream, if it is cut off or has more bytes, or if the storages that follow are
-            not exactly those that the object names.
-        RefusedError: As the machine raises it.
-        UnsupportedError: If a machine wrote it whose order of bytes cannot be told apart in it.
-        TransportError: If it cannot be read.
-    """
+    """Read a legacy stream; storages are located and not read."""
     window = Window(source, ByteRange(0, source.nbytes), context)
     is_big_endian = _read_start(window)
     value = window.run()

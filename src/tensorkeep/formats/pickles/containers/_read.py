@@ -16,8 +16,6 @@ from tensorkeep.formats.pickles.machine import Context, Dangerous, run_pickle
 from tensorkeep.formats.pickles.values import Form, PickleDocument, StorageRecord, shown
 from tensorkeep.transport import ByteRange, ByteSource, MemorySource
 
-__all__ = ["is_pickled", "read_pickle"]
-
 _ZIP_START: Final = b"PK\x03\x04"
 _LEGACY_START = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19\.", re.DOTALL)
 _PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
@@ -30,14 +28,7 @@ _MAX_WORD_NBYTES: Final = 100
 
 
 def is_pickled(source: ByteSource) -> bool:
-    """Say whether a file is one that `read_pickle` may read, by its first bytes.
-
-    Args:
-        source: The file.
-
-    Raises:
-        TransportError: If it cannot be read.
-    """
+    """Say whether a file is one that `read_pickle` may read, by its first bytes."""
     head = bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes))))
     if head[6:9] == _SAFETENSORS_BRACE:
         return False
@@ -52,27 +43,7 @@ def read_pickle(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
 ) -> PickleDocument:
-    """Read what `torch.save`, `torch.jit.save` or `pickle.dump` wrote, and run nothing of it.
-
-    Args:
-        source: Where the bytes are.
-        span: The part of it that is the file, half-open, for an archive within a file; all of it if None.
-        strict: Whether anything but tensors and plain data is refused.
-        dangerous: What to do with names that could only do harm.
-        limits: What the pickle may cost.
-
-    Returns:
-        What the file holds. Storages are found and not read.
-
-    Raises:
-        PickleError: If it is no pickle, or one that contradicts itself or its file.
-        ArchiveError: If an archive is malformed, or two readers could read it differently.
-        UnsafeError: If it names what could only do harm, or what `strict` refuses. Nothing was run.
-        LimitError: If it is over a bound.
-        UnsupportedError: If it is of a form or has a part that this version does not read.
-        TransportError: If it cannot be read.
-        TensorkeepError: None but these.
-    """
+    """Read what `torch.save`, `torch.jit.save` or `pickle.dump` wrote, and run nothing of it."""
     context = Context(strict=strict, dangerous=dangerous, limits=limits)
     context.read_embedded = partial(_read_embedded, limits)
     try:

@@ -26,8 +26,6 @@ from tensorkeep.formats.pickles.values import PickleDocument, StorageRecord, Sto
 from tensorkeep.limits import MAX_NDIM
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["read_tar"]
-
 _MEMBERS = ("sys_info", "pickle", "storages", "tensors")
 _VERSION = 1000
 _MODULES = frozenset({"torch", "torch.cuda"})
@@ -38,22 +36,7 @@ _MIN_ITEM_NBYTES = 16
 
 
 def read_tar(source: ByteSource, context: Context) -> PickleDocument:
-    """Read a tar archive of torch 0.1; storages are located and not read.
-
-    Args:
-        source: The file, all of it.
-        context: A new one, for the pickles of this file.
-
-    Returns:
-        What it holds.
-
-    Raises:
-        ArchiveError: If the archive is malformed, or has other members.
-        PickleError: If a pickle breaks the rules, or the members contradict each other.
-        RefusedError: As the machine raises it, and for too many dimensions.
-        UnsupportedError: If a big-endian machine wrote it.
-        TransportError: If it cannot be read.
-    """
+    """Read a tar archive of torch 0.1; storages are located and not read."""
     members = read_ustar(source)
     if members.keys() != set(_MEMBERS):
         raise ArchiveError(
@@ -101,14 +84,7 @@ class _Contents:
         self._found: dict[str, StorageRecord | StorageView | TensorRecord] = {}
 
     def find(self, pid: Any) -> Any:
-        """Return what a persistent id stands for.
-
-        Args:
-            pid: A decimal text; or a class with its source, which stands for itself.
-
-        Raises:
-            PickleError: If nothing has that id.
-        """
+        """Return what a persistent id stands for."""
         if type(pid) is tuple and len(pid) == 3 and isinstance(pid[0], Unknown) and pid[0].is_reference:
             return pid[0]
         if type(pid) is not str or pid not in self._found:

@@ -15,8 +15,6 @@ from tensorkeep.errors import LimitError, PickleError
 from tensorkeep.formats.pickles.machine import Context, Event, PickleCutError, run_pickle
 from tensorkeep.transport import ByteRange, ByteSource
 
-__all__ = ["Window"]
-
 _FIRST_NBYTES = 4096
 """Bytes that are read at once to begin with: the pickles between storages are shorter, and disks read no less."""
 
@@ -30,17 +28,11 @@ _GROWTH = 8
 class Window:
     """A part of a file in which pickles and raw bytes follow each other.
 
-    Args:
-        source: The file.
-        span: The part, half-open, in bytes of the source.
-        context: What the pickles of the file share.
-
     Attributes:
         position: The next byte of the source.
     """
 
     def __init__(self, source: ByteSource, span: ByteRange, context: Context) -> None:
-        """Begin at the start of the part; nothing is read yet."""
         self.position = span.start
         self._source = source
         self._stop = span.stop
@@ -55,32 +47,11 @@ class Window:
         return self._stop - self.position
 
     def run(self) -> Any:
-        """Run the pickle that starts here, and pass it.
-
-        Returns:
-            What it stands for.
-
-        Raises:
-            PickleError: If it breaks the rules, or the part ends before it does.
-            RefusedError: As the machine raises it, and for a pickle over `max_nbytes`.
-            TransportError: If the file cannot be read.
-        """
+        """Run the pickle that starts here, and pass it."""
         return self._run(self._context)
 
     def run_plain(self, *, n_names: int = 0) -> Any:
-        """Run a pickle that must hold plain data, without a call or a storage in it, and pass it.
-
-        Args:
-            n_names: Classes that it may mention.
-
-        Returns:
-            What it stands for.
-
-        Raises:
-            PickleError: If it holds more, breaks the rules, or the part ends before it does.
-            RefusedError: As `run` raises it.
-            TransportError: If the file cannot be read.
-        """
+        """Run a pickle that must hold plain data, without a call or a storage in it, and pass it."""
         start = self.position
         apart = Context(dangerous="record", persistent_load=_refuse_id, keeps_events=True)
         value = self._run(apart)
@@ -117,31 +88,14 @@ class Window:
                 return value
 
     def take(self, nbytes: int) -> bytes:
-        """Return the next bytes, and pass them.
-
-        Args:
-            nbytes: How many.
-
-        Raises:
-            PickleError: If fewer are left.
-        """
+        """Return the next bytes, and pass them."""
         if nbytes > self._n_held and nbytes <= self.n_left:
             self._read(max(nbytes, _FIRST_NBYTES))
         span = self.skip(nbytes)
         return self._data[span.start - self._start : span.stop - self._start]
 
     def skip(self, nbytes: int) -> ByteRange:
-        """Pass bytes without reading them.
-
-        Args:
-            nbytes: How many.
-
-        Returns:
-            Where they are, half-open, in the source.
-
-        Raises:
-            PickleError: If fewer are left.
-        """
+        """Pass bytes without reading them."""
         if nbytes > self.n_left:
             raise PickleError(
                 "the file is cut off", expected=f"{nbytes:,} bytes at {self.position:,}", found=f"{self.n_left:,}"

@@ -9,8 +9,6 @@ import msgspec
 from tensorkeep import limits
 from tensorkeep.errors import LimitError
 
-__all__ = ["DEFAULT_LIMITS", "Allowance", "PickleLimits"]
-
 _ITEM_NBYTES = 16
 """Bytes of memory that one item of a copied list or tuple takes; about."""
 
@@ -56,27 +54,15 @@ class Allowance:
     """
 
     def __init__(self) -> None:
-        """Begin with what a small file may spend."""
         self._left = limits.MIN_ALLOWANCE_NBYTES
         self._n_sets = 0
 
     def grow(self, nbytes: int) -> None:
-        """Allow more.
-
-        Args:
-            nbytes: Of pickle that are read.
-        """
+        """Allow more."""
         self._left += limits.ALLOWANCE_PER_BYTE * nbytes
 
     def spend(self, nbytes: int) -> None:
-        """Take a part of it.
-
-        Args:
-            nbytes: Bytes of memory.
-
-        Raises:
-            LimitError: If so much is not left.
-        """
+        """Take a part of it."""
         self._left -= nbytes
         if self._left < 0:
             raise LimitError(
@@ -86,24 +72,13 @@ class Allowance:
             )
 
     def count_set(self) -> None:
-        """Take one of the sets that a file may have, each of which takes 200 bytes for one of the pickle.
-
-        Raises:
-            LimitError: If there are too many.
-        """
+        """Take one of the sets that a file may have, each of which takes 200 bytes for one of the pickle."""
         self._n_sets += 1
         if self._n_sets > limits.MAX_PICKLED_SETS:
             raise LimitError("the pickle has too many sets", expected=f"at most {limits.MAX_PICKLED_SETS:,}")
 
     def spend_on(self, values: tuple[Any, ...]) -> None:
-        """Take what a copy of some values takes, and of what tuples among them hold.
-
-        Args:
-            values: Arguments of a call.
-
-        Raises:
-            LimitError: If so much is not left.
-        """
+        """Take what a copy of some values takes, and of what tuples among them hold."""
         for value in values:
             weight = _WEIGHTS.get(type(value))
             if weight is not None and len(value) > 1:

@@ -10,21 +10,11 @@ from tensorkeep.formats.pickles.limits._graph import DICTS
 from tensorkeep.formats.pickles.limits._keys import KeyGuard
 from tensorkeep.formats.pickles.values import Deque, Unknown
 
-__all__ = ["add_items", "extend", "set_items"]
-
 _SEQUENCES = frozenset({list, Deque})
 
 
 def extend(target: Any, values: list[Any]) -> None:
-    """Append values, or keep those that an unknown object would have been given.
-
-    Args:
-        target: A list or deque, or an `Unknown`.
-        values: The values.
-
-    Raises:
-        PickleError: If it is something else.
-    """
+    """Append values, or keep those that an unknown object would have been given."""
     if type(target) in _SEQUENCES:
         target.extend(values)
     else:
@@ -32,17 +22,7 @@ def extend(target: Any, values: list[Any]) -> None:
 
 
 def set_items(target: Any, pairs: list[Any], guard: KeyGuard) -> None:
-    """Set values by key, or keep those that an unknown object would have been given.
-
-    Args:
-        target: A dict, or an `Unknown`.
-        pairs: Keys and values in turn.
-        guard: Checks the keys.
-
-    Raises:
-        PickleError: If it is something else, a key has no value, or stands there twice.
-        LimitError: If a key is harmful to hash.
-    """
+    """Set values by key, or keep those that an unknown object would have been given."""
     into = target if type(target) in DICTS else _items_of(target, dict)
     keys = pairs[::2]
     if len(pairs) % 2:
@@ -56,17 +36,7 @@ def set_items(target: Any, pairs: list[Any], guard: KeyGuard) -> None:
 
 
 def add_items(target: Any, values: list[Any], guard: KeyGuard) -> None:
-    """Add values to a set.
-
-    Args:
-        target: A set, or an `Unknown`.
-        values: The values.
-        guard: Checks them.
-
-    Raises:
-        PickleError: If it is something else.
-        LimitError: If a value is harmful to hash.
-    """
+    """Add values to a set."""
     if type(target) is set:
         guard.check(target, values)
         target.update(values)

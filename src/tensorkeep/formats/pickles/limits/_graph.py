@@ -22,8 +22,6 @@ from tensorkeep.formats.pickles.values import (
     Unknown,
 )
 
-__all__ = ["DICTS", "LISTS", "check_graph", "children_of"]
-
 DICTS: frozenset[type] = frozenset({dict, OrderedDict, DefaultDict, Counter, Namespace})
 LISTS: frozenset[type] = frozenset({list, tuple, set, frozenset, Deque})
 _LEAVES = frozenset({str, int, float, bool, bytes, bytearray, complex, type(None)})
@@ -32,14 +30,7 @@ _UNDER_WAY = (0, 0)
 
 
 def children_of(node: Any) -> Iterable[Any]:
-    """Return what a value directly holds.
-
-    Args:
-        node: A value of the pickle.
-
-    Returns:
-        The values; keys of dicts too. Nothing for a leaf.
-    """
+    """Return what a value directly holds."""
     kind = type(node)
     if kind in LISTS:
         return node  # type: ignore[no-any-return]
@@ -60,17 +51,7 @@ def _parts_of_record(node: Any) -> Iterable[Any]:
 
 
 def check_graph(value: Any, *, max_nodes: int, max_depth: int) -> None:
-    """Refuse a value that is endless, too large or too deep to walk through.
-
-    Args:
-        value: What a pickle holds.
-        max_nodes: Values that a walker may meet.
-        max_depth: Containers within each other.
-
-    Raises:
-        LimitError: If there are more.
-        PickleError: If a container holds itself.
-    """
+    """Refuse a value that is endless, too large or too deep to walk through."""
     count = _Count(max_nodes, max_depth)
     count.add(value)
     while count.unknowns:

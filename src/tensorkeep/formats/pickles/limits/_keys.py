@@ -23,8 +23,6 @@ from tensorkeep.formats.pickles.values import (
 )
 from tensorkeep.limits import MAX_ALL_KEY_NODES, MAX_COLLIDING_KEYS, MAX_KEY_NODES, MAX_NUMBER_KEYS
 
-__all__ = ["KeyGuard"]
-
 _TEXTS = frozenset({str, bytes, Label})
 _NUMBERS = frozenset({
     int,
@@ -49,30 +47,16 @@ _SAFE_INT_BITS = 24
 
 
 class KeyGuard:
-    """Checks keys before they are hashed; one for all containers of a file.
-
-    Args:
-        max_number_keys: Keys of one container that may be numbers of more than 24 bits, or tuples.
-    """
+    """Checks keys before they are hashed; one for all containers of a file."""
 
     def __init__(self, max_number_keys: int = MAX_NUMBER_KEYS) -> None:
-        """Begin with no keys."""
         self._max_number_keys = max_number_keys
         self._counts: dict[int, _Counts] = {}
         self._n_nodes = 0
         self._n_numbers = 0
 
     def check(self, container: object, keys: Iterable[Any]) -> None:
-        """Refuse keys that are harmful to hash.
-
-        Args:
-            container: The dict or set that they go to, or stand-in for it.
-            keys: Values of the pickle.
-
-        Raises:
-            PickleError: If one is of a type that no key can have.
-            LimitError: If one is nested too much, or very many are numbers that somebody may have chosen.
-        """
+        """Refuse keys that are harmful to hash."""
         for key in keys:
             kind = type(key)
             if kind in _FREE or (kind is int and key.bit_length() <= _SAFE_INT_BITS):

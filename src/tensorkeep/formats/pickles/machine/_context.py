@@ -30,8 +30,6 @@ from tensorkeep.formats.pickles.names import (
 from tensorkeep.formats.pickles.values import ArrayRecord, DtypeRecord, Name, Namespace, StorageRecord, Unknown, shown
 from tensorkeep.limits import MAX_NAME_LENGTH
 
-__all__ = ["Action", "Context", "Dangerous", "Event"]
-
 Action = Literal["import", "call", "build", "extension"]
 Dangerous = Literal["refuse", "record"]
 """What to do with names that could only do harm: refuse the file, or keep them as inert records."""
@@ -64,13 +62,6 @@ class Event(msgspec.Struct, frozen=True, eq=False):
 class Context:
     """What the pickles of one file share.
 
-    Args:
-        strict: Whether anything outside the closed table is refused.
-        limits: The bounds of each pickle.
-        dangerous: What to do with names that could only do harm.
-        persistent_load: Gives what a persistent id stands for; by default the storage that torch's ids describe.
-        keeps_events: Whether to note all that the pickles ask for.
-
     Attributes:
         storages: Every storage that was mentioned, by key.
         events: What was asked for, in order; None where that is not noted.
@@ -92,7 +83,6 @@ class Context:
         persistent_load: Callable[[Any], Any] | None = None,
         keeps_events: bool = False,
     ) -> None:
-        """Begin with nothing; see the class."""
         self.storages: dict[str, StorageRecord] = {}
         self.events: list[Event] | None = [] if keeps_events else None
         self.limits = limits
@@ -107,18 +97,7 @@ class Context:
         self._found: dict[tuple[str, str, bool], Any] = {}
 
     def find(self, module: str, name: str, protocol: int, position: int) -> Any:
-        """Return what stands for a name: a `Name` that can be called, a label, or an `Unknown` that is a reference.
-
-        Args:
-            module: As the pickle has it.
-            name: As the pickle has it.
-            protocol: Of the pickle; below 3, names are those of Python 2.
-            position: Byte at which the opcode stands.
-
-        Raises:
-            UnsafeError: If the name could only do harm, or is unknown and that is refused.
-            LimitError: If it is longer than any.
-        """
+        """Return the value of a name: a callable `Name`, a label, or an `Unknown` reference."""
         if len(module) > MAX_NAME_LENGTH or len(name) > MAX_NAME_LENGTH:
             raise LimitError("a name is too long", expected=f"at most {MAX_NAME_LENGTH:,} characters")
         place = (module, name, protocol < _PYTHON_3)
@@ -162,21 +141,7 @@ class Context:
             )
 
     def call(self, function: Any, args: Any, position: int) -> Any:
-        """Return what stands for the result of a call.
-
-        Args:
-            function: What `find` gave.
-            args: The arguments.
-            position: Byte at which the opcode stands.
-
-        Returns:
-            A record or plain data where the function is known, else an `Unknown`.
-
-        Raises:
-            PickleError: If it cannot be called, or a known one not so.
-            UnsafeError: If it is unknown and that is refused.
-            TensorkeepError: As the known one raises it.
-        """
+        """Return what stands for the result of a call."""
         if type(args) is not tuple:
             raise PickleError("arguments are no tuple", found=type(args).__name__)
         if type(function) is Name and function.call is not None:
@@ -219,21 +184,7 @@ class Context:
         return call(*args)
 
     def construct(self, cls: Any, args: Any, named: Any, position: int) -> Any:
-        """Return what stands for a new object of a class (`cls.__new__`), which is no call of it.
-
-        Args:
-            cls: What `find` gave.
-            args: The arguments.
-            named: A dict of those that are given by name.
-            position: Byte at which the opcode stands.
-
-        Returns:
-            A record or plain data where the class is known, else an `Unknown`; arguments given by name come last.
-
-        Raises:
-            PickleError: If it is no class, or a known one that would take no notice of its arguments.
-            UnsafeError: If it is unknown and that is refused.
-        """
+        """Return what stands for a new object of a class (`cls.__new__`), which is no call of it."""
         if type(named) is not dict or type(args) is not tuple:
             raise PickleError("arguments are no tuple and dict", found=f"{shown(args)}, {shown(named)}")
         if type(cls) is Name and cls.call is not None:
@@ -244,16 +195,7 @@ class Context:
         return self.call(cls, args, position)
 
     def build(self, target: Any, state: Any, position: int) -> None:
-        """Keep the state that an object would have been given.
-
-        Args:
-            target: The object; only records can have one.
-            state: The state.
-            position: Byte at which the opcode stands.
-
-        Raises:
-            PickleError: If it is another object, or had one before.
-        """
+        """Keep the state that an object would have been given."""
         kind = type(target)
         self.allowance.spend_on((state,))
         if kind is ArrayRecord:
@@ -278,11 +220,7 @@ class Context:
         target.update(state)
 
     def mentions(self, package: str) -> bool:
-        """Say whether a name of a package was mentioned.
-
-        Args:
-            package: Its name.
-        """
+        """Say whether a name of a package was mentioned."""
         return any(module.partition(".")[0] == package for module, _, _ in self._found)
 
     @property
@@ -295,11 +233,7 @@ class Context:
         return len(self.storages), len(self.embedded), len(self.events or ())
 
     def rewind(self, mark: tuple[int, int, int]) -> None:
-        """Forget what was noted since a mark.
-
-        Args:
-            mark: What `mark` gave.
-        """
+        """Forget what was noted since a mark."""
         while len(self.storages) > mark[0]:
             self.storages.popitem()
         while len(self.embedded) > mark[1]:
@@ -308,14 +242,7 @@ class Context:
             del self.events[mark[2] :]
 
     def persistent(self, pid: Any) -> Any:
-        """Return what a persistent id stands for.
-
-        Args:
-            pid: The id.
-
-        Raises:
-            PickleError: If it is none that torch writes, or describes a storage in another way than one before.
-        """
+        """Return what a persistent id stands for."""
         return self._load_storage(pid) if self.persistent_load is None else self.persistent_load(pid)
 
     def _load_storage(self, pid: Any) -> Any:

@@ -19,32 +19,13 @@ from tensorkeep.formats.pickles.machine._opcodes import OPCODES
 from tensorkeep.formats.pickles.machine._rare_opcodes import RARE_OPCODES, refuse_opcode
 from tensorkeep.formats.pickles.machine._stack import PickleCutError, State
 
-__all__ = ["run_pickle"]
-
 _U16 = struct.Struct("<H").unpack_from
 _U32 = struct.Struct("<I").unpack_from
 _STOP = ord(".")
 
 
 def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
-    """Read one pickle.
-
-    Args:
-        data: Bytes that hold it.
-        start: Its first byte.
-        context: What it shares with the other pickles of its file.
-
-    Returns:
-        What it holds, plain containers and records, and one past its last byte.
-
-    Raises:
-        PickleError: If it is none, or nothing that Python would read.
-        PickleCutError: If the data ends before it does.
-        LimitError: If it is over a bound.
-        UnsafeError: If it names what is refused.
-        UnsupportedError: If it needs what this version cannot do.
-        TensorkeepError: None but these.
-    """
+    """Read one pickle."""
     state = State(data, start, context)
     context.allowance.grow(len(data) - start)
     try:

@@ -9,8 +9,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["OPCODES", "Argument", "Opcode"]
-
 Argument = Literal["none", "u1", "u2", "u4", "i4", "u8", "f8", "line", "two lines", "1+bytes", "4+bytes", "8+bytes"]
 """Nothing, a number of so many bytes, text up to a newline, or that many bytes after a count of their own."""
 

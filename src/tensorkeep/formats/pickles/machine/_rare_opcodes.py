@@ -14,8 +14,6 @@ from tensorkeep.formats.pickles.machine._stack import State
 from tensorkeep.formats.pickles.values import shown
 from tensorkeep.limits import MAX_NAME_LENGTH, MAX_PICKLED_INT_NBYTES
 
-__all__ = ["RARE_OPCODES", "refuse_opcode"]
-
 _MAX_NUMBER_LENGTH: Final = 2_400
 _WHOLE = re.compile(rb"0|-?[1-9][0-9]{0,2399}")
 _REAL = re.compile(rb"-?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][+-]?[0-9]{1,4})?|inf|nan)")
@@ -247,14 +245,7 @@ def _signed_length(state: State) -> int:
 
 
 def refuse_opcode(state: State) -> None:
-    """Say that there is no such opcode.
-
-    Args:
-        state: Where it stands.
-
-    Raises:
-        PickleError: Always.
-    """
+    """Say that there is no such opcode."""
     raise PickleError("no such opcode", found=f"byte {state.data[state.opcode_position]:#04x}")
 
 

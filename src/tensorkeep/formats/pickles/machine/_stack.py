@@ -7,8 +7,6 @@ from typing import Any, NoReturn
 from tensorkeep.errors import PickleError
 from tensorkeep.formats.pickles.machine._context import Context
 
-__all__ = ["PickleCutError", "State"]
-
 
 class PickleCutError(PickleError):
     """The data ends before the pickle does.
@@ -39,7 +37,6 @@ class State:
     __slots__ = ("context", "data", "marks", "memo", "opcode_position", "position", "protocol", "stack")
 
     def __init__(self, data: bytes, start: int, context: Context) -> None:
-        """Begin at a byte."""
         self.data = data
         self.position = self.opcode_position = start
         self.context = context
@@ -49,14 +46,7 @@ class State:
         self.protocol = 0
 
     def take(self, nbytes: int) -> bytes:
-        """Return the next bytes.
-
-        Args:
-            nbytes: How many.
-
-        Raises:
-            PickleCutError: If there are not so many.
-        """
+        """Return the next bytes."""
         start = self.position
         left = len(self.data) - start
         if nbytes > left:
@@ -65,41 +55,17 @@ class State:
         return self.data[start : self.position]
 
     def refuse_cut(self, nbytes: int, n_left: int) -> NoReturn:
-        """Say that a value reaches beyond the end.
-
-        Args:
-            nbytes: Its bytes, which begin `n_left` before the end.
-            n_left: Bytes that there are.
-
-        Raises:
-            PickleCutError: Always.
-        """
+        """Say that a value reaches beyond the end."""
         error = PickleCutError("a value reaches beyond the end", expected=f"{nbytes:,} bytes", found=f"{n_left:,}")
         error.n_needed = len(self.data) - n_left + nbytes
         raise error
 
     def take_number(self, nbytes: int, *, signed: bool = False) -> int:
-        """Return the number in the next bytes, the lowest first.
-
-        Args:
-            nbytes: How many.
-            signed: Whether it may be negative.
-
-        Raises:
-            PickleCutError: If there are not so many.
-        """
+        """Return the number in the next bytes, the lowest first."""
         return int.from_bytes(self.take(nbytes), "little", signed=signed)
 
     def take_line(self, max_nbytes: int) -> bytes:
-        """Return the next bytes up to a newline, which is left out.
-
-        Args:
-            max_nbytes: The most that are looked at.
-
-        Raises:
-            PickleCutError: If the data ends before that.
-            PickleError: If the line is longer.
-        """
+        """Return the next bytes up to a newline, which is left out."""
         end = self.data.find(b"\n", self.position, self.position + max_nbytes + 1)
         if end < 0:
             if len(self.data) - self.position <= max_nbytes:

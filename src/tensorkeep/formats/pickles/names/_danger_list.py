@@ -18,8 +18,6 @@ import msgspec
 
 from tensorkeep.formats.pickles.values import Unknown
 
-__all__ = ["Danger", "danger_of", "danger_of_call"]
-
 
 class Danger(msgspec.Struct, frozen=True):
     """Why a name is known to be dangerous.
@@ -35,15 +33,7 @@ class Danger(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def danger_of(module: str, name: str) -> Danger | None:
-    """Say whether a name is known to be dangerous.
-
-    Args:
-        module: The module that it is to be found in.
-        name: The name, dotted where it walks on from there.
-
-    Returns:
-        Why it is; None for a name that is not known to be, which is no promise.
-    """
+    """Say whether a name is known to be dangerous."""
     parts = name.split(".", _MAX_DEPTH)
     if len(parts) > _MAX_DEPTH:
         return _ENDLESS
@@ -56,16 +46,7 @@ def danger_of(module: str, name: str) -> Danger | None:
 
 
 def danger_of_call(module: str, name: str, args: tuple[Any, ...]) -> Danger | None:
-    """Say whether a call is known to be dangerous, if its name alone only may be.
-
-    Args:
-        module: The module of what is called.
-        name: Its name.
-        args: What it is called with.
-
-    Returns:
-        Why it is: for `getattr` and its relatives, that of what they would reach; None as for `danger_of`.
-    """
+    """Say whether a call is known to be dangerous, if its name alone only may be."""
     danger = danger_of(module, name)
     if danger is None or danger.is_certain or name not in _REACHING:
         return danger

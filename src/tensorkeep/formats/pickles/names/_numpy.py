@@ -12,8 +12,6 @@ from tensorkeep.errors import LimitError, PickleError
 from tensorkeep.formats.pickles.values import ArrayRecord, DtypeRecord, Unknown, shown
 from tensorkeep.limits import MAX_GRAPH_NODES, MAX_I64, MAX_NDIM
 
-__all__ = ["CALLS", "set_array_state", "set_dtype_state"]
-
 _NUMBER = re.compile(r"([<>=|]?)(b1|i[1248]|u[1248]|f[248]|c8|c16|f16|c32)")
 _TEXT = re.compile(r"([<>=|]?)([SUV])([0-9]{1,9})")
 _TIME = re.compile(r"([<>=|]?)([mM])8")
@@ -93,15 +91,7 @@ def _dtype(descr: Any, align: Any = False, copy: Any = False) -> Any:
 
 
 def set_dtype_state(record: DtypeRecord, state: Any) -> None:
-    """Set what a dtype has beside its text: byte order, unit of a time, fields, shape of its elements.
-
-    Args:
-        record: The dtype, as its constructor made it.
-        state: What NumPy pickles: version, byte order, and what structured dtypes have.
-
-    Raises:
-        PickleError: If it is anything else.
-    """
+    """Set what a dtype has beside its text: byte order, unit of a time, fields, shape of its elements."""
     is_state = type(state) is tuple and len(state) in {8, 9} and type(state[1]) is str
     if not is_state or state[1] not in {"<", ">", "|", "="}:
         raise PickleError("the state of a NumPy dtype is none", found=f"{type(state).__name__}")
@@ -180,15 +170,7 @@ def _unit(metadata: Any) -> str:
 
 
 def set_array_state(record: ArrayRecord, state: Any) -> None:
-    """Fill an array that was begun.
-
-    Args:
-        record: The array, without anything yet.
-        state: What NumPy pickles: version, shape, dtype, whether it is in Fortran order, and the elements.
-
-    Raises:
-        PickleError: If it is anything else, or the elements are more or fewer than the shape says.
-    """
+    """Fill an array that was begun."""
     if record.dtype.text:
         raise PickleError("a NumPy array is filled twice")
     if type(state) is not tuple or len(state) != 5 or type(state[2]) is not DtypeRecord or type(state[3]) is not bool:

@@ -13,8 +13,6 @@ from typing import Any, Final
 from tensorkeep.errors import PickleError
 from tensorkeep.formats.pickles.values import DefaultDict, Deque, Name, Namespace, Unknown
 
-__all__ = ["CALLS", "EMPTY_WHEN_NEW", "FUNCTIONS", "HASHING"]
-
 _FACTORIES: dict[str, Callable[[], Any]] = {
     "builtins.bool": bool,
     "builtins.dict": dict,
@@ -34,11 +32,7 @@ _REQUIRED: Final = object()
 
 
 def _exactly(value: Any, *kinds: type) -> Any:
-    """Return a value of exactly one of some types.
-
-    Raises:
-        TypeError: If it is of another.
-    """
+    """Return a value of exactly one of some types."""
     if type(value) not in kinds:
         raise TypeError(f"expected {' or '.join(kind.__name__ for kind in kinds)}, found {type(value).__name__}")
     return value

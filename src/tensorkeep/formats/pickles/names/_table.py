@@ -12,23 +12,13 @@ from tensorkeep.formats.pickles.names import _torch as _names_torch
 from tensorkeep.formats.pickles.names._torch_labels import LABELS
 from tensorkeep.formats.pickles.values import Label, Name
 
-__all__ = ["known_name", "python3_name"]
-
 _CALLS: dict[tuple[str, str], Callable[..., Any] | None] = (
     _names_python.CALLS | _names_numpy.CALLS | _names_torch.CALLS
 )
 
 
 def known_name(module: str, name: str) -> Name | Label | None:
-    """Return what stands for a name.
-
-    Args:
-        module: As in Python 3.
-        name: As in Python 3.
-
-    Returns:
-        A label, or a new `Name`; None for a name that is not known.
-    """
+    """Return what stands for a name."""
     key = (module, name)
     if key in _CALLS:
         return Name(module, name, _CALLS[key], is_cheap=_CALLS[key] in _names_torch.CHEAP)
@@ -36,15 +26,7 @@ def known_name(module: str, name: str) -> Name | Label | None:
 
 
 def python3_name(module: str, name: str) -> tuple[str, str]:
-    """Translate a name of Python 2, as Python's own reader does for protocols below 3.
-
-    Args:
-        module: In Python 2.
-        name: In Python 2.
-
-    Returns:
-        Module and name in Python 3; the same where nothing changed.
-    """
+    """Translate a name of Python 2, as Python's own reader does for protocols below 3."""
     if (module, name) in NAME_MAPPING:
         return NAME_MAPPING[module, name]
     return IMPORT_MAPPING.get(module, module), name

@@ -23,8 +23,6 @@ from tensorkeep.formats.pickles.names._torch_strided import (
 from tensorkeep.formats.pickles.values import CompositeRecord, Label, Name, TensorRecord, Unknown, shown
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
-__all__ = ["CALLS", "CHEAP"]
-
 _COMPILER_MARKS = ("_dynamo_", "_has_dynamo_", "_specialize_on")
 _QUANTIZED = {"I8": "qint8", "U8": "quint8", "I32": "qint32"}
 _SPARSE_PARTS = {

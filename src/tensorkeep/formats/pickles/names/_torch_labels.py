@@ -8,8 +8,6 @@ from tensorkeep.dtypes import ALL_BY_NAME, BY_TORCH, FOREIGN_DTYPES, DType
 from tensorkeep.errors import PickleError, UnsupportedError
 from tensorkeep.formats.pickles.values import Label, LabelKind, shown
 
-__all__ = ["LABELS", "LAYOUTS", "dtype_of_label"]
-
 _RAW_DTYPES = {"bits8": "U8", "bits1x8": "U8", "bits2x4": "U8", "bits4x2": "U8", "bits16": "U16"}
 """Dtypes without numbers: just bits."""
 
@@ -49,15 +47,7 @@ LAYOUTS = {str(label): label for label in LABELS.values() if label.kind == "layo
 
 
 def dtype_of_label(label: Any) -> DType:
-    """Return the dtype of a tensor whose elements stand in the file as they are.
-
-    Args:
-        label: Of the pickle.
-
-    Raises:
-        PickleError: If it is no dtype.
-        UnsupportedError: If torch cannot compute with it, or it is quantized.
-    """
+    """Return the dtype of a tensor whose elements stand in the file as they are."""
     if type(label) is not Label or label.kind != "dtype":
         raise PickleError("a tensor has a dtype that is none", found=shown(label))
     name = str(label).removeprefix("torch.")

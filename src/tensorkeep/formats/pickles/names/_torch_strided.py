@@ -9,8 +9,6 @@ from tensorkeep.errors import LimitError, PickleError
 from tensorkeep.formats.pickles.values import StorageRecord, StorageView, TensorRecord, Unknown, shown
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
-__all__ = ["STORAGE_DTYPES", "as_bool", "check_view", "is_count", "storage_of", "strided_tensor"]
-
 STORAGE_DTYPES: dict[str, str] = {
     "BFloat16Storage": "BF16",
     "BoolStorage": "BOOL",
@@ -35,18 +33,7 @@ _STORAGE_MODULES = frozenset({"torch", "torch.cuda", "torch.storage", "torch.spa
 
 
 def storage_of(pid: Any) -> StorageRecord | StorageView:
-    """Read a persistent id of a storage.
-
-    Args:
-        pid: `("storage", class, key, location, elements)`; a sixth item is None or, in files of torch 0.x,
-            `(key of a view, first element, elements)`.
-
-    Returns:
-        The storage, or the part of it.
-
-    Raises:
-        PickleError: If it is anything else.
-    """
+    """Read a persistent id of a storage."""
     if type(pid) is not tuple or not 5 <= len(pid) <= 6 or pid[0] != "storage":
         raise PickleError("a persistent id is none of a storage", found=shown(pid))
     cls, key, location, n_elements = pid[1:5]
@@ -68,11 +55,7 @@ def storage_of(pid: Any) -> StorageRecord | StorageView:
 
 
 def is_count(value: Any) -> bool:
-    """Say whether a value is a number of elements.
-
-    Args:
-        value: Of the pickle.
-    """
+    """Say whether a value is a number of elements."""
     return type(value) is int and 0 <= value <= MAX_I64
 
 
@@ -86,24 +69,7 @@ def strided_tensor(
     requires_grad: bool = False,
     metadata: Any = None,
 ) -> TensorRecord:
-    """Describe a view of a storage, which must lie inside of it.
-
-    Args:
-        storage: The storage, or a part of one.
-        offset: Its first element, counted in the tensor's dtype.
-        shape: Elements along each dimension.
-        strides: Elements from one entry to the next, along each dimension.
-        dtype: The tensor's; None for that of the storage.
-        requires_grad: Whether torch would record what is done with it.
-        metadata: Texts to bools: whether it is conjugated or negated; None for neither.
-
-    Returns:
-        The tensor.
-
-    Raises:
-        PickleError: If the view reaches out of the storage, begins inside of one of its elements, or is none.
-        LimitError: If it has more dimensions or elements than torch can hold.
-    """
+    """Describe a view of a storage, which must lie inside of it."""
     first = 0
     if type(storage) is StorageView:
         storage, first, limit = storage.storage, storage.offset, storage.n_elements
@@ -131,17 +97,7 @@ def strided_tensor(
 
 
 def check_view(offset: Any, shape: Any, strides: Any) -> int:
-    """Return the last element that a view reaches; one before its first where it has none.
-
-    Args:
-        offset: Its first element.
-        shape: Elements along each dimension.
-        strides: Elements from one entry to the next, along each dimension.
-
-    Raises:
-        PickleError: If it is no view.
-        LimitError: If it has more dimensions or elements than torch can hold.
-    """
+    """Return the last element that a view reaches; one before its first where it has none."""
     if type(shape) is not tuple or type(strides) is not tuple or len(shape) != len(strides) or not is_count(offset):
         raise PickleError(
             "a tensor is no view", found=f"shape {shown(shape)}, strides {shown(strides)}, {shown(offset)}"
@@ -162,14 +118,7 @@ def check_view(offset: Any, shape: Any, strides: Any) -> int:
 
 
 def as_bool(value: Any) -> bool:
-    """Return whether a tensor requires gradients.
-
-    Args:
-        value: Of the pickle.
-
-    Raises:
-        PickleError: If it is neither True nor False.
-    """
+    """Return whether a tensor requires gradients."""
     if type(value) is not bool:
         raise PickleError("requires_grad is neither True nor False", found=shown(value))
     return value

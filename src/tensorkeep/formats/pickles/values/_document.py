@@ -9,8 +9,6 @@ import msgspec
 from tensorkeep.formats.pickles.values._records import StorageRecord
 from tensorkeep.transport import ByteRange
 
-__all__ = ["Form", "PickleDocument"]
-
 Form = Literal["zip", "torchscript", "legacy", "tar", "pickle"]
 
 

@@ -10,22 +10,6 @@ import msgspec
 
 from tensorkeep.dtypes import ALL_BY_NAME
 
-__all__ = [
-    "ArrayRecord",
-    "CompositeRecord",
-    "DefaultDict",
-    "Deque",
-    "DtypeRecord",
-    "Label",
-    "LabelKind",
-    "Name",
-    "Namespace",
-    "StorageRecord",
-    "StorageView",
-    "TensorRecord",
-    "Unknown",
-]
-
 LabelKind = Literal["dtype", "device", "layout", "qscheme", "memory_format"]
 
 
@@ -58,7 +42,6 @@ class Unknown:
         state: Any = None,
         items: list[Any] | dict[Any, Any] | None = None,
     ) -> None:
-        """Keep what was found; see the class."""
         for slot, value in (("module", module), ("name", name), ("args", args), ("state", state), ("items", items)):
             object.__setattr__(self, slot, value)
 
@@ -73,31 +56,18 @@ class Unknown:
         return self.args is None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse.
-
-        Raises:
-            AttributeError: Always.
-        """
+        """Refuse."""
         raise AttributeError(f"an Unknown cannot be changed: {name}")
 
     def __delattr__(self, name: str) -> None:
-        """Refuse.
-
-        Raises:
-            AttributeError: Always.
-        """
+        """Refuse."""
         raise AttributeError(f"an Unknown cannot be changed: {name}")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuse: what was not run here shall not run elsewhere.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse: what was not run here shall not run elsewhere."""
         raise TypeError(f"no pickle is made of an Unknown ({self.qualified_name}): it is not data")
 
     def __repr__(self) -> str:
-        """Return the name, and how many arguments and attributes stand beside it; bounded, whatever it holds."""
         if self.args is None:
             return f"Unknown({self.qualified_name:.200})"
         facts = [_counted(len(self.args), "argument")] if self.args else []
@@ -126,7 +96,6 @@ class Name(Unknown):
     def __init__(
         self, module: str, name: str, call: Callable[..., Any] | None = None, *, is_cheap: bool = False
     ) -> None:
-        """Keep the name and what is done instead."""
         super().__init__(module, name)
         object.__setattr__(self, "call", call)
         object.__setattr__(self, "is_cheap", is_cheap)
@@ -162,13 +131,11 @@ class Label(str):
     kind: LabelKind
 
     def __new__(cls, text: str, kind: LabelKind) -> Self:
-        """Make the text; see the class."""
         label = super().__new__(cls, text)
         label.kind = kind
         return label
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle text and kind."""
         return Label, (str(self), self.kind)
 
 
@@ -269,7 +236,6 @@ class DtypeRecord:
     __slots__ = ("base", "fields", "is_used", "text")
 
     def __init__(self, text: str) -> None:
-        """Keep the text."""
         self.text = text
         self.fields: tuple[tuple[str, DtypeRecord, int], ...] = ()
         self.base: tuple[DtypeRecord, tuple[int, ...]] | None = None
@@ -282,7 +248,6 @@ class DtypeRecord:
         return sum(dtype.n_leaves for dtype in inner) or 1
 
     def __repr__(self) -> str:
-        """Return the text as NumPy shows it."""
         return f"dtype({self.text!r})"
 
 
@@ -308,7 +273,6 @@ class ArrayRecord:
         is_fortran: bool = False,
         is_scalar: bool = False,
     ) -> None:
-        """Keep the description; see the class."""
         self.dtype = dtype or DtypeRecord("")
         self.shape = shape
         self.data = data
@@ -321,7 +285,6 @@ class ArrayRecord:
         return type(self.data) is list
 
     def __repr__(self) -> str:
-        """Return dtype and shape."""
         return f"ArrayRecord({self.dtype.text}, {list(self.shape)})"
 
 

@@ -6,21 +6,12 @@ from typing import Any
 
 from tensorkeep.formats.pickles.values._records import Unknown
 
-__all__ = ["shown"]
-
 _MAX_LENGTH = 80
 _MAX_ITEMS = 6
 
 
 def shown(value: Any) -> str:
-    """Return a value in words.
-
-    Args:
-        value: Any value of a pickle.
-
-    Returns:
-        Texts and numbers as they are, cut; the items of a tuple or list so, too; of all else its type.
-    """
+    """Return a value in words."""
     if type(value) not in {tuple, list}:
         return _short(value)
     items = ", ".join(_short(item) for item in value[:_MAX_ITEMS])

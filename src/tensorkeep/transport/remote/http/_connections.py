@@ -13,16 +13,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from tensorkeep.errors import TransportError
+from tensorkeep.errors import TransientError, TransportError
 from tensorkeep.redaction import shown_url
 from tensorkeep.transport.remote.http._min_throughput import Pace
-from tensorkeep.transport.remote.objects import TransientError
 
 if TYPE_CHECKING:
     import ssl
     from http.client import HTTPConnection, HTTPResponse
 
-__all__ = ["Answer", "Connections", "Line", "basic"]
 
 _MAX_IDLE: Final = 16
 """Connections to one server that are kept for the next request."""
@@ -52,14 +50,7 @@ class Line(NamedTuple):
 
 
 class Answer:
-    """What a server answers: the status, the headers, and the body, to be read once.
-
-    Args:
-        line: What it came over.
-        response: The answer itself.
-        idle: Where the line goes once the body has been read.
-        name: URL that was asked, without secrets.
-    """
+    """What a server answers: the status, the headers, and the body, to be read once."""
 
     def __init__(self, line: Line, response: HTTPResponse, idle: list[Line], name: str) -> None:
         self._line = line
@@ -70,17 +61,7 @@ class Answer:
         self.headers = response.headers
 
     def read_into(self, into: memoryview) -> int:
-        """Read some bytes of the body.
-
-        Args:
-            into: Writable bytes, to be filled from the first.
-
-        Returns:
-            How many came; none at the end.
-
-        Raises:
-            TransientError: If the connection was cut.
-        """
+        """Read some bytes of the body."""
         from http.client import HTTPException
 
         try:
@@ -108,12 +89,7 @@ class Answer:
 
 
 class Connections:
-    """Connections to web servers. A process that was forked opens its own.
-
-    Args:
-        timeout_s: Seconds without a byte after which a request has failed; so has one whose head is not all there
-            by then, or whose body comes too slowly. See `Pace`.
-    """
+    """Connections to web servers. A process that was forked opens its own."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -122,20 +98,10 @@ class Connections:
         weakref.finalize(self, _close_all, self._idle)
 
     def __reduce__(self) -> tuple[type[Connections], tuple[float]]:
-        """Pickle what it was made of: connections stay where they are."""
         return Connections, (self._timeout_s,)
 
     def get(self, url: str, headers: Mapping[str, str]) -> Answer:
-        """Make one GET request; redirects are not followed.
-
-        Args:
-            url: Of http or https, with its query, without a user.
-            headers: Name to value.
-
-        Raises:
-            TransientError: If no answer came, and trying again may help.
-            TransportError: If the server is not the one that its certificate names, or the URL is none.
-        """
+        """Make one GET request; redirects are not followed."""
         from http.client import HTTPException
 
         if self._pid != os.getpid():  # two processes that read one connection would get each other's bytes
@@ -179,12 +145,7 @@ class Connections:
 
 
 def basic(user: str, password: str) -> str:
-    """Return the value of the header that says who asks.
-
-    Args:
-        user: As it stands in a URL, with escapes.
-        password: As well.
-    """
+    """Return the value of the header that says who asks."""
     pair = f"{unquote(user)}:{unquote(password)}"
     return "Basic " + base64.b64encode(pair.encode()).decode()
 

@@ -9,21 +9,18 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 
-from tensorkeep.errors import AccessDeniedError, SourceMissingError, TransportError
+from tensorkeep.errors import AccessDeniedError, SourceMissingError, TransientError, TransportError
 from tensorkeep.redaction import shown_url
 from tensorkeep.transport.remote.http._connections import Answer, Connections
 from tensorkeep.transport.remote.http._multipart import Parts, boundary_of
 from tensorkeep.transport.remote.objects import (
     ManyRefusedError,
     Opening,
-    TransientError,
     Version,
     changed,
     whole_file_too_large,
 )
 from tensorkeep.transport.sources import ByteRange
-
-__all__ = ["HttpObject", "HttpStore"]
 
 _MAX_REDIRECTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -52,11 +49,6 @@ class _Listing(msgspec.Struct):
 class HttpStore:
     """Files of one web server.
 
-    Args:
-        connections: What makes the requests.
-        origin: Scheme, host and port, such as `https://example.org`.
-        headers: Name to value, for requests to this server; no other gets them.
-
     Attributes:
         connections: See above.
         headers: See above.
@@ -72,23 +64,13 @@ class HttpStore:
         self._origin = origin
 
     def at(self, path: str) -> HttpObject:
-        """Return a file; see `RemoteStore.at`.
-
-        Args:
-            path: With its query, as it stands in the URL.
-        """
+        """Return a file; see `RemoteStore.at`."""
         return HttpObject(self, f"{self._origin}/{quote(path, safe=_KEPT)}")
 
     def names(self, path: str) -> list[str] | None:
         """Ask a server of `tensorkeep serve`, as far as this may be one; see `RemoteStore.names`.
 
         All others have no common way to say, and are asked once at most.
-
-        Args:
-            path: With its query, as it stands in the URL.
-
-        Raises:
-            TransportError: If it is one, and fails.
         """
         if self.lists is False:
             return None
@@ -103,12 +85,7 @@ class HttpStore:
 
 
 class HttpObject:
-    """A file on a web server; see `RemoteObject`.
-
-    Args:
-        store: Where it is; it lives as long as one of its files is open.
-        url: Its URL, without a user.
-    """
+    """A file on a web server; see `RemoteObject`."""
 
     def __init__(self, store: HttpStore, url: str) -> None:
         self._store = store
@@ -181,11 +158,7 @@ class HttpObject:
         return Parts(answer, boundary, spans, version.nbytes, self.name)
 
     def names(self) -> list[str] | None:
-        """Return the names of what stands in this folder; None where the server does not list it after all.
-
-        Raises:
-            TransportError: If it fails.
-        """
+        """Return the names of what stands in this folder; None where the server does not list it after all."""
         answer = self._ask({"Accept": "application/json"})
         try:
             if answer.status != 200 or "Tensorkeep-Directory" not in answer.headers:

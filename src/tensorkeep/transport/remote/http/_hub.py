@@ -16,16 +16,9 @@ from tensorkeep.transport.remote.libraries import FsspecObject, FsspecStore
 from tensorkeep.transport.remote.objects import Opening, RemoteObject, Stream, Version
 from tensorkeep.transport.sources import ByteRange
 
-__all__ = ["HubStore"]
-
 
 class HubStore(FsspecStore):
-    """Files of the Hub.
-
-    Args:
-        files: An `HfFileSystem`.
-        timeout_s: Seconds without a byte after which a request has failed.
-    """
+    """Files of the Hub."""
 
     def __init__(self, files: Any, timeout_s: float) -> None:
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
@@ -42,14 +35,7 @@ class HubStore(FsspecStore):
 
 
 class HubObject:
-    """A file of the Hub; see `RemoteObject`.
-
-    Args:
-        files: The Hub's file system.
-        web: The Hub as a web server.
-        path: The file's path.
-        name: Its URL.
-    """
+    """A file of the Hub; see `RemoteObject`."""
 
     def __init__(self, files: Any, web: HttpStore, path: str, name: str) -> None:
         self._files = files

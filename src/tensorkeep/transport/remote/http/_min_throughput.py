@@ -14,18 +14,13 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-__all__ = ["Pace"]
 
 _LEAST_NBYTES: Final = 2**14
 """Bytes of a body that must come while as many seconds are waited as a request has."""
 
 
 class Pace:
-    """What is waited for on one connection. Only waiting counts, and not what the caller does meanwhile.
-
-    Args:
-        timeout_s: Seconds in which at least 16 KiB of a body must come, or all that is left of it.
-    """
+    """What is waited for on one connection. Only waiting counts, and not what the caller does meanwhile."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -35,12 +30,7 @@ class Pace:
 
     @contextmanager
     def all_within(self, connection: socket.socket | None, seconds: float) -> Iterator[None]:
-        """Let all that is waited for in the block be there in some seconds, however much it is.
-
-        Args:
-            connection: What it comes over; None where that has a time limit of its own.
-            seconds: How long.
-        """
+        """Let all that is waited for in the block be there in some seconds, however much it is."""
         before = connection.gettimeout() if connection is not None else None
         if connection is not None and before is not None:
             connection.settimeout(min(seconds, before))
@@ -53,12 +43,7 @@ class Pace:
                 connection.settimeout(before)
 
     def response(self, *arguments: Any, **options: Any) -> HTTPResponse:
-        """Return what `http.client` reads an answer by, with this pace.
-
-        Args:
-            *arguments: Those of `HTTPResponse`.
-            **options: As well.
-        """
+        """Return what `http.client` reads an answer by, with this pace."""
         from http.client import HTTPResponse
 
         response = HTTPResponse(*arguments, **options)
@@ -66,15 +51,7 @@ class Pace:
         return response
 
     def count(self, nbytes: int, since: float) -> None:
-        """Count bytes that came.
-
-        Args:
-            nbytes: How many; none at the end.
-            since: When waiting for them began, as `time.monotonic` says it.
-
-        Raises:
-            TimeoutError: If that is too slow.
-        """
+        """Count bytes that came."""
         now = time.monotonic()
         if self._deadline is not None:
             if now > self._deadline:

@@ -10,8 +10,6 @@ from typing import Final
 from tensorkeep.transport.remote.objects import ManyRefusedError, Stream
 from tensorkeep.transport.sources import ByteRange
 
-__all__ = ["Parts", "boundary_of"]
-
 _match_type = re.compile(
     r'multipart/byteranges\s*;(?:.*;)?\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))\s*(?:;.*)?'
 ).fullmatch
@@ -25,32 +23,15 @@ _MAX_HEAD_NBYTES: Final = 2**13
 
 
 def boundary_of(content_type: str) -> bytes | None:
-    """Return what stands between the parts; None if an answer has no such parts.
-
-    Args:
-        content_type: The header of the answer.
-    """
+    """Return what stands between the parts; None if an answer has no such parts."""
     found = _match_type(content_type.strip())
     return (found[1] or found[2]).encode("latin-1", "replace") if found else None
 
 
 class Parts:
-    """The bytes of several ranges, one after another, as they come; see `Stream`.
-
-    Args:
-        answer: The body.
-        boundary: What stands between the parts.
-        spans: The ranges that were asked for.
-        nbytes: Size of the object in bytes.
-        name: URL of the object, without secrets.
-
-    Raises:
-        ManyRefusedError: If the first part is not the first range, here or, of another part, from `read_into`.
-        TransientError: If it cannot be read.
-    """
+    """The bytes of several ranges, one after another, as they come; see `Stream`."""
 
     def __init__(self, answer: Stream, boundary: bytes, spans: Sequence[ByteRange], nbytes: int, name: str) -> None:
-        """Read up to the data of the first part; see the class."""
         self._answer = answer
         self._delimiter = b"--" + boundary
         self._waiting = deque(spans)

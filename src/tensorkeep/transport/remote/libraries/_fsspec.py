@@ -12,6 +12,7 @@ from tensorkeep.errors import (
     MissingDependencyError,
     SourceMissingError,
     TensorkeepError,
+    TransientError,
     TransportError,
 )
 from tensorkeep.redaction import redacted, shown_url
@@ -20,14 +21,11 @@ from tensorkeep.transport.remote.objects import (
     Chunks,
     ManyRefusedError,
     Opening,
-    TransientError,
     Version,
     changed,
     swapped,
 )
 from tensorkeep.transport.sources import ByteRange
-
-__all__ = ["FsspecObject", "FsspecStore", "import_fsspec"]
 
 _TAGS = ("ETag", "etag", "blob_id", "oid", "md5", "sha256")
 """What file systems call that which tells one version of a file from another."""
@@ -39,11 +37,7 @@ _TIMES = ("last_commit", "LastModified", "mtime", "last_modified", "updated", "c
 
 
 def import_fsspec() -> Any:
-    """Return the package.
-
-    Raises:
-        MissingDependencyError: If it is not installed.
-    """
+    """Return the package."""
     try:
         import fsspec  # type: ignore[import-untyped]
     except ImportError as error:
@@ -54,12 +48,7 @@ def import_fsspec() -> Any:
 
 
 class FsspecStore:
-    """Files of a file system of fsspec.
-
-    Args:
-        files: The file system.
-        scheme: That of its URLs, for messages.
-    """
+    """Files of a file system of fsspec."""
 
     def __init__(self, files: Any, scheme: str) -> None:
         self._files = files
@@ -128,13 +117,7 @@ class FsspecStore:
 
 
 class FsspecObject:
-    """A file in a file system of fsspec; see `RemoteObject`.
-
-    Args:
-        files: The file system.
-        path: The file's path in it.
-        name: Its URL, without secrets.
-    """
+    """A file in a file system of fsspec; see `RemoteObject`."""
 
     takes_many = False
 
@@ -174,13 +157,7 @@ class FsspecObject:
         return bytes(data[: stop - start])
 
     def version(self) -> Version:
-        """Ask what is there now.
-
-        Raises:
-            SourceMissingError: If there is no such file.
-            AccessDeniedError: If the store does not let this user.
-            TransientError: If it fails otherwise.
-        """
+        """Ask what is there now."""
         with _translating(self.name, doing="read"):
             self._files.invalidate_cache()
             info = self._files.info(self._path)

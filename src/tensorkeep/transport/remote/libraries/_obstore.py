@@ -13,6 +13,7 @@ from tensorkeep.errors import (
     MissingDependencyError,
     SourceChangedError,
     SourceMissingError,
+    TransientError,
     TransportError,
 )
 from tensorkeep.forks import LibraryThreads
@@ -23,7 +24,6 @@ from tensorkeep.transport.remote.objects import (
     Chunks,
     ManyRefusedError,
     Opening,
-    TransientError,
     Version,
     changed,
     join_url,
@@ -33,19 +33,11 @@ from tensorkeep.transport.remote.objects import (
 )
 from tensorkeep.transport.sources import ByteRange
 
-__all__ = ["ObstoreObject", "ObstoreStore", "import_obstore"]
-
-
 _threads: Final = LibraryThreads()
 
 
 def import_obstore() -> Any:
-    """Return the package.
-
-    Raises:
-        MissingDependencyError: If it is not installed.
-        TransportError: If this process was forked from one that used it: any request would wait forever.
-    """
+    """Return the package."""
     try:
         import obstore
     except ImportError as error:
@@ -65,11 +57,6 @@ def import_obstore() -> Any:
 
 class ObstoreStore:
     """Objects of one server, bucket or container.
-
-    Args:
-        store: One of the stores of obstore.
-        url: Where it is, for messages.
-        lists: Whether it can list names.
 
     Attributes:
         store: See above.
@@ -149,13 +136,7 @@ class ObstoreStore:
 
 
 class ObstoreObject:
-    """An object in a store of obstore; see `RemoteObject`.
-
-    Args:
-        store: The store; it lives as long as one of its objects is open.
-        path: The object's path in it.
-        name: Its URL, without secrets.
-    """
+    """An object in a store of obstore; see `RemoteObject`."""
 
     takes_many = False
 

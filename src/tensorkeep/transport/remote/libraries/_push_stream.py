@@ -13,8 +13,6 @@ from typing import Final
 
 from tensorkeep.buffers import Buffer
 
-__all__ = ["send_through"]
-
 _PIECE_NBYTES: Final = 2**20
 """Bytes that are handed over at a time."""
 
@@ -26,15 +24,7 @@ _LOOK_S: Final = 0.1
 
 
 def send_through(send: Callable[[Iterator[Buffer]], object], pieces: Iterable[Buffer]) -> None:
-    """Hand pieces over.
-
-    Args:
-        send: Takes all pieces, in another thread; if taking the next one raises, it undoes what it has begun.
-        pieces: In order; they stay valid.
-
-    Raises:
-        BaseException: What making a piece raised, or else what `send` did.
-    """
+    """Hand pieces over."""
     waiting: queue.Queue[Buffer | None] = queue.Queue(_MAX_WAITING)
     is_stopped = threading.Event()
     failures: list[BaseException] = []

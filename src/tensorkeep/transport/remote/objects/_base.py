@@ -13,29 +13,10 @@ from tensorkeep.errors import (
     RangeNotServedError,
     SourceChangedError,
     SourceMissingError,
-    TransientError,
     TransportError,
     UnsupportedError,
 )
 from tensorkeep.transport.sources import ByteRange
-
-__all__ = [
-    "Body",
-    "Chunks",
-    "ManyRefusedError",
-    "Opening",
-    "RemoteObject",
-    "RemoteStore",
-    "Stream",
-    "TransientError",
-    "Version",
-    "WritableStore",
-    "changed",
-    "gone_is_changed",
-    "read_only",
-    "swapped",
-    "whole_file_too_large",
-]
 
 
 class ManyRefusedError(TransportError):
@@ -65,11 +46,7 @@ class Version(msgspec.Struct, frozen=True):
         return self.number is not None or (self.etag is not None and not self.etag.startswith("W/"))
 
     def is_same(self, other: Version) -> bool:
-        """Say whether both are the same bytes, as far as the server says.
-
-        Args:
-            other: Another version of the object, or this one.
-        """
+        """Say whether both are the same bytes, as far as the server says."""
         if (self.nbytes, self.number, self.etag) != (other.nbytes, other.number, other.etag):
             return False
         return self.is_pinned or self.modified == other.modified  # servers of one site may disagree on times
@@ -93,30 +70,14 @@ class Stream(Protocol):
     """The bytes of a range, as they come."""
 
     def read_into(self, into: memoryview) -> int:
-        """Take the next bytes.
-
-        Args:
-            into: Writable bytes, to be filled from the first.
-
-        Returns:
-            How many came; none at the end.
-
-        Raises:
-            SourceChangedError: If the object is another by now.
-            TransientError: If trying again, from the last byte that came, may help.
-            TransportError: If it may not.
-        """
+        """Take the next bytes."""
 
     def close(self) -> None:
         """Let go of it, at the end or before."""
 
 
 class Chunks:
-    """A stream over bytes that a library hands out in chunks.
-
-    Args:
-        chunks: In their order.
-    """
+    """A stream over bytes that a library hands out in chunks."""
 
     def __init__(self, chunks: Iterable[Buffer]) -> None:
         self._chunks = iter(chunks)
@@ -153,53 +114,13 @@ class RemoteObject(Protocol):
     def takes_many(self) -> bool: ...
 
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
-        """Ask for the first bytes, and with them for all that is known of the object.
-
-        Args:
-            nbytes: How many bytes; fewer come if there are no more.
-            max_whole_nbytes: Size up to which all of it is taken from a server that serves no ranges.
-
-        Raises:
-            RangeNotServedError: If it serves none, and the object is larger.
-            SourceMissingError: If there is no such object.
-            AccessDeniedError: If the server does not let this user.
-            TransientError: If trying again may help.
-            TransportError: If it may not.
-        """
+        """Ask for the first bytes, and with them for all that is known of the object."""
 
     def stream(self, span: ByteRange, version: Version) -> Stream:
-        """Ask for a range.
-
-        Args:
-            span: Half-open, not empty.
-            version: The one that is meant.
-
-        Returns:
-            Its bytes, which may end early.
-
-        Raises:
-            SourceChangedError: If the object is another by now.
-            TransientError: If trying again may help.
-            TransportError: If it may not.
-        """
+        """Ask for a range."""
 
     def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Stream:
-        """Ask for several ranges.
-
-        Args:
-            spans: Half-open, not empty, in order and apart.
-            version: The one that is meant.
-
-        Returns:
-            Their bytes, one range after another, which may end early.
-
-        Raises:
-            ManyRefusedError: If the server does not serve several ranges so, also when some bytes have come; from
-                then on `takes_many` is false.
-            SourceChangedError: If the object is another by now.
-            TransientError: If trying again may help.
-            TransportError: If it may not.
-        """
+        """Ask for several ranges."""
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -218,24 +139,10 @@ class RemoteStore(Protocol):
     """Objects by name."""
 
     def at(self, path: str) -> RemoteObject:
-        """Return an object, of which nothing is asked yet.
-
-        Args:
-            path: Its name in the store.
-        """
+        """Return an object, of which nothing is asked yet."""
 
     def names(self, path: str) -> list[str] | None:
-        """Return the names of what stands right below a path.
-
-        Args:
-            path: That of a directory.
-
-        Returns:
-            Plain names; None where the store cannot say, as most web servers cannot.
-
-        Raises:
-            TransportError: If it fails.
-        """
+        """Return the names of what stands right below a path."""
 
 
 @runtime_checkable
@@ -243,57 +150,17 @@ class WritableStore(RemoteStore, Protocol):
     """Objects by name, which can be made, replaced and removed."""
 
     def put(self, path: str, body: Body, connections: int) -> None:
-        """Make or replace an object, which others see when all of it is there, and not before.
-
-        Args:
-            path: Its name in the store.
-            body: What it is to hold.
-            connections: Parts that are on their way at a time.
-
-        Raises:
-            UnsupportedError: If nothing can be written there.
-            AccessDeniedError: If the server does not let this user.
-            TransientError: If trying again may help.
-            TransportError: If it may not. Nothing has changed then.
-        """
+        """Make or replace an object, which others see when all of it is there, and not before."""
 
     def swap(self, path: str, data: bytes, before: Version | None) -> None:
-        """Make or replace a small object, if nobody else has done so meanwhile.
-
-        Args:
-            path: Its name in the store.
-            data: What it is to hold.
-            before: The version to replace; None for a name that must be free.
-
-        Raises:
-            SourceChangedError: If another is there.
-            UnsupportedError: If nothing can be written there.
-            AccessDeniedError: If the server does not let this user.
-            TransientError: If trying again may help.
-            TransportError: If it may not.
-        """
+        """Make or replace a small object, if nobody else has done so meanwhile."""
 
     def remove(self, path: str) -> None:
-        """Remove an object, if it is there.
-
-        Args:
-            path: Its name in the store.
-
-        Raises:
-            UnsupportedError: If nothing can be removed there.
-            AccessDeniedError: If the server does not let this user.
-            TransportError: If it fails.
-        """
+        """Remove an object, if it is there."""
 
 
 def changed(name: str, expected: Version, found: Version | None = None) -> SourceChangedError:
-    """Return the error for an object that was replaced by another.
-
-    Args:
-        name: Its URL, without secrets.
-        expected: The version that was opened.
-        found: The one that is there now, where that is known.
-    """
+    """Return the error for an object that was replaced by another."""
     return SourceChangedError(
         "the file was replaced by another while it was open",
         path=name,
@@ -305,15 +172,7 @@ def changed(name: str, expected: Version, found: Version | None = None) -> Sourc
 
 @contextmanager
 def gone_is_changed(name: str, version: Version) -> Iterator[None]:
-    """Say of an object that was there and is gone that another was to take its place: so do saves, with shards.
-
-    Args:
-        name: Its URL, without secrets.
-        version: The one that was opened.
-
-    Raises:
-        SourceChangedError: If the block finds nothing.
-    """
+    """Say of an object that was there and is gone that another was to take its place: so do saves, with shards."""
     try:
         yield
     except SourceMissingError:
@@ -327,11 +186,7 @@ def gone_is_changed(name: str, version: Version) -> Iterator[None]:
 
 
 def swapped(name: str) -> SourceChangedError:
-    """Return the error for an object that another has written since it was looked at.
-
-    Args:
-        name: Its URL, without secrets.
-    """
+    """Return the error for an object that another has written since it was looked at."""
     return SourceChangedError(
         "another save was finished here in the meantime",
         path=name,
@@ -341,12 +196,7 @@ def swapped(name: str) -> SourceChangedError:
 
 
 def read_only(name: str, what: str) -> UnsupportedError:
-    """Return the error for a store to which nothing can be written.
-
-    Args:
-        name: The URL, without secrets.
-        what: What the store is, in the plural.
-    """
+    """Return the error for a store to which nothing can be written."""
     return UnsupportedError(
         f"{what} are only read from",
         path=name,
@@ -356,13 +206,7 @@ def read_only(name: str, what: str) -> UnsupportedError:
 
 
 def whole_file_too_large(name: str, nbytes: int | None, max_nbytes: int) -> RangeNotServedError:
-    """Return the error for a large object on a server that serves no ranges.
-
-    Args:
-        name: Its URL, without secrets.
-        nbytes: Its size in bytes, where that is known.
-        max_nbytes: Size up to which it would have been read whole.
-    """
+    """Return the error for a large object on a server that serves no ranges."""
     return RangeNotServedError(
         "the server gives whole files only, so nothing can be read here and there",
         path=name,

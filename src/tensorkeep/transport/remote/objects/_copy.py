@@ -6,11 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Final
 
-from tensorkeep.transport.remote.objects._base import RemoteObject, Stream, TransientError, Version, gone_is_changed
+from tensorkeep.errors import TransientError
+from tensorkeep.transport.remote.objects._base import RemoteObject, Stream, Version, gone_is_changed
 from tensorkeep.transport.remote.objects._retries import Patience
 from tensorkeep.transport.sources import ByteRange
-
-__all__ = ["PROGRESS_NBYTES", "copy_range"]
 
 PROGRESS_NBYTES: Final = 2**16
 """Bytes that an attempt must bring to count as a success; with less, a large file would never end."""
@@ -27,23 +26,7 @@ def copy_range(
     goes_on: bool = True,
     turn: AbstractContextManager[object] | None = None,
 ) -> None:
-    """Hand over the bytes of a range as they come; go on where an answer was cut off.
-
-    Args:
-        remote: The object.
-        version: The one that is meant.
-        span: Half-open, inside the object.
-        buffer: Writable bytes that are used again and again.
-        write: Called with the offset in the object and bytes that are valid until it returns. What it raises ends it.
-        patience: Counts the attempts.
-        goes_on: Whether the rest can be asked for alone; else all comes again, and is written again.
-        turn: Entered for each request.
-
-    Raises:
-        SourceChangedError: If the object is another by now.
-        TransientError: If it failed too often.
-        TransportError: If it cannot be read.
-    """
+    """Hand over the bytes of a range as they come; go on where an answer was cut off."""
 
     def ask(start: int) -> Stream:
         with gone_is_changed(remote.name, version):

@@ -9,9 +9,6 @@ from msgspec import Meta
 
 from tensorkeep.transport.remote.objects._retries import Patience
 
-__all__ = ["Manner"]
-
-
 _Count = Annotated[int, Meta(ge=1)]
 _Nbytes = Annotated[int, Meta(ge=0)]
 _Seconds = Annotated[float, Meta(ge=0)]

@@ -14,17 +14,6 @@ import msgspec
 
 from tensorkeep.transport.sources import ByteRange
 
-__all__ = [
-    "MAX_RANGES",
-    "MAX_SCATTERED_NBYTES",
-    "PART_GAP_NBYTES",
-    "Request",
-    "Wanted",
-    "one_by_one",
-    "plan_requests",
-    "remaining",
-]
-
 PART_GAP_NBYTES: Final = 2**9
 """Unwanted bytes that cost no more than another range of the same request."""
 
@@ -76,18 +65,7 @@ class Request(msgspec.Struct, frozen=True):
 def plan_requests(
     spans: Iterable[ByteRange], *, max_gap_nbytes: int, max_nbytes: int, takes_many: bool = False
 ) -> list[Request]:
-    """Plan the requests that bring some ranges.
-
-    Args:
-        spans: What is wanted, in any order; empty ones cost nothing.
-        max_gap_nbytes: Unwanted bytes between two wanted ranges up to which one range brings both.
-        max_nbytes: Bytes of one request; a longer range is cut into several.
-        takes_many: Whether one request may ask for several ranges.
-
-    Returns:
-        Requests in the order of their first bytes, none longer than `max_nbytes`. Together they hold every wanted
-        byte, those that are wanted twice as often.
-    """
+    """Plan the requests that bring some ranges."""
     parts = sorted(_cut(spans, max_nbytes), key=lambda part: (part.start, part.stop))
     max_gap = min(max_gap_nbytes, PART_GAP_NBYTES) if takes_many else max_gap_nbytes
     max_ranges = MAX_RANGES if takes_many else 1
@@ -137,12 +115,7 @@ class _Group:
 
 
 def remaining(spans: Iterable[ByteRange], nbytes: int) -> tuple[ByteRange, ...]:
-    """Return what is left of ranges when their last bytes are still to come.
-
-    Args:
-        spans: In order.
-        nbytes: How many bytes of them are to come.
-    """
+    """Return what is left of ranges when their last bytes are still to come."""
     left: list[ByteRange] = []
     for span in reversed(tuple(spans)):
         if not nbytes:
@@ -154,11 +127,7 @@ def remaining(spans: Iterable[ByteRange], nbytes: int) -> tuple[ByteRange, ...]:
 
 
 def one_by_one(request: Request) -> list[Request]:
-    """Return requests of one range each, which together bring what one of several would.
-
-    Args:
-        request: One of any number of ranges.
-    """
+    """Return requests of one range each, which together bring what one of several would."""
     return [
         Request((span,), tuple(part for part in request.wanted if span.start <= part.start < span.stop))
         for span in request.spans

@@ -7,21 +7,13 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tensorkeep.transport.remote.objects._base import TransientError
-
-__all__ = ["Patience"]
+from tensorkeep.errors import TransientError
 
 _Result = TypeVar("_Result")
 
 
 class Patience:
-    """Counts attempts that bring nothing, and waits between them, each time about twice as long.
-
-    Args:
-        attempts: How many in a row may fail.
-        pause_s: Seconds to wait after the first.
-        longest_pause_s: Seconds to wait at most, whatever a server says.
-    """
+    """Counts attempts that bring nothing, and waits between them, each time about twice as long."""
 
     def __init__(self, attempts: int, pause_s: float, longest_pause_s: float) -> None:
         self._attempts = attempts
@@ -34,14 +26,7 @@ class Patience:
         self._failed = 0
 
     def lose(self, error: TransientError) -> None:
-        """Wait after an attempt that failed.
-
-        Args:
-            error: Why it did.
-
-        Raises:
-            TransientError: The same, if there were as many as may be.
-        """
+        """Wait after an attempt that failed."""
         self._failed += 1
         if self._failed >= self._attempts:
             raise error
@@ -49,17 +34,7 @@ class Patience:
         time.sleep(min(max(pause_s, error.retry_after_s or 0), self._longest_pause_s))
 
     def try_again(self, request: Callable[[], _Result]) -> _Result:
-        """Make a request until it succeeds.
-
-        Args:
-            request: What is to be done; it changes nothing.
-
-        Returns:
-            What it returned.
-
-        Raises:
-            TransientError: If it failed too often.
-        """
+        """Make a request until it succeeds."""
         while True:
             try:
                 return request()

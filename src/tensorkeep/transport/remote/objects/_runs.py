@@ -12,8 +12,6 @@ import msgspec
 from tensorkeep.transport.remote.objects._requests import MAX_RANGES, MAX_SCATTERED_NBYTES
 from tensorkeep.transport.sources import ByteRange
 
-__all__ = ["RunsRequest", "plan_runs"]
-
 
 class RunsRequest(msgspec.Struct, frozen=True):
     """One request for several runs.
@@ -30,17 +28,7 @@ class RunsRequest(msgspec.Struct, frozen=True):
 
 
 def plan_runs(starts: Sequence[int], nbytes: int, *, known_nbytes: int, max_nbytes: int) -> Iterator[RunsRequest]:
-    """Plan the requests that bring runs.
-
-    Args:
-        starts: First byte of each run, rising; runs do not touch.
-        nbytes: Bytes of each.
-        known_nbytes: How many of the object's first bytes need not be asked for.
-        max_nbytes: Bytes of one request, at least those of one run.
-
-    Yields:
-        Requests in the order of the runs.
-    """
+    """Plan the requests that bring runs."""
     n_together = max(1, min(MAX_RANGES, min(max_nbytes, MAX_SCATTERED_NBYTES) // nbytes))
     first = sum(start + nbytes <= known_nbytes for start in starts) if starts[0] < known_nbytes else 0
     for begin in range(first, len(starts), n_together):

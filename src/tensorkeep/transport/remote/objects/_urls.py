@@ -6,26 +6,16 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-__all__ = ["is_url", "join_url", "scheme_of", "split_url"]
-
 _URL: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 
 
 def is_url(target: object) -> bool:
-    """Say whether something is a URL, and not a path, such as one that begins with a drive.
-
-    Args:
-        target: Anything.
-    """
+    """Say whether something is a URL, and not a path, such as one that begins with a drive."""
     return isinstance(target, str) and _URL.match(target) is not None
 
 
 def is_well_formed(url: str) -> bool:
-    """Say whether a URL has a host, and a port that is a number, as far as it has any.
-
-    Args:
-        url: A URL.
-    """
+    """Say whether a URL has a host, and a port that is a number, as far as it has any."""
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - it is parsed here
@@ -35,41 +25,24 @@ def is_well_formed(url: str) -> bool:
 
 
 def scheme_of(url: str) -> str:
-    """Return what stands before `://`, in lower case.
-
-    Args:
-        url: A URL.
-    """
+    """Return what stands before `://`, in lower case."""
     return url.partition("://")[0].lower()
 
 
 def has_escapes(url: str) -> bool:
-    """Say whether `%20` in a URL stands for a space, and not for itself.
-
-    Args:
-        url: A URL.
-    """
+    """Say whether `%20` in a URL stands for a space, and not for itself."""
     return scheme_of(url) in {"http", "https", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"}
 
 
 def join_url(url: str, name: str) -> str:
-    """Return the URL of something that stands below another; a query, such as a token, stays at the end.
-
-    Args:
-        url: That of a directory, with or without a slash at the end.
-        name: A relative name, with `/` between its parts.
-    """
+    """Return the URL of something that stands below another; a query, such as a token, stays at the end."""
     before, mark, query = _without_query(url)
     directory = before if before.endswith("/") else f"{before}/"  # the root of `memory://` has no other slashes
     return f"{directory}{quote(name) if has_escapes(url) else name}{mark}{query}"
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Return the URL of what a thing stands in, and its name.
-
-    Args:
-        url: That of the thing.
-    """
+    """Return the URL of what a thing stands in, and its name."""
     before, mark, query = _without_query(url)
     root = len(scheme_of(url)) + len("://")
     directory, slash, name = before[root:].rstrip("/").rpartition("/")
@@ -82,10 +55,6 @@ def _without_query(url: str) -> tuple[str, str, str]:
 
 
 def base_and_path(url: str) -> tuple[str, str]:
-    """Return the URL of the server or bucket, with its user, and the path on it, without escapes.
-
-    Args:
-        url: A URL without a query.
-    """
+    """Return the URL of the server or bucket, with its user, and the path on it, without escapes."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc, "", "", "")), unquote(parts.path).strip("/")

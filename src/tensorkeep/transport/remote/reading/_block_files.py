@@ -23,8 +23,6 @@ from tensorkeep.digests import DIGEST_NBYTES, new_hasher
 from tensorkeep.errors import AccessDeniedError, as_transport_error
 from tensorkeep.transport.system import try_lock
 
-__all__ = ["BlockFiles"]
-
 _FOLDER: Final = "tensorkeep-blocks"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _KEPT_SHARE: Final = 0.9
@@ -57,19 +55,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class BlockFiles:
-    """Blocks in a directory that only this user can read.
-
-    Args:
-        directory: Made if it is missing; the blocks are in a folder of it.
-        max_nbytes: Bytes of all blocks together, digests included.
-
-    Raises:
-        AccessDeniedError: If somebody else can write there, or may not read it.
-        TransportError: If it cannot be made, unless the disk is full.
-    """
+    """Blocks in a directory that only this user can read."""
 
     def __init__(self, directory: str, max_nbytes: int) -> None:
-        """Make the folder; see the class."""
         self._folder = os.path.join(os.path.abspath(directory), _FOLDER)
         self._max_nbytes = max_nbytes
         self._adds = True
@@ -84,7 +72,6 @@ class BlockFiles:
                 raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was made of."""
         return BlockFiles, (os.path.dirname(self._folder), self._max_nbytes)
 
     def _check_owner(self) -> None:
@@ -99,21 +86,11 @@ class BlockFiles:
             )
 
     def has(self, key: str, number: int) -> bool:
-        """Say whether there seems to be a block.
-
-        Args:
-            key: Hexadecimal digits of what it is a part of.
-            number: Which part.
-        """
+        """Say whether there seems to be a block."""
         return os.path.exists(self._path_of(key, number))
 
     def get(self, key: str, number: int) -> memoryview | None:
-        """Return the bytes of a block; None where it is not there, or damaged.
-
-        Args:
-            key: Hexadecimal digits of what it is a part of.
-            number: Which part.
-        """
+        """Return the bytes of a block; None where it is not there, or damaged."""
         path = self._path_of(key, number)
         try:
             with open(path, "rb", opener=lambda name, _: os.open(name, _READ)) as file:
@@ -130,13 +107,7 @@ class BlockFiles:
         return data
 
     def put(self, key: str, number: int, data: Buffer) -> None:
-        """Keep a block, if there is room on the disk.
-
-        Args:
-            key: Hexadecimal digits of what it is a part of.
-            number: Which part.
-            data: Its bytes.
-        """
+        """Keep a block, if there is room on the disk."""
         path = self._path_of(key, number)
         nbytes = DIGEST_NBYTES + len(memoryview(data))
         if not self._adds:
@@ -157,11 +128,7 @@ class BlockFiles:
 
     @contextmanager
     def _locked(self) -> Iterator[int | None]:
-        """Give the open lock file, locked; None if somebody else has it for long.
-
-        Raises:
-            OSError: As the system says.
-        """
+        """Give the open lock file, locked; None if somebody else has it for long."""
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         fd = os.open(os.path.join(self._folder, "lock"), flags, 0o600)
         _open_locks.add(fd)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from tensorkeep.digests import digest_of
-from tensorkeep.errors import TransportError
+from tensorkeep.errors import TransientError, TransportError
 from tensorkeep.transport.remote.objects import (
     Chunks,
     Manner,
@@ -24,14 +24,11 @@ from tensorkeep.transport.remote.objects import (
     Opening,
     RemoteObject,
     Stream,
-    TransientError,
     Version,
     copy_range,
 )
 from tensorkeep.transport.remote.reading._block_files import BlockFiles
 from tensorkeep.transport.sources import ByteRange
-
-__all__ = ["cached"]
 
 _BLOCK_NBYTES: Final = 2**20
 _RUN_NBYTES: Final = 4 * _BLOCK_NBYTES
@@ -48,18 +45,7 @@ _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 
 
 def cached(remote: RemoteObject, manner: Manner, url: str, options: Mapping[str, Any]) -> tuple[RemoteObject, Manner]:
-    """Return an object of which blocks are kept, and how it is read best.
-
-    Args:
-        remote: The object itself.
-        manner: How it would be read without; its `cache_dir` says where blocks are kept.
-        url: Its URL.
-        options: What else says where it is.
-
-    Raises:
-        AccessDeniedError: If the directory of blocks is somebody else's.
-        TransportError: If it cannot be made, unless the disk is full.
-    """
+    """Return an object of which blocks are kept, and how it is read best."""
     if manner.cache_dir is None:
         return remote, manner
     blocks = BlockFiles(manner.cache_dir, manner.cache_nbytes)

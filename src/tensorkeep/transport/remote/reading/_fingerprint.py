@@ -9,17 +9,9 @@ import msgspec
 
 from tensorkeep.digests import digest_of
 
-__all__ = ["fingerprint_of"]
-
 
 def fingerprint_of(url: str, options: Mapping[str, Any], store: Any = None) -> str:
-    """Return a digest of all by which a server may choose what it gives: 64 hexadecimal digits.
-
-    Args:
-        url: All of it, with user and query.
-        options: What the store takes, such as headers and an endpoint.
-        store: The store itself, where the caller has made it.
-    """
+    """Return a digest of all by which a server may choose what it gives: 64 hexadecimal digits."""
     told = None if store is None else getattr(store, "_fs_token", None) or repr(store)  # what fsspec knows its own by
     return digest_of(msgspec.json.encode((url, _plain(options), told))).hex()
 

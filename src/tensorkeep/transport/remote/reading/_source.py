@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import TransportError
+from tensorkeep.errors import TransientError, TransportError
 from tensorkeep.transport._threads import for_all
 from tensorkeep.transport.remote.objects import (
     PART_GAP_NBYTES,
@@ -23,7 +23,6 @@ from tensorkeep.transport.remote.objects import (
     Request,
     RunsRequest,
     Stream,
-    TransientError,
     Version,
     changed,
     copy_range,
@@ -35,8 +34,6 @@ from tensorkeep.transport.remote.objects import (
     whole_file_too_large,
 )
 from tensorkeep.transport.sources import ByteRange
-
-__all__ = ["RemoteSource"]
 
 _MAX_OPEN: Final = 64
 """Requests of the whole process that are under way at a time."""
@@ -87,21 +84,9 @@ class RemoteSource:
 
     The first request brings the first bytes too, which are kept: they hold the header of most files. What `read`
     brings is kept as well, until tensors are read: a header is looked at twice, and so is the end of an archive.
-
-    Args:
-        remote: The object.
-        manner: How it is read.
-        opening: What the first request brought, where it was made already.
-
-    Raises:
-        RangeNotServedError: If the server serves no ranges, and the object is too large to read it whole.
-        SourceMissingError: If there is no such object.
-        AccessDeniedError: If the server does not let this user.
-        TransportError: If it cannot be read.
     """
 
     def __init__(self, remote: RemoteObject, manner: Manner, opening: Opening | None = None) -> None:
-        """Make the first request; see the class."""
         self._remote = remote
         self._manner = manner
         self._is_closed = False
@@ -114,7 +99,6 @@ class RemoteSource:
             self._refuse_without_ranges()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was made of; it is opened anew, and must be the same version."""
         return _reopened, (self._remote, self._manner, self._version)
 
     def _open(self) -> Opening:
@@ -135,15 +119,7 @@ class RemoteSource:
         return None
 
     def read(self, span: ByteRange) -> Buffer:
-        """Return the bytes of a range.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Raises:
-            SourceChangedError: If the object is another by now.
-            TransportError: If it cannot be read.
-        """
+        """Return the bytes of a range."""
         is_known = any(each.holds(span) for each in self._known)
         data = self._read(span)
         if not is_known and len(span) <= _MAX_KEPT_NBYTES:
@@ -156,32 +132,13 @@ class RemoteSource:
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range in order; some MiB are on their way while one piece is looked at.
-
-        Args:
-            span: Half-open, inside the source.
-
-        Yields:
-            Pieces that belong to the caller.
-
-        Raises:
-            SourceChangedError: If the object is another by now.
-            TransportError: If it cannot be read.
-        """
+        """Give the bytes of a range in order; some MiB are on their way while one piece is looked at."""
         step = min(_PIECE_NBYTES, self._manner.request_nbytes)
         spans = [ByteRange(start, min(start + step, span.stop)) for start in range(span.start, span.stop, step)]
         yield from _in_order(spans, self._read, self._manner.connections // 4 or 1)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers, by as many requests at a time as `Manner` allows.
-
-        Args:
-            parts: Byte offset in the source, and the writable bytes to fill from there.
-
-        Raises:
-            SourceChangedError: If the object is another by now.
-            TransportError: If it cannot be read.
-        """
+        """Fill buffers, by as many requests at a time as `Manner` allows."""
         self._known = self._known[0], _NOTHING
         self._fill_all(parts)
 
@@ -209,11 +166,7 @@ class RemoteSource:
         return min(most, PART_GAP_NBYTES) if self._remote.takes_many else most
 
     def plan(self, spans: Iterable[ByteRange]) -> list[Request]:
-        """Return the requests that would bring some ranges, if nothing of them were here.
-
-        Args:
-            spans: Half-open, inside the source.
-        """
+        """Return the requests that would bring some ranges, if nothing of them were here."""
         return plan_requests(
             spans,
             max_gap_nbytes=self._manner.gap_nbytes,
@@ -222,11 +175,7 @@ class RemoteSource:
         )
 
     def unknown(self, span: ByteRange) -> ByteRange:
-        """Return what of a range would have to be asked for: its end, or all of it.
-
-        Args:
-            span: Half-open, inside the source.
-        """
+        """Return what of a range would have to be asked for: its end, or all of it."""
         start = span.start
         for each in self._known:
             if each.start <= start < each.start + len(each.data):
@@ -258,20 +207,7 @@ class RemoteSource:
                 self._carry_out(each.spans, _places(each, buffers))
 
     def read_runs(self, starts: Sequence[int], nbytes: int, into: memoryview) -> bool:
-        """Fill memory with runs of equal length, one after another; see `RunSource`.
-
-        Args:
-            starts: First byte of each run, rising; runs do not touch.
-            nbytes: Bytes of each.
-            into: Writable bytes, as many as all runs have.
-
-        Returns:
-            Whether it was done; not where the server gives only one range at a time.
-
-        Raises:
-            SourceChangedError: If the object is another by now.
-            TransportError: If it cannot be read.
-        """
+        """Fill memory with runs of equal length, one after another; see `RunSource`."""
         if self._is_closed or not self._remote.takes_many:
             return False
         self._known = self._known[0], _NOTHING
@@ -323,18 +259,7 @@ class RemoteSource:
                     places[0] = places[0][n_read:]
 
     def copy_to(self, span: ByteRange, buffer: memoryview, write: Callable[[int, memoryview], None]) -> None:
-        """Hand over the bytes of a range as they come, by one request that goes on where it was cut off.
-
-        Args:
-            span: Half-open, inside the source; all of it, where the server serves no ranges.
-            buffer: Writable bytes that are used again and again.
-            write: Called with the offset in the source and bytes that are valid until it returns. What it raises ends
-                the copy. Without ranges it may be called for the same bytes again.
-
-        Raises:
-            SourceChangedError: If the object is another by now.
-            TransportError: If it cannot be read.
-        """
+        """Hand over the bytes of a range as they come, by one request that goes on where it was cut off."""
         copy_range(
             self._remote,
             self._version,
