@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import HostTensor, adapter_for, host_tensor
+from tensorkeep.arrays import TensorToWrite, adapter_for, tensor_to_write
 from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from tensorkeep.compat.wording import (
     check_backend,
@@ -138,14 +138,14 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dic
     return load_tensors(check_path(filename), backend=check_backend(backend))
 
 
-def _hosts(tensor_dict: dict[str, Array]) -> dict[str, HostTensor]:
-    hosts = {}
+def _hosts(tensor_dict: dict[str, Array]) -> dict[str, TensorToWrite]:
+    to_write = {}
     for name, array in tensor_dict.items():
         check_instance(name, "tensor_dict", str)
         if array.dtype.name not in BY_NUMPY:
             raise DtypeError(unknown_dtype_text(array.dtype.name), tensor=name)
-        hosts[name] = host_tensor(array, name)
-    return hosts
+        to_write[name] = tensor_to_write(array, name)
+    return to_write
 
 
 def _flatten(tensor_dict: Mapping[str, Array], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:

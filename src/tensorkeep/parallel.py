@@ -16,7 +16,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-class Meter:
+class ProgressMeter:
     """Bytes that all threads have done together."""
 
     def __init__(self, callback: Callable[[int, int], None] | None, total: int) -> None:
@@ -55,8 +55,8 @@ class _StoppedError(Exception):
     """Another thread failed, or the caller interrupted the work."""
 
 
-def side_by_side(
-    work: Callable[[_Item], _Result], items: Iterable[_Item], *, n_threads: int, meter: Meter
+def parallel_map(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], *, n_threads: int, meter: ProgressMeter
 ) -> list[_Result]:
     """Do work for each item, several at a time."""
     if n_threads <= 1:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tensorkeep.arrays import HostTensor, host_tensor
+from tensorkeep.arrays import TensorToWrite, tensor_to_write
 from tensorkeep.collector import PausedCollector
 from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file, torch_raw, torch_sharing
 from tensorkeep.compat.torch_sharing import storage_ptr, storage_size
@@ -238,7 +238,7 @@ def _mismatch(model: torch.nn.Module, missing: set[str], unexpected: list[str]) 
     return text
 
 
-def _hosts(tensors: dict[str, torch.Tensor]) -> dict[str, HostTensor]:
+def _hosts(tensors: dict[str, torch.Tensor]) -> dict[str, TensorToWrite]:
     """Describe the tensors of a dict that `_evaluate_tensors_for_save` accepts."""
     _evaluate_tensors_for_save(tensors)
     for name, tensor in tensors.items():
@@ -246,7 +246,7 @@ def _hosts(tensors: dict[str, torch.Tensor]) -> dict[str, HostTensor]:
         if tensor.device.type == "meta":
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     with PausedCollector():
-        return {name: host_tensor(tensor, name) for name, tensor in tensors.items()}
+        return {name: tensor_to_write(tensor, name) for name, tensor in tensors.items()}
 
 
 def _flatten_as_ptr(tensors: dict[str, torch.Tensor], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:

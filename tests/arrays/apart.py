@@ -1,4 +1,4 @@
-"""Composed values taken apart to the bottom, sent through the bytes of a file, and put together."""
+"""EncodedObject values taken apart to the bottom, sent through the bytes of a file, and put together."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 import msgspec
 
 from tensorkeep.arrays import (
-    Composed,
+    EncodedObject,
     adapter_for,
-    host_tensor,
+    attributes_of,
+    decode_object,
+    encode_object,
     known_class,
-    marks_of,
     plain_library,
-    put_together,
-    take_apart,
+    tensor_to_write,
 )
 from tensorkeep.entries import TensorEntry
 
 
 def through_bytes(tensor: Any) -> Any:
     """Return a dense tensor that was written and read."""
-    host = host_tensor(tensor, "w")
+    host = tensor_to_write(tensor, "w")
     data = bytearray().join(host.buffers())
     assert len(data) == host.nbytes
     adapter = adapter_for(plain_library(tensor) or "")
     entry = TensorEntry(host.dtype.name, host.shape, (0, len(data)))
-    return adapter.remarked(adapter.views(memoryview(data), {"w": entry}, 0)["w"], marks_of(tensor))
+    return adapter.with_attributes(adapter.views(memoryview(data), {"w": entry}, 0)["w"], attributes_of(tensor))
 
 
 def taken(value: Any) -> Any:
@@ -38,7 +38,7 @@ def taken(value: Any) -> Any:
         return type(value)(taken(item) for item in value)
     if type(value) is dict:
         return {key: taken(item) for key, item in value.items()}
-    composed = take_apart(value)
+    composed = encode_object(value)
     if composed is None:
         return value
     return msgspec.structs.replace(composed, parts=taken(composed.parts), settings=taken(composed.settings))
@@ -46,11 +46,11 @@ def taken(value: Any) -> Any:
 
 def put(value: Any, find_class: Callable[[str], type | None] = known_class) -> Any:
     """Put together what `taken` gave."""
-    if type(value) is Composed:
+    if type(value) is EncodedObject:
         inner = msgspec.structs.replace(
             value, parts=put(value.parts, find_class), settings=put(value.settings, find_class)
         )
-        return put_together(inner, find_class=find_class)
+        return decode_object(inner, find_class=find_class)
     if type(value) in {list, tuple}:
         return type(value)(put(item, find_class) for item in value)
     if type(value) is dict:

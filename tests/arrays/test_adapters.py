@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tensorkeep.arrays import FRAMEWORKS, ArrayAdapter, adapter_for, host_tensor
+from tensorkeep.arrays import FRAMEWORKS, ArrayAdapter, adapter_for, tensor_to_write
 from tensorkeep.arrays.numpy._adapter import numpy_dtype
 from tensorkeep.dtypes import BY_NAME, DTYPES, DType
 from tensorkeep.entries import TensorEntry
@@ -30,7 +30,7 @@ def content_of(dtype: DType) -> bytes:
 
 
 def file_bytes(tensor: Any, name: str = "w") -> bytes:
-    return b"".join(bytes(buffer) for buffer in host_tensor(tensor, name).buffers())
+    return b"".join(bytes(buffer) for buffer in tensor_to_write(tensor, name).buffers())
 
 
 def kind_of(library: str, dtype: DType) -> Any:
@@ -48,7 +48,7 @@ def test_tensors_over_a_buffer_have_its_bytes_wherever_they_lie(library: str, dt
 
     assert tensor.dtype == kind_of(library, dtype)
     assert file_bytes(tensor) == content
-    described = host_tensor(tensor, "w")
+    described = tensor_to_write(tensor, "w")
     assert described.dtype is dtype
     assert described.shape == SHAPE
     assert described.nbytes == len(content)
@@ -80,9 +80,9 @@ def test_no_elements_are_a_tensor_too(library: str, dtype: DType, shape: tuple[i
 
     tensor = adapter_for(library).views(memoryview(bytearray()), {"w": entry}, 0)["w"]
 
-    assert host_tensor(tensor, "w").shape == shape
+    assert tensor_to_write(tensor, "w").shape == shape
     assert file_bytes(tensor) == b""
-    assert host_tensor(tensor, "w").extent() is None
+    assert tensor_to_write(tensor, "w").extent() is None
 
 
 @EACH
@@ -158,7 +158,7 @@ def test_torch_fp4_has_half_the_last_dimension() -> None:
     assert tensor.dtype == torch.float4_e2m1fn_x2
     assert tuple(tensor.shape) == (2, 2)
     assert tensor.view(torch.uint8).tolist() == [[0x21, 0x43], [0x65, 0x87]]
-    assert host_tensor(tensor, "w").shape == (2, 4)
+    assert tensor_to_write(tensor, "w").shape == (2, 4)
 
 
 @pytest.mark.parametrize(("framework", "name"), FRAMEWORKS.items())
@@ -182,13 +182,13 @@ def test_numpy_has_no_devices() -> None:
 @pytest.mark.parametrize("value", [1, 1.0, [1, 2], None, "w", b"bytes", {"a": 1}, memoryview(b"x"), object()])
 def test_what_is_no_tensor_is_refused_by_name(value: Any) -> None:
     with pytest.raises(UnsupportedError, match="`w` is not a tensor"):
-        host_tensor(value, "w")
+        tensor_to_write(value, "w")
 
 
 @pytest.mark.parametrize("dtype", ["U4", "O", "c16", "g", "M8[s]", [("a", "f4")], "V3"], ids=str)
 def test_a_numpy_dtype_that_the_format_lacks_is_refused_by_name(dtype: Any) -> None:
     with pytest.raises(DtypeError, match="`w` has a dtype that the format cannot hold"):
-        host_tensor(np.zeros(2, dtype), "w")
+        tensor_to_write(np.zeros(2, dtype), "w")
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
@@ -198,7 +198,7 @@ def test_a_torch_dtype_that_the_format_lacks_is_refused_by_name() -> None:
         torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
     ):
         with pytest.raises(DtypeError, match="`w` has a dtype that the format cannot hold"):
-            host_tensor(tensor, "w")
+            tensor_to_write(tensor, "w")
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
@@ -210,7 +210,7 @@ def test_a_tensor_without_plain_data_is_refused_by_name() -> None:
         (dense.to("meta"), "meta"),
     ):
         with pytest.raises(UnsupportedError, match=f"`w` has no bytes of its own here.*{found}"):
-            host_tensor(tensor, "w")
+            tensor_to_write(tensor, "w")
 
 
 def test_a_library_that_is_missing_is_named_with_the_way_to_get_it() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tensorkeep.arrays import Extent, adapter_for, host_tensor, marks_of, plain_library
+from tensorkeep.arrays import Extent, adapter_for, attributes_of, plain_library, tensor_to_write
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import FormatError
 from tests.arrays.apart import through_bytes
@@ -20,13 +20,13 @@ TORCH = torch.arange(60.0).reshape(3, 4, 5)
 
 
 def extent_of(tensor: Any) -> Extent:
-    extent = host_tensor(tensor, "w").extent()
+    extent = tensor_to_write(tensor, "w").extent()
     assert extent is not None
     return extent
 
 
 def memory_of(tensor: Any, start: int, stop: int) -> bytes:
-    memory = host_tensor(tensor, "w").memory
+    memory = tensor_to_write(tensor, "w").memory
     assert memory is not None
     return b"".join(bytes(buffer) for buffer in memory(start, stop))
 
@@ -76,7 +76,7 @@ def test_memory_reaches_over_tensors_that_overlap_and_is_no_copy() -> None:
     assert left.untyped_storage().nbytes() < 80
     start, stop = extent_of(left).start, extent_of(right).stop
 
-    (buffer,) = list(host_tensor(left, "w").memory(start, stop))  # type: ignore[misc]
+    (buffer,) = list(tensor_to_write(left, "w").memory(start, stop))  # type: ignore[misc]
 
     assert bytes(buffer) == bytes(range(10, 90))
     base[10] = 77
@@ -86,7 +86,7 @@ def test_memory_reaches_over_tensors_that_overlap_and_is_no_copy() -> None:
 def test_memory_stays_as_long_as_it_is_looked_at() -> None:
     tensor = torch.full((1000,), 7, dtype=torch.uint8)
     extent = extent_of(tensor)
-    (buffer,) = list(host_tensor(tensor, "w").memory(extent.start, extent.stop))  # type: ignore[misc]
+    (buffer,) = list(tensor_to_write(tensor, "w").memory(extent.start, extent.stop))  # type: ignore[misc]
 
     del tensor
     others = [torch.zeros(1000, dtype=torch.uint8) for _ in range(100)]
@@ -139,12 +139,12 @@ PLAIN: list[tuple[Any, dict[str, Any]]] = [
 @pytest.mark.parametrize(("tensor", "marks"), PLAIN)
 def test_marks_say_what_is_needed_and_bring_it_back(tensor: Any, marks: dict[str, Any]) -> None:
     assert plain_library(tensor) == ("torch" if isinstance(tensor, torch.Tensor) else "numpy")
-    assert marks_of(tensor) == marks
+    assert attributes_of(tensor) == marks
 
     loaded = through_bytes(tensor)
 
     assert type(loaded) is type(tensor)
-    assert marks_of(loaded) == marks
+    assert attributes_of(loaded) == marks
     if isinstance(tensor, np.ndarray):
         assert np.array_equal(loaded, tensor)
         assert loaded.strides == tensor.strides or "order" not in marks
@@ -159,12 +159,12 @@ def test_what_lies_in_order_already_is_not_copied() -> None:
     last = IMAGES.contiguous(memory_format=torch.channels_last)
     marks = {"order": [0, 2, 3, 1], "class": "Parameter", "grad": True, "name": "another member"}
 
-    assert adapter_for("torch").remarked(last, marks).data_ptr() == last.data_ptr()
-    assert np.shares_memory(adapter_for("numpy").remarked(BASE.T, {"order": [2, 1, 0]}), BASE)
+    assert adapter_for("torch").with_attributes(last, marks).data_ptr() == last.data_ptr()
+    assert np.shares_memory(adapter_for("numpy").with_attributes(BASE.T, {"order": [2, 1, 0]}), BASE)
 
 
 def test_numpy_passes_over_what_it_has_not() -> None:
-    assert adapter_for("numpy").remarked(BASE, {"class": "Parameter", "grad": True}) is BASE
+    assert adapter_for("numpy").with_attributes(BASE, {"class": "Parameter", "grad": True}) is BASE
 
 
 WRONG: list[dict[str, Any]] = [
@@ -188,13 +188,13 @@ WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize("marks", WRONG)
 def test_wrong_marks_are_refused(library: str, marks: dict[str, Any]) -> None:
     with pytest.raises(FormatError):
-        adapter_for(library).remarked(BASE if library == "numpy" else TORCH, marks)
+        adapter_for(library).with_attributes(BASE if library == "numpy" else TORCH, marks)
 
 
 @pytest.mark.parametrize("marks", [{"grad": True}, {"grad": True, "class": "Parameter"}])
 def test_integers_have_no_gradients(marks: dict[str, Any]) -> None:
     with pytest.raises(FormatError, match="gradients"):
-        adapter_for("torch").remarked(torch.arange(3), marks)
+        adapter_for("torch").with_attributes(torch.arange(3), marks)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_integers_have_no_gradients(marks: dict[str, Any]) -> None:
 )  # fmt: skip
 def test_what_a_file_cannot_hold_as_it_is(value: Any) -> None:
     assert plain_library(value) is None
-    assert marks_of(value) == {}
+    assert attributes_of(value) == {}
 
 
 def test_looking_at_a_hundred_thousand_tensors_is_fast() -> None:

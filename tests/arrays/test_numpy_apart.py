@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tensorkeep.arrays import Composed, known_class, marks_of, plain_library, put_together, take_apart
+from tensorkeep.arrays import EncodedObject, attributes_of, decode_object, encode_object, known_class, plain_library
 from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
 from tests.arrays.apart import put, taken
 
@@ -120,7 +120,7 @@ def test_arrays_come_back(array: Any) -> None:
     assert same_bits(loaded, array) or (array.dtype.char == "g" and loaded.tolist() == array.tolist())
     assert loaded.flags.writeable
     assert loaded.flags.aligned
-    assert marks_of(loaded) == marks_of(array)
+    assert attributes_of(loaded) == attributes_of(array)
 
 
 def test_numbers_of_other_readers_are_the_same_numbers() -> None:
@@ -133,11 +133,11 @@ def test_numbers_of_other_readers_are_the_same_numbers() -> None:
 
 @pytest.mark.parametrize("array", [np.zeros((2, 2), "c16"), np.zeros(3, "M8[s]"), structured()])
 def test_what_is_viewed_as_numbers_shares_its_memory(array: Any) -> None:
-    composed = take_apart(array)
+    composed = encode_object(array)
 
     assert composed is not None
     assert np.shares_memory(composed.parts["data"], array)
-    assert np.shares_memory(put_together(composed, find_class=known_class), array)
+    assert np.shares_memory(decode_object(composed, find_class=known_class), array)
 
 
 X87 = bytes.fromhex("00000000000000a0ff3f")  # 1.25
@@ -177,9 +177,9 @@ def test_arrays_of_objects_have_any_items() -> None:
     array = np.empty((2, 2), object)
     array[0, 0], array[0, 1], array[1, 0], array[1, 1] = np.arange(3), [1, 2], None, "text"
 
-    composed = take_apart(array)
-    assert composed == Composed("numpy", "objects", {"items": composed.parts["items"]}, {"shape": (2, 2)})
-    loaded = put_together(composed, find_class=known_class)
+    composed = encode_object(array)
+    assert composed == EncodedObject("numpy", "objects", {"items": composed.parts["items"]}, {"shape": (2, 2)})
+    loaded = decode_object(composed, find_class=known_class)
 
     assert loaded.dtype == object
     assert loaded.shape == (2, 2)
@@ -199,7 +199,7 @@ def test_arrays_of_objects_have_any_items() -> None:
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_has_no_form_as_data_is_not_taken(value: Any) -> None:
-    assert take_apart(value) is None
+    assert encode_object(value) is None
     assert plain_library(value) is None
 
 
@@ -245,7 +245,7 @@ def test_the_old_random_state_goes_on() -> None:
 
 @pytest.mark.parametrize("name", ["MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"])
 def test_no_field_of_a_random_state_is_believed(name: str) -> None:
-    honest = take_apart(getattr(np.random, name)(1))
+    honest = encode_object(getattr(np.random, name)(1))
     assert honest is not None
     numbers = [field for field, value in honest.settings.items() if type(value) is int]
 
@@ -261,7 +261,7 @@ def test_no_field_of_a_random_state_is_believed(name: str) -> None:
 
 @pytest.mark.parametrize("position", [625, 2**31, 2**63])
 def test_no_generator_reads_beside_its_table(position: int) -> None:
-    twister, philox = take_apart(np.random.MT19937(1)), take_apart(np.random.Philox(1))
+    twister, philox = encode_object(np.random.MT19937(1)), encode_object(np.random.Philox(1))
     assert twister is not None
     assert philox is not None
 
@@ -271,7 +271,7 @@ def test_no_generator_reads_beside_its_table(position: int) -> None:
 
 def check_refused(kind: str, parts: Any, settings: Any) -> None:
     with pytest.raises(TensorkeepError):
-        put_together(Composed("numpy", kind, dict(parts), dict(settings)), find_class=known_class)
+        decode_object(EncodedObject("numpy", kind, dict(parts), dict(settings)), find_class=known_class)
 
 
 PCG64 = {"bit_generator": "PCG64", "state": 1, "inc": 1, "has_uint32": 0, "uinteger": 0}
@@ -336,7 +336,7 @@ HOSTILE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("kind", "parts", "settings"), HOSTILE)
 def test_hostile_values_give_our_errors(kind: str, parts: dict[str, Any], settings: dict[str, Any]) -> None:
     with pytest.raises(FormatError):
-        put_together(Composed("numpy", kind, parts, settings), find_class=known_class)
+        decode_object(EncodedObject("numpy", kind, parts, settings), find_class=known_class)
 
 
 def test_dtypes_within_dtypes_end() -> None:
@@ -349,6 +349,6 @@ def test_dtypes_within_dtypes_end() -> None:
 
 def test_unknown_kinds_and_libraries_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="later version"):
-        put_together(Composed("numpy", "holograms", {}, {}), find_class=known_class)
+        decode_object(EncodedObject("numpy", "holograms", {}, {}), find_class=known_class)
     with pytest.raises(FormatError, match="no array library"):
-        put_together(Composed("os", "system", {}, {}), find_class=known_class)
+        decode_object(EncodedObject("os", "system", {}, {}), find_class=known_class)

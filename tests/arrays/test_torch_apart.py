@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from tensorkeep.arrays import Composed, known_class, plain_library, put_together, take_apart
+from tensorkeep.arrays import EncodedObject, decode_object, encode_object, known_class, plain_library
 from tensorkeep.errors import FormatError, UnsupportedError
 from tests.arrays.apart import put, taken
 
@@ -137,11 +137,11 @@ def test_what_can_share_memory_does() -> None:
     quantized, wide = QUANTIZED[0].clone(), COMPLEX[0].clone()
 
     for tensor, part in ((quantized, "data"), (wide, "data"), (coo(is_coalesced=True), "values")):
-        composed = take_apart(tensor)
+        composed = encode_object(tensor)
         assert composed is not None
         if tensor.layout is torch.strided:
             assert composed.parts[part].data_ptr() == tensor.data_ptr()
-            assert put_together(composed, find_class=known_class).data_ptr() == tensor.data_ptr()
+            assert decode_object(composed, find_class=known_class).data_ptr() == tensor.data_ptr()
         else:
             assert composed.parts[part].data_ptr() == tensor._values().data_ptr()
 
@@ -181,9 +181,11 @@ def test_generators_go_on() -> None:
 def test_a_generator_of_a_device_that_is_not_there_stays_apart() -> None:
     if torch.cuda.device_count() > 100:  # there is none of that number, on any machine
         pytest.fail("a machine that this test did not think of")
-    composed = Composed("torch", "generator", {"state": torch.zeros(16, dtype=torch.uint8)}, {"device": "cuda:101"})
+    composed = EncodedObject(
+        "torch", "generator", {"state": torch.zeros(16, dtype=torch.uint8)}, {"device": "cuda:101"}
+    )
 
-    assert put_together(composed, find_class=known_class) is composed
+    assert decode_object(composed, find_class=known_class) is composed
 
 
 def find_two(name: str) -> type | None:
@@ -203,7 +205,7 @@ def test_wrappers_come_back_if_their_class_is_allowed() -> None:
 def test_a_wrapper_of_a_class_that_nobody_allowed_stays_apart() -> None:
     composed = taken(TwoTensor(numbers(2), numbers(2)))
 
-    assert put(composed) == put_together(composed, find_class=known_class) == composed
+    assert put(composed) == decode_object(composed, find_class=known_class) == composed
     assert put(taken(TwoTensor(numbers(2), TwoTensor(numbers(2), numbers(2)))), known_class).kind == "subclass"
 
 
@@ -229,21 +231,21 @@ def test_parameters_that_wrap_are_parameters() -> None:
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_has_no_form_as_data_is_not_taken(value: Any) -> None:
-    assert take_apart(value) is None
+    assert encode_object(value) is None
     assert plain_library(value) is None
 
 
 def test_parts_of_another_library_are_taken_over() -> None:
-    sparse = Composed(
+    sparse = EncodedObject(
         "torch",
         "sparse_coo",
         {"indices": np.array([[0, 1]]), "values": np.array([1.5, 2], ml_dtypes.bfloat16)},
         {"shape": (3,), "is_coalesced": True},
     )
-    times = Composed("numpy", "array", {"data": torch.tensor([1, 2])}, {"dtype": "<M8[s]"})
+    times = EncodedObject("numpy", "array", {"data": torch.tensor([1, 2])}, {"dtype": "<M8[s]"})
 
-    assert put_together(sparse, find_class=known_class).to_dense().tolist() == [1.5, 2, 0]
-    assert put_together(times, find_class=known_class).tolist() == np.array([1, 2], "M8[s]").tolist()
+    assert decode_object(sparse, find_class=known_class).to_dense().tolist() == [1.5, 2, 0]
+    assert decode_object(times, find_class=known_class).tolist() == np.array([1, 2], "M8[s]").tolist()
 
 
 I = torch.tensor  # noqa: E741
@@ -354,14 +356,14 @@ HOSTILE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("kind", "parts", "settings"), HOSTILE)
 def test_hostile_values_give_our_errors(kind: str, parts: dict[str, Any], settings: dict[str, Any]) -> None:
     with pytest.raises(FormatError):
-        put_together(Composed("torch", kind, parts, settings), find_class=find_two)
+        decode_object(EncodedObject("torch", kind, parts, settings), find_class=find_two)
 
 
 def test_a_class_that_wraps_nothing_is_refused() -> None:
     with pytest.raises(FormatError, match="wrap"):
-        put_together(Composed("torch", "subclass", WRAPPED, TWO), find_class=lambda _: dict)
+        decode_object(EncodedObject("torch", "subclass", WRAPPED, TWO), find_class=lambda _: dict)
 
 
 def test_unknown_kinds_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="later version"):
-        put_together(Composed("torch", "holograms", {}, {}), find_class=known_class)
+        decode_object(EncodedObject("torch", "holograms", {}, {}), find_class=known_class)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tensorkeep.arrays import Composed, known_class, put_together, take_apart
+from tensorkeep.arrays import EncodedObject, decode_object, encode_object, known_class
 from tensorkeep.errors import FormatError
 from tests.arrays.apart import put, taken
 
@@ -112,11 +112,11 @@ def test_plain_data_beside_the_parts_is_known(name: str) -> None:
     assert known_class(f"torchao.float8.inference:{name}").__name__ == name  # type: ignore[union-attr]
 
 
-def changed(name: str) -> list[tuple[str, Composed]]:
+def changed(name: str) -> list[tuple[str, EncodedObject]]:
     """Return a tensor with one part or setting spoilt, in every way that may matter to who reads it."""
-    honest = take_apart(TENSORS[name])
+    honest = encode_object(TENSORS[name])
     assert honest is not None
-    spoilt: list[tuple[str, Composed]] = []
+    spoilt: list[tuple[str, EncodedObject]] = []
     for part, tensor in honest.parts.items():
         others = {
             "missing": None,
@@ -135,8 +135,8 @@ def changed(name: str) -> list[tuple[str, Composed]]:
     return spoilt + [(str(setting), with_(honest, honest.parts, setting)) for setting in settings]
 
 
-def with_(honest: Composed, parts: dict[str, Any], settings: dict[str, Any]) -> Composed:
-    return Composed(honest.library, honest.kind, parts, honest.settings | settings)
+def with_(honest: EncodedObject, parts: dict[str, Any], settings: dict[str, Any]) -> EncodedObject:
+    return EncodedObject(honest.library, honest.kind, parts, honest.settings | settings)
 
 
 ANOTHER_TENSOR = {
@@ -155,7 +155,7 @@ def test_a_spoilt_tensor_gives_our_error(name: str) -> None:
     believed = []
     for what, composed in changed(name):
         try:
-            put_together(composed, find_class=known_class)
+            decode_object(composed, find_class=known_class)
         except FormatError:
             continue
         believed.append(what)

@@ -21,7 +21,7 @@ from interrupted_saver import kill, stopped
 
 import tensorkeep
 from tensorkeep.checkpoint import save_folder, verify_folder
-from tensorkeep.transport import settle_folders
+from tensorkeep.transport import recover_directories
 from tensorkeep.transport.system import _platform
 
 NAMES = {"mine.txt", "model.safetensors", "more", "tensorkeep.manifest.json"}
@@ -38,7 +38,7 @@ def save(folder: Path, number: int) -> None:
 
 def number_in(folder: Path) -> int | None:
     """Return which save the directory is of, all of it; None if there is none."""
-    settle_folders(folder)
+    recover_directories(folder)
     directory = folder / "run-5"
     if not directory.exists():
         return None

@@ -30,9 +30,9 @@ def opened(tensors: dict, **options):
 
 
 def tensorkeep_bytes(tensors: dict) -> bytes:
-    from tensorkeep.arrays import host_tensor
+    from tensorkeep.arrays import tensor_to_write
 
-    return serialize_tensors({name: host_tensor(tensor, name) for name, tensor in tensors.items()})
+    return serialize_tensors({name: tensor_to_write(tensor, name) for name, tensor in tensors.items()})
 
 
 def numpy_type(name: str) -> np.dtype:

@@ -25,7 +25,7 @@ import torch
 from async_saver import number_of, state
 
 import tensorkeep
-from tensorkeep.arrays import HostTensor, host_tensor
+from tensorkeep.arrays import TensorToWrite, tensor_to_write
 from tensorkeep.checkpoint.saving import _snapshot
 from tensorkeep.checkpoint.saving._save_async import SaveOptions, save_async
 from tensorkeep.checkpoint.saving._save_queue import SaveHandle
@@ -236,10 +236,10 @@ def test_options_are_those_of_save_or_of_save_checkpoint(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("nbytes", [0, 23, 25, 2**21])
 def test_a_tensor_of_another_size_than_it_says_is_an_error(nbytes: int) -> None:
-    host = host_tensor(np.arange(3.0), "w")
-    wrong = HostTensor(host.dtype, host.shape, host.nbytes, host.extent, lambda: iter([b"x" * nbytes]))
+    host = tensor_to_write(np.arange(3.0), "w")
+    wrong = TensorToWrite(host.dtype, host.shape, host.nbytes, host.extent, lambda: iter([b"x" * nbytes]))
     prepared = prepare({"w": np.arange(3.0)})
-    prepared.hosts["w"] = wrong
+    prepared.to_write["w"] = wrong
 
     with pytest.raises(IntegrityError, match="another number of bytes") as caught:
         take_snapshot(prepared)

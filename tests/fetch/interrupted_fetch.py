@@ -27,7 +27,7 @@ from interrupted_saver import kill, stopped  # noqa: E402
 import tensorkeep  # noqa: E402
 from tensorkeep import remote  # noqa: E402
 from tensorkeep.checkpoint import save_folder, verify_folder  # noqa: E402
-from tensorkeep.transport import settle_folders  # noqa: E402
+from tensorkeep.transport import recover_directories  # noqa: E402
 
 OLD, NEW = 1, 2
 
@@ -60,7 +60,7 @@ def _number_in(directory: Path, kind: str) -> int:
         assert tensorkeep.verify(directory).is_whole
         numbers = {int(each) for value in tensorkeep.load(directory).values() for each in value}
     else:
-        settle_folders(directory.parent)
+        recover_directories(directory.parent)
         assert verify_folder(directory) == []
         numbers = {int((directory / "inner" / "number").read_text())}
         numbers |= {

@@ -9,7 +9,7 @@ from hypothesis import given
 from tensorkeep.fetching._companions import companions_among, is_page
 from tensorkeep.fetching._journal import Begun, Came, Fetch, decode_journal, encode_line
 from tensorkeep.fetching._spans import cut, joined, without
-from tensorkeep.fetching._stamp import Stamp
+from tensorkeep.fetching._stamp import VersionId
 from tensorkeep.transport import ByteRange, Version
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda it: ByteRange(it[0], it[0] + it[1])))
@@ -30,12 +30,12 @@ def test_sets_of_ranges_are_sets(spans: list[ByteRange], others: list[ByteRange]
     assert all(0 < len(piece) <= longest for piece in pieces)
 
 
-STAMP = Stamp(100, '"a"', None, None)
+STAMP = VersionId(100, '"a"', None, None)
 LINES = [
     Fetch("https://host/model/", "12345678"),
     Begun("a", STAMP),
     Came("a", 0, 40),
-    Begun("b/c", Stamp(7, None, "yesterday")),
+    Begun("b/c", VersionId(7, None, "yesterday")),
     Came("a", 60, 100),
     Came("a", 40, 60),
     Came("b/c", 0, 7),
@@ -47,7 +47,7 @@ def test_a_journal_is_read_as_it_was_written() -> None:
     progress = decode_journal(TEXT)
 
     assert progress.fetch == LINES[0]
-    assert progress.stamps == {"a": STAMP, "b/c": Stamp(7, None, "yesterday")}
+    assert progress.stamps == {"a": STAMP, "b/c": VersionId(7, None, "yesterday")}
     assert progress.spans == {"a": [ByteRange(0, 100)], "b/c": [ByteRange(0, 7)]}
 
 
@@ -70,10 +70,10 @@ def test_a_damaged_journal_says_nothing_that_was_not_written(place: int) -> None
 
 
 def test_a_file_that_is_begun_again_has_nothing() -> None:
-    again = TEXT + encode_line(Begun("a", Stamp(50, '"b"')))
+    again = TEXT + encode_line(Begun("a", VersionId(50, '"b"')))
 
     assert decode_journal(again).spans["a"] == []
-    assert decode_journal(again).stamps["a"] == Stamp(50, '"b"')
+    assert decode_journal(again).stamps["a"] == VersionId(50, '"b"')
 
 
 def test_a_later_journal_is_not_understood() -> None:
@@ -82,12 +82,14 @@ def test_a_later_journal_is_not_understood() -> None:
 
 
 def test_stamps() -> None:
-    assert Stamp.of(Version(5)) == Stamp(5)
-    assert not Stamp.of(Version(5)).is_telling
-    assert Stamp.of(Version(5, '"tag"', "monday")) == Stamp(5, '"tag"'), "servers of one site may disagree on times"
-    assert Stamp.of(Version(5, 'W/"tag"', "monday")) == Stamp(5, 'W/"tag"', "monday")
-    assert Stamp.of(Version(5, None, "monday")).is_telling
-    assert Stamp.of(Version(5, None, None, "3")).is_telling
+    assert VersionId.of(Version(5)) == VersionId(5)
+    assert not VersionId.of(Version(5)).is_unique
+    assert VersionId.of(Version(5, '"tag"', "monday")) == VersionId(5, '"tag"'), (
+        "servers of one site may disagree on times"
+    )
+    assert VersionId.of(Version(5, 'W/"tag"', "monday")) == VersionId(5, 'W/"tag"', "monday")
+    assert VersionId.of(Version(5, None, "monday")).is_unique
+    assert VersionId.of(Version(5, None, None, "3")).is_unique
 
 
 def test_companions() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import torch
 
-from tensorkeep.arrays import Composed
+from tensorkeep.arrays import EncodedObject
 from tensorkeep.state import Encoded, classes_by_name, decode_tree, encode_tree, selected
 
 
@@ -18,14 +18,14 @@ def leaf(value: Any) -> dict[str, Any] | None:
     return {} if isinstance(value, np.ndarray | torch.Tensor) else None
 
 
-def compose(value: Any) -> Composed | None:
+def compose(value: Any) -> EncodedObject | None:
     """Take apart what stands for the values of array libraries here: a dtype of torch, a sparse tensor's stand-in."""
     if isinstance(value, torch.dtype):
-        return Composed("torch", "dtype", {}, {"name": str(value)})
+        return EncodedObject("torch", "dtype", {}, {"name": str(value)})
     return None
 
 
-def put_together(composed: Composed) -> Any:
+def decode_object(composed: EncodedObject) -> Any:
     """Do the inverse of `compose`; what is unknown stays as it is."""
     if composed.kind == "dtype":
         return getattr(torch, composed.settings["name"].removeprefix("torch."))
@@ -48,7 +48,7 @@ def decode(
     return decode_tree(
         tree if wanted is None else selected(tree, wanted),
         tensor=lambda name, _: ({} if tensors is None else tensors)[name],
-        compose=put_together,
+        compose=decode_object,
         find_class=classes_by_name(classes).get,
     )
 

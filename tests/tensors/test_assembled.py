@@ -101,7 +101,7 @@ def test_only_the_pieces_that_are_needed_are_opened(tmp_path: Path) -> None:
 def test_rows_are_one_range_that_is_copied_as_it_is(tmp_path: Path) -> None:
     lazy = assembled(WHOLE, placed_in(tmp_path, WHOLE, tiles_of(ROWS)))
 
-    assert isinstance(lazy.host_tensor(), StoredTensor)
+    assert isinstance(lazy.tensor_to_write(), StoredTensor)
     assert lazy.span is not None
     assert len(lazy.span) == WHOLE.array.nbytes
     assert same_bits(lazy.load(), WHOLE.array)
@@ -111,7 +111,7 @@ def test_columns_are_written_in_bounded_pieces(tmp_path: Path) -> None:
     whole = Known.random("F32", (2048, 3072))
     lazy = assembled(whole, placed_in(tmp_path, whole, tiles_of(((0, 2048), (0, 1000, 2000, 3072)))))
 
-    pieces = [bytes(piece) for piece in lazy.host_tensor().buffers()]
+    pieces = [bytes(piece) for piece in lazy.tensor_to_write().buffers()]
 
     assert max(map(len, pieces)) <= 3 * 2**20 < whole.array.nbytes
     assert b"".join(pieces) == whole.array.tobytes()

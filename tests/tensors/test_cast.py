@@ -95,9 +95,9 @@ def test_what_is_no_floating_point_number_stays(tmp_path: Path) -> None:
     with opened(file_of(tensors), "mmap") as file:
         view = file.cast("bfloat16")
 
-        assert all(isinstance(lazy.host_tensor(), StoredTensor) for lazy in view.values())
+        assert all(isinstance(lazy.tensor_to_write(), StoredTensor) for lazy in view.values())
         assert all(same_bits(array, tensors[name].array) for name, array in view.load().items())
-        assert not isinstance(file.cast("f16")["BF16"].host_tensor(), StoredTensor)
+        assert not isinstance(file.cast("f16")["BF16"].tensor_to_write(), StoredTensor)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from plain_files import Known, same_bits
 
 import tensorkeep
-from tensorkeep.arrays import host_tensor
+from tensorkeep.arrays import tensor_to_write
 from tensorkeep.dtypes import BY_NAME, DTYPES
 from tensorkeep.tensors import serialize_tensors
 
@@ -84,7 +84,7 @@ def test_numpy_arrays_of_any_layout(layout: str, tmp_path: Path) -> None:
         assert len(file) == 1 + len(arrays) >= 14
     every = {name: Known(known[name].dtype, array) for name, array in plain.items()}
     for name, tensor in every.items():
-        assert serialize_tensors({"w": host_tensor(arrays[name], "w")}).endswith(tensor.data)
+        assert serialize_tensors({"w": tensor_to_write(arrays[name], "w")}).endswith(tensor.data)
 
 
 def reference_array(array: Any) -> Any:
@@ -184,7 +184,7 @@ def test_any_view_of_an_array_is_saved_as_its_copy(data: st.DataObject) -> None:
     view = known.array[tuple(slice(None, None, data.draw(steps)) for _ in shape)]
     view = view.transpose(data.draw(st.permutations(range(len(shape)))))
 
-    file = serialize_tensors({"w": host_tensor(view, "w")})
+    file = serialize_tensors({"w": tensor_to_write(view, "w")})
 
     assert same_bits(tensorkeep.load(file)["w"], np.array(view, order="C", copy=True))
 

@@ -158,7 +158,7 @@ def test_every_way_of_reading_gives_the_same(way: str, view: View) -> None:
         assert loaded.flags.c_contiguous
         assert loaded.flags.writeable
         assert same_bits(np.asarray(view.lazy(source, "torch")), view.array)
-        assert b"".join(bytes(piece) for piece in lazy.host_tensor().buffers()) == view.array.tobytes()
+        assert b"".join(bytes(piece) for piece in lazy.tensor_to_write().buffers()) == view.array.tobytes()
         assert (lazy.shape, lazy.dtype, lazy.nbytes) == (view.shape, view.dtype, view.array.nbytes)
         assert (lazy.source, lazy.span, lazy.digest, lazy.view()) == (None, None, None, None)
 
@@ -260,7 +260,7 @@ def written_transposed(path: Path, backend: Any, shape: tuple[int, int]) -> tupl
     entry = TensorEntry("F32", shape, (0, 4 * shape[0] * shape[1]))
     lazy = LazyTensor("w", entry, StridedReader(TensorReader(source, 0, "torch"), Layout(0, (1, shape[0]))))
     written, found = 0, []
-    for piece in lazy.host_tensor().buffers():
+    for piece in lazy.tensor_to_write().buffers():
         numbers = np.frombuffer(piece, np.float32)
         found += [written + int(place) for place in numbers.nonzero()[0]]
         written += numbers.size
@@ -404,7 +404,7 @@ def test_an_expanded_view_of_terabytes_is_sliced_and_not_loaded(way: str, tmp_pa
             lambda: lazy[...],
             lambda: np.asarray(lazy),
             lazy.cast("f16").load,
-            lazy.host_tensor,
+            lazy.tensor_to_write,
             lambda: tensorkeep.save({"w": lazy.cast("f16")}, tmp_path / "saved"),
         ):
             with pytest.raises(LimitError, match="tensor `w` is an expanded view") as caught:
@@ -419,9 +419,9 @@ def test_the_limit_is_for_what_is_both_large_and_more_than_the_file_has() -> Non
     assert same_bits(expanded(MemorySource(row), 3, 4).load(), np.stack([row] * 3))
 
     n_rows = MAX_EXPANDED_NBYTES // 16
-    assert expanded(MemorySource(row), n_rows, 4).host_tensor().nbytes == MAX_EXPANDED_NBYTES
+    assert expanded(MemorySource(row), n_rows, 4).tensor_to_write().nbytes == MAX_EXPANDED_NBYTES
     with pytest.raises(LimitError):
-        expanded(MemorySource(row), n_rows + 1, 4).host_tensor()
+        expanded(MemorySource(row), n_rows + 1, 4).tensor_to_write()
 
 
 def test_a_large_view_with_gaps_is_no_expanded_one(tmp_path: Path) -> None:
@@ -431,7 +431,7 @@ def test_a_large_view_with_gaps_is_no_expanded_one(tmp_path: Path) -> None:
     entry = TensorEntry("U8", (2**30 + 1,), (0, 2**30 + 1))
     reader = StridedReader(TensorReader(LocalFile(str(path)), 0, "numpy"), Layout(0, (2,)))
 
-    assert LazyTensor("w", entry, reader).host_tensor().nbytes == 2**30 + 1
+    assert LazyTensor("w", entry, reader).tensor_to_write().nbytes == 2**30 + 1
 
 
 def test_windows_that_overlap_cannot_fill_the_memory() -> None:
@@ -477,7 +477,7 @@ def test_a_safetensors_file_has_no_such_dtype(name: str, framework: str) -> None
         for read in (file.load, file["w"].load, lambda: file["w"][0], lambda: np.asarray(file["w"])):
             with pytest.raises(DtypeError, match="`w` has a dtype that this version does not know"):
                 read()
-        assert isinstance(file["w"].host_tensor(), StoredTensor)
+        assert isinstance(file["w"].tensor_to_write(), StoredTensor)
 
 
 def test_what_cannot_be_a_view_is_refused() -> None:

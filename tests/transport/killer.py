@@ -18,7 +18,7 @@ from typing import Any
 
 from sets import CASES, STAGING, Case, files_in, lay_out, locked, read, replace
 
-from tensorkeep.transport import finish_pending
+from tensorkeep.transport import finish_pending_commit
 from tensorkeep.transport.atomic._staging import Staging
 
 WRITES = ("write", "writev", "pwrite")
@@ -81,7 +81,7 @@ def commit_and_die(folder: str, case: Case) -> None:
 
 
 def finish(folder: str) -> None:
-    assert finish_pending(folder, "model") is None
+    assert finish_pending_commit(folder, "model") is None
 
 
 def outcome(folder: str, case: Case) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tensorkeep.transport import Pending, finish_pending, transaction
+from tensorkeep.transport import PendingCommit, finish_pending_commit, transaction
 
 __all__ = ["CASES", "STAGING", "Case", "files_in", "lay_out", "locked", "read", "replace"]
 
@@ -97,11 +97,11 @@ def files_in(folder: str | Path) -> dict[str, bytes]:
 
 def read(folder: str | Path, case: Case) -> dict[str, bytes]:
     """Return the set that a reader sees, which finishes a save or reads past it."""
-    pending = finish_pending(folder, "model")
+    pending = finish_pending_commit(folder, "model")
     return files_in(folder) if pending is None else _read_past(pending, folder, case)
 
 
-def _read_past(pending: Pending, folder: str | Path, case: Case) -> dict[str, bytes]:
+def _read_past(pending: PendingCommit, folder: str | Path, case: Case) -> dict[str, bytes]:
     found = {}
     for name in {*case.old, *case.new}:
         path = pending.resolve(name)

@@ -15,7 +15,7 @@ from publishing import NEW, OLD, names
 from sets import CASES, STAGING, files_in, lay_out, locked, read, replace
 
 from tensorkeep.errors import SourceMissingError, TransportError, UnsupportedError
-from tensorkeep.transport import finish_pending, transaction
+from tensorkeep.transport import finish_pending_commit, transaction
 from tensorkeep.transport.atomic._staging import Staging
 
 
@@ -60,7 +60,7 @@ def test_a_commit_replaces_the_old_set_by_the_new_one(tmp_path: Path, name: str,
 
     assert files_in(tmp_path) == case.new
     assert STAGING not in names(tmp_path)
-    assert finish_pending(tmp_path, "model") is None
+    assert finish_pending_commit(tmp_path, "model") is None
 
 
 @pytest.mark.parametrize("error", [MadeUpError, KeyboardInterrupt, MemoryError, GeneratorExit])
@@ -307,7 +307,11 @@ def test_a_missing_directory_is_named_and_a_file_is_none(tmp_path: Path) -> None
     (tmp_path / "file").write_bytes(OLD)
     with pytest.raises(TransportError, match="Not a directory"):
         transaction(tmp_path / "file", "model").__enter__()
-    assert finish_pending(tmp_path / "missing", "model") is finish_pending(tmp_path / "file", "model") is None
+    assert (
+        finish_pending_commit(tmp_path / "missing", "model")
+        is finish_pending_commit(tmp_path / "file", "model")
+        is None
+    )
     assert names(tmp_path) == ["file"]
 
 
@@ -356,13 +360,13 @@ def test_readers_leave_what_is_not_committed_alone(tmp_path: Path) -> None:
         with saving.file("m-1") as sink:
             sink.write([NEW])
         before = names(tmp_path / STAGING)
-        assert finish_pending(tmp_path, "model") is None
+        assert finish_pending_commit(tmp_path, "model") is None
         assert names(tmp_path / STAGING) == before
 
 
 def test_the_next_reader_finishes_a_committed_save(committed: Path) -> None:
     assert files_in(committed) == CASES["same names"].old
-    assert finish_pending(committed, "model") is None
+    assert finish_pending_commit(committed, "model") is None
 
     assert files_in(committed) == CASES["same names"].new
     assert STAGING not in names(committed)
@@ -390,9 +394,9 @@ def test_a_copy_of_the_directory_is_only_read_past(committed: Path, tmp_path_fac
 def test_a_pending_save_that_is_finished_meanwhile_is_still_read_right(committed: Path) -> None:
     case = CASES["same names"]
     with locked(committed):
-        pending = finish_pending(committed, "model")
+        pending = finish_pending_commit(committed, "model")
     assert pending is not None
-    assert finish_pending(committed, "model") is None
+    assert finish_pending_commit(committed, "model") is None
 
     assert pending.resolve("m-1") == os.path.join(committed, "m-1")
     with transaction(committed, "model") as saving:  # the next save is none of this one's business
@@ -416,10 +420,10 @@ def test_an_edit_is_not_made_to_a_file_that_was_replaced_meanwhile(
     (tmp_path / "m-2").unlink()
     (tmp_path / "m-2").symlink_to("precious")
     with locked(tmp_path):
-        pending = finish_pending(tmp_path, "model")
+        pending = finish_pending_commit(tmp_path, "model")
         assert pending is not None
         assert pending.head_of("m-1") is pending.head_of("m-2") is pending.head_of("index") is None
-    assert finish_pending(tmp_path, "model") is None
+    assert finish_pending_commit(tmp_path, "model") is None
 
     assert (tmp_path / "m-1").read_bytes() == foreign
     assert (tmp_path / "precious").read_bytes() == case.old["m-2"]
@@ -432,13 +436,13 @@ def test_in_a_sticky_directory_nobody_commits_for_others(committed: Path) -> Non
     case = CASES["same names"]
     os.chown(committed / STAGING, 65534, 65534)
     committed.chmod(0o1777)
-    assert finish_pending(committed, "model") is None
+    assert finish_pending_commit(committed, "model") is None
     with pytest.raises(PermissionError, match="another user"):
         transaction(committed, "model").__enter__()
     assert files_in(committed) == case.old
 
     os.chown(committed / STAGING, 0, 0)
-    assert finish_pending(committed, "model") is None
+    assert finish_pending_commit(committed, "model") is None
     assert files_in(committed) == case.new
 
 
@@ -448,7 +452,7 @@ def test_a_link_in_the_place_of_the_staging_directory_is_not_followed(tmp_path: 
     (victim / "index").write_bytes(OLD)
     (victim / STAGING).symlink_to(committed / STAGING)
 
-    assert finish_pending(victim, "model") is None
+    assert finish_pending_commit(victim, "model") is None
     with pytest.raises(PermissionError):
         transaction(victim, "model").__enter__()
     assert names(victim) == [STAGING, "index"]

@@ -16,7 +16,7 @@ from publishing import NEW, OLD, names
 from sets import CASES, STAGING, Case, files_in, lay_out, locked, read, replace
 
 from tensorkeep.errors import BusyError, IntegrityError, TensorkeepError, TransportError, UnsupportedError
-from tensorkeep.transport import Pending, finish_pending, transaction
+from tensorkeep.transport import PendingCommit, finish_pending_commit, transaction
 from tensorkeep.transport.atomic._staging import Staging
 
 CALLS = (
@@ -97,12 +97,12 @@ def test_a_reader_that_cannot_finish_a_save_reads_past_it(
         with monkeypatch.context() as dying:
             dying.setattr(Staging, "carry_out", lambda *_, **__: None)
             replace(tmp_path, CASES[case], durable=False)
-        pending: Pending | None = None
+        pending: PendingCommit | None = None
         caught = None
         with monkeypatch.context() as failing:
             system = FailingSystem(failing, place, errno.EROFS)
             try:
-                pending = finish_pending(tmp_path, "model")
+                pending = finish_pending_commit(tmp_path, "model")
             except TransportError as error:
                 caught = error
         if not system.failed:
@@ -190,7 +190,10 @@ def test_a_damaged_journal_is_an_error_and_nothing_is_touched(
     staged = names(tmp_path / STAGING)
     for text in (b"", whole[:-1], whole.replace(b"m-1", b"m-9"), b"\xff", b"{}", b"[" * 100_000, b"null"):
         journal.write_bytes(text)
-        for act in (lambda: finish_pending(tmp_path, "model"), lambda: transaction(tmp_path, "model").__enter__()):
+        for act in (
+            lambda: finish_pending_commit(tmp_path, "model"),
+            lambda: transaction(tmp_path, "model").__enter__(),
+        ):
             with pytest.raises(IntegrityError) as caught:
                 act()
             assert str(journal) in str(caught.value)
@@ -199,16 +202,16 @@ def test_a_damaged_journal_is_an_error_and_nothing_is_touched(
     journal.unlink()
     journal.mkdir()
     with pytest.raises(IntegrityError):
-        finish_pending(tmp_path, "model")
+        finish_pending_commit(tmp_path, "model")
     journal.rmdir()
     journal.symlink_to(tmp_path / "m-1")
     with pytest.raises(TransportError):
-        finish_pending(tmp_path, "model")
+        finish_pending_commit(tmp_path, "model")
     journal.unlink()
 
     journal.write_bytes(whole.replace(b'"version":1', b'"version":2'))
     with pytest.raises(UnsupportedError, match="later version"):
-        finish_pending(tmp_path, "model")
+        finish_pending_commit(tmp_path, "model")
     journal.write_bytes(whole)
     assert read(tmp_path, case) == case.new
 
@@ -330,7 +333,7 @@ def test_while_the_writer_lives_readers_read_past_it_and_writers_wait(tmp_path: 
         try:
             assert writer.stdout is not None
             assert writer.stdout.readline() == "committed\n"
-            assert isinstance(finish_pending(tmp_path, "model"), Pending)
+            assert isinstance(finish_pending_commit(tmp_path, "model"), PendingCommit)
             assert read(tmp_path, case) == case.new
             assert files_in(tmp_path) == case.old
             with pytest.raises(BusyError, match=rf"process {writer.pid} .* on {os.uname().nodename}"):
@@ -338,6 +341,6 @@ def test_while_the_writer_lives_readers_read_past_it_and_writers_wait(tmp_path: 
         finally:
             writer.kill()
 
-    assert finish_pending(tmp_path, "model") is None
+    assert finish_pending_commit(tmp_path, "model") is None
     assert files_in(tmp_path) == case.new
     assert STAGING not in names(tmp_path)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sets import CASES
 
-from tensorkeep.transport import finish_pending
+from tensorkeep.transport import finish_pending_commit
 
 KILLER = Path(__file__).with_name("killer.py")
 
@@ -53,7 +53,7 @@ for number in itertools.count(1):
 
 def opened_set(folder: Path) -> list[int] | None:
     """Read a set as a reader does: again if the index was replaced meanwhile; None if it was."""
-    pending = finish_pending(folder, "model")
+    pending = finish_pending_commit(folder, "model")
 
     def content(name: str) -> str:
         for _ in range(3):
@@ -66,7 +66,7 @@ def opened_set(folder: Path) -> list[int] | None:
     index = content("index")
     number, *names = index.split()
     numbers = [int(number), *(int(content(name)) for name in names)]
-    again = finish_pending(folder, "model")
+    again = finish_pending_commit(folder, "model")
     path = again.resolve("index") if again else folder / "index"
     try:
         return numbers if (again is None) == (pending is None) and Path(path).read_text() == index else None
@@ -91,5 +91,5 @@ def test_readers_beside_a_writer_never_see_a_mixture(tmp_path: Path) -> None:
         writer.wait()
 
     assert len(seen) >= 10
-    finish_pending(tmp_path, "model")
+    finish_pending_commit(tmp_path, "model")
     assert "index" in os.listdir(tmp_path)

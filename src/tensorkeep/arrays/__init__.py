@@ -1,7 +1,7 @@
 """Who holds the tensor? One file per array library, imported on first use; none knows files or formats.
 
-- `_base`: `ArrayAdapter`, what tensors need from a library; `HostTensor`, a tensor on its way to a file; `Extent`,
-  where it lies in memory; `Composed`, a value that was taken apart.
+- `_base`: `ArrayAdapter`, what tensors need from a library; `TensorToWrite`, a tensor on its way to a file; `Extent`,
+  where it lies in memory; `EncodedObject`, a value that was taken apart.
 - `_pieces`: how a tensor is cut when it must be copied in bounded memory. Pure.
 - `elements`: a tensor's bytes as unsigned numbers, one per element; fp4 and fp6 unpacked (imports NumPy).
 - `_memory`: the bytes at an address.
@@ -13,26 +13,26 @@
 """
 
 from tensorkeep.arrays._attributes import dense_order
-from tensorkeep.arrays._base import ArrayAdapter, Composed, Extent, HostTensor
-from tensorkeep.arrays._codec import known_class, marks_of, plain_library, put_together, take_apart
+from tensorkeep.arrays._base import ArrayAdapter, EncodedObject, Extent, TensorToWrite
+from tensorkeep.arrays._codec import attributes_of, decode_object, encode_object, known_class, plain_library
 from tensorkeep.arrays._pieces import pieces
-from tensorkeep.arrays._registry import FRAMEWORKS, adapter_for, check_framework, host_tensor, is_tensor
+from tensorkeep.arrays._registry import FRAMEWORKS, adapter_for, check_framework, is_tensor, tensor_to_write
 
 __all__ = [
     "FRAMEWORKS",
     "ArrayAdapter",
-    "Composed",
+    "EncodedObject",
     "Extent",
-    "HostTensor",
+    "TensorToWrite",
     "adapter_for",
+    "attributes_of",
     "check_framework",
+    "decode_object",
     "dense_order",
-    "host_tensor",
+    "encode_object",
     "is_tensor",
     "known_class",
-    "marks_of",
     "pieces",
     "plain_library",
-    "put_together",
-    "take_apart",
+    "tensor_to_write",
 ]

@@ -22,7 +22,7 @@ LARGEST_E4M3: Final = 448.0
 """The largest number of F8_E4M3, to which larger ones are cut; some versions of the libraries make NaN of them."""
 
 
-class HostTensor(msgspec.Struct, frozen=True):
+class TensorToWrite(msgspec.Struct, frozen=True):
     """A tensor on its way to a file.
 
     Attributes:
@@ -66,7 +66,7 @@ class Extent(msgspec.Struct, frozen=True):
     is_neg: bool = False
 
 
-class Composed(msgspec.Struct, frozen=True):
+class EncodedObject(msgspec.Struct, frozen=True):
     """A value of an array library that is data but no dense tensor, taken apart.
 
     Attributes:
@@ -124,19 +124,19 @@ class ArrayAdapter(Protocol):
     def composed(self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any | None:
         """Make a tensor of several: a sparse, quantized or nested one. All that the parts say is checked first."""
 
-    def marks_of(self, tensor: Any) -> dict[str, Any]:
-        """Return what is to be said of a dense tensor beside its elements; see `tensorkeep.arrays.marks_of`."""
+    def attributes_of(self, tensor: Any) -> dict[str, Any]:
+        """Return what is to be said of a dense tensor beside its elements; see `tensorkeep.arrays.attributes_of`."""
 
-    def remarked(self, tensor: Any, marks: Mapping[str, Any]) -> Any:
+    def with_attributes(self, tensor: Any, marks: Mapping[str, Any]) -> Any:
         """Give a dense tensor its marks back."""
 
-    def take_apart(self, value: Any) -> Composed | None:
-        """Take apart what is data of the library but no dense tensor; see `tensorkeep.arrays.take_apart`."""
+    def encode_object(self, value: Any) -> EncodedObject | None:
+        """Take apart what is data of the library but no dense tensor; see `tensorkeep.arrays.encode_object`."""
 
-    def put_together(
+    def decode_object(
         self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass
     ) -> Any | None:
-        """Put together what `take_apart` gave."""
+        """Put together what `encode_object` gave."""
 
     def known_class(self, name: str) -> type | None:
         """Return a class of the closed registry; see `tensorkeep.arrays.known_class`."""
@@ -152,5 +152,5 @@ class ArrayAdapter(Protocol):
         largest number (448) in F8_E4M3, infinities too. NaN stays NaN; which of them is left to the library.
         """
 
-    def host_tensor(self, tensor: Any, name: str) -> HostTensor:
+    def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
         """Describe one of the library's tensors for writing."""

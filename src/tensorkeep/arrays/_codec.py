@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tensorkeep.arrays._base import ArrayAdapter, Composed, FindClass
-from tensorkeep.arrays._registry import adapter_for, host_adapter, host_tensor
+from tensorkeep.arrays._base import ArrayAdapter, EncodedObject, FindClass
+from tensorkeep.arrays._registry import adapter_for, host_adapter, tensor_to_write
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, MissingDependencyError
 
@@ -36,31 +36,31 @@ def _learnt(kind: type) -> tuple[str, Callable[[Any], bool]] | None:
     return _plain_classes.get(kind)
 
 
-def marks_of(tensor: Any) -> dict[str, Any]:
+def attributes_of(tensor: Any) -> dict[str, Any]:
     """Return what is to be said of a dense tensor beside its elements."""
     library = plain_library(tensor)
-    return {} if library is None else host_adapter(library).marks_of(tensor)
+    return {} if library is None else host_adapter(library).attributes_of(tensor)
 
 
-def take_apart(value: Any) -> Composed | None:
+def encode_object(value: Any) -> EncodedObject | None:
     """Take apart what is data of an array library but no dense tensor."""
     for library in _LIBRARIES:
         if library in sys.modules:
-            composed = host_adapter(library).take_apart(value)
+            composed = host_adapter(library).encode_object(value)
             if composed is not None:
                 return composed
     return None
 
 
-def put_together(composed: Composed, *, device: Any = "cpu", find_class: FindClass) -> Any:
-    """Put together what `take_apart` gave. All that it says is checked before the library trusts it."""
+def decode_object(composed: EncodedObject, *, device: Any = "cpu", find_class: FindClass) -> Any:
+    """Put together what `encode_object` gave. All that it says is checked before the library trusts it."""
     if composed.library not in _LIBRARIES:
         raise FormatError("a value is of no array library", found=repr(composed.library))
-    if any(type(part) is Composed for part in composed.parts.values()):
+    if any(type(part) is EncodedObject for part in composed.parts.values()):
         return composed
     adapter = adapter_for(composed.library, device if composed.library == "torch" else "cpu")
     parts = {name: _held_by(adapter, part) for name, part in composed.parts.items()}
-    made = adapter.put_together(composed.kind, parts, composed.settings, find_class)
+    made = adapter.decode_object(composed.kind, parts, composed.settings, find_class)
     return composed if made is None else made
 
 
@@ -69,7 +69,7 @@ def _held_by(adapter: ArrayAdapter, part: Any) -> Any:
     library = plain_library(part)
     if library in {None, adapter.name}:
         return part
-    host = host_tensor(part, "")
+    host = tensor_to_write(part, "")
     data = bytearray().join(host.buffers())
     entry = TensorEntry(host.dtype.name, host.shape, (0, len(data)))
     return adapter.place(adapter.views(memoryview(data), {"": entry}, 0))[""]

@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from typing import Any
 
-from tensorkeep.arrays._base import ArrayAdapter, HostTensor
+from tensorkeep.arrays._base import ArrayAdapter, TensorToWrite
 from tensorkeep.errors import MissingDependencyError, UnsupportedError
 
 FRAMEWORKS: dict[str, str] = {
@@ -62,11 +62,11 @@ def _adapter_class(name: str) -> Any:
         ) from error
 
 
-def host_tensor(tensor: Any, name: str) -> HostTensor:
+def tensor_to_write(tensor: Any, name: str) -> TensorToWrite:
     """Describe a tensor of any supported library for writing."""
     library = _library_of(tensor)
     if library is not None:
-        return host_adapter(library).host_tensor(tensor, name)
+        return host_adapter(library).tensor_to_write(tensor, name)
     raise UnsupportedError(
         f"`{name}` is not a tensor",
         tensor=name,

@@ -25,8 +25,8 @@ from tensorkeep.transport import (
     Openable,
     is_directory,
     is_remote,
+    listing_cache,
     open_source,
-    remembering,
 )
 
 _FRAMEWORK = "numpy"
@@ -104,7 +104,7 @@ def open_checkpoint(
     access = Access(framework, device, backend, check, max_header_nbytes, verify)
     reading = _Reading(strict, dangerous, limits)
     if isinstance(target, str | os.PathLike):
-        with remembering(os.fspath(target)) as path:
+        with listing_cache(os.fspath(target)) as path:
             return _open_path(path, access, reading, variant)
     return _open_source(open_source(target, backend=backend), access, reading)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tensorkeep.arrays import HostTensor
+from tensorkeep.arrays import TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.compat.wording import (
@@ -87,7 +87,7 @@ class TensorSpec:
             f"data_len={self._data_len})"
         )
 
-    def host_tensor(self) -> HostTensor:
+    def tensor_to_write(self) -> TensorToWrite:
         """Describe the tensor for writing.
 
         Returns:
@@ -103,7 +103,7 @@ class TensorSpec:
                 expected=f"{prod(self._shape) * dtype.bits // 8:,} bytes for {self._dtype} {self._shape}",
                 found=f"{self._data_len:,} bytes",
             )
-        return HostTensor(dtype, tuple(self._shape), self._data_len, lambda: None, self._buffers)
+        return TensorToWrite(dtype, tuple(self._shape), self._data_len, lambda: None, self._buffers)
 
     def _buffers(self) -> Iterator[Buffer]:
         if self._data_len:
@@ -151,11 +151,11 @@ def serialize_file(
         write_tensors(_hosts(tensor_dict), path, metadata=check_metadata(metadata), durable=False)
 
 
-def _hosts(tensor_dict: Mapping[str, TensorSpec]) -> dict[str, HostTensor]:
+def _hosts(tensor_dict: Mapping[str, TensorSpec]) -> dict[str, TensorToWrite]:
     check_names(tensor_dict)
     for spec in tensor_dict.values():
         check_instance(spec, "tensor_dict", TensorSpec)
-    return {name: spec.host_tensor() for name, spec in tensor_dict.items()}
+    return {name: spec.tensor_to_write() for name, spec in tensor_dict.items()}
 
 
 def deserialize(bytes: bytes) -> list[tuple[str, dict[str, Any]]]:  # noqa: A002 - the reference's name

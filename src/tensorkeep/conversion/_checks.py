@@ -10,7 +10,7 @@ from tensorkeep.conversion._sources import Sources
 from tensorkeep.errors import IntegrityError
 from tensorkeep.kinds import refuse
 from tensorkeep.kinds.storage_crc32 import sum_of
-from tensorkeep.parallel import Meter
+from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensors
 
 
@@ -40,7 +40,7 @@ class Checks:
             lazy.nbytes for _, source in self._checkpoints for lazy in digested(source, self._remade).values()
         )
         n_bytes_summed = sum(len(summed.span) for summed in self._sums)
-        self._meter = Meter(progress, n_digested + n_bytes_summed + n_written * (2 if is_wanted else 1))
+        self._meter = ProgressMeter(progress, n_digested + n_bytes_summed + n_written * (2 if is_wanted else 1))
 
     def part(self) -> Progress:
         """Return what takes the bytes done so far of one part of the work."""

@@ -133,7 +133,7 @@ def convert(
                     old for old, name in zip(wanted, new, strict=True) if name not in ties.aliases
                 })
             prepared = prepared_of(new, ties.aliases, share_views=share_views)
-        nbytes = sum(host.nbytes for host in prepared.hosts.values())
+        nbytes = sum(host.nbytes for host in prepared.to_write.values())
         checks = Checks(sources, wanted, new, nbytes, progress, is_wanted=check)
         checks.check_digests(variant)
         wait_for_sums = files.enter_context(checks.summing())
@@ -163,7 +163,7 @@ def convert(
         sources=tuple(paths),
         index=target.index if sha256 or len(written) > 1 else None,
         files=tuple(written),
-        n_tensors=len(prepared.hosts),
+        n_tensors=len(prepared.to_write),
         nbytes=nbytes,
         ties={name: alias.of for name, alias in prepared.aliases.items()},
         overlapped=() if share_views else ties.overlapped,

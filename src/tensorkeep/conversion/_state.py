@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.arrays import marks_of, plain_library
+from tensorkeep.arrays import attributes_of, plain_library
 from tensorkeep.collector import PausedCollector
 from tensorkeep.formats.safetensors import State
 from tensorkeep.kinds.pickles import Data, TensorLeaf, taken_apart
@@ -61,7 +61,7 @@ class _Leaves:
             found = plain_library(value)
             if found is None:
                 return None
-            library, marks = found, marks_of(value)
+            library, marks = found, attributes_of(value)
         if self.library is None:
             self.library = library
         members = {"name": str(self._n), **marks}

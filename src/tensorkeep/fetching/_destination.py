@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.checkpoint import save_folder, switch_to
+from tensorkeep.checkpoint import commit_to, save_folder
 from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.fetching._plan import Plan
 from tensorkeep.fetching._staging import Staging
@@ -66,13 +66,13 @@ class Destination(msgspec.Struct, frozen=True):
             self._keep_mode(file.name, staging)
             commit.link(self.name or file.name, LocalFile(staging.path_of(file.name), backend="pread"), b"")
         if self.name is not None or plan.kind == "file":
-            switch_to([self.name or plan.stem], None, commit, self.directory, ())
+            commit_to([self.name or plan.stem], None, commit, self.directory, ())
         elif plan.kind == "safetensors":
             entries = (weights_name(plan.stem), *index_names(plan.stem))
-            switch_to(plan.shards, plan.index, commit, self.directory, entries, is_index=stem_of_index)
+            commit_to(plan.shards, plan.index, commit, self.directory, entries, is_index=stem_of_index)
         else:
             entries = (f"{plan.stem}.bin", *pickle_index_names(plan.stem))
-            switch_to(
+            commit_to(
                 plan.shards,
                 plan.index,
                 commit,

@@ -10,7 +10,7 @@ from typing import Final
 
 from tensorkeep.fetching._spans import cut, without
 from tensorkeep.fetching._staging import Staging
-from tensorkeep.parallel import Meter
+from tensorkeep.parallel import ProgressMeter
 from tensorkeep.transport import ByteRange, PartialFile, RemoteSource
 
 _PARTS_NBYTES: Final = (2**22, 2**25)
@@ -78,7 +78,7 @@ class Arrival:
 
 
 def download(
-    arrivals: Sequence[Arrival], meter: Meter, on_arrived: Callable[[Arrival], None], *, n_threads: int
+    arrivals: Sequence[Arrival], meter: ProgressMeter, on_arrived: Callable[[Arrival], None], *, n_threads: int
 ) -> None:
     """Bring all that is missing of some files."""
     for arrival in arrivals:
@@ -108,7 +108,7 @@ class _Crew:
     """Threads that share the work. They are daemons: one that waits for a silent server must not keep the process."""
 
     def __init__(
-        self, tasks: list[tuple[Arrival, ByteRange]], meter: Meter, on_arrived: Callable[[Arrival], None]
+        self, tasks: list[tuple[Arrival, ByteRange]], meter: ProgressMeter, on_arrived: Callable[[Arrival], None]
     ) -> None:
         self._tasks = iter(tasks)
         self._meter = meter

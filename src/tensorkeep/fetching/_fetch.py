@@ -26,9 +26,9 @@ from tensorkeep.fetching._download import Arrival, download
 from tensorkeep.fetching._owned import refuse_to_replace
 from tensorkeep.fetching._plan import Plan, Wanted, plan_fetch
 from tensorkeep.fetching._staging import Staging
-from tensorkeep.fetching._stamp import Stamp
+from tensorkeep.fetching._stamp import VersionId
 from tensorkeep.fetching._unchanged import begins_with, is_unchanged, note_origin
-from tensorkeep.parallel import Meter, side_by_side
+from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.transport import RemotePath, RemoteSource, is_remote, refuse_url
 
 _HEAD_NBYTES: Final = 2**14
@@ -114,7 +114,7 @@ def _refuse_paths(url: str | os.PathLike[str]) -> str:
 def _opened(plan: Plan) -> dict[str, RemoteSource]:
     """Ask for the first bytes of all files; companions that are not there are none."""
     n_threads = min(len(plan.files), 16)
-    found = side_by_side(_open, plan.files, n_threads=n_threads, meter=Meter(None, 0))
+    found = parallel_map(_open, plan.files, n_threads=n_threads, meter=ProgressMeter(None, 0))
     return {file.name: source for file, source in zip(plan.files, found, strict=True) if source is not None}
 
 
@@ -166,8 +166,8 @@ class _Fetch:
         self._place = place
         self._sources = sources
         self._wanted = {file.name: _with_sha256(file, sources[file.name]) for file in plan.files}
-        self._stamps = {name: Stamp.of(source.version) for name, source in sources.items()}
-        self._meter = Meter(progress, sum(source.nbytes for source in sources.values()))
+        self._stamps = {name: VersionId.of(source.version) for name, source in sources.items()}
+        self._meter = ProgressMeter(progress, sum(source.nbytes for source in sources.values()))
         self._durable = durable
 
     def bring(self, staging_path: str, publish: Callable[[Staging], None], *, n_threads: int) -> Staging:

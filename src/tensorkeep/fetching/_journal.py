@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.fetching._spans import joined
-from tensorkeep.fetching._stamp import Stamp
+from tensorkeep.fetching._stamp import VersionId
 from tensorkeep.transport import ByteRange
 
 _VERSION: Final = 1
@@ -47,7 +47,7 @@ class Begun(msgspec.Struct, frozen=True, tag_field="kind", tag="file"):
     """
 
     name: str
-    stamp: Stamp
+    stamp: VersionId
 
 
 class Came(msgspec.Struct, frozen=True, tag_field="kind", tag="part"):
@@ -78,7 +78,7 @@ class Progress(msgspec.Struct):
     """
 
     fetch: Fetch | None = None
-    stamps: dict[str, Stamp] = msgspec.field(default_factory=dict)
+    stamps: dict[str, VersionId] = msgspec.field(default_factory=dict)
     spans: dict[str, list[ByteRange]] = msgspec.field(default_factory=dict)
 
 

@@ -112,7 +112,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 def plan_fetch(path: RemotePath, *, variant: str | None, companions: bool) -> Plan:
     """Find out which files a URL stands for; asks for little more than an index."""
-    with path.remembering() as given:
+    with path.listing_cache() as given:
         if not is_directory(given):
             plan = _of_files(given, None)
             entry = plan.index or plan.files[0].name

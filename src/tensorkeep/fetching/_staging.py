@@ -22,7 +22,7 @@ from typing import Final
 from tensorkeep.errors import AccessDeniedError, as_transport_error
 from tensorkeep.fetching._journal import Begun, Came, Fetch, Progress, decode_journal, encode_line
 from tensorkeep.fetching._spans import joined, without
-from tensorkeep.fetching._stamp import Stamp
+from tensorkeep.fetching._stamp import VersionId
 from tensorkeep.transport import ByteRange, DirectoryLock, PartialFile, host_tag, publish, take_lock
 
 _FAILED: Final = "could not write what is fetched"
@@ -31,7 +31,7 @@ _FAILED: Final = "could not write what is fetched"
 class Staging:
     """A directory in which files arrive; locked until it is left."""
 
-    def __init__(self, path: str, url: str, origin: str, stamps: Mapping[str, Stamp], *, durable: bool) -> None:
+    def __init__(self, path: str, url: str, origin: str, stamps: Mapping[str, VersionId], *, durable: bool) -> None:
         self._path = path
         self.files = os.path.join(path, "files")
         self._fetch = Fetch(url, None if durable else host_tag(), origin=origin)
@@ -76,8 +76,8 @@ class Staging:
         is_safe = known.fetch is not None and known.fetch.boot in {None, host_tag()}
         return known if is_same and is_safe else Progress()
 
-    def _is_left(self, name: str, stamp: Stamp, known: Progress) -> bool:
-        if not known.spans.get(name) or known.stamps[name] != stamp or not stamp.is_telling:
+    def _is_left(self, name: str, stamp: VersionId, known: Progress) -> bool:
+        if not known.spans.get(name) or known.stamps[name] != stamp or not stamp.is_unique:
             return False
         try:
             status = os.lstat(self.path_of(name))

@@ -7,7 +7,7 @@ import msgspec
 from tensorkeep.transport import Version
 
 
-class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
+class VersionId(msgspec.Struct, frozen=True, omit_defaults=True):
     """A version of a remote file.
 
     Attributes:
@@ -23,12 +23,12 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
     number: str | None = None
 
     @classmethod
-    def of(cls, version: Version) -> Stamp:
+    def of(cls, version: Version) -> VersionId:
         """Return the stamp of a version."""
         modified = None if version.modified is None or version.is_pinned else str(version.modified)
         return cls(version.nbytes, version.etag, modified, version.number)
 
     @property
-    def is_telling(self) -> bool:
+    def is_unique(self) -> bool:
         """Whether another version would have another stamp; a size alone says nothing."""
         return (self.etag, self.modified, self.number) != (None, None, None)

@@ -11,11 +11,11 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.fetching._check import findings_in
 from tensorkeep.fetching._plan import Promise, Wanted
-from tensorkeep.fetching._stamp import Stamp
-from tensorkeep.transport import leave_note, note_on
+from tensorkeep.fetching._stamp import VersionId
+from tensorkeep.transport import get_xattr_note, set_xattr_note
 
 
-def is_unchanged(path: str, wanted: Wanted, stamp: Stamp, head: Buffer) -> bool:
+def is_unchanged(path: str, wanted: Wanted, stamp: VersionId, head: Buffer) -> bool:
     """Say whether a file is the one that is wanted.
 
     That is so if it was fetched from there in the version that is there now, and has not changed since; or if it has
@@ -27,7 +27,7 @@ def is_unchanged(path: str, wanted: Wanted, stamp: Stamp, head: Buffer) -> bool:
         return False
     if not stat.S_ISREG(status.st_mode) or status.st_size != stamp.nbytes:
         return False
-    if stamp.is_telling and note_on(path) == _origin(wanted, stamp) and begins_with(path, head):
+    if stamp.is_unique and get_xattr_note(path) == _origin(wanted, stamp) and begins_with(path, head):
         return True
     return _is_told_by_digests(wanted.promise) and _has_digests(path, wanted)
 
@@ -41,13 +41,13 @@ def begins_with(path: str, head: Buffer) -> bool:
         return False
 
 
-def note_origin(path: str, wanted: Wanted, stamp: Stamp) -> None:
+def note_origin(path: str, wanted: Wanted, stamp: VersionId) -> None:
     """Note on a file where it is from, for the next fetch."""
-    if stamp.is_telling:
-        leave_note(path, _origin(wanted, stamp))
+    if stamp.is_unique:
+        set_xattr_note(path, _origin(wanted, stamp))
 
 
-def _origin(wanted: Wanted, stamp: Stamp) -> str:
+def _origin(wanted: Wanted, stamp: VersionId) -> str:
     return f"fetched {wanted.path} {wanted.path.fingerprint} {msgspec.json.encode(stamp).decode()}"
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from tensorkeep.kinds.dcp import DistributedCheckpoint
 from tensorkeep.kinds.pickles import PickleFile
-from tensorkeep.parallel import Meter
+from tensorkeep.parallel import ProgressMeter
 from tensorkeep.transport import ByteRange, ByteSource
 
 
@@ -49,7 +49,7 @@ def summed_chunks(checkpoint: DistributedCheckpoint, name: str) -> list[Summed]:
     ]
 
 
-def sum_of(summed: Summed, meter: Meter) -> int:
+def sum_of(summed: Summed, meter: ProgressMeter) -> int:
     """Return the CRC-32 that the bytes of a storage have now."""
     from zlib_ng.zlib_ng import crc32  # ten times as fast as zlib's, and only needed here
 

@@ -12,16 +12,16 @@ import msgspec
 from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.layout._file_names import index_names, is_plain, stem_of_index, stem_of_weights, weights_name
 from tensorkeep.transport import (
-    Pending,
-    discreet,
+    PendingCommit,
     exists,
-    finish_pending,
+    finish_pending_commit,
     is_directory,
     is_remote,
     join,
-    names_in,
+    list_names,
     open_source,
     split,
+    without_secrets,
 )
 
 DEFAULT_BASE: Final = "model"
@@ -46,7 +46,7 @@ class Location(msgspec.Struct, frozen=True):
     stem: str
     index: str | None
     single: str | None
-    pending: Pending | None
+    pending: PendingCommit | None
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class Location(msgspec.Struct, frozen=True):
 
 def locate(path: str, variant: str | None = None) -> Location | None:
     """Find the files of a checkpoint, and finish a save of it that was committed and then killed."""
-    path = discreet(path)
+    path = without_secrets(path)
     if is_directory(path):
         return _in_directory(path, variant)
     directory, name = split(path)
@@ -94,7 +94,7 @@ def _in_directory(directory: str, variant: str | None) -> Location:
             path=directory,
             expected=f"{weights_name(usual)} or {index_names(usual)[0]}",
             found=_listing(directory),
-            hint=_STORE if any(map(_is_step, names_in(directory) or ())) else None,
+            hint=_STORE if any(map(_is_step, list_names(directory) or ())) else None,
         )
     raise UnsupportedError(
         "several checkpoints in the directory",
@@ -119,11 +119,11 @@ def _at(directory: str, stem: str) -> Location | None:
     return Location(directory, stem, index, single, pending) if index or single else None
 
 
-def _pending(directory: str, stem: str) -> Pending | None:
-    return None if is_remote(directory) else finish_pending(directory or os.curdir, stem)
+def _pending(directory: str, stem: str) -> PendingCommit | None:
+    return None if is_remote(directory) else finish_pending_commit(directory or os.curdir, stem)
 
 
-def _exists(directory: str, name: str, pending: Pending | None) -> bool:
+def _exists(directory: str, name: str, pending: PendingCommit | None) -> bool:
     if pending is None:
         return exists(join(directory, name))
     return not pending.is_removed(name) and exists(pending.resolve(name))
@@ -131,13 +131,13 @@ def _exists(directory: str, name: str, pending: Pending | None) -> bool:
 
 def _stems(directory: str) -> list[str]:
     """List the checkpoints of a directory by what their names begin with."""
-    names = names_in(directory) or ()
+    names = list_names(directory) or ()
     stems = (stem_of_index(name) or stem_of_weights(name) for name in names if is_plain(name))
     return list(dict.fromkeys(stem for stem in stems if stem))
 
 
 def _listing(directory: str) -> str:
-    found = names_in(directory)
+    found = list_names(directory)
     if found is None:
         return "neither; the server does not list what it has"
     names = [name for name in found if not name.startswith(".")]

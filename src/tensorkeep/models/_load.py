@@ -16,7 +16,7 @@ from tensorkeep.models._hooks import names_after_hooks
 from tensorkeep.models._match import Match, ShapeMismatch, mismatch_error
 from tensorkeep.models._plan import make_plan, target_of
 from tensorkeep.models._slots import state_of
-from tensorkeep.models._tied import Outdone, find_outdone, outdone_error
+from tensorkeep.models._tied import TieConflict, find_outdone, outdone_error
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import Openable
 
@@ -186,7 +186,7 @@ def noted_names(
     }
 
 
-def _check_tied(outdone: list[Outdone], model: nn.Module, path: str) -> None:
+def _check_tied(outdone: list[TieConflict], model: nn.Module, path: str) -> None:
     if outdone:
         raise outdone_error(outdone, type(model).__name__, path)
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from tensorkeep.errors import TransportError
-from tensorkeep.models._spread import as_spread, is_spread, local_of
+from tensorkeep.models._spread import as_dtensor, is_dtensor, local_of
 
 
 class Replicas:
@@ -51,10 +51,10 @@ class Replicas:
 
 def _groups(tensor: torch.Tensor) -> Iterator[tuple[int, Any]]:
     """Give the groups of ranks that have the same of a tensor, and the place of this rank in each."""
-    if not is_spread(tensor):
+    if not is_dtensor(tensor):
         yield dist.get_rank(), None
         return
-    spread = as_spread(tensor)
+    spread = as_dtensor(tensor)
     coordinate = spread.device_mesh.get_coordinate()
     for axis, placement in enumerate(spread.placements):
         if placement.is_replicate() and coordinate is not None:

@@ -18,7 +18,7 @@ from tensorkeep.models._match import Match, Wanted, match_tensors
 from tensorkeep.models._replace import renew
 from tensorkeep.models._replicas import Replicas
 from tensorkeep.models._slots import Slot
-from tensorkeep.models._spread import as_spread, device_of, is_spread, local_of, parts_of
+from tensorkeep.models._spread import as_dtensor, device_of, is_dtensor, local_of, parts_of
 from tensorkeep.tensors import LazyTensor
 
 
@@ -150,11 +150,11 @@ def _slots_of(model: nn.Module) -> Iterator[Slot]:
 
 def _check(slot: Slot, lazy: LazyTensor) -> None:
     tensor, name = slot.tensor, slot.names[0]
-    if is_spread(tensor) and any(placement.is_partial() for placement in as_spread(tensor).placements):
+    if is_dtensor(tensor) and any(placement.is_partial() for placement in as_dtensor(tensor).placements):
         raise UnsupportedError(
             f"`{name}` stands for a sum over ranks, and none of them has a part of its numbers",
             tensor=name,
-            found=str(as_spread(tensor).placements),
+            found=str(as_dtensor(tensor).placements),
             hint="Redistribute it to Shard or Replicate first",
         )
     local = local_of(tensor)

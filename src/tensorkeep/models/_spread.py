@@ -11,13 +11,13 @@ import torch
 from tensorkeep.models._placement import Cut, LocalPart, local_parts
 
 
-def is_spread(tensor: torch.Tensor) -> bool:
+def is_dtensor(tensor: torch.Tensor) -> bool:
     """Say whether each rank has a part of a tensor."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def as_spread(tensor: torch.Tensor) -> Any:
+def as_dtensor(tensor: torch.Tensor) -> Any:
     """Return a tensor as the DTensor that it is."""
     return tensor
 
@@ -25,22 +25,22 @@ def as_spread(tensor: torch.Tensor) -> Any:
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return what this rank has of a tensor, as a view of the same memory."""
     detached: Any = tensor.detach()
-    local: torch.Tensor = detached.to_local() if is_spread(tensor) else detached
+    local: torch.Tensor = detached.to_local() if is_dtensor(tensor) else detached
     return local
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:
     """Return where memory belongs of a tensor that has none: the device of its mesh, or the CPU."""
-    kind = as_spread(tensor).device_mesh.device_type if is_spread(tensor) else "cpu"
+    kind = as_dtensor(tensor).device_mesh.device_type if is_dtensor(tensor) else "cpu"
     return torch.empty(0, device=kind).device  # with the number of the current one
 
 
 def parts_of(tensor: torch.Tensor) -> Iterable[LocalPart]:
     """Give the regions of a tensor that this rank has."""
     shape = tuple(tensor.shape)
-    if not is_spread(tensor):
+    if not is_dtensor(tensor):
         return local_parts(shape, ())
-    spread = as_spread(tensor)
+    spread = as_dtensor(tensor)
     coordinate = spread.device_mesh.get_coordinate()
     if coordinate is None:
         return ()

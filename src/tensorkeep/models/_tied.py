@@ -10,7 +10,7 @@ from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.tensors import LazyTensor
 
 
-class Outdone(NamedTuple):
+class TieConflict(NamedTuple):
     """A tensor of a checkpoint in whose place another one goes into the model, though it has other numbers.
 
     Attributes:
@@ -24,15 +24,15 @@ class Outdone(NamedTuple):
 
 def find_outdone(
     tied: Iterable[tuple[tuple[str, ...], str | None]], tensors: Mapping[str, LazyTensor]
-) -> Iterator[Outdone]:
+) -> Iterator[TieConflict]:
     """Find tensors that would be lost. Only those of tied names are read, and only where digests say nothing."""
     for names, taken in tied:
         if taken is not None:
             others = [name for name in names if name != taken and name in tensors]
-            yield from (Outdone(name, taken) for name in others if not _are_equal(tensors[name], tensors[taken]))
+            yield from (TieConflict(name, taken) for name in others if not _are_equal(tensors[name], tensors[taken]))
 
 
-def outdone_error(outdone: list[Outdone], model: str, path: str) -> StateDictMismatchError:
+def outdone_error(outdone: list[TieConflict], model: str, path: str) -> StateDictMismatchError:
     """Say which tensors would be lost."""
     name, taken = outdone[0]
     more = f" (and {len(outdone) - 1:,} more like these)" if outdone[1:] else ""

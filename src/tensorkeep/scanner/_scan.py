@@ -10,14 +10,14 @@ from tensorkeep.scanner._look import checkpoint_spans, look_through
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
 from tensorkeep.transport import (
     ByteRange,
-    discreet,
     is_directory,
     is_file,
     is_remote,
     join,
-    names_in,
+    list_names,
     open_source,
     split,
+    without_secrets,
 )
 
 _METADATA = ".metadata"
@@ -45,7 +45,7 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     Raises:
         SourceMissingError: If nothing is there.
     """
-    roots = [discreet(os.fspath(path)) for path in paths]
+    roots = [without_secrets(os.fspath(path)) for path in paths]
     chosen = [(file, is_chosen) for root in roots for file, is_chosen in _files_of(root)]
     sizes = [_size(file) for file, _ in chosen]
     n_all = sum(sizes)
@@ -96,7 +96,9 @@ def _files_of(root: str) -> Iterator[tuple[str, bool]]:
     """Give the files that a path stands for, and whether it is a file itself."""
     if is_remote(root):
         yield from (
-            ((file, False) for file in _files_at(discreet(root))) if is_directory(root) else [(discreet(root), True)]
+            ((file, False) for file in _files_at(without_secrets(root)))
+            if is_directory(root)
+            else [(without_secrets(root), True)]
         )
     elif os.path.isdir(root):
         yield from ((file, False) for file in _files_below(root))
@@ -108,11 +110,11 @@ def _files_of(root: str) -> Iterator[tuple[str, bool]]:
 
 def _files_at(url: str, depth: int = 0) -> Iterator[str]:
     """Give the files below a URL, as far as its server lists them: what is listed and is no file is a folder."""
-    names = names_in(url)
+    names = list_names(url)
     if names is None:
         raise SourceMissingError(
             "the server does not list what it has",
-            path=discreet(url),
+            path=without_secrets(url),
             hint="Give URLs of files",
         )
     for name in names:

@@ -9,7 +9,7 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, Final
 
-from tensorkeep.arrays import Composed
+from tensorkeep.arrays import EncodedObject
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.state._classes import rebuilt
@@ -27,7 +27,7 @@ def decode_tree(
     tree: Node,
     *,
     tensor: _GetTensor,
-    compose: Callable[[Composed], Any],
+    compose: Callable[[EncodedObject], Any],
     find_class: Callable[[str], type | None],
     content: Callable[[str], Any] | None = None,
 ) -> Any:
@@ -48,7 +48,7 @@ class _Decoder:
     def __init__(
         self,
         tensor: _GetTensor,
-        compose: Callable[[Composed], Any],
+        compose: Callable[[EncodedObject], Any],
         find_class: Callable[[str], type | None],
         content: Callable[[str], Any],
     ) -> None:
@@ -180,7 +180,7 @@ class _Decoder:
         for members in (settings, parts):
             if type(members) is not dict or any(type(name) is not str for name in members):
                 raise _broken(path, "a composed value has settings and parts with names", members)
-        return self._compose(Composed(node[1], node[2], parts, settings))
+        return self._compose(EncodedObject(node[1], node[2], parts, settings))
 
     def named(self, data: NamedData) -> Any:
         """Return the object of a class that the caller allows, or its data."""

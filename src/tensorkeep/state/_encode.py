@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.arrays import Composed
+from tensorkeep.arrays import EncodedObject
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import LimitError, StateError
 from tensorkeep.limits import MAX_KEY_NODES, MAX_NAMES_LENGTH, MAX_STATE_DEPTH
@@ -24,7 +24,7 @@ from tensorkeep.state._scalars import SCALARS, base64_text, fraction_node, integ
 from tensorkeep.state._values import Encoded, NamedData, Node, NodeMembers
 
 Leaf = Callable[[Any], NodeMembers | None]
-Compose = Callable[[Any], Composed | None]
+Compose = Callable[[Any], EncodedObject | None]
 
 _MAX_INLINE_NBYTES: Final = 4096
 """Bytes of an object that stand in the text; longer ones are tensors, which are read only when wanted."""
@@ -186,7 +186,7 @@ class _Encoder:
         array = np.frombuffer(value, np.uint8)
         return self.tensor(array, self._leaf(array) or {}, path)
 
-    def composed(self, composed: Composed, path: str) -> Node:
+    def composed(self, composed: EncodedObject, path: str) -> Node:
         """Return the node of what a library took apart; what it calls its data bears the name of the whole."""
         if "data" in composed.parts and path:
             self._names[joined(path, "data")] = path
@@ -363,7 +363,7 @@ _CONTAINERS: Final[dict[type, _Encode]] = {
     SimpleNamespace: _namespace,
     bytearray: _binary,
     NamedData: _Encoder.named_data,
-    Composed: _Encoder.composed,
+    EncodedObject: _Encoder.composed,
 }
 """Exact type to what makes its node, for values that are one object wherever they stand."""
 

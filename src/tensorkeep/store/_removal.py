@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from tensorkeep.errors import SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.store._names import BASE_NAME, is_removed, removed_name, step_name
-from tensorkeep.store._steps import names_in
+from tensorkeep.store._steps import list_names
 from tensorkeep.transport import sync_directory, transaction
 
 
@@ -36,7 +36,7 @@ def remove_step(root: str, step: int) -> None:
 
 def sweep_removed(root: str) -> None:
     """Finish the removal of steps where processes died over it."""
-    for name in names_in(root):
+    for name in list_names(root):
         if is_removed(name):
             with suppress(OSError):
                 _delete(os.path.join(root, name))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.arrays import HostTensor
+from tensorkeep.arrays import TensorToWrite
 from tensorkeep.checkpoint import write_checkpoint
 from tensorkeep.errors import BusyError, SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.kinds.safetensors import Access, Checkpoint
@@ -72,7 +72,7 @@ class StepWriter(msgspec.Struct, frozen=True):
                 prepared,
                 path,
                 max_shard_nbytes=self.max_shard_nbytes,
-                layout=_layout(prepared.hosts, older, self.max_shard_nbytes),
+                layout=_layout(prepared.to_write, older, self.max_shard_nbytes),
                 durable=self.durable,
                 index_metadata=record_members(record),
                 reuse=older[0] if older else None,
@@ -132,14 +132,14 @@ def _make_root(root: str, *, durable: bool) -> None:
                 sync_directory(os.path.dirname(os.path.abspath(root)))
 
 
-def _layout(hosts: Mapping[str, HostTensor], older: list[Checkpoint], max_shard_nbytes: int) -> Index:
+def _layout(to_write: Mapping[str, TensorToWrite], older: list[Checkpoint], max_shard_nbytes: int) -> Index:
     """Say which tensor goes into which file: as in the step before, but that what rests and what changes part."""
     resting: set[str] = set()
     if len(older) == 2:
         now, before = map(_digests, older)
         resting = {name for name, digest in now.items() if before.get(name) == digest}
     groups = group_tensors(
-        {name: host.nbytes for name, host in hosts.items()},
+        {name: host.nbytes for name, host in to_write.items()},
         max_nbytes=max_shard_nbytes,
         before=[list(shard.entries) for shard in older[0].shards.values()] if older else (),
         resting=resting,

@@ -22,7 +22,7 @@ from tensorkeep.kinds.safetensors import Access, Checkpoint, open_safetensors
 from tensorkeep.layout import index_name
 from tensorkeep.store._names import BASE_NAME, step_name, step_of
 from tensorkeep.store._record import StepRecord, read_record
-from tensorkeep.transport import finish_pending
+from tensorkeep.transport import finish_pending_commit
 
 Condition = Literal["whole", "damaged", "incomplete", "foreign", "unreadable"]
 """`whole`: index and headers are as they were saved, and all files have their size. `incomplete`: a save is under way
@@ -87,7 +87,7 @@ class StepReader:
             # one was removed in this instant, perhaps because newer ones have come
 
     def _numbers(self) -> list[int]:
-        steps = (step_of(name) for name in names_in(self.root))
+        steps = (step_of(name) for name in list_names(self.root))
         return sorted(step for step in steps if step is not None)
 
     def look_at(self, step: int) -> Step | None:
@@ -121,7 +121,7 @@ def whole_metrics(steps: Iterable[Step]) -> dict[int, dict[str, float]]:
     return {step.step: step.metrics for step in steps if step.condition == "whole"}
 
 
-def names_in(root: str) -> list[str]:
+def list_names(root: str) -> list[str]:
     """Return the names in a store; none where it does not exist yet."""
     try:
         with as_transport_error("could not read the store", root):
@@ -177,12 +177,12 @@ def _examined(step: int, path: str) -> Step | None:
 def _has_index(path: str) -> bool:
     """Say whether a step is committed, be it that its files are still on their way to their places."""
     index = os.path.join(path, _INDEX)
-    return os.path.lexists(index) or finish_pending(path, BASE_NAME) is not None or os.path.lexists(index)
+    return os.path.lexists(index) or finish_pending_commit(path, BASE_NAME) is not None or os.path.lexists(index)
 
 
 def _without_index(step: int, path: str) -> Step | None:
     """Tell an interrupted save from what others have put there."""
-    names = [name for name in names_in(path) if not name.startswith(".")]
+    names = [name for name in list_names(path) if not name.startswith(".")]
     if names:
         return Step(step, path, "foreign", None, f"no step of this store: {', '.join(sorted(names)[:5])}")
     problem = "a save is under way, or was interrupted"

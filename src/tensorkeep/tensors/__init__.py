@@ -51,7 +51,7 @@ from tensorkeep.tensors.readers import (
 from tensorkeep.tensors.writing import (
     Digesting,
     FileBody,
-    PlannedTensor,
+    PlaceholderTensor,
     Prepared,
     Sealing,
     check_target,
@@ -77,8 +77,8 @@ __all__ = [
     "LazyTensors",
     "OpenTensors",
     "PlacedPiece",
+    "PlaceholderTensor",
     "Placement",
-    "PlannedTensor",
     "Prepared",
     "ReadPlan",
     "Reader",

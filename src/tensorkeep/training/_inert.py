@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tensorkeep.arrays import Composed
+from tensorkeep.arrays import EncodedObject
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import Unknown
 from tensorkeep.state import NamedData
 
 
-def refuse_inert(value: Any, path: str) -> None:
+def refuse_placeholders(value: Any, path: str) -> None:
     """Make sure that nothing in a state only stands for an object."""
     found = next(_inert(value, path), None)
     if found is not None:
@@ -30,7 +30,7 @@ def _inert(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     while pending:
         place, item = pending.pop()
-        if isinstance(item, NamedData | Unknown | Composed):
+        if isinstance(item, NamedData | Unknown | EncodedObject):
             yield place, item
         elif isinstance(item, Mapping | list | tuple | deque | set | frozenset) and id(item) not in seen:
             seen.add(id(item))

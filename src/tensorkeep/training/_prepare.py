@@ -11,7 +11,7 @@ from torch import nn
 
 from tensorkeep.errors import StateDictMismatchError, StateError
 from tensorkeep.training._generators import GENERATORS, prepare_generator
-from tensorkeep.training._inert import refuse_inert
+from tensorkeep.training._inert import refuse_placeholders
 from tensorkeep.training._memory import own_memory
 from tensorkeep.training._modules import check_module, load_module
 from tensorkeep.training._optimizers import check_optimizer, load_optimizer
@@ -22,7 +22,7 @@ _Action = Callable[[], object]
 
 def check_fit(target: Any, saved: Any, part: str) -> None:
     """Make sure that a state fits an object, for those who let somebody else load it. Nothing is changed."""
-    refuse_inert(saved, part)
+    refuse_placeholders(saved, part)
     for _ in prepare(target, saved, part, strict=True):
         pass
 

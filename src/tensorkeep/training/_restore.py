@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorkeep.state import Classes
 from tensorkeep.training._generators import prepare_rng
-from tensorkeep.training._inert import refuse_inert
+from tensorkeep.training._inert import refuse_placeholders
 from tensorkeep.training._prepare import prepare
 from tensorkeep.training._saved import load_parts
 from tensorkeep.transport import Openable
@@ -78,7 +78,7 @@ def restore(
     parts, rest = load_parts(source, [*targets, "rng"] if rng else [*targets], classes, device)
     actions: list[tuple[str, _Action]] = []
     for part, target in targets.items():
-        refuse_inert(parts[part], part)
+        refuse_placeholders(parts[part], part)
         actions += [(part, action) for action in prepare(target, parts[part], part, strict=strict)]
     if rng:
         actions += [("rng", action) for action in prepare_rng(parts["rng"], "rng")]

@@ -34,7 +34,7 @@ def split(path: str) -> tuple[str, str]:
     return RemotePath.of(path).split() if is_url(path) else os.path.split(path)
 
 
-def discreet(path: str) -> str:
+def without_secrets(path: str) -> str:
     """Return a path that shows nothing that must stay secret: the same, or of a URL one that keeps it to itself."""
     return RemotePath.of(path) if is_url(path) else path
 
@@ -44,7 +44,7 @@ def refuse_url(path: str, *, hint: str = "tensorkeep.save and tensorkeep.save_ch
     if is_url(path):
         raise UnsupportedError(
             "this works on a disk only",
-            path=discreet(path),
+            path=without_secrets(path),
             expected="a path",
             found="a URL",
             hint=hint,
@@ -58,12 +58,12 @@ def check_writable(path: str) -> None:
 
 
 @contextmanager
-def remembering(path: str) -> Iterator[str]:
+def listing_cache(path: str) -> Iterator[str]:
     """Give the same path, of which nothing is asked twice in the block, where each question is a request."""
     if not is_url(path):
         yield path
         return
-    with RemotePath.of(path).remembering() as remembered:
+    with RemotePath.of(path).listing_cache() as remembered:
         try:
             yield remembered
         except TensorkeepError as error:
@@ -108,13 +108,13 @@ def identity(path: str) -> tuple[object, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def forget(path: str) -> None:
-    """Ask anew for what `remembering` keeps."""
+def forget_listing(path: str) -> None:
+    """Ask anew for what `listing_cache` keeps."""
     if is_url(path):
         RemotePath.of(path).forget()
 
 
-def names_in(directory: str) -> list[str] | None:
+def list_names(directory: str) -> list[str] | None:
     """Return the names of what a directory holds, in their order."""
     if is_url(directory):
         return RemotePath.of(directory).names()

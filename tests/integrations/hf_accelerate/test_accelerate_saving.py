@@ -30,7 +30,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.integrations.accelerate import Accelerator, keep_safe
-from tensorkeep.transport import publish_folder
+from tensorkeep.transport import publish_directory
 
 HERE = Path(__file__).parent
 
@@ -200,7 +200,7 @@ def test_two_saves_at_once_are_one_too_many(saved: tuple[Run, Path]) -> None:
     run, path = saved
     before = contents(path)
 
-    with publish_folder(path) as staging:
+    with publish_directory(path) as staging:
         with pytest.raises(BusyError):
             run.accelerator.save_state(path)
         Path(staging, "other").write_text("won")

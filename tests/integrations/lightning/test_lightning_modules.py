@@ -262,7 +262,7 @@ def test_what_lightning_cli_noted(tmp_path: Path) -> None:
     assert made.others == {}
 
 
-class Composed(Base):
+class EncodedObject(Base):
     def __init__(self, net: torch.nn.Module, width: int = 1) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=["net"])
@@ -279,8 +279,8 @@ def test_classes_that_a_file_names_are_not_imported(tmp_path: Path) -> None:
     TensorkeepCheckpointIO().save_checkpoint(checkpoint, tmp_path / "x.ckpt")
 
     with pytest.raises(UnsupportedError, match="make it yourself, and pass net="):
-        load_from_checkpoint(Composed, tmp_path / "x.ckpt")
-    made = load_from_checkpoint(Composed, tmp_path / "x.ckpt", net=torch.nn.Linear(1, 2))
+        load_from_checkpoint(EncodedObject, tmp_path / "x.ckpt")
+    made = load_from_checkpoint(EncodedObject, tmp_path / "x.ckpt", net=torch.nn.Linear(1, 2))
     assert made.net.weight.eq(1).all()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays._attributes import check_marks, dense_order
-from tensorkeep.arrays._base import LARGEST_E4M3, Composed, Extent, FindClass, HostTensor
+from tensorkeep.arrays._base import LARGEST_E4M3, EncodedObject, Extent, FindClass, TensorToWrite
 from tensorkeep.arrays._memory import bytes_at
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import aligned, elements_of, known_dtype, pack, unpack, within_numpys_limits
@@ -123,33 +123,33 @@ class NumpyAdapter:
     def composed(self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """Return None: every array is dense."""
 
-    def marks_of(self, tensor: Any) -> dict[str, Any]:
-        """Tell the order of the dimensions; see `ArrayAdapter.marks_of`."""
+    def attributes_of(self, tensor: Any) -> dict[str, Any]:
+        """Tell the order of the dimensions; see `ArrayAdapter.attributes_of`."""
         if tensor.flags.c_contiguous:
             return {}
         order = dense_order(tensor.shape, tensor.strides, tensor.itemsize)
         return {} if order is None else {"order": order}
 
-    def remarked(self, tensor: Any, marks: Mapping[str, Any]) -> Array:
-        """Restore the order of the dimensions; see `ArrayAdapter.remarked`."""
+    def with_attributes(self, tensor: Any, marks: Mapping[str, Any]) -> Array:
+        """Restore the order of the dimensions; see `ArrayAdapter.with_attributes`."""
         array: Array = tensor
         order = check_marks(marks, array.ndim)[2]
         if order is None or order == dense_order(array.shape, array.strides, array.itemsize):
             return array
         return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
 
-    def take_apart(self, value: Any) -> Composed | None:
-        """Take apart what is data of NumPy; see `ArrayAdapter.take_apart`."""
+    def encode_object(self, value: Any) -> EncodedObject | None:
+        """Take apart what is data of NumPy; see `ArrayAdapter.encode_object`."""
         return take_numpy_apart(value)
 
-    def put_together(
+    def decode_object(
         self,
         kind: str,
         parts: Mapping[str, Any],
         settings: Mapping[str, Any],
         find_class: FindClass,  # noqa: ARG002
     ) -> Any:
-        """Put together what is data of NumPy; see `ArrayAdapter.put_together`."""
+        """Put together what is data of NumPy; see `ArrayAdapter.decode_object`."""
         return put_numpy_together(kind, parts, settings)
 
     def known_class(self, name: str) -> None:
@@ -168,8 +168,8 @@ class NumpyAdapter:
                 array = np.asarray(array.clip(-LARGEST_E4M3, LARGEST_E4M3))
             return array.astype(numpy_dtype(dtype))
 
-    def host_tensor(self, tensor: Any, name: str) -> HostTensor:
-        """Describe an array for writing; see `ArrayAdapter.host_tensor`."""
+    def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
+        """Describe an array for writing; see `ArrayAdapter.tensor_to_write`."""
         array = np.asarray(tensor)
         dtype = BY_NUMPY.get(array.dtype.name)
         if dtype is None:
@@ -179,7 +179,7 @@ class NumpyAdapter:
                 expected="one of " + ", ".join(BY_NUMPY),
                 found=str(array.dtype),
             )
-        return HostTensor(
+        return TensorToWrite(
             dtype,
             array.shape,
             dtype.nbytes(array.size),

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays._base import Composed
+from tensorkeep.arrays._base import EncodedObject
 from tensorkeep.arrays.numpy._dtypes import described, dtype_of
 from tensorkeep.arrays.numpy._padding import has_padding, without_padding
 from tensorkeep.arrays.numpy._random import RANDOM_KINDS, put_random_together, take_random_apart
@@ -53,7 +53,7 @@ PLAIN_CLASSES: Final = {np.ndarray: _is_plain, np.memmap: _is_plain}
 """Classes of arrays that a file may hold as they are."""
 
 
-def take_numpy_apart(value: Any) -> Composed | None:
+def take_numpy_apart(value: Any) -> EncodedObject | None:
     """Take apart what is data of NumPy."""
     if isinstance(value, np.ndarray):
         return _take_array_apart(value) if type(value) in PLAIN_CLASSES else None
@@ -61,31 +61,31 @@ def take_numpy_apart(value: Any) -> Composed | None:
         return _take_scalar_apart(value)
     if isinstance(value, np.dtype):
         description = described(value)
-        return None if description is None else Composed("numpy", "dtype", {}, {"dtype": description})
+        return None if description is None else EncodedObject("numpy", "dtype", {}, {"dtype": description})
     return take_random_apart(value)
 
 
-def _take_scalar_apart(value: np.generic) -> Composed | None:
+def _take_scalar_apart(value: np.generic) -> EncodedObject | None:
     dtype = value.dtype
     description = described(dtype)
     if type(value) is not dtype.type or description is None or dtype.hasobject:
         return None
     if isinstance(value, np.str_):
-        return Composed("numpy", "scalar", {}, {"dtype": "<U", "data": str.__str__(value)})
+        return EncodedObject("numpy", "scalar", {}, {"dtype": "<U", "data": str.__str__(value)})
     if isinstance(value, np.bytes_):
-        return Composed("numpy", "scalar", {}, {"dtype": "|S", "data": bytes(value)})
+        return EncodedObject("numpy", "scalar", {}, {"dtype": "|S", "data": bytes(value)})
     if dtype.fields is None:
         dtype = dtype.newbyteorder("<")
     data = np.frombuffer(np.asarray(value, dtype).tobytes(), np.uint8)
-    return Composed(
+    return EncodedObject(
         "numpy", "scalar", {}, {"dtype": described(dtype), "data": without_padding(data, dtype).tobytes()}
     )
 
 
-def _take_array_apart(array: Array) -> Composed | None:
+def _take_array_apart(array: Array) -> EncodedObject | None:
     dtype = array.dtype
     if dtype == np.object_:
-        return Composed("numpy", "objects", {"items": list(array.flat)}, {"shape": array.shape})
+        return EncodedObject("numpy", "objects", {"items": list(array.flat)}, {"shape": array.shape})
     description = described(dtype)
     if description is None or dtype.hasobject:
         return None
@@ -93,7 +93,7 @@ def _take_array_apart(array: Array) -> Composed | None:
     if native != dtype:
         array = array.astype(native, order="K")
     kind = "complex" if native == np.complex128 else "array"
-    return Composed("numpy", kind, {"data": _data_of(np.asarray(array), native)}, {"dtype": description})
+    return EncodedObject("numpy", kind, {"data": _data_of(np.asarray(array), native)}, {"dtype": description})
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:

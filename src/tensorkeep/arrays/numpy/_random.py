@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorkeep.arrays._base import Composed
+from tensorkeep.arrays._base import EncodedObject
 
 RANDOM_KINDS: Final = ("bit_generator", "random_generator", "random_state")
 
@@ -39,20 +39,20 @@ _MAX_SEED_WORDS: Final = 4096
 """Numbers in a seed; NumPy makes four."""
 
 
-def take_random_apart(value: Any) -> Composed | None:
+def take_random_apart(value: Any) -> EncodedObject | None:
     """Take a generator apart."""
     if type(value) is np.random.Generator:
-        return Composed("numpy", "random_generator", {"bit_generator": value.bit_generator}, {})
+        return EncodedObject("numpy", "random_generator", {"bit_generator": value.bit_generator}, {})
     if type(value) is np.random.RandomState:
         state: Any = value.get_state(legacy=False)
         settings = {"has_gauss": int(state["has_gauss"]), "gauss": float(state["gauss"])}
-        return Composed("numpy", "random_state", {"bit_generator": value._bit_generator}, settings)
+        return EncodedObject("numpy", "random_state", {"bit_generator": value._bit_generator}, settings)
     if type(value) in _BIT_GENERATORS.values():
         return _take_bits_apart(value)
     return None
 
 
-def _take_bits_apart(value: Any) -> Composed:
+def _take_bits_apart(value: Any) -> EncodedObject:
     state = dict(value.state)
     name = state.pop("bit_generator")
     fields = {**state.pop("state"), **state}
@@ -62,7 +62,7 @@ def _take_bits_apart(value: Any) -> Composed:
     if type(value.seed_seq) is np.random.SeedSequence:
         seed: Any = value.seed_seq.state
         settings["seed"] = {field: _as_numbers(seed[field]) for field in _SEED_FIELDS}
-    return Composed("numpy", "bit_generator", parts, settings)
+    return EncodedObject("numpy", "bit_generator", parts, settings)
 
 
 def _as_numbers(value: Any) -> Any:

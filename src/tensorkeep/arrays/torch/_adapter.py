@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tensorkeep.arrays._base import LARGEST_E4M3, Composed, Extent, FindClass, HostTensor
+from tensorkeep.arrays._base import LARGEST_E4M3, EncodedObject, Extent, FindClass, TensorToWrite
 from tensorkeep.arrays._memory import bytes_at
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
@@ -166,22 +166,22 @@ class TorchAdapter:
         """Make a sparse, quantized or nested tensor; see `ArrayAdapter.composed`."""
         return compose(kind, parts, settings)
 
-    def marks_of(self, tensor: torch.Tensor) -> dict[str, Any]:
-        """Tell what torch keeps beside the elements; see `ArrayAdapter.marks_of`."""
+    def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """Tell what torch keeps beside the elements; see `ArrayAdapter.attributes_of`."""
         return torch_marks(tensor)
 
-    def remarked(self, tensor: torch.Tensor, marks: Mapping[str, Any]) -> torch.Tensor:
-        """Restore what torch keeps beside the elements; see `ArrayAdapter.remarked`."""
+    def with_attributes(self, tensor: torch.Tensor, marks: Mapping[str, Any]) -> torch.Tensor:
+        """Restore what torch keeps beside the elements; see `ArrayAdapter.with_attributes`."""
         return put_torch_marks(tensor, marks)
 
-    def take_apart(self, value: Any) -> Composed | None:
-        """Take apart what is data of torch; see `ArrayAdapter.take_apart`."""
+    def encode_object(self, value: Any) -> EncodedObject | None:
+        """Take apart what is data of torch; see `ArrayAdapter.encode_object`."""
         return take_torch_apart(value)
 
-    def put_together(
+    def decode_object(
         self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass
     ) -> Any | None:
-        """Put together what is data of torch; see `ArrayAdapter.put_together`."""
+        """Put together what is data of torch; see `ArrayAdapter.decode_object`."""
         return put_torch_together(kind, parts, settings, find_class)
 
     def known_class(self, name: str) -> type | None:
@@ -200,8 +200,8 @@ class TorchAdapter:
             tensor = tensor.to(torch.float32).clamp(-LARGEST_E4M3, LARGEST_E4M3)
         return tensor.to(torch_dtype(dtype))
 
-    def host_tensor(self, tensor: Any, name: str) -> HostTensor:
-        """Describe a tensor for writing; see `ArrayAdapter.host_tensor`."""
+    def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
+        """Describe a tensor for writing; see `ArrayAdapter.tensor_to_write`."""
         dtype = _DTYPES.get(tensor.dtype)
         if dtype is None:
             raise DtypeError(
@@ -223,7 +223,7 @@ class TorchAdapter:
         if dtype.is_packed:
             shape = (*shape[:-1], 2 * shape[-1]) if shape else shape
         nbytes = tensor.numel() * tensor.element_size()
-        return HostTensor(
+        return TensorToWrite(
             dtype,
             shape,
             nbytes,

@@ -21,7 +21,7 @@ def class_of(tensor: torch.Tensor) -> str | None:
 
 
 def torch_marks(tensor: torch.Tensor) -> dict[str, Any]:
-    """Return the marks of a dense tensor; see `tensorkeep.arrays.marks_of`."""
+    """Return the marks of a dense tensor; see `tensorkeep.arrays.attributes_of`."""
     marks: dict[str, Any] = {}
     if type(tensor) is not torch.Tensor or hasattr(tensor, "_is_buffer"):
         name = class_of(tensor)
@@ -37,7 +37,7 @@ def torch_marks(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def put_torch_marks(tensor: torch.Tensor, marks: Mapping[str, Any]) -> torch.Tensor:
-    """Give a dense tensor its marks back; see `ArrayAdapter.remarked`."""
+    """Give a dense tensor its marks back; see `ArrayAdapter.with_attributes`."""
     name, grad, order = check_marks(marks, tensor.ndim)
     if order is not None and order != dense_order(tuple(tensor.shape), tensor.stride()):
         tensor = _ordered(tensor, order)

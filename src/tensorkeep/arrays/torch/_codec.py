@@ -28,7 +28,7 @@ from typing import Any, Final
 import torch
 
 from tensorkeep.arrays._attributes import CLASSES
-from tensorkeep.arrays._base import Composed, FindClass
+from tensorkeep.arrays._base import EncodedObject, FindClass
 from tensorkeep.arrays.torch._attributes import class_of, put_torch_class
 from tensorkeep.arrays.torch._composed import INTEGERS_OF, TORCH_CONSTANTS, compose, torch_device
 from tensorkeep.arrays.torch._subclasses import put_subclass_together, take_subclass_apart
@@ -66,7 +66,7 @@ _COMPRESSED: Final = {
 }
 
 
-def take_torch_apart(value: Any) -> Composed | None:
+def take_torch_apart(value: Any) -> EncodedObject | None:
     """Take apart what is data of torch."""
     if not isinstance(value, torch.Tensor):
         return _take_value_apart(value)
@@ -84,34 +84,34 @@ def take_torch_apart(value: Any) -> Composed | None:
         settings["class"] = name
     if value.requires_grad:
         settings["requires_grad"] = True
-    return Composed("torch", taken.kind, taken.parts, settings)
+    return EncodedObject("torch", taken.kind, taken.parts, settings)
 
 
-def _take_value_apart(value: Any) -> Composed | None:
+def _take_value_apart(value: Any) -> EncodedObject | None:
     kind = type(value)
     if kind in _LABELS:
-        return Composed("torch", _LABELS[kind], {}, {"name": str(value)})
+        return EncodedObject("torch", _LABELS[kind], {}, {"name": str(value)})
     if kind is torch.Size:
-        return Composed("torch", "size", {}, {"shape": tuple(value)})
+        return EncodedObject("torch", "size", {}, {"shape": tuple(value)})
     if kind is torch.Generator:
-        return Composed("torch", "generator", {"state": value.get_state()}, {"device": str(value.device)})
+        return EncodedObject("torch", "generator", {"state": value.get_state()}, {"device": str(value.device)})
     return None
 
 
-def _take_tensor_apart(tensor: torch.Tensor) -> Composed | None:
+def _take_tensor_apart(tensor: torch.Tensor) -> EncodedObject | None:
     if tensor.layout is torch.sparse_coo:
         parts = {"indices": tensor._indices(), "values": tensor._values()}
         settings = {"shape": tuple(tensor.shape), "is_coalesced": tensor.is_coalesced()}
-        return Composed("torch", "sparse_coo", parts, settings)
+        return EncodedObject("torch", "sparse_coo", parts, settings)
     if tensor.layout in _COMPRESSED:
         names = (*_COMPRESSED[tensor.layout], "values")
         parts = {name: getattr(tensor, name)() for name in names}
-        return Composed("torch", _kind_of(tensor.layout), parts, {"shape": tuple(tensor.shape)})
+        return EncodedObject("torch", _kind_of(tensor.layout), parts, {"shape": tuple(tensor.shape)})
     if tensor.is_quantized:
         return _take_quantized_apart(tensor)
     if tensor.layout is torch.strided and tensor.dtype in {torch.complex32, torch.complex128}:
         data = torch.view_as_real(tensor.resolve_conj().resolve_neg())
-        return Composed("torch", "complex", {"data": data}, {})
+        return EncodedObject("torch", "complex", {"data": data}, {})
     return None
 
 
@@ -119,7 +119,7 @@ def _kind_of(constant: Any) -> str:
     return str(constant).removeprefix("torch.")
 
 
-def _take_quantized_apart(tensor: torch.Tensor) -> Composed | None:
+def _take_quantized_apart(tensor: torch.Tensor) -> EncodedObject | None:
     integers = INTEGERS_OF.get(tensor.dtype)
     if integers is None:
         return None
@@ -129,26 +129,26 @@ def _take_quantized_apart(tensor: torch.Tensor) -> Composed | None:
     kind, dtype = _kind_of(tensor.qscheme()), str(tensor.dtype)
     if kind == "per_tensor_affine":
         settings = {"dtype": dtype, "scale": tensor.q_scale(), "zero_point": tensor.q_zero_point()}
-        return Composed("torch", kind, {"data": data}, settings)
+        return EncodedObject("torch", kind, {"data": data}, settings)
     if kind in {"per_channel_affine", "per_channel_affine_float_qparams"}:
         scales, zero_points = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
         parts = {"data": data, "scales": scales, "zero_points": zero_points}
-        return Composed("torch", kind, parts, {"dtype": dtype, "axis": tensor.q_per_channel_axis()})
+        return EncodedObject("torch", kind, parts, {"dtype": dtype, "axis": tensor.q_per_channel_axis()})
     return None
 
 
-def _take_nested_apart(tensor: Any) -> Composed:
+def _take_nested_apart(tensor: Any) -> EncodedObject:
     if tensor.layout is torch.jagged:
         parts = {"values": tensor._values, "offsets": tensor._offsets, "lengths": tensor._lengths}
         present = {name: part.detach() for name, part in parts.items() if part is not None}
-        return Composed("torch", "jagged", present, {"_ragged_idx": tensor._ragged_idx})
+        return EncodedObject("torch", "jagged", present, {"_ragged_idx": tensor._ragged_idx})
     parts = {
         "buffer": tensor.values(),
         "sizes": tensor._nested_tensor_size(),
         "strides": tensor._nested_tensor_strides(),
         "storage_offsets": tensor._nested_tensor_storage_offsets(),
     }
-    return Composed("torch", "nested", parts, {})
+    return EncodedObject("torch", "nested", parts, {})
 
 
 def put_torch_together(

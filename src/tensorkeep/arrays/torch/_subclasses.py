@@ -16,14 +16,14 @@ from typing import Any
 import torch
 
 from tensorkeep.arrays._attributes import CLASSES
-from tensorkeep.arrays._base import Composed, FindClass
+from tensorkeep.arrays._base import EncodedObject, FindClass
 from tensorkeep.arrays.torch._attributes import class_of, put_torch_class
 from tensorkeep.arrays.torch._torchao import check_parts, known_class
 from tensorkeep.errors import FormatError
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
 
-def take_subclass_apart(value: Any) -> Composed | None:
+def take_subclass_apart(value: Any) -> EncodedObject | None:
     """Take apart a tensor that wraps others."""
     if not hasattr(value, "__tensor_flatten__"):
         return None
@@ -40,7 +40,7 @@ def take_subclass_apart(value: Any) -> Composed | None:
         settings["mark"] = mark
     if value.requires_grad:
         settings["requires_grad"] = True
-    return Composed("torch", "subclass", parts, settings)
+    return EncodedObject("torch", "subclass", parts, settings)
 
 
 def put_subclass_together(

@@ -17,7 +17,7 @@ from tensorkeep.checkpoint.diffing._numbers import NumberDiff, compare_numbers, 
 from tensorkeep.checkpoint.diffing._states import DataDiff, data_diffs, tie_diffs
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import FormatError, LimitError, TensorNotFoundError
-from tensorkeep.parallel import Meter, batches_of, side_by_side
+from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.state import Node, plain_values, read_tree, selected
 from tensorkeep.tensors import LazyTensor, LazyTensors, SavedTensors, Selector, chooser
 
@@ -260,14 +260,14 @@ def _promise(tensors: _Tensors, name: str, lazy: LazyTensor) -> object:
 def _compared(pairs: list[_Pair], progress: Callable[[int, int], None] | None) -> list[TensorDiff | None]:
     """Compare tensors, several at a time; None for those that are the same."""
     to_read = [place for place, pair in enumerate(pairs) if _must_be_read(pair)]
-    meter = Meter(progress, sum(pairs[place].a.nbytes for place in to_read))
+    meter = ProgressMeter(progress, sum(pairs[place].a.nbytes for place in to_read))
     batches = batches_of(to_read, lambda place: pairs[place].a.nbytes)
 
     def compare(batch: list[int]) -> list[tuple[int, TensorDiff | None]]:
         return [(place, _compare(pairs[place].a, pairs[place].b, meter)) for place in batch]
 
     n_threads = min(_MAX_THREADS, os.cpu_count() or 1, len(batches))
-    compared = side_by_side(compare, batches, n_threads=n_threads, meter=meter)
+    compared = parallel_map(compare, batches, n_threads=n_threads, meter=meter)
     found = {place: result for results in compared for place, result in results}
     return [found[place] if place in found else _unread(pair) for place, pair in enumerate(pairs)]
 
@@ -294,7 +294,7 @@ def _unread(pair: _Pair) -> TensorDiff | None:
     return _tensor_diff(a, b, _have_equal_digests(a, b) if is_known else None)
 
 
-def _compare(a: LazyTensor, b: LazyTensor, meter: Meter) -> TensorDiff | None:
+def _compare(a: LazyTensor, b: LazyTensor, meter: ProgressMeter) -> TensorDiff | None:
     """Read two tensors of one shape; None if they are the same."""
     done = 0
 

@@ -90,7 +90,7 @@ class _Bytes:
     def __init__(self, lazy: LazyTensor) -> None:
         source, span = lazy.source, lazy.span
         self._pieces: Iterator[Buffer] = (
-            lazy.host_tensor().buffers() if source is None or span is None else source.pieces(span)
+            lazy.tensor_to_write().buffers() if source is None or span is None else source.pieces(span)
         )
         self._rest = memoryview(b"")
 

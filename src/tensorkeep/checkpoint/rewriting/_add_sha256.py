@@ -13,7 +13,7 @@ from tensorkeep.checkpoint.verifying import sha256_of
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds.safetensors import header_digest
 from tensorkeep.layout import Index, ShardRecord, index_names, stem_of_weights
-from tensorkeep.parallel import Meter, side_by_side
+from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import TensorFile
 
 _MAX_THREADS: Final = 8
@@ -83,9 +83,9 @@ def _with_sums(
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, ShardRecord]:
     missing = sorted((file for file in records if records[file].sha256 is None), key=lambda it: -records[it].nbytes)
-    meter = Meter(progress, sum(records[file].nbytes for file in missing))
+    meter = ProgressMeter(progress, sum(records[file].nbytes for file in missing))
     n_threads = min(_MAX_THREADS, os.cpu_count() or 1, len(missing))
-    sums = side_by_side(
+    sums = parallel_map(
         lambda file: sha256_of(shards[file].source, meter.add), missing, n_threads=n_threads, meter=meter
     )
     found = dict(zip(missing, sums, strict=True))

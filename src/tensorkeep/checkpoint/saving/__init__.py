@@ -18,33 +18,33 @@
 """
 
 from tensorkeep.checkpoint.saving._folder import save_folder
-from tensorkeep.checkpoint.saving._local_commit import switch_to
-from tensorkeep.checkpoint.saving._multi_writer_plan import JointPlan, plan_pieces, plan_whole
-from tensorkeep.checkpoint.saving._multi_writer_save import JointSave, Place
-from tensorkeep.checkpoint.saving._multi_writer_upload import JointUpload
+from tensorkeep.checkpoint.saving._local_commit import commit_to
+from tensorkeep.checkpoint.saving._multi_writer_plan import MultiWriterPlan, plan_pieces, plan_whole
+from tensorkeep.checkpoint.saving._multi_writer_save import MultiWriterSave, Place
+from tensorkeep.checkpoint.saving._multi_writer_upload import MultiWriterUpload
 from tensorkeep.checkpoint.saving._save import refuse_file_name, save_checkpoint, write_checkpoint
 from tensorkeep.checkpoint.saving._save_async import save_async, save_in_background
 from tensorkeep.checkpoint.saving._save_queue import SaveHandle
-from tensorkeep.checkpoint.saving._shard_upload import Sending, SentFile, take_back
+from tensorkeep.checkpoint.saving._shard_upload import Sending, UploadedFile, remove_uploaded
 from tensorkeep.checkpoint.saving._snapshot import release_snapshots
 
 __all__ = [
-    "JointPlan",
-    "JointSave",
-    "JointUpload",
+    "MultiWriterPlan",
+    "MultiWriterSave",
+    "MultiWriterUpload",
     "Place",
     "SaveHandle",
     "Sending",
-    "SentFile",
+    "UploadedFile",
+    "commit_to",
     "plan_pieces",
     "plan_whole",
     "refuse_file_name",
     "release_snapshots",
+    "remove_uploaded",
     "save_async",
     "save_checkpoint",
     "save_folder",
     "save_in_background",
-    "switch_to",
-    "take_back",
     "write_checkpoint",
 ]

@@ -17,7 +17,7 @@ from tensorkeep.errors import FormatError, TensorkeepError
 from tensorkeep.kinds.safetensors import header_digest
 from tensorkeep.layout import MANIFEST, FileRecord, emit_manifest
 from tensorkeep.tensors import TensorFile, open_file
-from tensorkeep.transport import publish, publish_folder
+from tensorkeep.transport import publish, publish_directory
 
 _MARK: Final = ".tensorkeep-"
 """In the names of what saves of ours have in their hands, or left when they were killed."""
@@ -35,7 +35,7 @@ def save_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Iterat
     name at once. A directory that stood there is replaced, and what others have put into it is taken along: files
     that its manifest does not list and the new one does not have.
     """
-    with publish_folder(path, durable=durable) as staging:
+    with publish_directory(path, durable=durable) as staging:
         yield staging
         files = {name: _record(_at(staging, name)) for name in _names_in(staging)}
         files.pop(MANIFEST, None)

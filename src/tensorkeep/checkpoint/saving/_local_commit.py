@@ -14,7 +14,7 @@ from tensorkeep.transport import Transaction
 _SAFETENSORS: Final = (".safetensors",)
 
 
-def switch_to(
+def commit_to(
     shards: Collection[str],
     index_file: str | None,
     staging: Transaction,

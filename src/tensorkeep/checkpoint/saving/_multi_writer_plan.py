@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from tensorkeep.arrays import HostTensor
+from tensorkeep.arrays import TensorToWrite
 from tensorkeep.checkpoint.saving._shard_contents import index_of, tensors_of
 from tensorkeep.layout import (
     Index,
@@ -19,10 +19,10 @@ from tensorkeep.layout import (
     plan_shards,
     shard_name,
 )
-from tensorkeep.tensors import PlannedTensor, Prepared, Region
+from tensorkeep.tensors import PlaceholderTensor, Prepared, Region
 
 
-class JointPlan(msgspec.Struct, frozen=True):
+class MultiWriterPlan(msgspec.Struct, frozen=True):
     """Which files there will be.
 
     Attributes:
@@ -33,7 +33,7 @@ class JointPlan(msgspec.Struct, frozen=True):
         with_ties: Gives metadata that also tell which names are the same tensor; see `Prepared.with_ties`.
     """
 
-    files: dict[str, dict[str, HostTensor]]
+    files: dict[str, dict[str, TensorToWrite]]
     index_file: str | None
     index: Callable[[dict[str, ShardRecord]], Index]
     state: str | None
@@ -42,11 +42,11 @@ class JointPlan(msgspec.Struct, frozen=True):
 
 def plan_whole(
     prepared: Prepared, *, max_shard_nbytes: int, base_name: str, variant: str | None, needs_index: bool
-) -> JointPlan:
+) -> MultiWriterPlan:
     """Plan files in which each tensor stands whole, as `save_checkpoint` writes them."""
-    sizes = {name: TensorSize(host.nbytes, ()) for name, host in prepared.hosts.items()}
+    sizes = {name: TensorSize(host.nbytes, ()) for name, host in prepared.to_write.items()}
     plan = plan_shards(sizes, max_shard_nbytes=max_shard_nbytes, base=base_name, variant=variant)
-    return JointPlan(
+    return MultiWriterPlan(
         {shard.file: tensors_of(shard, prepared) for shard in plan.shards},
         plan.index_file or (index_name(base_name, variant) if needs_index else None),
         lambda records: index_of(plan, prepared, records, {}),
@@ -62,17 +62,17 @@ def plan_pieces(
     max_shard_nbytes: int,
     base_name: str,
     variant: str | None,
-) -> JointPlan:
+) -> MultiWriterPlan:
     """Plan files of which each holds what one writer has: pieces of tensors."""
-    hosts = prepared.hosts
+    to_write = prepared.to_write
     taken = {name for of_writer in pieces for name in of_writer}
-    groups: list[dict[str, HostTensor]] = []
-    regions: dict[str, dict[Region, int]] = {name: {} for name in hosts}
+    groups: list[dict[str, TensorToWrite]] = []
+    regions: dict[str, dict[Region, int]] = {name: {} for name in to_write}
     for number, of_writer in enumerate(pieces):
-        own = {name: (_whole(hosts[name].shape),) for name in hosts if name not in taken} if number == 0 else {}
+        own = {name: (_whole(to_write[name].shape),) for name in to_write if name not in taken} if number == 0 else {}
         room = 0
         for name, region in ((name, region) for name, parts in {**of_writer, **own}.items() for region in parts):
-            host = hosts[name]
+            host = to_write[name]
             piece = _piece_of(host, region)
             if not room or piece.nbytes > room:
                 groups.append({})
@@ -84,9 +84,9 @@ def plan_pieces(
     files = [shard_name(base_name, number, len(groups), variant) for number in range(1, len(groups) + 1)]
     tensors = {
         name: PiecedTensor(host.dtype.name, host.shape, {region: files[at] for region, at in regions[name].items()})
-        for name, host in hosts.items()
+        for name, host in to_write.items()
     }
-    return JointPlan(
+    return MultiWriterPlan(
         dict(zip(files, groups, strict=True)),
         index_name(base_name, variant),
         lambda records: index_of_pieces(tensors, records, state=prepared.state),
@@ -99,7 +99,7 @@ def _whole(shape: tuple[int, ...]) -> Region:
     return Region((0,) * len(shape), shape)
 
 
-def _piece_of(host: HostTensor, region: Region) -> HostTensor:
+def _piece_of(host: TensorToWrite, region: Region) -> TensorToWrite:
     if region.shape == host.shape:
         return host
-    return PlannedTensor(host.dtype, region.shape, "").host_tensor()
+    return PlaceholderTensor(host.dtype, region.shape, "").tensor_to_write()

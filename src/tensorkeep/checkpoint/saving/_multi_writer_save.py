@@ -9,14 +9,14 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.checkpoint.saving._local_commit import switch_to
-from tensorkeep.checkpoint.saving._multi_writer_plan import JointPlan
+from tensorkeep.checkpoint.saving._local_commit import commit_to
+from tensorkeep.checkpoint.saving._multi_writer_plan import MultiWriterPlan
 from tensorkeep.checkpoint.saving._save import made_directory, refuse_file_name
 from tensorkeep.checkpoint.verifying import sha256_of
 from tensorkeep.digests import digest_of
 from tensorkeep.entries import TensorEntry
 from tensorkeep.layout import ShardRecord, emit_index, index_names, weights_name
-from tensorkeep.parallel import Meter, side_by_side
+from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import Sealing, check_target, sealed_head
 from tensorkeep.transport import Reserved, Transaction, open_source, transaction
 
@@ -36,7 +36,7 @@ class Place(msgspec.Struct, frozen=True):
     start: int
 
 
-class JointSave:
+class MultiWriterSave:
     """A save that is under way; the process that has it holds the lock of the directory.
 
     The files are there, of their final size, when this is made. When all tensors are in their places, `commit`
@@ -49,7 +49,7 @@ class JointSave:
 
     def __init__(
         self,
-        plan: JointPlan,
+        plan: MultiWriterPlan,
         directory: str | os.PathLike[str],
         *,
         base_name: str = "model",
@@ -100,7 +100,7 @@ class JointSave:
                 with self._staging.file(index_file) as sink:
                     sink.write([emit_index(self._plan.index(self._records(heads)))])
             entries = (weights_name(self._stem), *index_names(self._stem))
-            switch_to(list(heads), index_file, self._staging, self._directory, entries)
+            commit_to(list(heads), index_file, self._staging, self._directory, entries)
 
     def _records(self, heads: Mapping[str, bytes]) -> dict[str, ShardRecord]:
         def record(file: str) -> ShardRecord:
@@ -109,7 +109,7 @@ class JointSave:
             return ShardRecord(os.path.getsize(path), digest_of(heads[file]).hex(), sha256)
 
         n_threads = min(len(heads), _MAX_HASHERS, os.cpu_count() or 1) if self._sha256 else 1
-        records = side_by_side(record, heads, n_threads=n_threads, meter=Meter(None, 0))
+        records = parallel_map(record, heads, n_threads=n_threads, meter=ProgressMeter(None, 0))
         return dict(zip(heads, records, strict=True))
 
     def abandon(self) -> None:

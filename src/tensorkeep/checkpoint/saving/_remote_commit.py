@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.checkpoint.saving._shard_upload import Sending, SentFile, remove_all, take_back
+from tensorkeep.checkpoint.saving._shard_upload import Sending, UploadedFile, remove_all, remove_uploaded
 from tensorkeep.errors import (
     AccessDeniedError,
     FormatError,
@@ -47,7 +47,7 @@ class _Standing(msgspec.Struct, frozen=True):
     index: Index | None
 
 
-class StoreSwitch:
+class RemoteCommit:
     """One save to a store, from the index that stands there to the next."""
 
     def __init__(self, directory: RemotePath, stem: str) -> None:
@@ -66,7 +66,7 @@ class StoreSwitch:
         return Sending(self._stem, secrets.token_hex(4), index_file, metadata, sha256, standing)
 
     def commit(
-        self, index_file: str, index: Callable[[dict[str, ShardRecord]], Index], sent: Mapping[str, SentFile]
+        self, index_file: str, index: Callable[[dict[str, ShardRecord]], Index], sent: Mapping[str, UploadedFile]
     ) -> None:
         """Switch to files that were sent."""
         names = {file: found.name for file, found in sent.items()}
@@ -89,7 +89,7 @@ class StoreSwitch:
         """
         with suppress(TransportError):
             now = _standing_index(self.directory, self._stem)
-            take_back(self.directory, set(names) - _files_of(self._standing) - _files_of(now))
+            remove_uploaded(self.directory, set(names) - _files_of(self._standing) - _files_of(now))
 
     def _tidy(self, index_file: str, kept: Collection[str]) -> None:
         entries = {*index_names(self._stem), weights_name(self._stem)} - {index_file}

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from tensorkeep.arrays import HostTensor
+from tensorkeep.arrays import TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SourceChangedError
@@ -59,10 +59,10 @@ class OlderFiles:
         return bool(self._files)
 
     def find(
-        self, hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None, *, index: str
+        self, to_write: Mapping[str, TensorToWrite], metadata: Mapping[str, str] | None, *, index: str
     ) -> Reusable | None:
         """Return the file that is, byte for byte, what would be written; looks at no more of it than it has to."""
-        file = self._files.get(_layout((name, host.dtype.name, host.shape) for name, host in hosts.items()))
+        file = self._files.get(_layout((name, host.dtype.name, host.shape) for name, host in to_write.items()))
         if file is None or file.seal is None or not isinstance(file.source, LocalFile):
             return None
         digests = dict(zip(file.entries, file.seal.tensor_digests(), strict=True))
@@ -71,8 +71,8 @@ class OlderFiles:
             head = bytes(file.source.read(ByteRange(0, file.data_start)))
             if emit_sealed_header(file.entries, said, list(digests.values()), index=index) != head:
                 return None
-            is_same = _may_be_same(hosts, digests) and all(
-                _is_same(hosts[name], file.source, file.span_of(name), digest) for name, digest in digests.items()
+            is_same = _may_be_same(to_write, digests) and all(
+                _is_same(to_write[name], file.source, file.span_of(name), digest) for name, digest in digests.items()
             )
         except SourceChangedError:  # cut off by somebody
             return None
@@ -83,16 +83,16 @@ def _layout(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> _Layout:
     return frozenset(tensors)
 
 
-def _known_digest(host: HostTensor) -> bytes | None:
+def _known_digest(host: TensorToWrite) -> bytes | None:
     return host.digest if isinstance(host, StoredTensor) else None
 
 
-def _may_be_same(hosts: Mapping[str, HostTensor], digests: Mapping[str, bytes]) -> bool:
+def _may_be_same(to_write: Mapping[str, TensorToWrite], digests: Mapping[str, bytes]) -> bool:
     """Look at what takes no time: the digests that tensors of other files carry along."""
-    return all(_known_digest(hosts[name]) in {None, digest} for name, digest in digests.items())
+    return all(_known_digest(to_write[name]) in {None, digest} for name, digest in digests.items())
 
 
-def _is_same(host: HostTensor, source: LocalFile, span: ByteRange, digest: bytes) -> bool:
+def _is_same(host: TensorToWrite, source: LocalFile, span: ByteRange, digest: bytes) -> bool:
     """Say whether a tensor's bytes stand in a file, and have the digest that is said of them.
 
     One that carries its digest along, which is the same by now, need not be compared as well.

@@ -6,23 +6,23 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from tensorkeep.arrays import HostTensor, host_tensor
+from tensorkeep.arrays import TensorToWrite, tensor_to_write
 from tensorkeep.buffers import Buffer
 from tensorkeep.tensors import LazyTensor, StoredTensor, stored_pieces
 from tensorkeep.transport import ByteRange
 
 
-def rows_of(tensor: Any, host: HostTensor, start: int, stop: int) -> HostTensor:
+def rows_of(tensor: Any, host: TensorToWrite, start: int, stop: int) -> TensorToWrite:
     """Describe some rows of a tensor for writing."""
     if tensor is not None and not isinstance(tensor, LazyTensor):
-        return host_tensor(tensor[start:stop], "")
+        return tensor_to_write(tensor[start:stop], "")
     shape = (stop - start, *host.shape[1:])
     begin, end = (host.nbytes * row // host.shape[0] for row in (start, stop))
     if isinstance(host, StoredTensor):
         span = ByteRange(host.span.start + begin, host.span.start + end)
         pieces = partial(stored_pieces, host.source, span)
         return StoredTensor(host.dtype, shape, end - begin, host.extent, pieces, source=host.source, span=span)
-    return HostTensor(host.dtype, shape, end - begin, host.extent, lambda: _cut(host.buffers(), begin, end))
+    return TensorToWrite(host.dtype, shape, end - begin, host.extent, lambda: _cut(host.buffers(), begin, end))
 
 
 def _cut(buffers: Iterator[Buffer], begin: int, end: int) -> Iterator[Buffer]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from tensorkeep.arrays import HostTensor
-from tensorkeep.checkpoint.saving._local_commit import switch_to
+from tensorkeep.arrays import TensorToWrite
+from tensorkeep.checkpoint.saving._local_commit import commit_to
 from tensorkeep.checkpoint.saving._remote_save import upload
 from tensorkeep.checkpoint.saving._reuse import OlderFiles
 from tensorkeep.checkpoint.saving._shard_contents import index_of, tensors_of
@@ -32,17 +32,17 @@ from tensorkeep.layout import (
     renamed_shard,
     weights_name,
 )
-from tensorkeep.parallel import Meter, side_by_side
+from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import Prepared, Sealing, TensorFile, Ties, check_target, prepare, write_file
 from tensorkeep.transport import (
     RemotePath,
     Transaction,
-    discreet,
     is_directory,
     is_remote,
     open_source,
     sync_directory,
     transaction,
+    without_secrets,
 )
 
 _MAX_WRITERS: Final = 4
@@ -157,12 +157,12 @@ def write_checkpoint(
     before_commit: Callable[[Mapping[str, str]], None] | None = None,
 ) -> None:
     """Write what was prepared to a directory; see `save_checkpoint`."""
-    plan = _plan(prepared.hosts, max_shard_nbytes, balance, split_large, layout, base_name, variant)
+    plan = _plan(prepared.to_write, max_shard_nbytes, balance, split_large, layout, base_name, variant)
     stem = f"{base_name}.{variant}" if variant else base_name
     needs_index = sha256 or index_metadata is not None
     index_file = plan.index_file or (index_name(base_name, variant) if needs_index else None)
     metadata = prepared.with_ties(prepared.metadata if metadata is None else metadata)
-    total = sum(host.nbytes for host in prepared.hosts.values())
+    total = sum(host.nbytes for host in prepared.to_write.values())
     if is_remote(os.fspath(directory)):
         _refuse_before_commit(before_commit, os.fspath(directory))
         upload(
@@ -174,7 +174,7 @@ def write_checkpoint(
             index_file=index_file,
             index_metadata=index_metadata or {},
             sha256=sha256,
-            meter=Meter(progress, total),
+            meter=ProgressMeter(progress, total),
         )
         return
     with (
@@ -182,18 +182,18 @@ def write_checkpoint(
         transaction(folder, stem, durable=durable) as staging,
     ):
         older = OlderFiles(reuse.shards.values() if reuse is not None else ())
-        save = _Save(staging, prepared, metadata, index_file, older, Meter(progress, total))
+        save = _Save(staging, prepared, metadata, index_file, older, ProgressMeter(progress, total))
         records = save.write_shards(plan.shards, sha256=sha256)
         if index_file is not None:
             _write_index(staging, index_file, index_of(plan, prepared, records, index_metadata or {}))
         if before_commit is not None:
             before_commit({shard.file: staging.path_of(shard.file) for shard in plan.shards})
         entries = (weights_name(stem), *index_names(stem))
-        switch_to([shard.file for shard in plan.shards], index_file, staging, folder, entries)
+        commit_to([shard.file for shard in plan.shards], index_file, staging, folder, entries)
 
 
 def _plan(
-    hosts: Mapping[str, HostTensor],
+    to_write: Mapping[str, TensorToWrite],
     max_shard_nbytes: int,
     balance: bool,
     split_large: bool,
@@ -201,7 +201,7 @@ def _plan(
     base_name: str,
     variant: str | None,
 ) -> ShardPlan:
-    sizes = {name: TensorSize(host.nbytes, _rows_shape(host)) for name, host in hosts.items()}
+    sizes = {name: TensorSize(host.nbytes, _rows_shape(host)) for name, host in to_write.items()}
     if layout is None:
         return plan_shards(
             sizes,
@@ -230,13 +230,13 @@ def refuse_file_name(directory: str) -> None:
     if is_remote(directory) and not is_directory(directory):
         raise UnsupportedError(
             "of a URL, a name with a suffix is that of a file",
-            path=discreet(directory),
+            path=without_secrets(directory),
             expected="the URL of a directory",
             hint="Let it end in a slash",
         )
 
 
-def _rows_shape(host: HostTensor) -> tuple[int, ...]:
+def _rows_shape(host: TensorToWrite) -> tuple[int, ...]:
     """Return the shape that rows are cut from; none where rows say nothing of bytes."""
     is_known = host.dtype.name in BY_NAME
     return host.shape if is_known and not (host.dtype.is_packed and len(host.shape) < 2) else ()
@@ -289,7 +289,7 @@ class _Save:
         metadata: Mapping[str, str] | None,
         index_file: str | None,
         older: OlderFiles,
-        meter: Meter,
+        meter: ProgressMeter,
     ) -> None:
         self._staging = staging
         self._prepared = prepared
@@ -307,35 +307,35 @@ class _Save:
         def write(shard: Shard) -> ShardRecord:
             return self._write_shard(shard, sha256=sha256)
 
-        records = side_by_side(write, shards, n_threads=n_threads, meter=self._meter)
+        records = parallel_map(write, shards, n_threads=n_threads, meter=self._meter)
         return {shard.file: record for shard, record in zip(shards, records, strict=True)}
 
     def _nbytes_about(self, shard: Shard) -> int:
         names = (*shard.tensors, *(piece.tensor for piece in shard.pieces))
-        return sum(self._prepared.hosts[name].nbytes for name in names)
+        return sum(self._prepared.to_write[name].nbytes for name in names)
 
     def _write_shard(self, shard: Shard, *, sha256: bool) -> ShardRecord:
-        hosts = tensors_of(shard, self._prepared)
-        head = self._linked(shard.file, hosts) or self._written(shard.file, hosts)
+        to_write = tensors_of(shard, self._prepared)
+        head = self._linked(shard.file, to_write) or self._written(shard.file, to_write)
         return ShardRecord(
-            nbytes=len(head) + sum(host.nbytes for host in hosts.values()),
+            nbytes=len(head) + sum(host.nbytes for host in to_write.values()),
             header=digest_of(head).hex(),
             sha256=sha256_of(open_source(self._staging.path_of(shard.file))) if sha256 else None,
         )
 
-    def _linked(self, file: str, hosts: Mapping[str, HostTensor]) -> bytes | None:
+    def _linked(self, file: str, to_write: Mapping[str, TensorToWrite]) -> bytes | None:
         """Give a file of the older checkpoint the name of a new one that would be the same, and return its header."""
-        same = self._older.find(hosts, self._metadata, index=self._index_file) if self._index_file else None
+        same = self._older.find(to_write, self._metadata, index=self._index_file) if self._index_file else None
         if same is None:
             return None
         is_done = self._staging.link(file, same.source, same.head, on_written=self._meter.counting())
         return same.head if is_done else None
 
-    def _written(self, file: str, hosts: Mapping[str, HostTensor]) -> bytes:
+    def _written(self, file: str, to_write: Mapping[str, TensorToWrite]) -> bytes:
         """Write a new file, and return its header."""
         state = None if self._index_file else self._prepared.state
         with self._staging.file(file, on_written=self._meter.counting()) as sink:
-            return write_file(sink, hosts, self._metadata, state=state, sealing=Sealing(index=self._index_file))
+            return write_file(sink, to_write, self._metadata, state=state, sealing=Sealing(index=self._index_file))
 
 
 def _write_index(staging: Transaction, name: str, index: Index) -> None:

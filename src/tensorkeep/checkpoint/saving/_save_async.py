@@ -18,7 +18,7 @@ from tensorkeep.layout import Index, parse_size
 from tensorkeep.tensors import Prepared, TensorFile, Ties, check_target, prepare, save, write_prepared
 from tensorkeep.transport import is_remote, split
 
-_TakeApart: TypeAlias = Callable[[], Prepared]
+_Prepare: TypeAlias = Callable[[], Prepared]
 _Write: TypeAlias = Callable[[Prepared], None]
 
 
@@ -87,19 +87,17 @@ def save_async(
         target = os.path.join(os.getcwd(), target)
         is_file = target.endswith(".safetensors") and not os.path.isdir(target)
         place = os.path.dirname(os.path.realpath(target))
-    take_apart, write = (_to_file if is_file else _to_directory)(state, target, dict(options))
-    return save_in_background(take_apart, write, path=target, place=place, max_waiting=max_waiting)
+    make, write = (_to_file if is_file else _to_directory)(state, target, dict(options))
+    return save_in_background(make, write, path=target, place=place, max_waiting=max_waiting)
 
 
-def save_in_background(
-    take_apart: _TakeApart, write: _Write, *, path: str, place: str, max_waiting: int = 0
-) -> SaveHandle:
+def save_in_background(make: _Prepare, write: _Write, *, path: str, place: str, max_waiting: int = 0) -> SaveHandle:
     """Copy a state in memory, and write the copy in the background."""
     if max_waiting < 0:
         raise UnsupportedError("max_waiting is invalid", expected="0 or more", found=str(max_waiting))
     with turn(place, path, max_waiting=max_waiting) as handle:
         with PausedCollector():  # not while it waits; and what was prepared is gone again when it ends
-            snapshot = take_snapshot(take_apart())
+            snapshot = take_snapshot(make())
         start_save(place, handle, partial(_write, snapshot, write))
     return handle
 
@@ -111,17 +109,17 @@ def _write(snapshot: Snapshot, write: _Write) -> None:
         snapshot.release()
 
 
-def _to_file(state: Any, path: str, given: dict[str, Any]) -> tuple[_TakeApart, _Write]:
+def _to_file(state: Any, path: str, given: dict[str, Any]) -> tuple[_Prepare, _Write]:
     options = _complete(given, save)
-    take_apart = partial(prepare, state, ties=options.pop("ties"), is_flat_bare=not options["digests"])
-    return take_apart, partial(write_prepared, path=path, **options)
+    make = partial(prepare, state, ties=options.pop("ties"), is_flat_bare=not options["digests"])
+    return make, partial(write_prepared, path=path, **options)
 
 
-def _to_directory(state: Any, path: str, given: dict[str, Any]) -> tuple[_TakeApart, _Write]:
+def _to_directory(state: Any, path: str, given: dict[str, Any]) -> tuple[_Prepare, _Write]:
     options = _complete(given, save_checkpoint)
     max_shard_nbytes = parse_size(options.pop("max_shard_size"))
-    take_apart = partial(prepare, state, ties=options.pop("ties"))
-    return take_apart, partial(write_checkpoint, directory=path, max_shard_nbytes=max_shard_nbytes, **options)
+    make = partial(prepare, state, ties=options.pop("ties"))
+    return make, partial(write_checkpoint, directory=path, max_shard_nbytes=max_shard_nbytes, **options)
 
 
 def _complete(given: dict[str, Any], function: Callable[..., None]) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.arrays import HostTensor
+from tensorkeep.arrays import TensorToWrite
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import TensorkeepError, TransportError
 from tensorkeep.layout import ShardRecord
-from tensorkeep.parallel import Meter, side_by_side
+from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import FileBody, Sealing, file_body
 from tensorkeep.transport import RemotePath
 
@@ -25,7 +25,7 @@ _NUMBER: Final = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}\.safetensors$")
 _N_REMOVED_AT_ONCE: Final = 8
 
 
-class SentFile(msgspec.Struct, frozen=True):
+class UploadedFile(msgspec.Struct, frozen=True):
     """A file that is there now.
 
     Attributes:
@@ -70,19 +70,19 @@ class Sending(msgspec.Struct, frozen=True):
         self,
         directory: RemotePath,
         file: str,
-        hosts: Mapping[str, HostTensor],
+        to_write: Mapping[str, TensorToWrite],
         on_written: Callable[[int], None],
-    ) -> SentFile:
+    ) -> UploadedFile:
         """Send a file, if it does not stand there byte for byte."""
-        body = file_body(hosts, self.metadata, sealing=Sealing(index=self.index_file))
+        body = file_body(to_write, self.metadata, sealing=Sealing(index=self.index_file))
         record = ShardRecord(body.nbytes, digest_of(body.head).hex(), _sha256(body) if self.sha256 else None)
         same = self._standing_like(directory, record)
         if same is not None:
             on_written(body.nbytes)
-            return SentFile(same, record)
+            return UploadedFile(same, record)
         name = self.name_of(file)
         directory.joined(name).put(body, on_written=on_written)
-        return SentFile(name, record)
+        return UploadedFile(name, record)
 
     def _standing_like(self, directory: RemotePath, record: ShardRecord) -> str | None:
         wanted = record.nbytes, record.header
@@ -98,7 +98,7 @@ def _ending(file: str) -> str:
     return number[0] if number else "-00001-of-00001.safetensors"
 
 
-def take_back(directory: RemotePath, names: Collection[str]) -> None:
+def remove_uploaded(directory: RemotePath, names: Collection[str]) -> None:
     """Remove what a save that comes to nothing has sent, or may have."""
     remove_all(directory, names)
 
@@ -113,7 +113,7 @@ def remove_all(directory: RemotePath, names: Collection[str]) -> list[Tensorkeep
         except TensorkeepError as error:
             errors.append(error)
 
-    side_by_side(remove, names, n_threads=min(_N_REMOVED_AT_ONCE, len(names)), meter=Meter(None, 0))
+    parallel_map(remove, names, n_threads=min(_N_REMOVED_AT_ONCE, len(names)), meter=ProgressMeter(None, 0))
     return errors
 
 

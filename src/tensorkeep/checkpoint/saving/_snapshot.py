@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import HostTensor
+from tensorkeep.arrays import TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import IntegrityError
 from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES, WRITE_NBYTES
@@ -111,20 +111,21 @@ def take_snapshot(prepared: Prepared) -> Snapshot:
     Tensors of devices are copied by the calling thread, in the order of its work there.
     """
     lazy = {name: tensor for name, tensor in prepared.tensors.items() if isinstance(tensor, LazyTensor)}
-    places, nbytes = _places({name: host for name, host in prepared.hosts.items() if name not in lazy})
+    places, nbytes = _places({name: host for name, host in prepared.to_write.items() if name not in lazy})
     memory = _Memory(nbytes)
-    _copy(prepared.hosts, places, memory)
-    hosts = {
-        name: _copied(host, memory, places[name]) if name in places else host for name, host in prepared.hosts.items()
+    _copy(prepared.to_write, places, memory)
+    to_write = {
+        name: _copied(host, memory, places[name]) if name in places else host
+        for name, host in prepared.to_write.items()
     }
-    return Snapshot(Prepared(hosts, lazy, prepared.state, prepared.aliases, prepared.metadata), memory)
+    return Snapshot(Prepared(to_write, lazy, prepared.state, prepared.aliases, prepared.metadata), memory)
 
 
-def _places(hosts: Mapping[str, HostTensor]) -> tuple[dict[str, int], int]:
+def _places(to_write: Mapping[str, TensorToWrite]) -> tuple[dict[str, int], int]:
     """Return where the copy of each tensor begins, and the bytes of all."""
     places: dict[str, int] = {}
     end = 0
-    for name, host in hosts.items():
+    for name, host in to_write.items():
         if not isinstance(host, StoredTensor):
             places[name] = end
             end += -(-host.nbytes // _ALIGNMENT) * _ALIGNMENT
@@ -177,15 +178,17 @@ class _CopiedBytes(msgspec.Struct, frozen=True, gc=False):
         return self.memory.views(self.start, self.stop)
 
 
-def _copied(host: HostTensor, memory: _Memory, start: int) -> HostTensor:
-    return HostTensor(host.dtype, host.shape, host.nbytes, _nowhere, _CopiedBytes(memory, start, start + host.nbytes))
+def _copied(host: TensorToWrite, memory: _Memory, start: int) -> TensorToWrite:
+    return TensorToWrite(
+        host.dtype, host.shape, host.nbytes, _nowhere, _CopiedBytes(memory, start, start + host.nbytes)
+    )
 
 
 def _nowhere() -> None:
     """Say that a tensor shares memory with no other: what is shared was found before it was copied."""
 
 
-def _copy(hosts: Mapping[str, HostTensor], places: Mapping[str, int], memory: _Memory) -> None:
+def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memory: _Memory) -> None:
     """Copy all tensors: small ones and those of devices at once, the others by several threads."""
     from concurrent.futures import ThreadPoolExecutor  # 18 ms, which those who never save need not pay
 
@@ -193,7 +196,7 @@ def _copy(hosts: Mapping[str, HostTensor], places: Mapping[str, int], memory: _M
     waiting: deque[Future[None]] = deque()
     try:
         for name, start in places.items():
-            host = hosts[name]
+            host = to_write[name]
             if host.nbytes < HASHED_APART_NBYTES or not _is_on_cpu(host):
                 memory.fill(start, _checked(name, host))
                 continue
@@ -207,7 +210,7 @@ def _copy(hosts: Mapping[str, HostTensor], places: Mapping[str, int], memory: _M
         threads.shutdown(cancel_futures=True)
 
 
-def _is_on_cpu(host: HostTensor) -> bool:
+def _is_on_cpu(host: TensorToWrite) -> bool:
     extent = host.extent()
     return extent is not None and extent.device == "cpu"
 
@@ -222,7 +225,7 @@ def _parts(start: int, nbytes: int, buffers: Iterator[Buffer]) -> Iterator[tuple
         yield start + begin, [first[begin : begin + WRITE_NBYTES]]
 
 
-def _checked(name: str, host: HostTensor) -> Iterator[Buffer]:
+def _checked(name: str, host: TensorToWrite) -> Iterator[Buffer]:
     """Give the bytes of a tensor, and never more than there is room for."""
     given = 0
     for buffer in host.buffers():

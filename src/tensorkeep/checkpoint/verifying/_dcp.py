@@ -12,7 +12,7 @@ from tensorkeep.formats.pickles import DEFAULT_LIMITS
 from tensorkeep.kinds import Finding, Verification
 from tensorkeep.kinds.dcp import ChunkFiles, DistributedLocation, Examined, Item, assembled, examine_distributed
 from tensorkeep.kinds.storage_crc32 import Summed, sum_of
-from tensorkeep.parallel import Meter, side_by_side
+from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import chosen_names
 
 _MAX_THREADS: Final = 8
@@ -43,9 +43,9 @@ def verify_distributed(
             parts.look_at(name)
         if names is None:
             parts.look_at_values()
-        meter = Meter(progress, sum(len(summed.span) for _, summed in parts.summed))
+        meter = ProgressMeter(progress, sum(len(summed.span) for _, summed in parts.summed))
         n_threads = min(_MAX_THREADS, os.cpu_count() or 1, len(parts.summed))
-        checked = side_by_side(lambda part: _check(*part, meter), parts.summed, n_threads=n_threads, meter=meter)
+        checked = parallel_map(lambda part: _check(*part, meter), parts.summed, n_threads=n_threads, meter=meter)
         findings += [*parts.findings, *filter(None, checked)]
         return Verification(
             path=path,
@@ -134,7 +134,7 @@ class _Parts:
         self.findings.append(Finding("header", message, file, name, span, expected=error.expected, found=error.found))
 
 
-def _check(file: str, summed: Summed, meter: Meter) -> Finding | None:
+def _check(file: str, summed: Summed, meter: ProgressMeter) -> Finding | None:
     span = (summed.span.start, summed.span.stop)
     try:
         found = sum_of(summed, meter)

@@ -15,9 +15,9 @@ from tensorkeep.kinds import Finding, Verification
 from tensorkeep.kinds.safetensors import header_digest
 from tensorkeep.layout import MANIFEST, FileRecord, parse_manifest
 from tensorkeep.limits import MAX_INDEX_NBYTES
-from tensorkeep.parallel import Meter
+from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import open_file
-from tensorkeep.transport import ByteRange, is_directory, is_file, is_remote, join, open_source, settle_folders
+from tensorkeep.transport import ByteRange, is_directory, is_file, is_remote, join, open_source, recover_directories
 
 _QUICK_NBYTES: Final = 2**20
 """Bytes of files that are read whole even when there is little time."""
@@ -37,9 +37,9 @@ def examine_folder(
 ) -> Verification:
     """Do what `verify_folder` does, and say how much was checked."""
     if not is_remote(path):
-        settle_folders(os.path.dirname(os.path.realpath(path)))
+        recover_directories(os.path.dirname(os.path.realpath(path)))
     records = read_manifest(path)
-    meter = Meter(progress, sum(record.nbytes for record in records.values()))
+    meter = ProgressMeter(progress, sum(record.nbytes for record in records.values()))
     checks = []
     for name, record in records.items():
         checks.append(_check(join(path, name), name, record, quick=quick))

@@ -9,7 +9,7 @@ from typing import Final
 from tensorkeep.kinds import Finding, Verification
 from tensorkeep.kinds.pickles import PickleFile, PickleSet
 from tensorkeep.kinds.storage_crc32 import Summed, sum_of, summed_storages
-from tensorkeep.parallel import Meter, side_by_side
+from tensorkeep.parallel import ProgressMeter, parallel_map
 
 _MAX_THREADS: Final = 8
 
@@ -26,7 +26,7 @@ def verify_pickled(
     places = tensors.places if isinstance(tensors, PickleSet) else {name: (tensors, name) for name in chosen}
     owned = {shard: [places[name][1] for name in chosen if places[name][0] is file] for shard, file in files.items()}
     summed = [(shard, one) for shard, file in files.items() for one in summed_storages(file, owned[shard])]
-    meter = Meter(progress, sum(len(one.span) for _, one in summed))
+    meter = ProgressMeter(progress, sum(len(one.span) for _, one in summed))
 
     def check(task: tuple[str, Summed]) -> Finding | None:
         shard, one = task
@@ -37,7 +37,7 @@ def verify_pickled(
         return None if found == one.crc else Finding("data", message, shard, one.tensor, span, **facts)
 
     n_threads = min(_MAX_THREADS, os.cpu_count() or 1, len(summed))
-    findings = [finding for finding in side_by_side(check, summed, n_threads=n_threads, meter=meter) if finding]
+    findings = [finding for finding in parallel_map(check, summed, n_threads=n_threads, meter=meter) if finding]
     unprotected = [name for name in chosen if not _has_sum(*places[name])]
     return Verification(
         path=path,

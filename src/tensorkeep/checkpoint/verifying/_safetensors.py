@@ -13,9 +13,9 @@ from tensorkeep.digests import new_hasher
 from tensorkeep.errors import TensorkeepError, TensorNotFoundError
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.kinds import Finding, Verification
-from tensorkeep.kinds.safetensors import Access, Reading, check_state, read_settled
+from tensorkeep.kinds.safetensors import Access, Reading, check_state, read_consistently
 from tensorkeep.layout import ShardRecord
-from tensorkeep.parallel import Meter, batches_of, side_by_side
+from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.tensors import TensorFile, chosen_names
 from tensorkeep.transport import ByteRange
 
@@ -43,7 +43,7 @@ def verify_tensors(
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Check files of the safetensors format, one or a set with an index; see `verify`."""
-    reading = read_settled(path, variant, Access())
+    reading = read_consistently(path, variant, Access())
     files, findings = reading.files, list(reading.findings)
     aliases, said = check_state(reading)
     findings += said
@@ -58,7 +58,7 @@ def verify_tensors(
         tasks = _drawn(tasks, sample, seed)
     sums = _sums(reading) if names is None and sample is None else {}
     total = sum(len(task.span) for task in tasks) + sum(record.nbytes for record in sums.values())
-    meter = Meter(progress, total)
+    meter = ProgressMeter(progress, total)
     findings += _check_data(tasks, meter)
     findings += _check_sums(files, sums, meter)
     return Verification(
@@ -117,7 +117,7 @@ def _drawn(tasks: list[_Task], share: float, seed: int | None) -> list[_Task]:
     return [tasks[place] for place in sorted(drawn)]
 
 
-def _check_data(tasks: list[_Task], meter: Meter) -> list[Finding]:
+def _check_data(tasks: list[_Task], meter: ProgressMeter) -> list[Finding]:
     n_threads = min(_MAX_THREADS, os.cpu_count() or 1)
     batches = batches_of(tasks, lambda task: len(task.span))
     share = sum(len(task.span) for task in tasks) // n_threads
@@ -125,13 +125,13 @@ def _check_data(tasks: list[_Task], meter: Meter) -> list[Finding]:
     def check(batch: list[_Task]) -> list[Finding]:
         return [finding for task in batch if (finding := _check(task, meter, parallel=len(task.span) > share))]
 
-    found = side_by_side(check, batches, n_threads=min(n_threads, len(batches)), meter=meter)
+    found = parallel_map(check, batches, n_threads=min(n_threads, len(batches)), meter=meter)
     return sorted(
         (finding for findings in found for finding in findings), key=lambda it: (it.shard, it.span or (0, 0))
     )
 
 
-def _check(task: _Task, meter: Meter, *, parallel: bool) -> Finding | None:
+def _check(task: _Task, meter: ProgressMeter, *, parallel: bool) -> Finding | None:
     """Hold the bytes of one tensor against their digest."""
     hasher = new_hasher(parallel=parallel)
     span = (task.span.start, task.span.stop)
@@ -160,7 +160,9 @@ def _sums(reading: Reading) -> dict[str, ShardRecord]:
     return {name: record for name, record in records.items() if record.sha256 and name in reading.files}
 
 
-def _check_sums(files: Mapping[str, TensorFile], records: Mapping[str, ShardRecord], meter: Meter) -> list[Finding]:
+def _check_sums(
+    files: Mapping[str, TensorFile], records: Mapping[str, ShardRecord], meter: ProgressMeter
+) -> list[Finding]:
     def check(shard: str) -> list[Finding]:
         expected = records[shard].sha256 or ""
         try:
@@ -174,5 +176,5 @@ def _check_sums(files: Mapping[str, TensorFile], records: Mapping[str, ShardReco
         ]
 
     n_threads = min(_MAX_THREADS, os.cpu_count() or 1, len(records))
-    found = side_by_side(check, records, n_threads=n_threads, meter=meter)
+    found = parallel_map(check, records, n_threads=n_threads, meter=meter)
     return [finding for findings in found for finding in findings]

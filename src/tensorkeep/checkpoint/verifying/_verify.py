@@ -13,7 +13,7 @@ from tensorkeep.errors import SelectionError
 from tensorkeep.kinds import Verification
 from tensorkeep.kinds.dcp import find_distributed
 from tensorkeep.kinds.pickles import open_pickled
-from tensorkeep.transport import remembering
+from tensorkeep.transport import listing_cache
 
 
 def verify(
@@ -66,7 +66,7 @@ def verify(
     """
     if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
         raise SelectionError("no share of the bytes", expected="more than 0, at most 1", found=repr(sample))
-    with remembering(os.fspath(path)) as given:
+    with listing_cache(os.fspath(path)) as given:
         if names is None and sample is None and variant is None and has_manifest(given):
             return examine_folder(given, progress=progress)
         distributed = find_distributed(given)

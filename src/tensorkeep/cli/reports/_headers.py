@@ -11,7 +11,7 @@ from tensorkeep.cli.reports._state import StateReport, read_state
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.formats.safetensors import STATE_KEY, Header, free_text, read_header, read_seal
-from tensorkeep.transport import ByteSource, finish_pending, open_source
+from tensorkeep.transport import ByteSource, finish_pending_commit, open_source
 
 if TYPE_CHECKING:
     from tensorkeep.kinds.dcp import DistributedCheckpoint
@@ -70,7 +70,7 @@ def _stored(checkpoint: Checkpoint) -> dict[str, TensorEntry]:
 def _is_under_way(path: str) -> bool:
     """Say whether the file is of a save that was committed, and cannot be finished now; one that can be is."""
     directory, name = os.path.split(path)
-    return finish_pending(directory or os.curdir, name.removesuffix(".safetensors")) is not None
+    return finish_pending_commit(directory or os.curdir, name.removesuffix(".safetensors")) is not None
 
 
 def _read_file(path: str) -> tuple[Content, StateReport | None]:

@@ -12,7 +12,7 @@ import msgspec
 
 from tensorkeep.cli.reports._state import StateReport
 from tensorkeep.entries import TensorEntry
-from tensorkeep.transport import discreet
+from tensorkeep.transport import without_secrets
 
 _MAX_ALIGNMENT_NBYTES = 64
 """The alignment beyond which nobody asks: a cache line, and the widest vector registers."""
@@ -214,7 +214,7 @@ def report_on(
         entries[name] = view.entry
         shards[name] = shards[splits[view.alias.of][0] if view.alias.of in splits else view.alias.of]
     return Report(
-        path=str(discreet(path)),
+        path=str(without_secrets(path)),
         index=index,
         files=tuple(contents),
         whole=Totals.of(entries.values(), len(state.storages) if state else 0),

@@ -17,7 +17,7 @@ from tensorkeep.errors import (
     TensorkeepError,
     as_transport_error,
 )
-from tensorkeep.transport import settle_folders
+from tensorkeep.transport import recover_directories
 
 _Checked = TypeVar("_Checked")
 
@@ -110,7 +110,7 @@ def _parent(accelerator: Any) -> str:
 
 
 def _numbered(parent: str) -> dict[int, str]:
-    settle_folders(parent)
+    recover_directories(parent)
     if not os.path.isdir(parent):
         return {}
     found = [(match, entry) for entry in os.scandir(parent) if (match := _NAME.fullmatch(entry.name))]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
-from tensorkeep.checkpoint import JointPlan, JointSave, plan_pieces, plan_whole
+from tensorkeep.checkpoint import MultiWriterPlan, MultiWriterSave, plan_pieces, plan_whole
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.integrations.distributed._council import Council
 from tensorkeep.integrations.distributed._layout import Gathered
@@ -23,13 +23,13 @@ class InFiles:
     def __init__(self, path: str, options: Options) -> None:
         self._path = path
         self._options = options
-        self._save: JointSave | None = None
+        self._save: MultiWriterSave | None = None
         self._own_digests: dict[str, bytes] = {}
 
     def begin(self, gathered: Gathered, prepared: Prepared, names: Mapping[str, str]) -> list[bytes]:
         """Stage the files of all; see `Way.begin`."""
         options = self._options
-        self._save = save = JointSave(
+        self._save = save = MultiWriterSave(
             self._plan(gathered, prepared, names),
             self._path,
             metadata=options.metadata,
@@ -37,16 +37,16 @@ class InFiles:
             durable=options.durable,
             **options.naming,
         )
-        own = {name: host for name, host in prepared.hosts.items() if name not in names.values()}
+        own = {name: host for name, host in prepared.to_write.items() if name not in names.values()}
         self._own_digests = write_own(save, own, durable=options.durable)
         share_out = tasks_for_pieces if options.layout == "per_rank" else tasks_for
         return [msgspec.msgpack.encode(task) for task in share_out(gathered, names, save.places, save.files)]
 
-    def _plan(self, gathered: Gathered, prepared: Prepared, names: Mapping[str, str]) -> JointPlan:
+    def _plan(self, gathered: Gathered, prepared: Prepared, names: Mapping[str, str]) -> MultiWriterPlan:
         options = self._options
         limit = options.max_shard_nbytes
         if options.layout == "per_rank":
-            pieces = pieces_by_rank(gathered, names, prepared.hosts)
+            pieces = pieces_by_rank(gathered, names, prepared.to_write)
             return plan_pieces(prepared, pieces, max_shard_nbytes=limit, **options.naming)
         return plan_whole(prepared, max_shard_nbytes=limit, needs_index=options.sha256, **options.naming)
 

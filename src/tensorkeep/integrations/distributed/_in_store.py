@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
-from tensorkeep.arrays import HostTensor
-from tensorkeep.checkpoint import JointUpload, Sending, SentFile, plan_pieces, take_back
+from tensorkeep.arrays import TensorToWrite
+from tensorkeep.checkpoint import MultiWriterUpload, Sending, UploadedFile, plan_pieces, remove_uploaded
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.integrations.distributed._council import Council
 from tensorkeep.integrations.distributed._layout import Gathered
@@ -38,17 +38,17 @@ class InStore:
     def __init__(self, path: str, options: Options) -> None:
         self._directory = RemotePath.of(path)
         self._options = options
-        self._planned: Mapping[str, Mapping[str, HostTensor]] = {}
-        self._upload: JointUpload | None = None
+        self._planned: Mapping[str, Mapping[str, TensorToWrite]] = {}
+        self._upload: MultiWriterUpload | None = None
         self._sent: list[str] = []
 
     def begin(self, gathered: Gathered, prepared: Prepared, names: Mapping[str, str]) -> list[bytes]:
         """Look at what stands there, and name the files of all; see `Way.begin`."""
         options = self._options
-        pieces = pieces_by_rank(gathered, names, prepared.hosts)
+        pieces = pieces_by_rank(gathered, names, prepared.to_write)
         plan = plan_pieces(prepared, pieces, max_shard_nbytes=options.max_shard_nbytes, **options.naming)
         self._planned = plan.files
-        self._upload = upload = JointUpload(
+        self._upload = upload = MultiWriterUpload(
             plan, self._directory, metadata=options.metadata, sha256=options.sha256, **options.naming
         )
         shares = files_by_rank(gathered, names, plan.files)
@@ -63,8 +63,8 @@ class InStore:
             parts = {
                 name: host_of_part(name, plan.items[item], planner, council.look) for name, item in items.items()
             }
-            hosts = {**self._planned.get(file, {}), **parts}
-            found = todo.sending.send(self._directory, file, hosts, lambda _: council.look())
+            to_write = {**self._planned.get(file, {}), **parts}
+            found = todo.sending.send(self._directory, file, to_write, lambda _: council.look())
             sent[file] = msgspec.msgpack.encode(found)
         council.meet("sent")
         return sent
@@ -74,7 +74,7 @@ class InStore:
         upload, self._upload = self._upload, None
         if upload is None:
             raise UnsupportedError("the save is over")
-        upload.commit({file: msgspec.msgpack.decode(found, type=SentFile) for file, found in told.items()})
+        upload.commit({file: msgspec.msgpack.decode(found, type=UploadedFile) for file, found in told.items()})
 
     def abandon(self) -> None:
         """Take back what was sent, the first rank also what others may have; see `Way.abandon`."""
@@ -83,4 +83,4 @@ class InStore:
         if upload is not None:
             upload.abandon()
         elif names:
-            take_back(self._directory, names)
+            remove_uploaded(self._directory, names)

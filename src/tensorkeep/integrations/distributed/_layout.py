@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from tensorkeep.dtypes import DType
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.integrations.distributed._survey import dtype_row, is_object, tensor_data_of
-from tensorkeep.tensors import PlannedTensor, Region, cover_fault
+from tensorkeep.tensors import PlaceholderTensor, Region, cover_fault
 
 _Path: TypeAlias = tuple[str | int, ...]
 
@@ -132,11 +132,11 @@ def _check_covered(name: str, held: Held) -> None:
 
 def tree_of(
     gathered: Gathered, objects: Mapping[str, Any], ties: Sequence[Iterable[Sequence[str]]]
-) -> tuple[Any, dict[str, PlannedTensor]]:
+) -> tuple[Any, dict[str, PlaceholderTensor]]:
     """Return the state that is saved."""
     memory = _memory_of(gathered, ties)
     leaves = {
-        name: PlannedTensor(held.dtype, held.stored_shape, "torch", memory.get(name))
+        name: PlaceholderTensor(held.dtype, held.stored_shape, "torch", memory.get(name))
         for name, held in gathered.tensors.items()
     }
     tree: dict[str | int, Any] = {}

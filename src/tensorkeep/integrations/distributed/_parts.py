@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.planner import SavePlanner, WriteItem
 
-from tensorkeep.arrays import HostTensor, host_tensor, pieces
+from tensorkeep.arrays import TensorToWrite, pieces, tensor_to_write
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.integrations.distributed._layout import region_of, stored_shape
 from tensorkeep.integrations.distributed._survey import dtype_row, tensor_data_of
@@ -32,7 +32,7 @@ def part_of(name: str, item: WriteItem, planner: SavePlanner) -> torch.Tensor:
     return part
 
 
-def host_of_part(name: str, item: WriteItem, planner: SavePlanner, look: Callable[[], Any]) -> HostTensor:
+def host_of_part(name: str, item: WriteItem, planner: SavePlanner, look: Callable[[], Any]) -> TensorToWrite:
     """Describe a part as a tensor of its own; the planner is asked for it whenever its bytes are."""
     dtype, region = dtype_row(tensor_data_of(item).properties.dtype), region_of(item)
     if dtype is None:
@@ -45,13 +45,13 @@ def host_of_part(name: str, item: WriteItem, planner: SavePlanner, look: Callabl
                 look()
                 yield content[begin : begin + WRITE_NBYTES]
 
-    return HostTensor(dtype, shape, dtype.nbytes(prod(shape)), lambda: None, buffers)
+    return TensorToWrite(dtype, shape, dtype.nbytes(prod(shape)), lambda: None, buffers)
 
 
 def blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[Region, memoryview]]:
     """Give the bytes of a part, as blocks of the tensor."""
     part = part.detach()
-    host_tensor(part, name)  # refuses what has no bytes here
+    tensor_to_write(part, name)  # refuses what has no bytes here
     if tuple(part.shape) != region.shape:
         raise UnsupportedError(
             f"a part of tensor `{name}` has another shape than was planned",
@@ -67,7 +67,7 @@ def blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[R
 
 
 def _bytes_of(tensor: torch.Tensor, name: str) -> memoryview:
-    buffers = [memoryview(buffer).cast("B") for buffer in host_tensor(tensor, name).buffers()]
+    buffers = [memoryview(buffer).cast("B") for buffer in tensor_to_write(tensor, name).buffers()]
     return buffers[0] if len(buffers) == 1 else memoryview(b"".join(buffers))
 
 

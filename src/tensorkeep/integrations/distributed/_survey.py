@@ -97,7 +97,7 @@ def _file_of(values: dict[str, Any]) -> bytes:
     if not values:
         return b""
     prepared = prepare(values)
-    return b"".join(file_body(prepared.hosts, state=prepared.state).pieces())
+    return b"".join(file_body(prepared.to_write, state=prepared.state).pieces())
 
 
 def _ties(planner: SavePlanner) -> tuple[tuple[str, ...], ...]:

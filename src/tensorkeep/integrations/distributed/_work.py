@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
-from tensorkeep.arrays import HostTensor
-from tensorkeep.checkpoint import JointSave
+from tensorkeep.arrays import TensorToWrite
+from tensorkeep.checkpoint import MultiWriterSave
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SourceMissingError
 from tensorkeep.integrations.distributed._layout import region_of
@@ -99,16 +99,16 @@ def _write_through(
         look()
 
 
-def write_own(save: JointSave, hosts: Mapping[str, HostTensor], *, durable: bool) -> dict[str, bytes]:
+def write_own(save: MultiWriterSave, to_write: Mapping[str, TensorToWrite], *, durable: bool) -> dict[str, bytes]:
     """Write the tensors that the first rank was told of with values that are no tensors."""
     with ExitStack() as stack, PassingDigests() as passing:
         files = _Files(save.files, stack)
-        for name, host in hosts.items():
+        for name, host in to_write.items():
             place = save.places[name]
             _write_through(files[place.file], place.start, host.nbytes, host.buffers(), passing, save.refresh)
         if durable:
             files.sync(save.refresh)
-        return dict(zip(hosts, passing.digests(), strict=True))
+        return dict(zip(to_write, passing.digests(), strict=True))
 
 
 def digest_parts(task: Task, look: _Look) -> dict[str, bytes]:

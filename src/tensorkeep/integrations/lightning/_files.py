@@ -61,7 +61,7 @@ def write_checkpoint(prepared: Prepared, path: str, *, durable: bool) -> None:
     with transaction(directory or os.curdir, name.replace(_SLURM, "slurm-"), durable=durable) as change:
         with change.file(name) as sink:
             metadata = prepared.with_ties(prepared.metadata)
-            write_file(sink, prepared.hosts, metadata, state=prepared.state, sealing=Sealing())
+            write_file(sink, prepared.to_write, metadata, state=prepared.state, sealing=Sealing())
         change.commit()
 
 

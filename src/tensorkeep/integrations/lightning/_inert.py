@@ -22,10 +22,12 @@ def refuse_inert_states(checkpoint: Any, path: str) -> None:
         return
     for key, value in checkpoint.items():
         if not any(name in str(key) for name in _HYPER_PARAMETERS):
-            refuse_inert(value, str(key), path, "Pass its class to the plugin: TensorkeepCheckpointIO(classes=[{}])")
+            refuse_placeholders(
+                value, str(key), path, "Pass its class to the plugin: TensorkeepCheckpointIO(classes=[{}])"
+            )
 
 
-def refuse_inert(value: Any, place: str, path: str, advice: str) -> None:
+def refuse_placeholders(value: Any, place: str, path: str, advice: str) -> None:
     """Refuse nested data in which something only stands for an object."""
     pending, seen = [(place, value)], set()
     while pending:

@@ -12,7 +12,7 @@ import torch
 
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import Unknown
-from tensorkeep.integrations.lightning._inert import refuse_inert
+from tensorkeep.integrations.lightning._inert import refuse_placeholders
 from tensorkeep.integrations.lightning._library import attribute_dict, library_of
 from tensorkeep.integrations.lightning._plugins import TensorkeepCheckpointIO
 from tensorkeep.state import NamedData
@@ -124,7 +124,7 @@ def _arguments(cls: Any, checkpoint: dict[str, Any], given: dict[str, Any], path
     key = cls.CHECKPOINT_HYPER_PARAMS_KEY
     hyper_parameters = checkpoint.setdefault(key, {})
     if isinstance(hyper_parameters, NamedData | Unknown):
-        refuse_inert(hyper_parameters, key, path, _ADVICE)
+        refuse_placeholders(hyper_parameters, key, path, _ADVICE)
     hyper_parameters.update(given)
     saved = _of_type(_with_first(checkpoint, hyper_parameters), checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_TYPE))
     parameters = inspect.signature(cls.__init__).parameters
@@ -139,7 +139,7 @@ def _arguments(cls: Any, checkpoint: dict[str, Any], given: dict[str, Any], path
         _refuse_strange(cls, () if is_one else given.keys() - set(taken))
         arguments = {name: value for name, value in arguments.items() if name in taken}
     for name, value in arguments.items():
-        refuse_inert(value, f"{key}.{name}", path, _ADVICE)
+        refuse_placeholders(value, f"{key}.{name}", path, _ADVICE)
     return arguments
 
 

@@ -53,7 +53,7 @@ class PendingSaves:
         return PendingSaves, (self._remove,)
 
     def start(
-        self, take_apart: Callable[[], Prepared], write: Callable[[Prepared], None], path: str, *, max_waiting: int
+        self, make: Callable[[], Prepared], write: Callable[[Prepared], None], path: str, *, max_waiting: int
     ) -> None:
         """Copy a state, and write the copy when all earlier ones are written."""
         save = _Save(path)
@@ -61,17 +61,21 @@ class PendingSaves:
             self._saves.append(save)
         try:
             save.handle = save_in_background(
-                take_apart, partial(self._write, save, write), path=path, place=self._place, max_waiting=max_waiting
+                make,
+                partial(self._write, save, write),
+                path=path,
+                place=self._place,
+                max_waiting=max_waiting,
             )
         except BaseException as error:
             with self._lock:
                 self._saves = [each for each in self._saves if each is not save and each.error() is not error]
             raise
 
-    def _write(self, save: _Save, write: Callable[[Prepared], None], prepared: Prepared) -> None:
+    def _write(self, save: _Save, write: Callable[[Prepared], None], make: Prepared) -> None:
         """Write, and remove what was to be removed then, what was added meanwhile too."""
         try:
-            write(prepared)
+            write(make)
             while path := self._next_removal(save):
                 self._remove(path)
         finally:

@@ -11,7 +11,7 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any, Final
 
-from tensorkeep.arrays import plain_library, put_together, take_apart
+from tensorkeep.arrays import decode_object, encode_object, plain_library
 from tensorkeep.errors import FormatError, StateError, UnsupportedError
 from tensorkeep.formats.pickles import DICTS, LISTS, Unknown
 from tensorkeep.formats.pickles import Namespace as PickledNamespace
@@ -167,13 +167,13 @@ class _Reading:
             return None
         kind = "enum" if issubclass(cls, Enum) else "namedtuple" if issubclass(cls, tuple) else "dataclass"
         try:
-            encoded = encode_tree(NamedData(kind, name, fields), leaf=_leaf, compose=take_apart)
+            encoded = encode_tree(NamedData(kind, name, fields), leaf=_leaf, compose=encode_object)
         except StateError:
             return None
         return decode_tree(
             encoded.tree,
             tensor=lambda place, _: encoded.tensors[place],
-            compose=lambda composed: put_together(composed, find_class=self._classes.get),
+            compose=lambda composed: decode_object(composed, find_class=self._classes.get),
             find_class=self._classes.get,
         )
 

@@ -142,7 +142,7 @@ def _as_bytes(state: Any) -> torch.Tensor:
     """Return the bytes of the file that a state would be saved to."""
     prepared = prepare(state)
     sink = _MemorySink()
-    write_file(sink, prepared.hosts, prepared.with_ties(None), state=prepared.state)
+    write_file(sink, prepared.to_write, prepared.with_ties(None), state=prepared.state)
     return torch.frombuffer(sink.content, dtype=torch.uint8)
 
 

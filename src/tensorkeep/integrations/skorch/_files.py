@@ -28,7 +28,7 @@ from tensorkeep.integrations.skorch._pickle import is_net, parts_of_net
 from tensorkeep.kinds import refuse
 from tensorkeep.kinds.pickles import PickledTensors
 from tensorkeep.tensors import Prepared, Sealing, TensorFile, prepare, write_file
-from tensorkeep.transport import ByteRange, ByteSource, finish_pending, transaction
+from tensorkeep.transport import ByteRange, ByteSource, finish_pending_commit, transaction
 
 Target: TypeAlias = Any
 """A path, or a binary file object."""
@@ -156,7 +156,7 @@ def _write(sink: Any, content: _Content, metadata: Mapping[str, str]) -> None:
     if isinstance(content, bytes):
         sink.write([content])
     else:
-        write_file(sink, content.hosts, content.with_ties(metadata), state=content.state, sealing=Sealing())
+        write_file(sink, content.to_write, content.with_ties(metadata), state=content.state, sealing=Sealing())
 
 
 class _MemorySink:
@@ -203,7 +203,7 @@ def _write_to_object(target: Any, content: _Content, metadata: Mapping[str, str]
 def place_of(path: str) -> str:
     """Return where a file of a set stands now; what a save that was killed has left to do is done first."""
     directory, name = os.path.split(path)
-    pending = finish_pending(directory or os.curdir, _SET)
+    pending = finish_pending_commit(directory or os.curdir, _SET)
     return path if pending is None else pending.resolve(name)
 
 

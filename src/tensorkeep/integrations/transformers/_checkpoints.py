@@ -19,7 +19,7 @@ from transformers.trainer_utils import sort_checkpoints
 from tensorkeep.checkpoint import has_manifest, open_checkpoint, verify, verify_folder
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.kinds import refuse
-from tensorkeep.transport import settle_folders
+from tensorkeep.transport import recover_directories
 
 _match_name = re.compile(r"checkpoint-(?P<step>[0-9]+)").fullmatch
 _REMOVED: Final = ".tensorkeep-removed"
@@ -76,7 +76,7 @@ def get_last_checkpoint(folder: str | os.PathLike[str], *, verify: bool = True) 
 
 
 def _newest_first(folder: str) -> Iterator[str]:
-    settle_folders(folder)
+    recover_directories(folder)
     with as_transport_error("could not read the folder of checkpoints", folder):
         steps = {int(match["step"]): match[0] for name in sorted(os.listdir(folder)) if (match := _match_name(name))}
     paths = (os.path.join(folder, steps[step]) for step in sorted(steps, reverse=True))

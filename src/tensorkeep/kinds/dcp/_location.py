@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.transport import exists, is_directory, is_remote, join, names_in, split
+from tensorkeep.transport import exists, is_directory, is_remote, join, list_names, split
 
 _METADATA: Final = ".metadata"
 _USUAL: Final = ("model.safetensors.index.json", "model.safetensors")
@@ -38,7 +38,7 @@ def find_distributed(path: str) -> DistributedLocation | None:
         return None
     if is_remote(path) and any(exists(join(path, name)) for name in _USUAL):  # to list it would be one request more
         return None
-    names = names_in(path) or []
+    names = list_names(path) or []
     files = [name for name in names if name.endswith((".safetensors", ".safetensors.index.json"))]
     if files:
         are_shards = all(map(_is_shard, files))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.arrays import Composed, dense_order, plain_library, take_apart
+from tensorkeep.arrays import EncodedObject, dense_order, encode_object, plain_library
 from tensorkeep.errors import LimitError, StateError
 from tensorkeep.formats.pickles import (
     DICTS,
@@ -55,7 +55,7 @@ class Data(msgspec.Struct, frozen=True):
     """What a pickle holds, as data.
 
     Attributes:
-        value: Nested plain data, `TensorLeaf`, `Composed`, values of NumPy and labels of torch.
+        value: Nested plain data, `TensorLeaf`, `EncodedObject`, values of NumPy and labels of torch.
         n_values: Plain values and arrays in it that are no tensors.
         odd_keys: Texts that stand for keys of dicts which are not known to be data.
     """
@@ -83,13 +83,13 @@ def is_of_pairs(tensor: TensorRecord) -> bool:
     return tensor.dtype in _PAIRS
 
 
-def taken_apart(value: Any) -> Composed | None:
-    """Take apart what is data of an array library but no tensor; see `tensorkeep.arrays.take_apart`."""
-    if type(value) is Composed:
+def taken_apart(value: Any) -> EncodedObject | None:
+    """Take apart what is data of an array library but no tensor; see `tensorkeep.arrays.encode_object`."""
+    if type(value) is EncodedObject:
         return value
     if type(value) is Label:
-        return Composed("torch", value.kind, {}, {"name": str(value)})
-    return take_apart(value)
+        return EncodedObject("torch", value.kind, {}, {"name": str(value)})
+    return encode_object(value)
 
 
 _LEFT_OUT: Final = object()
@@ -206,7 +206,7 @@ class _Builder:
             marks = {} if order is None else {"order": [*order, len(order)]}
             settings = {"requires_grad": True} if tensor.requires_grad else {}
             part = TensorLeaf(names, "torch", marks)
-            return Composed("torch", "complex", {"data": part}, settings)
+            return EncodedObject("torch", "complex", {"data": part}, settings)
         if tensor.requires_grad:
             marks["grad"] = True
         return TensorLeaf(names, "torch", marks)
@@ -221,7 +221,7 @@ class _Builder:
         settings = {name: _text_of(setting) for name, setting in found.items() if setting is not _LEFT_OUT}
         if node.settings.get("requires_grad") is True:
             settings["requires_grad"] = True
-        return Composed("torch", node.kind, parts, settings)
+        return EncodedObject("torch", node.kind, parts, settings)
 
     def _array(self, node: ArrayRecord) -> Any:
         if type(node.data) is list:
@@ -231,13 +231,15 @@ class _Builder:
             self.n_values += 1
             array = array_of(node)
             if plain_library(array):  # a file of tensors would pack its elements
-                return Composed("numpy", "array", {"data": array[..., None].view("u1")}, {"dtype": node.dtype.text})
+                return EncodedObject(
+                    "numpy", "array", {"data": array[..., None].view("u1")}, {"dtype": node.dtype.text}
+                )
             return array if _is_data(array) else _LEFT_OUT
         order = dense_order(node.shape, strides_of(node))
         leaf = TensorLeaf(names, "numpy", {} if order is None else {"order": order})
         if dtype_of(node).isnative:
             return leaf
-        return Composed("numpy", "array", {"data": leaf}, {"dtype": node.dtype.text})
+        return EncodedObject("numpy", "array", {"data": leaf}, {"dtype": node.dtype.text})
 
     def _dtype(self, node: DtypeRecord) -> Any:
         self.n_values += 1

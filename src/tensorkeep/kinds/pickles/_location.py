@@ -12,7 +12,17 @@ import msgspec
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
 from tensorkeep.layout import is_plain, stem_of_index
-from tensorkeep.transport import discreet, exists, is_directory, is_remote, join, names_in, open_source, split, walk
+from tensorkeep.transport import (
+    exists,
+    is_directory,
+    is_remote,
+    join,
+    list_names,
+    open_source,
+    split,
+    walk,
+    without_secrets,
+)
 
 _USUAL: Final = "pytorch_model"
 _DEEPEST: Final = 3
@@ -53,7 +63,7 @@ def find_pickled(path: str, variant: str | None = None) -> PickleLocation | None
     Of a directory these are, in this order: `pytorch_model.bin` or its index; the only other index; the only file
     that is one, without what trainers save beside it; all files of pickles in the directory and below.
     """
-    path = discreet(path)
+    path = without_secrets(path)
     if is_directory(path):
         return _in_directory(path, variant)
     directory, name = split(path)
@@ -65,7 +75,7 @@ def find_pickled(path: str, variant: str | None = None) -> PickleLocation | None
 
 
 def _in_directory(directory: str, variant: str | None) -> PickleLocation | None:
-    listed = names_in(directory)
+    listed = list_names(directory)
     names = _usual_names(directory, variant) if listed is None else [name for name in listed if is_plain(name)]
     if any(name.endswith(".safetensors") or stem_of_index(name) for name in names):
         return None

@@ -7,7 +7,7 @@
 """
 
 from tensorkeep.kinds.safetensors._checkpoint import Checkpoint, StrayShardWarning, open_safetensors
-from tensorkeep.kinds.safetensors._consistent_read import Reading, read_settled
+from tensorkeep.kinds.safetensors._consistent_read import Reading, read_consistently
 from tensorkeep.kinds.safetensors._examine import Access, header_digest, read_index
 from tensorkeep.kinds.safetensors._state_check import check_state
 
@@ -19,6 +19,6 @@ __all__ = [
     "check_state",
     "header_digest",
     "open_safetensors",
+    "read_consistently",
     "read_index",
-    "read_settled",
 ]

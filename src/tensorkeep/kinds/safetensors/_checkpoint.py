@@ -10,7 +10,7 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State, parse_state
 from tensorkeep.kinds._findings import Finding, refuse
-from tensorkeep.kinds.safetensors._consistent_read import read_settled
+from tensorkeep.kinds.safetensors._consistent_read import read_consistently
 from tensorkeep.kinds.safetensors._examine import Access, Examination
 from tensorkeep.layout import Index, Location, Piece, pieces_in_order, reach_of
 from tensorkeep.tensors import (
@@ -193,7 +193,7 @@ def open_safetensors(
     variant: str | None = None,
 ) -> Checkpoint | TensorFile:
     """Open a checkpoint of safetensors files."""
-    reading = read_settled(path, variant, access)
+    reading = read_consistently(path, variant, access)
     if reading.location is None or reading.examination is None:
         return next(iter(reading.files.values()))
     refuse(reading.findings, path)

@@ -17,7 +17,7 @@ from tensorkeep.kinds._findings import Finding
 from tensorkeep.kinds.safetensors._examine import Access, Examination, examine, open_shard
 from tensorkeep.layout import Location, locate
 from tensorkeep.tensors import TensorFile, file_over
-from tensorkeep.transport import forget, has_staging, identity, is_remote, open_source
+from tensorkeep.transport import forget_listing, has_staging, identity, is_remote, open_source
 
 _ATTEMPTS: Final = 50
 """How often a checkpoint is read anew because a save replaced it in the meantime."""
@@ -45,7 +45,7 @@ class Reading(msgspec.Struct, frozen=True):
         return self.examination.findings if self.examination else []
 
 
-def read_settled(path: str, variant: str | None, access: Access) -> Reading:
+def read_consistently(path: str, variant: str | None, access: Access) -> Reading:
     """Find a checkpoint, and read its index and all headers."""
     attempt = 0
     while True:
@@ -92,7 +92,7 @@ def _is_replaced(path: str, variant: str | None, before: tuple[object, ...]) -> 
     if is_remote(path) and not before:
         return False
     time.sleep(_PAUSE_S)
-    forget(path)
+    forget_listing(path)
     try:
         location = locate(path, variant)
     except TensorkeepError:

@@ -28,7 +28,7 @@ from tensorkeep.formats import SNIFF_NBYTES, sniff
 from tensorkeep.kinds._findings import Finding
 from tensorkeep.layout import Index, Location, ShardRecord, parse_index
 from tensorkeep.limits import MAX_HEADER_NBYTES, MAX_INDEX_NBYTES
-from tensorkeep.parallel import Meter, side_by_side
+from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import TensorFile, file_over
 from tensorkeep.transport import Backend, ByteRange, ByteSource, JoinedSource, MemorySource, is_remote, open_source
 
@@ -93,11 +93,11 @@ def examine(location: Location, access: Access) -> Examination:
     findings: list[Finding] = []
     records = {name: (index.shards or {}).get(name) if access.check else None for name in names}
     n_threads = _MAX_REQUESTS if is_remote(location.directory) else 1
-    opened = side_by_side(
+    opened = parallel_map(
         lambda name: _open_shard(location, name, access, records[name]),
         names,
         n_threads=min(n_threads, len(names)),
-        meter=Meter(None, 0),
+        meter=ProgressMeter(None, 0),
     )
     for name, shard in zip(names, opened, strict=True):
         record = records[name]

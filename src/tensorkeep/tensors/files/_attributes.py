@@ -37,11 +37,11 @@ class Marked:
         if "order" in marks and self._is_whole(name):
             owner = (self._aliases[name].of if name in self._aliases else name), self._frameworks[name]
             if owner not in self._reordered:
-                self._reordered[owner] = adapter.remarked(tensor, {"order": marks["order"]})
+                self._reordered[owner] = adapter.with_attributes(tensor, {"order": marks["order"]})
             tensor = self._reordered[owner][...]
             del marks["order"]
         try:
-            return adapter.remarked(tensor, marks) if marks else tensor
+            return adapter.with_attributes(tensor, marks) if marks else tensor
         except FormatError as error:
             raise error.with_fields(tensor=name) from None
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from tensorkeep.arrays import FRAMEWORKS, adapter_for, known_class, put_together
+from tensorkeep.arrays import FRAMEWORKS, adapter_for, decode_object, known_class
 from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State
 from tensorkeep.state import Classes, classes_by_name, decode_tree, part_libraries, selected, tensor_names
@@ -211,7 +211,7 @@ class SavedTensors(OpenTensors):
         return decode_tree(
             tree,
             tensor=marked.tensor,
-            compose=lambda composed: put_together(composed, device=device, find_class=find_class),
+            compose=lambda composed: decode_object(composed, device=device, find_class=find_class),
             find_class=find_class,
             content=tensors.__getitem__,
         )

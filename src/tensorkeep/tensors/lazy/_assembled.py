@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import ArrayAdapter, HostTensor, adapter_for, host_tensor, pieces
+from tensorkeep.arrays import ArrayAdapter, TensorToWrite, adapter_for, pieces, tensor_to_write
 from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, DType
@@ -187,19 +187,21 @@ class AssembledReader:
         """Move a tensor to the device; see `Reader.place`."""
         return self.adapter.place({"": tensor})[""]
 
-    def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> HostTensor:
-        """Describe the tensor for writing; see `Reader.host_tensor`."""
+    def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:
+        """Describe the tensor for writing; see `Reader.tensor_to_write`."""
         if self.joined is not None:
-            return self.joined.host_tensor(name, entry, digest)
+            return self.joined.tensor_to_write(name, entry, digest)
         dtype = known_dtype(name, entry)
-        return HostTensor(dtype, entry.shape, entry.nbytes, lambda: None, lambda: self._buffers(name, entry, dtype))
+        return TensorToWrite(
+            dtype, entry.shape, entry.nbytes, lambda: None, lambda: self._buffers(name, entry, dtype)
+        )
 
     def _buffers(self, name: str, entry: TensorEntry, dtype: DType) -> Iterator[Buffer]:
         """Put the tensor together part by part: so small that they fit in memory, and of long runs of each piece."""
         reader = self.with_framework("numpy")
         beside = sum(piece.region.starts[0] == self._placed[0].region.starts[0] for piece in self._placed)
         for index in pieces(entry.shape, np.dtype(dtype.bits_name).itemsize, min(PACK_NBYTES * beside, ARENA_NBYTES)):
-            yield from host_tensor(reader.read(name, entry, parse_index(index, entry.shape)), name).buffers()
+            yield from tensor_to_write(reader.read(name, entry, parse_index(index, entry.shape)), name).buffers()
 
     def _block(self, dtype: DType, selection: Selection) -> Array:
         """Return the block of a selection, of dtype `bits_name`."""

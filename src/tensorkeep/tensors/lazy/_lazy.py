@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any, Final
 
-from tensorkeep.arrays import HostTensor
+from tensorkeep.arrays import TensorToWrite
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, SelectionError
 from tensorkeep.tensors.indexing import parse_index, shard_range
@@ -259,7 +259,7 @@ class LazyTensor:
         stored = "" if self.dtype == self._entry.dtype else f", cast from {self._entry.dtype}"
         return f"LazyTensor({self.name!r}, {self.dtype}, {list(self.shape)}, {self.nbytes:,} bytes{stored})"
 
-    def host_tensor(self) -> HostTensor:
+    def tensor_to_write(self) -> TensorToWrite:
         """Describe the tensor for writing.
 
         Returns:
@@ -270,7 +270,7 @@ class LazyTensor:
             DtypeError: If the format has no such dtype, though this version knows it (C32, C128).
             LimitError: If an expanded view would take far more than it has in its file.
         """
-        return self._reader.host_tensor(self.name, self._entry, self._digest)
+        return self._reader.tensor_to_write(self.name, self._entry, self._digest)
 
 
 def plan_together(whole: Iterable[LazyTensor], parts: Iterable[tuple[LazyTensor, Any]]) -> ReadPlan:

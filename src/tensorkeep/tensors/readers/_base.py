@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from tensorkeep.arrays import ArrayAdapter, Extent, HostTensor
+from tensorkeep.arrays import ArrayAdapter, Extent, TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
@@ -70,11 +70,11 @@ class Reader(Protocol):
     def place(self, tensor: Any) -> Any:
         """Move a tensor to the device."""
 
-    def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> HostTensor:
+    def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:
         """Describe a tensor for writing."""
 
 
-class StoredTensor(HostTensor, frozen=True, kw_only=True):
+class StoredTensor(TensorToWrite, frozen=True, kw_only=True):
     """A tensor on its way from one file to another, whose bytes may be copied as they are.
 
     Attributes:

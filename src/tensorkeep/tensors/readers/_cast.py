@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.arrays import ArrayAdapter, HostTensor, host_tensor
+from tensorkeep.arrays import ArrayAdapter, TensorToWrite, tensor_to_write
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType, find_dtype
 from tensorkeep.entries import TensorEntry
@@ -100,18 +100,18 @@ class CastReader(msgspec.Struct, frozen=True):
         """Move a tensor to the device; see `Reader.place`."""
         return self.stored.place(tensor)
 
-    def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> HostTensor:  # noqa: ARG002
-        """Describe a tensor for writing, whose numbers are converted run by run; see `Reader.host_tensor`."""
-        self.stored.host_tensor(name, entry)  # which refuses what must not be read as a whole
+    def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
+        """Describe a tensor for writing, whose numbers are converted run by run; see `Reader.tensor_to_write`."""
+        self.stored.tensor_to_write(name, entry)  # which refuses what must not be read as a whole
         nbytes = self.cast_to.nbytes(entry.n_elements)
-        return HostTensor(self.cast_to, entry.shape, nbytes, lambda: None, lambda: self._buffers(name, entry))
+        return TensorToWrite(self.cast_to, entry.shape, nbytes, lambda: None, lambda: self._buffers(name, entry))
 
     def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
         reader = self.with_framework("numpy")
         length = reader.run_length(entry)
         for start in range(0, entry.n_elements, length):
             stop = min(start + length, entry.n_elements)
-            yield from host_tensor(reader.read_run(name, entry, start, stop), name).buffers()
+            yield from tensor_to_write(reader.read_run(name, entry, start, stop), name).buffers()
 
     def _is_packed(self, entry: TensorEntry) -> bool:
         dtype = self.stored.cast_to or entry.known_dtype

@@ -146,8 +146,8 @@ class TensorReader:
         start, stop = entry.data_offsets
         return ByteRange(self.data_start + start, self.data_start + stop)
 
-    def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> StoredTensor:  # noqa: ARG002
-        """Describe a tensor for writing; see `Reader.host_tensor`. Unknown dtypes can be copied too."""
+    def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> StoredTensor:  # noqa: ARG002
+        """Describe a tensor for writing; see `Reader.tensor_to_write`. Unknown dtypes can be copied too."""
         dtype = entry.known_dtype or DType(entry.dtype, 8, -1, "", None, "uint8")
         source, span = self.source, self.span_of(entry)
         return StoredTensor(

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import ArrayAdapter, Extent, HostTensor, host_tensor, pieces
+from tensorkeep.arrays import ArrayAdapter, Extent, TensorToWrite, pieces, tensor_to_write
 from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, DType
@@ -137,8 +137,8 @@ class StridedReader(msgspec.Struct, frozen=True):
         """Move a tensor to the device; see `Reader.place`."""
         return self.stored.place(tensor)
 
-    def host_tensor(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> HostTensor:  # noqa: ARG002
-        """Describe a tensor for writing, which is gathered piece by piece; see `Reader.host_tensor`."""
+    def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
+        """Describe a tensor for writing, which is gathered piece by piece; see `Reader.tensor_to_write`."""
         dtype = self._dtype(name, entry)
         if dtype.name not in BY_NAME:
             raise DtypeError(
@@ -150,7 +150,7 @@ class StridedReader(msgspec.Struct, frozen=True):
             )
         self._refuse_expanded(name, dtype, parse_index(..., entry.shape))
         source = self.stored.source
-        return HostTensor(
+        return TensorToWrite(
             dtype,
             entry.shape,
             entry.nbytes,
@@ -177,7 +177,7 @@ class StridedReader(msgspec.Struct, frozen=True):
     def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
         reader = self.with_framework("numpy")
         for index in pieces(entry.shape, ALL_BY_NAME[entry.dtype].itemsize, self._piece_nbytes(entry)):
-            yield from host_tensor(reader.read(name, entry, parse_index(index, entry.shape)), name).buffers()
+            yield from tensor_to_write(reader.read(name, entry, parse_index(index, entry.shape)), name).buffers()
 
     def _piece_nbytes(self, entry: TensorEntry) -> int:
         """Return how much to gather at once of a tensor that is passed through.

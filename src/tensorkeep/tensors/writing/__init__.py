@@ -2,7 +2,7 @@
 
 - `_overlap`: which tensors share memory. Pure.
 - `_sharing`: what is stored of those that do. Pure.
-- `_placeholder`: `PlannedTensor`, a leaf whose elements others have.
+- `_placeholder`: `PlaceholderTensor`, a leaf whose elements others have.
 - `_prepare`: a state on its way to files: its tensors by name, and all else as one text.
 - `_digest_stream`: digests made by another thread while the bytes are written.
 - `_file_body`: all bytes of one file, with digests of what passes.
@@ -19,14 +19,14 @@ from tensorkeep.tensors.writing._file_body import (
     write_file,
 )
 from tensorkeep.tensors.writing._overlap import overlapping
-from tensorkeep.tensors.writing._placeholder import PlannedTensor
+from tensorkeep.tensors.writing._placeholder import PlaceholderTensor
 from tensorkeep.tensors.writing._prepare import Prepared, prepare, ties_as_text
 from tensorkeep.tensors.writing._save import check_target, save, serialize_tensors, write_prepared, write_tensors
 
 __all__ = [
     "Digesting",
     "FileBody",
-    "PlannedTensor",
+    "PlaceholderTensor",
     "Prepared",
     "Sealing",
     "check_target",

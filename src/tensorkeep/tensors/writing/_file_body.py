@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from tensorkeep.arrays import HostTensor
+from tensorkeep.arrays import TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.digests import new_hasher
@@ -35,7 +35,7 @@ _FORMAT_KEY = "format"
 _FORMAT = "pt"
 """Libraries that find any metadata want to find this too, and refuse the file otherwise; it says nothing of torch."""
 
-_Named = tuple[str, HostTensor]
+_Named = tuple[str, TensorToWrite]
 
 
 class Sealing(msgspec.Struct, frozen=True):
@@ -54,21 +54,21 @@ def metadata_with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str
 
 
 def plain_head(
-    hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None
+    to_write: Mapping[str, TensorToWrite], metadata: Mapping[str, str] | None
 ) -> tuple[bytes, dict[str, TensorEntry]]:
     """Encode all that stands before the data, without digests."""
-    entries = _entries(hosts)
+    entries = _entries(to_write)
     return emit_header(entries, metadata_to_write(metadata)), entries
 
 
-def plain_buffers(hosts: Mapping[str, HostTensor], entries: Mapping[str, TensorEntry]) -> Iterator[Buffer]:
+def plain_buffers(to_write: Mapping[str, TensorToWrite], entries: Mapping[str, TensorEntry]) -> Iterator[Buffer]:
     """Give the data."""
     for name in entries:
-        yield from _checked(name, hosts[name])
+        yield from _checked(name, to_write[name])
 
 
 def sealed_head(
-    hosts: Mapping[str, HostTensor],
+    to_write: Mapping[str, TensorToWrite],
     metadata: Mapping[str, str] | None,
     *,
     state: str | None,
@@ -76,14 +76,14 @@ def sealed_head(
     digests: Mapping[str, bytes] | None = None,
 ) -> tuple[bytes, dict[str, TensorEntry]]:
     """Encode all that stands before the data of a file that others fill."""
-    entries, metadata = _described(hosts, metadata, state, sealing)
+    entries, metadata = _described(to_write, metadata, state, sealing)
     in_order = None if digests is None else [digests[name] for name in entries]
     return emit_sealed_header(entries, metadata, in_order, index=sealing.index), entries
 
 
 def write_file(
     sink: ByteSink,
-    hosts: Mapping[str, HostTensor],
+    to_write: Mapping[str, TensorToWrite],
     metadata: Mapping[str, str] | None = None,
     *,
     state: str | None = None,
@@ -94,14 +94,14 @@ def write_file(
     Tensors of other files are copied by the kernel where they carry their digest along, or none is asked for.
     """
     with PausedCollector():
-        entries, metadata = _described(hosts, metadata, state, sealing)
+        entries, metadata = _described(to_write, metadata, state, sealing)
         if sealing is None:
             head = emit_header(entries, metadata)
         else:
             head = emit_sealed_header(entries, metadata, None, index=sealing.index)
-    sink.preallocate(len(head) + sum(host.nbytes for host in hosts.values()))
+    sink.preallocate(len(head) + sum(host.nbytes for host in to_write.values()))
     sink.write([head])
-    tensors = [(name, hosts[name]) for name in entries]
+    tensors = [(name, to_write[name]) for name in entries]
     if sealing is None:
         _write_plain(sink, tensors)
     else:
@@ -121,30 +121,30 @@ class FileBody(Body, frozen=True):
 
 
 def file_body(
-    hosts: Mapping[str, HostTensor],
+    to_write: Mapping[str, TensorToWrite],
     metadata: Mapping[str, str] | None = None,
     *,
     state: str | None = None,
     sealing: Sealing | None = None,
 ) -> FileBody:
     """Prepare a file that is written in one pass; its digests are computed now, by reading all tensors."""
-    entries, metadata = _described(hosts, metadata, state, sealing)
+    entries, metadata = _described(to_write, metadata, state, sealing)
     if sealing is None:
         head = emit_header(entries, metadata)
     else:
-        head = emit_sealed_header(entries, metadata, _digests(hosts, entries), index=sealing.index)
+        head = emit_sealed_header(entries, metadata, _digests(to_write, entries), index=sealing.index)
 
     def pieces() -> Iterator[Buffer]:
         yield head
-        yield from plain_buffers(hosts, entries)
+        yield from plain_buffers(to_write, entries)
 
-    return FileBody(len(head) + sum(host.nbytes for host in hosts.values()), pieces, head)
+    return FileBody(len(head) + sum(host.nbytes for host in to_write.values()), pieces, head)
 
 
-def _digests(hosts: Mapping[str, HostTensor], entries: Iterable[str]) -> list[bytes]:
+def _digests(to_write: Mapping[str, TensorToWrite], entries: Iterable[str]) -> list[bytes]:
     with Digesting() as digesting:
         for name in entries:
-            host = hosts[name]
+            host = to_write[name]
             if isinstance(host, StoredTensor) and host.digest is not None:
                 digesting.carry(host.digest)
             else:
@@ -153,25 +153,28 @@ def _digests(hosts: Mapping[str, HostTensor], entries: Iterable[str]) -> list[by
 
 
 def _described(
-    hosts: Mapping[str, HostTensor], metadata: Mapping[str, str] | None, state: str | None, sealing: Sealing | None
+    to_write: Mapping[str, TensorToWrite],
+    metadata: Mapping[str, str] | None,
+    state: str | None,
+    sealing: Sealing | None,
 ) -> tuple[dict[str, TensorEntry], Mapping[str, str] | None]:
     """Return where the tensors will stand, and the text that the header will hold beside the digests."""
     is_plain = state is None and sealing is None
     metadata = metadata_to_write(metadata) if is_plain else metadata_with_format(metadata)
     if state is not None:
         metadata = {**(metadata or {}), STATE_KEY: state}
-    return _entries(hosts), metadata
+    return _entries(to_write), metadata
 
 
-def _entries(hosts: Mapping[str, HostTensor]) -> dict[str, TensorEntry]:
-    for name, host in hosts.items():
+def _entries(to_write: Mapping[str, TensorToWrite]) -> dict[str, TensorEntry]:
+    for name, host in to_write.items():
         if host.dtype.is_packed and prod(host.shape) * host.dtype.bits % 8:
             raise HeaderError(
                 f"the elements of tensor `{name}` do not fill whole bytes",
                 tensor=name,
                 found=f"{prod(host.shape)} elements of {host.dtype.bits} bits",
             )
-    return lay_out({name: (host.dtype, host.shape, host.nbytes) for name, host in hosts.items()})
+    return lay_out({name: (host.dtype, host.shape, host.nbytes) for name, host in to_write.items()})
 
 
 def _write_plain(sink: ByteSink, tensors: list[_Named]) -> None:
@@ -202,7 +205,7 @@ def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
         return digesting.digests()
 
 
-def _way_of(host: HostTensor) -> Literal["known", "looked at", "passed"]:
+def _way_of(host: TensorToWrite) -> Literal["known", "looked at", "passed"]:
     """Return how a tensor gets its digest: it has one, its file is read for it, or it is made of what passes.
 
     Reading a file a second time costs nothing where it is mapped: its bytes are in the page cache by then.
@@ -272,7 +275,7 @@ def _merged(stored: list[StoredTensor]) -> Iterator[tuple[ByteSource, ByteRange]
     yield source, span
 
 
-def _checked(name: str, host: HostTensor) -> Iterator[Buffer]:
+def _checked(name: str, host: TensorToWrite) -> Iterator[Buffer]:
     given = 0
     for buffer in host.buffers():
         given += memoryview(buffer).nbytes

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.arrays import Extent, HostTensor
+from tensorkeep.arrays import Extent, TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.tensors.indexing import c_strides
@@ -17,7 +17,7 @@ _ROOM_NBYTES: Final = 2**52
 """Between two places where planned tensors are thought to lie; more than any of them has."""
 
 
-class PlannedTensor(msgspec.Struct, frozen=True, eq=False):
+class PlaceholderTensor(msgspec.Struct, frozen=True, eq=False):
     """A leaf of a state that has no elements here.
 
     Attributes:
@@ -38,10 +38,10 @@ class PlannedTensor(msgspec.Struct, frozen=True, eq=False):
         """Bytes that it will take."""
         return self.dtype.nbytes(prod(self.shape))
 
-    def host_tensor(self) -> HostTensor:
+    def tensor_to_write(self) -> TensorToWrite:
         """Describe the tensor for a plan; its bytes cannot be had, unless it has none."""
         buffers = _no_buffers if self.nbytes else lambda: iter(())
-        return HostTensor(self.dtype, self.shape, self.nbytes, self._extent, buffers)
+        return TensorToWrite(self.dtype, self.shape, self.nbytes, self._extent, buffers)
 
     def _extent(self) -> Extent | None:
         if self.memory is None or not self.nbytes:

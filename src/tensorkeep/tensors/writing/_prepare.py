@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.arrays import HostTensor, host_tensor, is_tensor, marks_of, plain_library, take_apart
+from tensorkeep.arrays import TensorToWrite, attributes_of, encode_object, is_tensor, plain_library, tensor_to_write
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import SharedMemoryError
 from tensorkeep.formats.safetensors import Alias, State, emit_state
 from tensorkeep.state import encode_tree
 from tensorkeep.tensors.files import Ties, check_ties
 from tensorkeep.tensors.lazy import LazyTensor, LazyTensors
-from tensorkeep.tensors.writing._placeholder import PlannedTensor
+from tensorkeep.tensors.writing._placeholder import PlaceholderTensor
 from tensorkeep.tensors.writing._sharing import Sharing, share, shared
 
 _KEPT_KEYS = frozenset({"format", "__metadata__", "tensorkeep", "tensorkeep.state"})
@@ -25,14 +25,14 @@ class Prepared(msgspec.Struct, frozen=True):
     """What is to be written of a state.
 
     Attributes:
-        hosts: Name to description, of all that is stored.
+        to_write: Name to description, of all that is stored.
         tensors: Name to the tensor itself, of all but memory that only others are views of.
         state: What files are to say of the state; None where names say all.
         aliases: Name to what it is a view of, of tensors that are not stored on their own.
         metadata: Free text by key that an open file has; None where there is none.
     """
 
-    hosts: dict[str, HostTensor]
+    to_write: dict[str, TensorToWrite]
     tensors: Mapping[str, Any]
     state: str | None
     aliases: dict[str, Alias]
@@ -61,14 +61,16 @@ def prepare(state: Any, *, ties: Ties = "share", is_flat_bare: bool = False) -> 
             said, tensors = None, state
         else:
             said, tensors = _taken_apart(state)
-        hosts = {name: _describe(name, tensor) for name, tensor in tensors.items()}
+        to_write = {name: _describe(name, tensor) for name, tensor in tensors.items()}
         if ties == "error":
-            _refuse_shared(hosts)
-        sharing = share(hosts, with_expanded=said is not None) if ties == "share" else Sharing(hosts, {}, ())
+            _refuse_shared(to_write)
+        sharing = share(to_write, with_expanded=said is not None) if ties == "share" else Sharing(to_write, {}, ())
         if sharing.aliases:
             said = msgspec.structs.replace(said or State(), aliases=sharing.aliases, storages=sharing.storages)
         metadata = state.metadata if isinstance(state, LazyTensors) and state.has_metadata else None
-        return Prepared(sharing.hosts, tensors, None if said is None else emit_state(said), sharing.aliases, metadata)
+        return Prepared(
+            sharing.to_write, tensors, None if said is None else emit_state(said), sharing.aliases, metadata
+        )
 
 
 def _said_of(tensors: LazyTensors) -> State | None:
@@ -91,7 +93,7 @@ def _taken_apart(state: Any) -> tuple[State | None, Mapping[str, Any]]:
     ):
         return None, state
     leaves = _Leaves()
-    encoded = encode_tree(state, leaf=leaves.leaf, compose=take_apart)
+    encoded = encode_tree(state, leaf=leaves.leaf, compose=encode_object)
     return State(library=leaves.library, tree=msgspec.Raw(msgspec.json.encode(encoded.tree))), encoded.tensors
 
 
@@ -109,7 +111,7 @@ class _Leaves:
         """Return what the tree says of a tensor; None for what is none."""
         library: str | None
         marks: dict[str, Any]
-        if isinstance(value, PlannedTensor):
+        if isinstance(value, PlaceholderTensor):
             library, marks = value.library, {}
         elif isinstance(value, LazyTensor):
             library, marks = value.library, dict(value.marks)
@@ -119,18 +121,22 @@ class _Leaves:
             library = plain_library(value)
             if library is None:
                 return None
-            marks = marks_of(value)
+            marks = attributes_of(value)
         if self.library is None:
             self.library = library
         return marks if library == self.library else {"library": library, **marks}
 
 
-def _describe(name: str, tensor: Any) -> HostTensor:
-    return tensor.host_tensor() if isinstance(tensor, LazyTensor | PlannedTensor) else host_tensor(tensor, name)
+def _describe(name: str, tensor: Any) -> TensorToWrite:
+    return (
+        tensor.tensor_to_write()
+        if isinstance(tensor, LazyTensor | PlaceholderTensor)
+        else tensor_to_write(tensor, name)
+    )
 
 
-def _refuse_shared(hosts: Mapping[str, HostTensor]) -> None:
-    groups = shared(hosts)
+def _refuse_shared(to_write: Mapping[str, TensorToWrite]) -> None:
+    groups = shared(to_write)
     if groups:
         raise SharedMemoryError(
             "tensors share memory",

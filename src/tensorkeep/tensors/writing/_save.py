@@ -9,7 +9,7 @@ from errno import EISDIR
 from functools import partial
 from typing import Any
 
-from tensorkeep.arrays import HostTensor
+from tensorkeep.arrays import TensorToWrite
 from tensorkeep.errors import TransportError, UnsupportedError
 from tensorkeep.tensors.files import Ties
 from tensorkeep.tensors.writing._file_body import Sealing, file_body, plain_buffers, plain_head, write_file
@@ -17,14 +17,14 @@ from tensorkeep.tensors.writing._prepare import Prepared, prepare
 from tensorkeep.transport import (
     RemotePath,
     check_writable,
-    discreet,
     exists,
-    finish_pending,
+    finish_pending_commit,
     is_directory,
     is_remote,
     join,
     publish,
     split,
+    without_secrets,
 )
 
 _NUMBER = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
@@ -99,7 +99,7 @@ def _refuse_directory(path: str) -> None:
     if is_remote(path) and is_directory(path):
         raise UnsupportedError(
             "of a URL, a name without a suffix is that of a directory",
-            path=discreet(path),
+            path=without_secrets(path),
             expected="the name of a file, such as model.safetensors",
             hint="tensorkeep.save_checkpoint(state, url) saves into a directory",
         )
@@ -124,7 +124,7 @@ def write_prepared(
     """Write what was prepared to a file; see `save`."""
     _refuse_beside_index(os.fsdecode(path))
     write_tensors(
-        prepared.hosts,
+        prepared.to_write,
         path,
         metadata=prepared.with_ties(prepared.metadata if metadata is None else metadata),
         state=prepared.state,
@@ -149,11 +149,13 @@ def _refuse_beside_index(path: str) -> None:
             hint="Replace it as a whole with tensorkeep.save_checkpoint, or save under another name",
         )
     if not is_remote(path):
-        finish_pending(directory or os.curdir, stem)  # lest what an earlier save has left to do is done over this one
+        finish_pending_commit(
+            directory or os.curdir, stem
+        )  # lest what an earlier save has left to do is done over this one
 
 
 def write_tensors(
-    hosts: Mapping[str, HostTensor],
+    to_write: Mapping[str, TensorToWrite],
     path: str | os.PathLike[str],
     *,
     metadata: Mapping[str, str] | None = None,
@@ -163,21 +165,21 @@ def write_tensors(
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Write described tensors to a file, complete or not at all."""
-    data_nbytes = sum(host.nbytes for host in hosts.values())
+    data_nbytes = sum(host.nbytes for host in to_write.values())
     report = None if progress is None else partial(_report, progress, data_nbytes)
     if is_remote(os.fsdecode(path)):
-        body = file_body(hosts, metadata, state=state, sealing=sealing)
+        body = file_body(to_write, metadata, state=state, sealing=sealing)
         RemotePath.of(os.fsdecode(path)).put(body, on_written=report)
         return
     with publish(path, durable=durable, on_written=report) as sink:
-        write_file(sink, hosts, metadata, state=state, sealing=sealing)
+        write_file(sink, to_write, metadata, state=state, sealing=sealing)
 
 
 def _report(progress: Callable[[int, int], None], nbytes: int, written: int) -> None:
     progress(min(written, nbytes), nbytes)
 
 
-def serialize_tensors(hosts: Mapping[str, HostTensor], *, metadata: Mapping[str, str] | None = None) -> bytes:
+def serialize_tensors(to_write: Mapping[str, TensorToWrite], *, metadata: Mapping[str, str] | None = None) -> bytes:
     """Encode described tensors as the bytes of a file, in one copy."""
-    head, entries = plain_head(hosts, metadata)
-    return b"".join([head, *plain_buffers(hosts, entries)])
+    head, entries = plain_head(to_write, metadata)
+    return b"".join([head, *plain_buffers(to_write, entries)])

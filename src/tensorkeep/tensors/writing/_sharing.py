@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from tensorkeep.arrays import Extent, HostTensor
+from tensorkeep.arrays import Extent, TensorToWrite
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.tensors.indexing import c_strides
@@ -27,19 +27,19 @@ class Sharing(msgspec.Struct, frozen=True):
     """What is stored of tensors, some of which share memory.
 
     Attributes:
-        hosts: Name to description, of all that is stored, in the order of the tensors.
+        to_write: Name to description, of all that is stored, in the order of the tensors.
         aliases: Name to what it is a view of, of the other tensors.
-        storages: Those of `hosts` that hold memory for aliases only.
+        storages: Those of `to_write` that hold memory for aliases only.
     """
 
-    hosts: dict[str, HostTensor]
+    to_write: dict[str, TensorToWrite]
     aliases: dict[str, Alias]
     storages: tuple[str, ...]
 
 
 class _Member(msgspec.Struct, frozen=True):
     name: str
-    host: HostTensor
+    host: TensorToWrite
     extent: Extent
 
     @property
@@ -100,44 +100,44 @@ class _Member(msgspec.Struct, frozen=True):
         )
 
 
-def share(hosts: Mapping[str, HostTensor], *, with_expanded: bool = True) -> Sharing:
+def share(to_write: Mapping[str, TensorToWrite], *, with_expanded: bool = True) -> Sharing:
     """Choose what is stored of tensors that share memory.
 
     Tensors whose elements cannot be told by strides (packed ones, reversed ones) are stored on their own, unless
     they are the same as another.
     """
-    extents = {name: host.extent() for name, host in hosts.items()}
-    place = {name: place for place, name in enumerate(hosts)}
+    extents = {name: host.extent() for name, host in to_write.items()}
+    place = {name: place for place, name in enumerate(to_write)}
     parts: list[list[_Member]] = []
-    for group in _groups(hosts, extents, with_expanded=with_expanded):
+    for group in _groups(to_write, extents, with_expanded=with_expanded):
         names = sorted(group, key=place.__getitem__)
-        parts += _parts([_Member(name, hosts[name], extent) for name in names if (extent := extents[name])])
+        parts += _parts([_Member(name, to_write[name], extent) for name in names if (extent := extents[name])])
     aliases: dict[str, Alias] = {}
-    storages: dict[str, HostTensor] = {}
+    storages: dict[str, TensorToWrite] = {}
     for part in sorted(parts, key=lambda part: place[part[0].name]):  # addresses must not decide on any order
-        _share(part, hosts, aliases, storages)
+        _share(part, to_write, aliases, storages)
     if not aliases:
-        return Sharing(dict(hosts), {}, ())
-    kept = {name: host for name, host in hosts.items() if name not in aliases}
-    return Sharing(kept | storages, {name: aliases[name] for name in hosts if name in aliases}, tuple(storages))
+        return Sharing(dict(to_write), {}, ())
+    kept = {name: host for name, host in to_write.items() if name not in aliases}
+    return Sharing(kept | storages, {name: aliases[name] for name in to_write if name in aliases}, tuple(storages))
 
 
-def shared(hosts: Mapping[str, HostTensor]) -> list[list[str]]:
+def shared(to_write: Mapping[str, TensorToWrite]) -> list[list[str]]:
     """Group names whose tensors have elements in common."""
-    return list(_groups(hosts, {name: host.extent() for name, host in hosts.items()}, with_expanded=False))
+    return list(_groups(to_write, {name: host.extent() for name, host in to_write.items()}, with_expanded=False))
 
 
 def _groups(
-    hosts: Mapping[str, HostTensor], extents: Mapping[str, Extent | None], *, with_expanded: bool
+    to_write: Mapping[str, TensorToWrite], extents: Mapping[str, Extent | None], *, with_expanded: bool
 ) -> Iterator[list[str]]:
     grouped: set[str] = set()
     for names in overlapping(extents):
         grouped.update(names)
-        members = {name: _Member(name, hosts[name], extent) for name in names if (extent := extents[name])}
+        members = {name: _Member(name, to_write[name], extent) for name in names if (extent := extents[name])}
         yield from with_common_elements({name: member.elements for name, member in members.items()})
     for name, extent in extents.items() if with_expanded else ():
-        may_be_expanded = extent and hosts[name].nbytes > extent.stop - extent.start and name not in grouped
-        if may_be_expanded and extent and _Member(name, hosts[name], extent).is_expanded:
+        may_be_expanded = extent and to_write[name].nbytes > extent.stop - extent.start and name not in grouped
+        if may_be_expanded and extent and _Member(name, to_write[name], extent).is_expanded:
             yield [name]
 
 
@@ -159,9 +159,9 @@ def _parts(members: list[_Member]) -> Iterator[list[_Member]]:
 
 def _share(
     members: list[_Member],
-    hosts: Mapping[str, HostTensor],
+    to_write: Mapping[str, TensorToWrite],
     aliases: dict[str, Alias],
-    storages: dict[str, HostTensor],
+    storages: dict[str, TensorToWrite],
 ) -> None:
     first = members[0]
     if not first.is_expanded and len({member.identity for member in members}) == 1:
@@ -175,7 +175,7 @@ def _share(
     if owner is not None:
         name, dtype, shape = owner.name, owner.host.dtype, owner.host.shape
     else:
-        name = _free_name(first.name, hosts)
+        name = _free_name(first.name, to_write)
         storages[name] = _storage(members, start, stop)
         dtype, shape = storages[name].dtype, storages[name].shape
     for member in members:
@@ -183,14 +183,14 @@ def _share(
             aliases[member.name] = member.seen_from(name, dtype, shape, start)
 
 
-def _free_name(name: str, taken: Mapping[str, HostTensor]) -> str:
+def _free_name(name: str, taken: Mapping[str, TensorToWrite]) -> str:
     name += _SUFFIX
     while name in taken:
         name += "#"
     return name
 
 
-def _storage(members: list[_Member], start: int, stop: int) -> HostTensor:
+def _storage(members: list[_Member], start: int, stop: int) -> TensorToWrite:
     """Describe the memory of several tensors as one of their dtype, or of bytes where they have several."""
     first = members[0]
     dtypes = {member.host.dtype for member in members}
@@ -205,7 +205,9 @@ def _storage(members: list[_Member], start: int, stop: int) -> HostTensor:
         pieces = partial(stored_pieces, source, span)
         return StoredTensor(dtype, shape, nbytes, lambda: None, pieces, source=source, span=span)
     memory = first.host.memory
-    return HostTensor(dtype, shape, nbytes, lambda: None, lambda: iter(()) if memory is None else memory(start, stop))
+    return TensorToWrite(
+        dtype, shape, nbytes, lambda: None, lambda: iter(()) if memory is None else memory(start, stop)
+    )
 
 
 def _edges(members: Iterable[_Member], stop: int) -> Iterator[int]:

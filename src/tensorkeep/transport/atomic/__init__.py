@@ -14,10 +14,10 @@
 - `_recovery`: such a change that a dead process left unfinished, finished or read past.
 """
 
-from tensorkeep.transport.atomic._directory import publish_folder, settle_folders
+from tensorkeep.transport.atomic._directory import publish_directory, recover_directories
 from tensorkeep.transport.atomic._file import publish, sweep_leftovers
 from tensorkeep.transport.atomic._lock import DirectoryLock, take_lock
-from tensorkeep.transport.atomic._recovery import Pending, finish_pending
+from tensorkeep.transport.atomic._recovery import PendingCommit, finish_pending_commit
 from tensorkeep.transport.atomic._reserved import Reserved, ReservedFile
 from tensorkeep.transport.atomic._sparse_file import PartialFile
 from tensorkeep.transport.atomic._staging import has_staging
@@ -26,15 +26,15 @@ from tensorkeep.transport.atomic._transaction import Transaction, transaction
 __all__ = [
     "DirectoryLock",
     "PartialFile",
-    "Pending",
+    "PendingCommit",
     "Reserved",
     "ReservedFile",
     "Transaction",
-    "finish_pending",
+    "finish_pending_commit",
     "has_staging",
     "publish",
-    "publish_folder",
-    "settle_folders",
+    "publish_directory",
+    "recover_directories",
     "sweep_leftovers",
     "take_lock",
     "transaction",

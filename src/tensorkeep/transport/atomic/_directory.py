@@ -29,7 +29,7 @@ _LOCK: Final = "lock"
 
 
 @contextmanager
-def publish_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[str]:
+def publish_directory(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[str]:
     """Write a directory that appears under its name only when the block ends without an error.
 
     What stood under that name is replaced as a whole. A symbolic link is followed, and stays.
@@ -38,7 +38,7 @@ def publish_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Ite
     place = _Place(os.path.realpath(path))
     with as_transport_error("could not write the directory", os.fsdecode(path)):
         place.check()
-        settle_folders(place.parent)
+        recover_directories(place.parent)
         lock = place.begin()
     try:
         yield place.new
@@ -50,7 +50,7 @@ def publish_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Ite
         place.leave(lock)
 
 
-def settle_folders(parent: str | os.PathLike[str]) -> None:
+def recover_directories(parent: str | os.PathLike[str]) -> None:
     """Finish or remove what dead writers of directories have left, as far as this process may."""
     given = os.fsdecode(parent)
     with suppress(OSError):

@@ -74,7 +74,7 @@ def _target_of(path: str) -> str:
 def sweep_leftovers(directory: str) -> list[str]:
     """Remove the staged files of saves that were killed.
 
-    On network file systems, where locks may not reach other hosts, only those of this host.
+    On network file systems, where locks may not reach other to_write, only those of this host.
     """
     try:
         with os.scandir(directory) as found:

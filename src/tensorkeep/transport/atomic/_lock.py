@@ -36,7 +36,7 @@ class _Owner(msgspec.Struct, frozen=True):
     Attributes:
         pid: On its host.
         host: Its network name.
-        kernel: Of `host_tag`: tells a reboot, and hosts of one name.
+        kernel: Of `host_tag`: tells a reboot, and to_write of one name.
         birth: What tells the process from a later one of the same pid; empty where the system does not say.
         started: When the lock was taken, ISO 8601.
         command: Name of the program.

@@ -11,7 +11,7 @@ from tensorkeep.transport.atomic._lock import take_lock
 from tensorkeep.transport.atomic._staging import Staging
 
 
-class Pending:
+class PendingCommit:
     """A transaction that is committed and not finished, for readers that may not finish it.
 
     The process that finishes it may do so at any time: a path that `resolve` gave may be gone when it is opened, and
@@ -44,7 +44,7 @@ class Pending:
             return self._staging.head_of(name)
 
 
-def finish_pending(directory: str | os.PathLike[str], base: str) -> Pending | None:
+def finish_pending_commit(directory: str | os.PathLike[str], base: str) -> PendingCommit | None:
     """Finish a transaction that was committed by a process that then died; for readers, before they read."""
     staging = Staging(os.fsdecode(directory), base)
     try:
@@ -58,7 +58,7 @@ def finish_pending(directory: str | os.PathLike[str], base: str) -> Pending | No
     journal = staging.read_journal()
     if journal is None or (journal.place == place and _finish(staging)):
         return None
-    return Pending(staging, journal, identity)
+    return PendingCommit(staging, journal, identity)
 
 
 def _finish(staging: Staging) -> bool:

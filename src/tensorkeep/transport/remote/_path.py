@@ -17,8 +17,8 @@ from tensorkeep.transport.remote._stores import store_and_path, store_over
 from tensorkeep.transport.remote.libraries import ObstoreStore
 from tensorkeep.transport.remote.objects import (
     Body,
-    Manner,
     Opening,
+    RemoteOptions,
     RemoteStore,
     Version,
     WritableStore,
@@ -30,7 +30,7 @@ from tensorkeep.transport.remote.objects import (
 from tensorkeep.transport.remote.reading import RemoteSource, cached, fingerprint_of
 from tensorkeep.transport.sources import ByteRange
 
-_MANNER = frozenset(Manner.__struct_fields__)
+_MANNER = frozenset(RemoteOptions.__struct_fields__)
 
 
 class _Family:
@@ -60,16 +60,16 @@ class RemotePath(str):
     _url: str
     _options: dict[str, Any]
     _store: Any
-    _manner: Manner
+    _manner: RemoteOptions
     _family: _Family
 
     @classmethod
     def of(cls, url: str) -> RemotePath:
         """Return the path of a URL, or the path itself."""
-        return url if isinstance(url, RemotePath) else cls._made(url, {}, None, Manner())
+        return url if isinstance(url, RemotePath) else cls._made(url, {}, None, RemoteOptions())
 
     @classmethod
-    def _made(cls, url: str, options: dict[str, Any], store: Any, manner: Manner) -> RemotePath:
+    def _made(cls, url: str, options: dict[str, Any], store: Any, manner: RemoteOptions) -> RemotePath:
         path = str.__new__(cls, shown_url(url))
         path._url, path._options, path._store, path._manner = url, options, store, manner
         path._family = _Family()
@@ -85,7 +85,7 @@ class RemotePath(str):
         return RemotePath._made, (self._url, self._options, self._store, self._manner)
 
     @contextmanager
-    def remembering(self) -> Iterator[RemotePath]:
+    def listing_cache(self) -> Iterator[RemotePath]:
         """Give the same path; of it, and of all that is joined to it in the block, nothing is asked twice."""
         path = self._made(self._url, self._options, self._store, self._manner)
         path._family.is_remembered = True
@@ -255,10 +255,10 @@ def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
     return RemotePath._made(f"{type(where).__name__.lower()}://{path}", {}, where, manner)
 
 
-def _manner_of(given: dict[str, Any]) -> Manner:
+def _manner_of(given: dict[str, Any]) -> RemoteOptions:
     if given.get("cache_dir") is not None:
         given["cache_dir"] = os.path.expanduser(os.fsdecode(given["cache_dir"]))
     try:
-        return msgspec.convert(given, Manner)
+        return msgspec.convert(given, RemoteOptions)
     except msgspec.ValidationError as error:
         raise UnsupportedError("an option of tensorkeep.remote is invalid", found=str(error)) from None

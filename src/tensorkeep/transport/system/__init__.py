@@ -22,7 +22,7 @@ from tensorkeep.transport.system._platform import (
     try_lock,
     write_at,
 )
-from tensorkeep.transport.system._xattrs import leave_note, note_on
+from tensorkeep.transport.system._xattrs import get_xattr_note, set_xattr_note
 
 __all__ = [
     "GATHER_MAX",
@@ -30,15 +30,15 @@ __all__ = [
     "copy_range",
     "exchange",
     "gather_write",
+    "get_xattr_note",
     "host_tag",
-    "leave_note",
     "map_private",
     "mapped_pieces",
     "mapping_pays",
-    "note_on",
     "preallocate",
     "preallocation_pays",
     "read_at",
+    "set_xattr_note",
     "sync_directory",
     "sync_file",
     "try_lock",

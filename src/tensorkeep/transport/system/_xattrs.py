@@ -22,7 +22,7 @@ class _Note(msgspec.Struct, frozen=True):
     mtime_ns: int
 
 
-def leave_note(path: str, text: str) -> None:
+def set_xattr_note(path: str, text: str) -> None:
     """Note something on a file, if the file system takes notes."""
     if not _HAS_NOTES:
         return
@@ -32,7 +32,7 @@ def leave_note(path: str, text: str) -> None:
         os.setxattr(path, _NAME, note)
 
 
-def note_on(path: str) -> str | None:
+def get_xattr_note(path: str) -> str | None:
     """Return what was noted on a file; None where nothing was, or the file has changed since."""
     if not _HAS_NOTES:
         return None

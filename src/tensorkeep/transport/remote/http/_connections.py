@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from tensorkeep.errors import TransientError, TransportError
 from tensorkeep.redaction import shown_url
-from tensorkeep.transport.remote.http._min_throughput import Pace
+from tensorkeep.transport.remote.http._min_throughput import ThroughputGuard
 
 if TYPE_CHECKING:
     import ssl
@@ -46,7 +46,7 @@ class Line(NamedTuple):
     connection: HTTPConnection
     prefix: str
     headers: Mapping[str, str]
-    pace: Pace
+    pace: ThroughputGuard
 
 
 class Answer:
@@ -184,7 +184,7 @@ def _connected(parts: SplitResult, timeout_s: float) -> Line:
         connection = HTTPConnection(host, port, timeout=connect_s)
         if proxy is not None:
             prefix = f"{parts.scheme}://{parts.netloc}"
-    pace = Pace(timeout_s)
+    pace = ThroughputGuard(timeout_s)
     connection.response_class = pace.response  # type: ignore[assignment]  # all that it is asked for is to be called
     try:
         with pace.all_within(None, connect_s):

@@ -19,7 +19,7 @@ _LEAST_NBYTES: Final = 2**14
 """Bytes of a body that must come while as many seconds are waited as a request has."""
 
 
-class Pace:
+class ThroughputGuard:
     """What is waited for on one connection. Only waiting counts, and not what the caller does meanwhile."""
 
     def __init__(self, timeout_s: float) -> None:
@@ -68,7 +68,7 @@ class Pace:
 class _Paced(io.RawIOBase):
     """The bytes of a socket, at a pace."""
 
-    def __init__(self, raw: io.RawIOBase, pace: Pace) -> None:
+    def __init__(self, raw: io.RawIOBase, pace: ThroughputGuard) -> None:
         self._raw = raw
         self._pace = pace
 

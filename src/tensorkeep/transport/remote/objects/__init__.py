@@ -26,7 +26,7 @@ from tensorkeep.transport.remote.objects._base import (
     whole_file_too_large,
 )
 from tensorkeep.transport.remote.objects._copy import PROGRESS_NBYTES, copy_range
-from tensorkeep.transport.remote.objects._options import Manner
+from tensorkeep.transport.remote.objects._options import RemoteOptions
 from tensorkeep.transport.remote.objects._requests import (
     PART_GAP_NBYTES,
     Request,
@@ -49,10 +49,10 @@ __all__ = [
     "PROGRESS_NBYTES",
     "Body",
     "Chunks",
-    "Manner",
     "ManyRefusedError",
     "Opening",
     "RemoteObject",
+    "RemoteOptions",
     "RemoteStore",
     "Request",
     "RunsRequest",

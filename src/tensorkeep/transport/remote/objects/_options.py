@@ -14,7 +14,7 @@ _Nbytes = Annotated[int, Meta(ge=0)]
 _Seconds = Annotated[float, Meta(ge=0)]
 
 
-class Manner(msgspec.Struct, frozen=True):
+class RemoteOptions(msgspec.Struct, frozen=True):
     """How objects are read.
 
     Attributes:

@@ -19,10 +19,10 @@ from tensorkeep.digests import digest_of
 from tensorkeep.errors import TransientError, TransportError
 from tensorkeep.transport.remote.objects import (
     Chunks,
-    Manner,
     ManyRefusedError,
     Opening,
     RemoteObject,
+    RemoteOptions,
     Stream,
     Version,
     copy_range,
@@ -44,7 +44,9 @@ _is_signature = re.compile(r"x-(?:amz|goog)-", re.IGNORECASE).match
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 
 
-def cached(remote: RemoteObject, manner: Manner, url: str, options: Mapping[str, Any]) -> tuple[RemoteObject, Manner]:
+def cached(
+    remote: RemoteObject, manner: RemoteOptions, url: str, options: Mapping[str, Any]
+) -> tuple[RemoteObject, RemoteOptions]:
     """Return an object of which blocks are kept, and how it is read best."""
     if manner.cache_dir is None:
         return remote, manner
@@ -77,7 +79,7 @@ class _CachedObject:
 
     takes_many = False
 
-    def __init__(self, remote: RemoteObject, blocks: BlockFiles, place: bytes, manner: Manner) -> None:
+    def __init__(self, remote: RemoteObject, blocks: BlockFiles, place: bytes, manner: RemoteOptions) -> None:
         self.name = remote.name
         self._remote = remote
         self._blocks = blocks

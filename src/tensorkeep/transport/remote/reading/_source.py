@@ -16,10 +16,10 @@ from tensorkeep.transport._threads import for_all
 from tensorkeep.transport.remote.objects import (
     PART_GAP_NBYTES,
     PROGRESS_NBYTES,
-    Manner,
     ManyRefusedError,
     Opening,
     RemoteObject,
+    RemoteOptions,
     Request,
     RunsRequest,
     Stream,
@@ -86,7 +86,7 @@ class RemoteSource:
     brings is kept as well, until tensors are read: a header is looked at twice, and so is the end of an archive.
     """
 
-    def __init__(self, remote: RemoteObject, manner: Manner, opening: Opening | None = None) -> None:
+    def __init__(self, remote: RemoteObject, manner: RemoteOptions, opening: Opening | None = None) -> None:
         self._remote = remote
         self._manner = manner
         self._is_closed = False
@@ -138,7 +138,7 @@ class RemoteSource:
         yield from _in_order(spans, self._read, self._manner.connections // 4 or 1)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers, by as many requests at a time as `Manner` allows."""
+        """Fill buffers, by as many requests at a time as `RemoteOptions` allows."""
         self._known = self._known[0], _NOTHING
         self._fill_all(parts)
 
@@ -283,7 +283,7 @@ class RemoteSource:
         self.opening = Opening(self._version, b"")
 
 
-def _reopened(remote: RemoteObject, manner: Manner, version: Version) -> RemoteSource:
+def _reopened(remote: RemoteObject, manner: RemoteOptions, version: Version) -> RemoteSource:
     source = RemoteSource(remote, manner)
     if not version.is_same(source.opening.version):
         raise changed(source.name, version, source.opening.version)
