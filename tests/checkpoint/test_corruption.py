@@ -19,8 +19,8 @@ import pytest
 import safetensors.numpy
 
 import tensorkeep
-from tensorkeep import StrayShardWarning
 from tensorkeep.errors import IndexFileError, IntegrityError, SourceMissingError, TensorkeepError
+from tensorkeep.kinds import StrayShardWarning
 
 N_FLIPS = int(os.environ.get("TENSORKEEP_FLIPS", "500"))
 INDEX = "model.safetensors.index.json"

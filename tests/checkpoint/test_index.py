@@ -14,7 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import BertConfig, BertModel
 
-from tensorkeep import Index, ShardRecord, emit_index, parse_index
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import (
     FormatError,
@@ -24,6 +23,7 @@ from tensorkeep.errors import (
     TensorkeepError,
     UnsupportedError,
 )
+from tensorkeep.layout import Index, ShardRecord, emit_index, parse_index
 from tensorkeep.layout._file_names import is_inside
 from tensorkeep.limits import MAX_INDEX_NBYTES
 

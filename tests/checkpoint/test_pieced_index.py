@@ -11,18 +11,11 @@ import numpy as np
 import pytest
 
 import tensorkeep
-from tensorkeep import (
-    Checkpoint,
-    PiecedTensor,
-    ShardRecord,
-    emit_index,
-    header_digest,
-    index_of_pieces,
-    parse_index,
-    piece_name,
-)
+from tensorkeep import Checkpoint
 from tensorkeep.cli import main
 from tensorkeep.errors import IndexFileError, IntegrityError, SourceMissingError
+from tensorkeep.kinds import header_digest
+from tensorkeep.layout import PiecedTensor, ShardRecord, emit_index, index_of_pieces, parse_index, piece_name
 from tensorkeep.tensors import Region, open_file
 
 INDEX = "model.safetensors.index.json"

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from transformers.modeling_utils import _add_variant
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from tensorkeep import (
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.layout import (
     Piece,
     Shard,
     ShardPlan,
@@ -23,7 +24,6 @@ from tensorkeep import (
     shard_name,
     weights_name,
 )
-from tensorkeep.errors import UnsupportedError
 
 names = st.text("abc.[]:01", min_size=1, max_size=6)
 limits = st.integers(1, 40)

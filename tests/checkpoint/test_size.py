@@ -9,8 +9,8 @@ from huggingface_hub.serialization._base import parse_size_to_int
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorkeep import parse_size
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.layout import parse_size
 
 FACTORS = {
     "B": 1,

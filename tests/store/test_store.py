@@ -21,7 +21,6 @@ import torch
 from run_states import names, shards, state, step_of, store
 
 import tensorkeep
-from tensorkeep import emit_index, read_index
 from tensorkeep.errors import (
     BusyError,
     IntegrityError,
@@ -30,6 +29,8 @@ from tensorkeep.errors import (
     TransportError,
     UnsupportedError,
 )
+from tensorkeep.kinds import read_index
+from tensorkeep.layout import emit_index
 from tensorkeep.store import CheckpointStore, DamagedStepWarning, RetentionWarning
 from tensorkeep.transport import transaction
 
