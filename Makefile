@@ -29,8 +29,8 @@ types: $(READY) ## Check types
 	$(BIN)/mypy
 
 unit: $(READY) ## Run the tests
-	@$(BIN)/python tests/remote/get_nginx.py
-	@$(BIN)/python tests/remote/get_azurite.py
+	@$(BIN)/python tests/support/remote/get_nginx.py
+	@$(BIN)/python tests/support/remote/get_azurite.py
 	$(BIN)/pytest --numprocesses logical
 
 docs: $(READY) ## Build the documentation into site/
@@ -41,13 +41,13 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff format
 
 bench: $(READY) ## Measure tensorkeep beside other libraries; writes docs/benchmarks.md
-	@$(BIN)/python tests/remote/get_nginx.py
+	@$(BIN)/python tests/support/remote/get_nginx.py
 	$(BIN)/python -m benchmarks
 
 fuzz: $(READY) ## Feed broken headers, pickles and states to the readers
-	$(BIN)/python fuzz/fuzz_headers.py
-	$(BIN)/python fuzz/fuzz_pickles.py
-	$(BIN)/python fuzz/fuzz_states.py
+	$(BIN)/python -m fuzz.headers
+	$(BIN)/python -m fuzz.pickles
+	$(BIN)/python -m fuzz.states
 
 clean: ## Remove everything that was built
 	rm -rf .venv site dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

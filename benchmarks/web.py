@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["start_nginx", "start_slow_line"]
 
 _NGINX_FOLDER = Path(__file__).parents[1] / ".venv" / "nginx" / "usr" / "sbin"
-_HOW = "nginx is missing: python tests/remote/get_nginx.py gets it, without root"
+_HOW = "nginx is missing: python tests/support/remote/get_nginx.py gets it, without root"
 
 _CONFIGURATION = """
 worker_processes 1; daemon off; master_process off; pid {folder}/pid; error_log {folder}/errors;

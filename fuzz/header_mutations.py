@@ -11,8 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from header_documents import NAMES, Pairs, Sample, Token, file_of, short_text, spell, valid_document
-
+from fuzz.header_documents import NAMES, Pairs, Sample, Token, file_of, short_text, spell, valid_document
 from tensorkeep.dtypes import DTYPES
 
 __all__ = ["MUTATIONS", "mutated"]

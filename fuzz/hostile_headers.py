@@ -1,4 +1,4 @@
-"""Headers made to cost much, and what they cost: `python fuzz/hostile_headers.py --megabytes 100`.
+"""Headers made to cost much, and what they cost: `python -m fuzz.hostile_headers --megabytes 100`.
 
 Each is read in a process of its own, once by tensorkeep and once by the reference, under a limit of time and memory.
 """

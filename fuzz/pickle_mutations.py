@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from pickle_seeds import Parts
+from fuzz.pickle_seeds import Parts
 
 __all__ = ["FILE_MUTATIONS", "MUTATIONS", "mutated", "mutated_file"]
 

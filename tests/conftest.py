@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import os
 
 import hypothesis
 
-ROOT = Path(__file__).parents[1]
+from tests.support import ROOT
 
-sys.path.insert(0, str(ROOT / "fuzz"))  # the fuzzer's headers and verdicts serve the property tests too
+# Programs that tests start import tests.support too, from whatever directory they run in.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 hypothesis.settings.register_profile(
     "tensorkeep",

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src"
+from tests.support import ROOT
+
+SOURCE = ROOT / "src"
 PACKAGE = SOURCE / "tensorkeep"
 
 LAYERS = (

@@ -13,7 +13,7 @@ import torch
 from tensorkeep.arrays import Extent, adapter_for, attributes_of, plain_library, tensor_to_write
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import FormatError
-from tests.arrays.apart import through_bytes
+from tests.support.arrays.apart import through_bytes
 
 BASE = np.arange(60, dtype="f4").reshape(3, 4, 5)
 TORCH = torch.arange(60.0).reshape(3, 4, 5)

@@ -16,8 +16,8 @@ from benchmarks.cases import find_case
 from benchmarks.machine import Machine
 from benchmarks.report import page
 from benchmarks.results import CaseResult, Memory
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[2]
 GROUPS = {
     *(
         "load",

@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-SCRIPT = Path(__file__).with_name("libraries_on_tensorkeep.py")
+from tests.support import SUPPORT
+
+SCRIPT = SUPPORT / "libraries_on_tensorkeep.py"
 
 
 def run(code_or_path, *arguments):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -18,15 +17,11 @@ import torch
 import tensorkeep
 from tensorkeep.conversion import convert
 from tensorkeep.errors import LimitError
-
-TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS / "pickled"), str(TESTS / "state")]  # what people save, and the exact comparison
-
-from exactly import assert_exactly  # noqa: E402
-from honest_arrays import ARRAYS  # noqa: E402
-from honest_files import saved  # noqa: E402
-from honest_objects import OBJECTS  # noqa: E402
-from honest_tensors import TENSORS  # noqa: E402
+from tests.support.pickles.honest_arrays import ARRAYS
+from tests.support.pickles.honest_files import saved
+from tests.support.pickles.honest_objects import OBJECTS
+from tests.support.pickles.honest_tensors import TENSORS
+from tests.support.state.exactly import assert_exactly
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

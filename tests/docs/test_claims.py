@@ -13,8 +13,8 @@ import pytest
 import tensorkeep
 from tensorkeep import errors
 from tensorkeep.cli import app
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 

@@ -15,8 +15,9 @@ import tensorkeep
 from tensorkeep.dtypes import DTYPES
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.state import _decode, _scalars, decode_tree, encode_tree
+from tests.support import ROOT
 
-PAGE = Path(__file__).parents[2].joinpath("docs", "format.md").read_text(encoding="utf-8")
+PAGE = ROOT.joinpath("docs", "format.md").read_text(encoding="utf-8")
 BYTE = '"dtype":"U8","shape":[1],"data_offsets":[0,1]'
 
 

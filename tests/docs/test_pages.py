@@ -14,7 +14,8 @@ import safetensors.torch
 import torch
 import transformers
 
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT, SUPPORT
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
 EXECUTED = re.compile(r"^ *```(?:python|console)\b", re.MULTILINE)
 
@@ -44,7 +45,7 @@ def test_every_block_runs(page: Path, reader_folder: Path, tmp_path: Path) -> No
 
 def run_page(page: Path, folder: Path) -> int:
     """Run a page in a process of its own, since it may change what `import safetensors` means."""
-    runner = Path(__file__).with_name("run_page.py")
+    runner = SUPPORT / "run_page.py"
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     done = subprocess.run(
         [sys.executable, runner, page],

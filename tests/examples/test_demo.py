@@ -14,8 +14,9 @@ import torch
 
 import tensorkeep
 from tensorkeep.store import CheckpointStore
+from tests.support import ROOT
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 N_EPOCHS = 12
 
 

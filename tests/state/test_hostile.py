@@ -12,16 +12,16 @@ import types
 import msgspec
 import numpy as np
 import pytest
-from codec import decode, encode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from states import CLASSES, Config, Flags, Moments, Phase, Point, states
 
 from tensorkeep.errors import FormatError, LimitError, TensorkeepError
 from tensorkeep.limits import MAX_STATE_DEPTH
 from tensorkeep.state import part_libraries, renamed, selected, tensor_names
 from tensorkeep.state._decode import _CONTAINERS, _WHOLE
 from tensorkeep.state._scalars import SCALAR_TAGS
+from tests.support.state.codec import decode, encode
+from tests.support.state.states import CLASSES, Config, Flags, Moments, Phase, Point, states
 
 TAGS = sorted({*_CONTAINERS, *_WHOLE, *SCALAR_TAGS})
 CLASS_NAMES = [f"{cls.__module__}:{cls.__qualname__}" for cls in CLASSES] + ["os:system", "builtins:int", ""]

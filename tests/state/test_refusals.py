@@ -17,11 +17,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from codec import encode, round_trip
-from states import Config, Point
 
 from tensorkeep.errors import LimitError, StateError
 from tensorkeep.state import NamedData, classes_by_name, encode_tree
+from tests.support.state.codec import encode, round_trip
+from tests.support.state.states import Config, Point
 
 
 class Thing:

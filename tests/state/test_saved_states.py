@@ -12,9 +12,7 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
-from exactly import assert_exactly
 from hypothesis import HealthCheck, given, settings
-from states import CLASSES, Config, states
 
 import tensorkeep
 from tensorkeep.errors import (
@@ -30,6 +28,8 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.formats.safetensors import STATE_KEY, emit_header, lay_out
+from tests.support.state.exactly import assert_exactly
+from tests.support.state.states import CLASSES, Config, states
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 

@@ -6,12 +6,12 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 import pytest
-from codec import decode, encode, round_trip
-from exactly import assert_exactly
 from hypothesis import HealthCheck, given, settings
-from states import CLASSES, Config, states
 
 from tensorkeep.state import NamedData, selected, tensor_names
+from tests.support.state.codec import decode, encode, round_trip
+from tests.support.state.exactly import assert_exactly
+from tests.support.state.states import CLASSES, Config, states
 
 WEIGHT, BIAS = np.zeros(2), np.ones(2)
 MODEL = {"weight": WEIGHT, "bias": BIAS}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from codec import decode, encode
 
 from tensorkeep.state import tensor_names
+from tests.support.state.codec import decode, encode
 
 N_PARAMETERS = 20_000
 MAX_SECONDS = 1.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fuzz_states import run
+
+from fuzz.states import run
 
 
 @pytest.mark.parametrize("seed", [1, 2])

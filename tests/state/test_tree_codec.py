@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from codec import decode, encode, round_trip
-from exactly import assert_exactly
 from hypothesis import HealthCheck, given, settings
-from states import CLASSES, scalars, states
 
 from tensorkeep.state import encode_tree, part_libraries, renamed, tensor_names
+from tests.support.state.codec import decode, encode, round_trip
+from tests.support.state.exactly import assert_exactly
+from tests.support.state.states import CLASSES, scalars, states
 
 MANY = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PROGRAM = Path(__file__).with_name("interrupted_store.py")
+from tests.support import SUPPORT
+
+PROGRAM = SUPPORT / "store" / "interrupted_store.py"
 N_KILLS = int(os.environ.get("TENSORKEEP_KILLS", "60"))
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_states import N_LAYERS, shards, state, step_of, store
 
 import tensorkeep
 from tensorkeep.transport import LocalFile, transaction
+from tests.support.store.run_states import N_LAYERS, shards, state, step_of, store
 
 FROZEN_NBYTES = N_LAYERS * 512 * 300 * 4
 

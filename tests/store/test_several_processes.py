@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from run_states import names, state, step_of, store
-
 import tensorkeep
+from tests.support import SUPPORT
+from tests.support.store.run_states import names, state, step_of, store
 
-PROGRAM = Path(__file__).with_name("use_store.py")
+PROGRAM = SUPPORT / "store" / "use_store.py"
 
 
 def start(root: Path, *arguments: object) -> subprocess.Popen[str]:

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from run_states import names, shards, state, step_of, store
 
 import tensorkeep
 from tensorkeep.errors import (
@@ -29,10 +28,11 @@ from tensorkeep.errors import (
     TransportError,
     UnsupportedError,
 )
-from tensorkeep.kinds import read_index
+from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import emit_index
 from tensorkeep.store import CheckpointStore, DamagedStepWarning, RetentionWarning
 from tensorkeep.transport import transaction
+from tests.support.store.run_states import names, shards, state, step_of, store
 
 INDEX = "model.safetensors.index.json"
 

@@ -13,7 +13,7 @@ from torch.optim import lr_scheduler as lr
 
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.torch import capture, restore
-from tests.training.training_run import RECIPES, Run
+from tests.support.training_run import RECIPES, Run
 
 _Make = Callable[[Any], optim.Optimizer]
 

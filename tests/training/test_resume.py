@@ -12,9 +12,10 @@ import torch
 from torch import optim
 
 import tensorkeep
-from tests.training.training_run import N_STEPS, RECIPES, Run
+from tests.support import SUPPORT
+from tests.support.training_run import N_STEPS, RECIPES, Run
 
-PROGRAM = Path(__file__).with_name("training_run.py")
+PROGRAM = SUPPORT / "training_run.py"
 
 
 @pytest.fixture(scope="module")

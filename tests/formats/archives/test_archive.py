@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from crafted_zip import ONES, Part, crafted
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from own_process import with_peak
 from torch.serialization import set_crc32_options, skip_data
 from torch.utils.serialization import config
 
@@ -23,6 +21,8 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import ArchiveError, LimitError
 from tensorkeep.formats.archives._zip import Archive, Member, examine_archive, read_archive, read_member
 from tensorkeep.transport import ByteRange, LocalFile, MemorySource, StreamSource
+from tests.support.formats.crafted_zip import ONES, Part, crafted
+from tests.support.peak_memory import with_peak
 
 STATE = {"w": torch.arange(6.0), "b": torch.ones(3, dtype=torch.int8), "empty": torch.ones(0)}
 PLAIN = (Part("m/data.pkl", b"pickle"), Part("m/data/0", bytes(16)), Part("m/version", b"3\n"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from fuzz_pickles import Tally, run
-from pickle_mutations import FILE_MUTATIONS, MUTATIONS, mutated
-from pickle_seeds import files, seeds
-from pickles_apart import Reader, read
+
+from fuzz.pickle_mutations import FILE_MUTATIONS, MUTATIONS, mutated
+from fuzz.pickle_seeds import files, seeds
+from fuzz.pickles import Tally, run
+from fuzz.pickles_apart import Reader, read
 
 
 @pytest.mark.parametrize(("reader", "count"), [("machine", 12_000), ("file", 6_000)])

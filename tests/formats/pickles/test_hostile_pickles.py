@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostile_pickles import COMMAND, HOSTILE, MARKER, Hostile
-from pickles_apart import Apart, Outcome, Reader
 from torch import _C
 
+from fuzz.pickles_apart import Apart, Outcome, Reader
 from tensorkeep.formats.pickles.containers._legacy_stream import LEGACY_MAGIC
+from tests.support.pickles.hostile_pickles import COMMAND, HOSTILE, MARKER, Hostile
 
 MAX_SECONDS = 1.0
 """Processor time for a small file, and again for each megabyte of a large one."""

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[3] / "src" / "tensorkeep"
-READERS = sorted([*(PACKAGE / "formats" / "pickles").rglob("*.py"), *(PACKAGE / "pickled").rglob("*.py")])
+from tests.support import ROOT
+
+PACKAGE = ROOT / "src" / "tensorkeep"
+READERS = sorted([*(PACKAGE / "formats" / "pickles").rglob("*.py"), *(PACKAGE / "kinds" / "pickles").rglob("*.py")])
 ALL = sorted(PACKAGE.rglob("*.py"))
 
 UNPICKLERS = frozenset((
@@ -75,7 +77,7 @@ def called(node: ast.Call) -> str:
 
 def test_there_is_code_to_look_at() -> None:
     assert len(READERS) > 25
-    assert PACKAGE / "formats" / "pickles" / "_machine.py" in READERS
+    assert PACKAGE / "formats" / "pickles" / "machine" / "_loop.py" in READERS
 
 
 @pytest.mark.parametrize("path", READERS, ids=of)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from gloo_ranks import Ranks
+
+from tests.support.integrations.distributed.gloo_ranks import Ranks
 
 
 @pytest.fixture(scope="module")

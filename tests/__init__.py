@@ -1,0 +1,1 @@
+"""The tests of tensorkeep; what several of them use is in `tests.support`."""

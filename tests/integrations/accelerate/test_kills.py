@@ -1,0 +1,32 @@
+"""Killed fifty times at any instant, a run has its last whole state, and goes on from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import SUPPORT
+
+HERE = SUPPORT / "integrations" / "accelerate"
+
+
+@pytest.mark.parametrize("naming", ["one", "numbered"])
+def test_no_kill_takes_a_state_away(tmp_path: Path, naming: str) -> None:
+    done = subprocess.run(
+        [sys.executable, HERE / "killed.py", tmp_path, naming, "50"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["n_killed"] == 50
+    assert report["n_interrupted"] >= 10, "too few kills met a save"
+    assert report["progress"][-1] > 10
+    left = [name for name in report["left"] if "tensorkeep-" in name and "tensorkeep-removed" not in name]
+    assert left == []

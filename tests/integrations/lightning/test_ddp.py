@@ -1,0 +1,36 @@
+"""Two processes: one of them saves, both load, and each has its own random numbers again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import SUPPORT
+
+HERE = SUPPORT / "integrations" / "lightning"
+
+
+@pytest.mark.parametrize("plugin", ["AsyncTensorkeepCheckpointIO"])
+def test_two_processes_are_resumed(tmp_path: Path, plugin: str) -> None:
+    done = subprocess.run(
+        [sys.executable, HERE / "two_processes.py", tmp_path, plugin],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        timeout=300,
+    )
+
+    assert not done.returncode, done.stderr
+    first, second = (json.loads((tmp_path / f"rank {rank}.json").read_text()) for rank in range(2))
+    for report in (first, second):
+        assert report["same weights"]
+        assert report["same losses"]
+        assert report["tested"]
+    assert first["losses"] != second["losses"], "each has its own part of the data"
+    assert first["files"] == ["epoch=2-step=9.ckpt", "last.ckpt"]
+    assert first["whole"]

@@ -1,0 +1,91 @@
+"""Saves that are killed, or find no room, in processes of their own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import SUPPORT
+
+HERE = SUPPORT / "integrations" / "transformers"
+
+
+def run(*command: Any) -> str:
+    quiet = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | quiet,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def report(printed: str) -> list[int]:
+    return [int(number) for number in printed.splitlines()[-1].split()]
+
+
+def test_training_killed_at_random_loses_nothing(tmp_path: Path) -> None:
+    n_killed, n_ended, n_interrupted, last = report(
+        run(sys.executable, HERE / "kill_trainer.py", tmp_path / "run", 50)
+    )
+
+    assert n_killed + n_ended == 50
+    assert n_interrupted >= 10, "too few kills met a save"
+    assert last > 4 or n_interrupted > 40, "neither did runs come far, nor were they killed in saves"
+
+
+def test_a_model_killed_in_a_save_is_the_old_or_the_new(tmp_path: Path) -> None:
+    """Where transformers alone leaves shards of both, and loads them without a word."""
+    n_killed, _, n_interrupted, last = report(
+        run(sys.executable, HERE / "kill_save_pretrained.py", tmp_path / "m", 20)
+    )
+
+    assert n_killed == 20
+    assert n_interrupted >= 4, "too few kills met a save"
+    assert last > 2 or n_interrupted == n_killed, "neither were saves finished, nor killed"
+
+
+def test_a_full_disk_at_any_place_leaves_every_byte(tmp_path: Path) -> None:
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare(1) to mount a small disk with")
+    within = ["unshare", "--mount", "--map-root-user"]
+    probe = [*within, "mount", "-t", "tmpfs", "tmpfs", tmp_path]
+    if (found := subprocess.run(probe, capture_output=True, check=False)).returncode:
+        pytest.skip(f"no rights to mount a small disk: {found.stderr!r}")
+
+    printed = run(*within, sys.executable, HERE / "small_disk.py", tmp_path)
+
+    failures = [json.loads(line) for line in printed.splitlines() if line.startswith('{"what"')]
+    assert all(failure["errno"] == errno.ENOSPC and failure["as before"] for failure in failures), failures
+    assert all("No space left" in failure["said"] for failure in failures)
+    for what, place in (
+        ("model", "model-00001"),
+        ("model", "model-0000"),
+        ("checkpoint", "optimizer"),
+        ("checkpoint", "model.s"),
+    ):
+        assert any(failure["what"] == what and place in failure["said"] for failure in failures), (
+            what,
+            place,
+            failures,
+        )
+
+
+def test_two_processes_go_on_as_one_run(tmp_path: Path) -> None:
+    printed = run(
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2),
+        *(SUPPORT / "as_rank.py", HERE / "two_trainers.py", tmp_path),
+    )
+
+    assert sorted(line for line in printed.splitlines() if line.startswith("done")) == ["done 0", "done 1"]
