@@ -13,7 +13,13 @@ import pytest
 from tests.support import ROOT
 
 PACKAGE = ROOT / "src" / "tensorkeep"
-READERS = sorted([*(PACKAGE / "formats" / "pickles").rglob("*.py"), *(PACKAGE / "kinds" / "pickles").rglob("*.py")])
+LISTS_DIRECTORIES = PACKAGE / "kinds" / "pickles" / "_location.py"
+READERS = sorted(
+    path
+    for folder in ("formats/pickles", "kinds/pickles")
+    for path in (PACKAGE / folder).rglob("*.py")
+    if path != LISTS_DIRECTORIES
+)
 ALL = sorted(PACKAGE.rglob("*.py"))
 
 UNPICKLERS = frozenset((
