@@ -150,7 +150,7 @@ class TestFilesOfOthers:
         (home / name).parent.mkdir(parents=True)
         (home / name).write_text("mine")
         files = served_folder(**{"train.py": b"evil", "deep/notes.txt": b"evil", "config.json": b"{}"})
-        with FaultServer(files) as server, pytest.raises(RefusedError, match="files of others") as caught:
+        with FaultServer(files) as server, pytest.raises(RefusedError, match="files that do not belong") as caught:
             tensorkeep.fetch(server.url + "m/", home)
 
         assert name in str(caught.value)
@@ -159,7 +159,7 @@ class TestFilesOfOthers:
 
     def test_a_folder_of_mine_is_not_replaced_by_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "home" / "train").mkdir(parents=True)
-        with FaultServer(served_folder(train=b"x")) as server, pytest.raises(RefusedError, match="files of others"):
+        with FaultServer(served_folder(train=b"x")) as server, pytest.raises(RefusedError, match="files that do not belong"):
             tensorkeep.fetch(server.url + "m/", tmp_path / "home")
 
         assert (tmp_path / "home" / "train").is_dir()
@@ -212,7 +212,7 @@ class TestShardsOfOthers:
         (tmp_path / "home" / name).parent.mkdir(parents=True)
         (tmp_path / "home" / name).write_text("mine")
         files = served_shards(name, "model-00002-of-00002.safetensors")
-        with FaultServer(files) as server, pytest.raises(RefusedError, match="files of others"):
+        with FaultServer(files) as server, pytest.raises(RefusedError, match="files that do not belong"):
             tensorkeep.fetch(server.url + "m/", tmp_path / "home")
 
         assert (tmp_path / "home" / name).read_text() == "mine"

@@ -9,7 +9,7 @@ from hypothesis import given
 from tensorkeep.fetching._companions import companions_among, is_page
 from tensorkeep.fetching._journal import Begun, Came, Fetch, decode_journal, encode_line
 from tensorkeep.fetching._spans import cut, joined, without
-from tensorkeep.fetching._stamp import VersionId
+from tensorkeep.fetching._version_id import VersionId
 from tensorkeep.transport import ByteRange, Version
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda it: ByteRange(it[0], it[0] + it[1])))

@@ -1,17 +1,17 @@
-"""Whole checkpoints from servers and stores to the disk: in parallel, resumed after a kill, checked, all at once.
+"""Download whole checkpoints from servers and stores: in parallel, resumed after a kill, verified, all or nothing.
 
-- `_spans`: sets of ranges of bytes. Pure.
-- `_stamp`: by what to know one version of a remote file again. Pure.
-- `_journal`: the record of what is here already. Pure.
+- `_spans`: sets of byte ranges. Pure.
+- `_version_id`: identifies one version of a remote file across processes. Pure.
+- `_journal`: the record of what has been downloaded. Pure.
 - `_companions`: the small files that belong to a model. Pure.
-- `_plan`: which files a URL stands for.
-- `_staging`: the directory in which they arrive.
-- `_unchanged`: files that are at the destination already.
-- `_check`: what has arrived, held against what was promised.
-- `_download`: many ranges at once, each to its place.
-- `_owned`: which files of the destination may be replaced.
-- `_destination`: where the files go, and how they all appear there at once.
-- `_fetch`: all of that.
+- `_plan`: which files a URL refers to.
+- `_staging`: the directory that receives them.
+- `_unchanged`: files that are already at the destination.
+- `_check`: compares what was downloaded with what was expected.
+- `_download`: downloads many ranges at once.
+- `_overwrite_guard`: which files of the destination may be replaced.
+- `_destination`: where the files go, and how they appear there all at once.
+- `_fetch`: all of this together.
 """
 
 from tensorkeep.fetching._fetch import fetch

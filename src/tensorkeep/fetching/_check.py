@@ -1,4 +1,4 @@
-"""What has arrived, held against what was promised of it, and against the digests that it brings along."""
+"""Compares a downloaded file with what was expected of it, and with the digests that it contains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensorkeep.transport import ByteRange, open_source
 
 
 def findings_in(path: str, wanted: Wanted) -> list[Finding]:
-    """Find what is wrong with a file; all of it is read, unless nothing is known of its bytes."""
+    """Find what is wrong with a file; it is read whole if there is a digest to compare."""
     found = list(_broken_promises(path, wanted))
     if wanted.role == "tensors":
         findings = verify(path).findings
@@ -27,19 +27,19 @@ def findings_in(path: str, wanted: Wanted) -> list[Finding]:
 def _broken_promises(path: str, wanted: Wanted) -> Iterable[Finding]:
     promise, name = wanted.promise, wanted.name
     if promise.header is not None and (found := header_digest(open_file(path))) != promise.header:
-        yield _another("foreign", "the shard is of another save", name, promise.header, found)
+        yield _mismatch("foreign", "the shard belongs to another save", name, promise.header, found)
     if promise.blake3 is not None and (found := digest_of_file(path)) != promise.blake3:
-        yield _another("file", "its bytes are not those that were saved", name, promise.blake3, found)
+        yield _mismatch("file", "the bytes differ from those that were saved", name, promise.blake3, found)
     if promise.sha256 is not None and (found := sha256_of(open_source(path))) != promise.sha256:
-        yield _another("sha256", "its SHA-256 is another", name, promise.sha256, found)
+        yield _mismatch("sha256", "the SHA-256 differs", name, promise.sha256, found)
 
 
-def _another(kind: str, message: str, name: str, expected: str, found: str) -> Finding:
+def _mismatch(kind: str, message: str, name: str, expected: str, found: str) -> Finding:
     return Finding(kind, message, name, expected=f"{expected[:16]}…", found=f"{found[:16]}…")  # type: ignore[arg-type]
 
 
 def damaged_spans(findings: Iterable[Finding]) -> list[ByteRange] | None:
-    """Return the bytes that must be asked for again; None for all of the file."""
+    """Return the bytes to download again; None for the whole file."""
     spans = [finding.span for finding in findings if finding.kind != "sha256"]
     if not spans or None in spans:
         return None
@@ -47,12 +47,12 @@ def damaged_spans(findings: Iterable[Finding]) -> list[ByteRange] | None:
 
 
 def not_as_saved(findings: list[Finding], wanted: Wanted) -> IntegrityError:
-    """Return the error for a file that is not the one that was saved."""
+    """Return the error for a file that is not what was saved."""
     shown = "; ".join(str(finding) for finding in findings[:5])
     return IntegrityError(
-        "what came is not what was saved",
+        "the downloaded file is not what was saved",
         path=str(wanted.path),
         tensor=next((finding.tensor for finding in findings if finding.tensor is not None), None),
         found=shown,
-        hint="Nothing was replaced. Fetch again: what is damaged is asked for again",
+        hint="Nothing was replaced. Fetch again: only the damaged parts are downloaded",
     )

@@ -1,4 +1,4 @@
-"""The small files that belong to a model and are no weights, such as its configuration and its tokenizer. Pure."""
+"""The small files of a model beside its weights, such as its configuration and tokenizer. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 MAX_COMPANION_NBYTES: Final = 2**26
-"""Size up to which a file is a companion; the largest tokenizers have 35 MB."""
+"""Largest companion, in bytes; the largest tokenizers have 35 MB."""
 
 USUAL_COMPANIONS: Final = (
     "config.json",
@@ -24,17 +24,17 @@ USUAL_COMPANIONS: Final = (
     "preprocessor_config.json",
     "README.md",
 )
-"""Those that are asked for where a server does not say what it has."""
+"""Companions to request from a server that does not list its files."""
 
 _has_suffix = re.compile(r".+\.(?:json|jsonl|txt|model|vocab|tiktoken|jinja|md|yaml|yml)", re.IGNORECASE).fullmatch
 _is_license = re.compile(r"(?:LICEN[CS]E|NOTICE|COPYING|USE_POLICY)[A-Za-z0-9_.-]*", re.IGNORECASE).fullmatch
 _is_index = re.compile(r".*\.index(?:\.[^.]+)?\.json").fullmatch
 _KEPT: Final = ("commit.json", ".head")
-"""How names end that a transaction uses itself."""
+"""Endings of names that a transaction uses itself."""
 
 
 def companions_among(names: Iterable[str]) -> list[str]:
-    """Return the names of companions; code is none."""
+    """Return the names of companions; code is never one."""
     return [
         name
         for name in names
@@ -46,5 +46,5 @@ def companions_among(names: Iterable[str]) -> list[str]:
 
 
 def is_page(head: bytes) -> bool:
-    """Say whether what a server gave is a page for people: some give one for whatever they do not have."""
+    """Say whether a file is an HTML page: some servers answer with one instead of 404."""
     return head.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html"))

@@ -1,4 +1,4 @@
-"""Many ranges at once, each written to its place as it comes."""
+"""Downloads many ranges at once and writes each to its place in the file as it arrives."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tensorkeep.parallel import ProgressMeter
 from tensorkeep.transport import ByteRange, PartialFile, RemoteSource
 
 _PARTS_NBYTES: Final = (2**22, 2**25)
-"""Bytes of one request, at least and at most."""
+"""Smallest and largest request, in bytes."""
 
 _PARTS_OF_EACH: Final = 4
-"""Requests that each thread makes at least, if there is enough to do: so all end at about the same time."""
+"""Fewest requests for each thread, if there is enough to do, so that all threads end at about the same time."""
 
 _BUFFER_NBYTES: Final = 2**19
-"""Bytes that are written at a time."""
+"""Bytes per write."""
 
 _RECORDED_EVERY_S: Final = 1.0
-"""What is asked for again after a kill is what came in so many seconds."""
+"""Seconds between records in the journal: a kill loses at most what arrived since the last one."""
 
-_TOLD_EVERY_S: Final = 0.1
-_LEFT_AFTER_S: Final = 2.0
-"""Seconds for which threads are waited for that a silent server keeps; they write nothing any more."""
+_REPORTED_EVERY_S: Final = 0.1
+_ABANDONED_AFTER_S: Final = 2.0
+"""Seconds to wait for threads that hang on a silent server; once stopped, they write nothing more."""
 
 
 class Arrival:
-    """A file on its way."""
+    """A file that is being downloaded."""
 
     def __init__(self, name: str, source: RemoteSource, staging: Staging) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class Arrival:
         self._n_missing = sum(map(len, self.missing))
 
     def begin(self) -> int:
-        """Make the file, so that a full disk shows early, and write what came with the first answer."""
+        """Create the file at its full size, so that a full disk shows early, and write the first response's bytes."""
         head = ByteRange(0, len(memoryview(self.source.opening.head)))
         new = without([head], without([head], self.missing))
         with closing(self._staging.make(self.name)) as file:
@@ -57,14 +57,14 @@ class Arrival:
         return sum(map(len, new))
 
     def opened(self) -> PartialFile:
-        """Return the file, which is opened when its first part comes."""
+        """Return the file; it is opened when its first part arrives."""
         with self._turn:
             if self._file is None:
                 self._file = self._staging.make(self.name)
             return self._file
 
-    def has_come(self, span: ByteRange) -> bool:
-        """Record bytes, each once, and say whether all are there now."""
+    def record(self, span: ByteRange) -> bool:
+        """Record bytes, each once, and say whether the file is complete."""
         self._staging.record(self.name, span, self.opened())
         with self._turn:
             self._n_missing -= len(span)
@@ -80,7 +80,7 @@ class Arrival:
 def download(
     arrivals: Sequence[Arrival], meter: ProgressMeter, on_arrived: Callable[[Arrival], None], *, n_threads: int
 ) -> None:
-    """Bring all that is missing of some files."""
+    """Download everything that is missing from some files; `on_arrived` runs in a worker thread."""
     for arrival in arrivals:
         meter.add(arrival.begin())
     for arrival in arrivals:
@@ -105,7 +105,7 @@ class _StoppedError(Exception):
 
 
 class _Crew:
-    """Threads that share the work. They are daemons: one that waits for a silent server must not keep the process."""
+    """Threads that share the work. They are daemons: one that hangs on a silent server must not keep the process."""
 
     def __init__(
         self, tasks: list[tuple[Arrival, ByteRange]], meter: ProgressMeter, on_arrived: Callable[[Arrival], None]
@@ -118,7 +118,7 @@ class _Crew:
         self._failures: list[BaseException] = []
 
     def run(self, n_threads: int) -> None:
-        """Do all of it."""
+        """Download everything; raise the first failure."""
         threads = [
             threading.Thread(target=self._work, name="tensorkeep-fetch", daemon=True) for _ in range(n_threads)
         ]
@@ -127,10 +127,10 @@ class _Crew:
                 thread.start()
             for thread in threads:
                 while thread.is_alive() and not self._is_stopped:
-                    thread.join(_TOLD_EVERY_S)
+                    thread.join(_REPORTED_EVERY_S)
         finally:
             self._is_stopped = True
-            deadline = time.monotonic() + _LEFT_AFTER_S
+            deadline = time.monotonic() + _ABANDONED_AFTER_S
             for thread in threads:
                 if thread.ident is not None:
                     thread.join(max(0.0, deadline - time.monotonic()))
@@ -138,7 +138,7 @@ class _Crew:
             try:
                 raise self._failures[0]
             finally:
-                self._failures.clear()  # this frame is held by the error, which it must not hold
+                self._failures.clear()  # the error's traceback refers to this frame: break the cycle
 
     def _work(self) -> None:
         buffer = memoryview(bytearray(_BUFFER_NBYTES))
@@ -148,35 +148,35 @@ class _Crew:
                     task = next(self._tasks, None)
                 if task is None:
                     return
-                self._bring(*task, buffer)
+                self._download(*task, buffer)
         except _StoppedError:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             self._failures.append(error)
             self._is_stopped = True
 
-    def _bring(self, arrival: Arrival, span: ByteRange, buffer: memoryview) -> None:
+    def _download(self, arrival: Arrival, span: ByteRange, buffer: memoryview) -> None:
         file = arrival.opened()
         is_ranged = arrival.source.opening.serves_ranges
-        recorded = told = span.start
-        recorded_at = told_at = time.monotonic()
+        recorded = reported = span.start
+        recorded_at = reported_at = time.monotonic()
 
         def write(offset: int, data: memoryview) -> None:
-            nonlocal recorded, told, recorded_at, told_at
+            nonlocal recorded, reported, recorded_at, reported_at
             self._check()
             file.write(offset, data)
             now, end = time.monotonic(), offset + len(data)
-            if end > told and now - told_at >= _TOLD_EVERY_S:
-                self._meter.add(end - told)
-                told, told_at = end, now
+            if end > reported and now - reported_at >= _REPORTED_EVERY_S:
+                self._meter.add(end - reported)
+                reported, reported_at = end, now
             if is_ranged and end < span.stop and now - recorded_at >= _RECORDED_EVERY_S:
-                arrival.has_come(ByteRange(recorded, end))
+                arrival.record(ByteRange(recorded, end))
                 recorded, recorded_at = end, now
 
         arrival.source.copy_to(span, buffer, write)
         self._check()
-        self._meter.add(span.stop - told)
-        if arrival.has_come(ByteRange(recorded, span.stop)):
+        self._meter.add(span.stop - reported)
+        if arrival.record(ByteRange(recorded, span.stop)):
             arrival.close()
             self._on_arrived(arrival)
 

@@ -1,4 +1,4 @@
-"""Whole checkpoints from servers and stores to the disk."""
+"""`fetch`: downloads a whole checkpoint, and publishes it in one step."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tensorkeep.fetching._check import damaged_spans, findings_in, not_as_saved
 from tensorkeep.fetching._companions import MAX_COMPANION_NBYTES, is_page
 from tensorkeep.fetching._destination import Destination, destination_of
 from tensorkeep.fetching._download import Arrival, download
-from tensorkeep.fetching._owned import refuse_to_replace
+from tensorkeep.fetching._overwrite_guard import refuse_to_replace
 from tensorkeep.fetching._plan import Plan, Wanted, plan_fetch
 from tensorkeep.fetching._staging import Staging
-from tensorkeep.fetching._stamp import VersionId
 from tensorkeep.fetching._unchanged import begins_with, is_unchanged, note_origin
+from tensorkeep.fetching._version_id import VersionId
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.transport import RemotePath, RemoteSource, is_remote, refuse_url
 
 _HEAD_NBYTES: Final = 2**14
-"""Bytes that the first request of each file brings; all of most companions."""
+"""Bytes of the first request for each file; most companions fit in it."""
 
 
 def fetch(
@@ -44,45 +44,48 @@ def fetch(
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> str:
-    """Bring a checkpoint from a server or a store to the disk, complete or not at all.
+    """Download a checkpoint from a server or a store, completely or not at all.
 
-    Many ranges of it come at once. If the fetch fails or is killed, the next one of the same URL to the same place
-    goes on with what has come, unless the checkpoint has another version by then. Files that are there already, and
-    are the ones that are wanted, do not come again.
+    Many ranges are downloaded at once. If a fetch fails or is killed, the next fetch of the same URL to the same
+    destination resumes it, unless the checkpoint has a new version by then. Files that are already at the destination
+    and up to date are not downloaded again.
 
-    All that comes is checked: against the digests that tensorkeep, torch or a store have given it, and else as far as
-    `tensorkeep.open` checks it. Only then does it replace what was there, in one step: killed at any instant, the old
-    or the new checkpoint is there. Of what else lies there nothing is removed. Pickles are bytes here: nothing of
-    them is run.
+    Everything is verified before it is published: against the digests that tensorkeep, torch or the store recorded,
+    and otherwise as far as `tensorkeep.open` checks it. The new checkpoint then replaces the old one in one step: a
+    process killed at any instant leaves the old or the new one. Other files at the destination stay. Pickles are
+    downloaded as bytes; nothing in them is run.
 
     Args:
-        url: What `tensorkeep.open` takes of another machine: a URL of a directory, an index or a file, or what
-            `tensorkeep.remote` made of one.
-        destination: A directory, made if its parent is there. For a URL of one file also a path that ends in
+        url: A URL of a directory, an index or a file, or the result of `tensorkeep.remote`.
+        destination: A directory, created if its parent exists. For the URL of one file also a file path that ends in
             `.safetensors`, `.pt` or the like.
-        variant: Such as `"fp16"`, where the URL is that of a directory.
-        companions: Whether the small files that belong to a model come along from a directory: configuration,
-            tokenizer, README, license; no code. Where a server does not list what it has, the usual names are asked
-            for.
-        durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
-        progress: Called with the bytes that are there and the bytes in all, by one thread at a time. What it raises
-            ends the fetch.
+        variant: Such as `"fp16"`, if the URL is that of a directory.
+        companions: Whether to download the small files of the model too: configuration, tokenizer, README, license,
+            but no code. If a server does not list its files, the usual names are requested.
+        durable: Whether to wait until everything is on the disk (fsync), so that even a power cut loses nothing.
+        progress: Called with the bytes done and the bytes in total, by one thread at a time. If it raises, the fetch
+            ends with that error.
 
     Returns:
-        The path to open: the directory for the URL of one; else the file or index in it.
+        The path to open: the directory if `url` is that of a directory, else the file or index in it.
 
     Raises:
-        SourceMissingError: If there is nothing, a shard is missing, or the parent of the directory is.
-        IntegrityError: If what came is not what was saved; nothing was replaced, and the next fetch asks for it anew.
-        FormatError: If there is no checkpoint in a file, or an index or manifest is none.
-        SourceChangedError: If it was replaced by another meanwhile.
-        UnsupportedError: If it is no URL, there are several checkpoints, a file is of a form that is not read, or the
-            destination has a checkpoint that would be opened in place of this one.
-        RefusedError: If the working directory would be replaced; or a manifest or an index lists a hidden file, or
-            what others have put there.
-        BusyError: If another fetch or save to that place is under way.
-        MissingDependencyError: If the library that reads such URLs is not installed.
-        TransportError: If it cannot be read, the disk is full, or the system fails otherwise.
+        SourceMissingError: If nothing is at the URL, a shard is missing, or the destination's parent does not exist.
+        IntegrityError: If the download differs from what was saved. Nothing was replaced, and the next fetch
+            downloads the damaged parts again.
+        FormatError: If a file is not a checkpoint, an index or a manifest.
+        SourceChangedError: If the checkpoint was replaced during the download.
+        UnsupportedError: If `url` is not a URL, a directory has several checkpoints, a file's format is not
+            supported, or the destination has a checkpoint that would be opened instead of this one.
+        RefusedError: If the working directory would be replaced, or if a manifest or an index lists a hidden file or
+            the name of a file at the destination that belongs to someone else.
+        BusyError: If another fetch or save to that destination is running.
+        MissingDependencyError: If the library for such URLs is not installed.
+        TransportError: If the URL cannot be read, the disk is full, or a system call fails.
+
+    Example:
+        >>> tensorkeep.fetch("https://example.org/my-model/", "my-model")  # doctest: +SKIP
+        'my-model'
     """
     given = _refuse_paths(url)
     refuse_url(os.fsdecode(destination))
@@ -97,7 +100,7 @@ def fetch(
         with place.publishing(plan, durable=durable) as (staging_path, publish):
             staging = fetching.bring(staging_path, publish, n_threads=path.connections)
     except BaseException:
-        if staging is not None:  # it was the last step that failed
+        if staging is not None:  # publishing failed, and what was downloaded can be used again
             staging.leave()
         raise
     staging.remove()
@@ -107,12 +110,12 @@ def fetch(
 def _refuse_paths(url: str | os.PathLike[str]) -> str:
     given = os.fspath(url)
     if not is_remote(given):
-        raise UnsupportedError("this is no URL", expected="such as https://example.org/model/", found=repr(given))
+        raise UnsupportedError("not a URL", expected="such as https://example.org/model/", found=repr(given))
     return given
 
 
 def _opened(plan: Plan) -> dict[str, RemoteSource]:
-    """Ask for the first bytes of all files; companions that are not there are none."""
+    """Request the first bytes of all files; leave out companions that do not exist."""
     n_threads = min(len(plan.files), 16)
     found = parallel_map(_open, plan.files, n_threads=n_threads, meter=ProgressMeter(None, 0))
     return {file.name: source for file, source in zip(plan.files, found, strict=True) if source is not None}
@@ -133,7 +136,7 @@ def _open(wanted: Wanted) -> RemoteSource | None:
     expected = wanted.promise.nbytes
     if expected is not None and expected != source.nbytes:
         raise IntegrityError(
-            "the file on the server is of another size than it should be",
+            "the file on the server has the wrong size",
             path=str(wanted.path),
             expected=f"{expected:,} bytes",
             found=f"{source.nbytes:,}",
@@ -143,15 +146,15 @@ def _open(wanted: Wanted) -> RemoteSource | None:
 
 
 def _source_of(path: RemotePath) -> RemoteSource:
-    """Open a file so that no more than its first bytes come, wherever the server says how long it is."""
+    """Open a file so that only its first bytes are downloaded, if the server tells its length."""
     try:
         return path.read_by(whole_nbytes=_HEAD_NBYTES).open()
-    except RangeNotServedError:  # it does not: then its end is where the bytes end
+    except RangeNotServedError:  # it does not: the file ends where the response ends
         return path.open()
 
 
 class _Fetch:
-    """One fetch on its way."""
+    """One fetch in progress."""
 
     def __init__(
         self,
@@ -171,7 +174,7 @@ class _Fetch:
         self._durable = durable
 
     def bring(self, staging_path: str, publish: Callable[[Staging], None], *, n_threads: int) -> Staging:
-        """Bring all that is missing, check it, and publish it."""
+        """Download everything that is missing, verify it, and publish it."""
         staging = Staging(staging_path, self._plan.url, self._plan.origin, self._stamps, durable=self._durable)
         try:
             unchanged = self._take_unchanged(staging)
@@ -201,7 +204,7 @@ class _Fetch:
         return found
 
     def _check(self, arrival: Arrival, staging: Staging) -> None:
-        """Hold a file that has come against what is known of it, while others come."""
+        """Verify a complete file while others are still being downloaded."""
         path, wanted = staging.path_of(arrival.name), self._wanted[arrival.name]
         try:
             findings = findings_in(path, wanted)
@@ -216,7 +219,7 @@ class _Fetch:
         note_origin(path, wanted, self._stamps[arrival.name])
 
     def _check_all(self, staging: Staging) -> None:
-        """Hold files that all have come against each other: they may have been replaced one by one."""
+        """Verify the files together: on the server they may have been replaced one by one."""
         if self._plan.kind == "folder":
             return
         path = staging.files
@@ -226,19 +229,19 @@ class _Fetch:
             open_checkpoint(path, dangerous="record").close()
         except TransportError:
             raise
-        except TensorkeepError as error:  # each file is whole, so asking for the same versions again is of no use
+        except TensorkeepError as error:  # each file is whole, so downloading the same versions again would not help
             raise error.with_fields(path=self._plan.url) from None
 
 
 def _is_of_another(staging: Staging, name: str, head: Buffer) -> bool:
-    """Say whether what has come before begins otherwise than the file does now."""
+    """Say whether the bytes of an earlier fetch differ from the start of the current file."""
     spans = staging.spans_of(name)
     here = min(len(memoryview(head)), spans[0].stop) if spans and spans[0].start == 0 else 0
     return here > 0 and not begins_with(staging.path_of(name), memoryview(head)[:here])
 
 
 def _with_sha256(wanted: Wanted, source: RemoteSource) -> Wanted:
-    """Add what the server itself says of a file, if nothing else says it."""
+    """Add the SHA-256 that the server declares, if nothing else gives one."""
     if source.version.sha256 is None or wanted.promise.sha256 is not None:
         return wanted
     promise = msgspec.structs.replace(wanted.promise, sha256=source.version.sha256)

@@ -1,6 +1,6 @@
-"""The record of a fetch: of which version each file is, and which of its bytes are on the disk. Pure.
+"""The journal of a fetch: the version of each file, and which of its bytes have been written. Pure.
 
-A text of lines, each with a checksum, that only ever gets longer: what a killed process wrote last may be cut off.
+It is append-only text; each line has a checksum, because the last line of a killed process may be cut off.
 
     8c1f3a02 {"kind":"fetch","url":"https://…","boot":"1f6b2c9d","version":1}
     51d0b7ee {"kind":"file","name":"model.safetensors","stamp":{"nbytes":…,"etag":"…"}}
@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.fetching._spans import joined
-from tensorkeep.fetching._stamp import VersionId
+from tensorkeep.fetching._version_id import VersionId
 from tensorkeep.transport import ByteRange
 
 _VERSION: Final = 1
@@ -25,11 +25,11 @@ class Fetch(msgspec.Struct, frozen=True, tag_field="kind", tag="fetch"):
     """The first line.
 
     Attributes:
-        url: What is fetched, without secrets.
-        boot: What tells this run of the system from the next, after which the disk may lack what was written; None
-            where each part was on the disk before it was recorded.
-        version: Of this format.
-        origin: A digest of all that says where it is, as `RemotePath.fingerprint` gives it.
+        url: The URL, without secrets.
+        boot: Id of this boot of the system; after a reboot, what was written may not be on the disk. None if each
+            part was flushed before it was recorded.
+        version: Version of this format.
+        origin: Digest of the URL and its options, from `RemotePath.fingerprint`.
     """
 
     url: str
@@ -39,11 +39,11 @@ class Fetch(msgspec.Struct, frozen=True, tag_field="kind", tag="fetch"):
 
 
 class Begun(msgspec.Struct, frozen=True, tag_field="kind", tag="file"):
-    """A file that is made, of which nothing is there yet.
+    """A file that was created and is still empty.
 
     Attributes:
-        name: Relative, with `/` between its parts.
-        stamp: The version that is fetched.
+        name: Relative, separated by `/`.
+        stamp: The version that is downloaded.
     """
 
     name: str
@@ -51,13 +51,7 @@ class Begun(msgspec.Struct, frozen=True, tag_field="kind", tag="file"):
 
 
 class Came(msgspec.Struct, frozen=True, tag_field="kind", tag="part"):
-    """Bytes of a file that are written.
-
-    Attributes:
-        name: Of the file.
-        start: First byte.
-        stop: One past the last byte.
-    """
+    """Bytes of a file that were written, from `start` to `stop`, half-open."""
 
     name: str
     start: int
@@ -69,12 +63,12 @@ _decoder: Final[msgspec.json.Decoder[_Line]] = msgspec.json.Decoder(_Line)
 
 
 class Progress(msgspec.Struct):
-    """What a journal says.
+    """The contents of a journal.
 
     Attributes:
-        fetch: Its first line; None where there is none that counts.
-        stamps: Name of a file to its version.
-        spans: Name of a file to those of its bytes that are there.
+        fetch: Its first line; None if it is missing or has another version.
+        stamps: File name to its version.
+        spans: File name to the bytes that were written.
     """
 
     fetch: Fetch | None = None
@@ -89,7 +83,7 @@ def encode_line(line: _Line) -> bytes:
 
 
 def decode_journal(text: bytes) -> Progress:
-    """Read a journal, up to the first line that is damaged or not all there."""
+    """Read a journal up to the first line that is damaged or incomplete."""
     progress = Progress()
     for found in text.splitlines(keepends=True):
         line = _decoded(found)
@@ -108,7 +102,7 @@ def _decoded(line: bytes) -> _Line | None:
         return None
     try:
         return _decoder.decode(text)
-    except msgspec.MsgspecError:  # of a later version
+    except msgspec.MsgspecError:  # a newer version wrote it
         return None
 
 

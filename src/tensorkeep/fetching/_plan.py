@@ -1,4 +1,4 @@
-"""Which files a URL stands for, and what is known of them before they come."""
+"""Which files a URL refers to, and what is known about them before they are downloaded."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.transport import ByteRange, RemotePath, is_directory
 
 Kind = Literal["safetensors", "pickles", "file", "folder"]
-"""What is fetched: a checkpoint of either kind, one file whose name says nothing, or a directory with a manifest."""
+"""What is downloaded: a checkpoint of a known kind, a single file of any kind, or a directory with a manifest."""
 
 
 _is_shard = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\b.*\.(?:safetensors|bin|pt|pth|ckpt)").fullmatch
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What is said of a file by another one.
+    """What an index or a manifest declares about a file; digests have 64 hexadecimal digits.
 
     Attributes:
-        nbytes: Its size in bytes, or None.
-        header: BLAKE3 of all that stands before the data of a safetensors file, 64 hexadecimal digits, or None.
-        blake3: That of all of the file, or None.
-        sha256: SHA-256 of all of it, 64 hexadecimal digits, or None.
+        nbytes: Size in bytes, or None.
+        header: BLAKE3 of everything before the data of a safetensors file, or None.
+        blake3: BLAKE3 of the whole file, or None.
+        sha256: SHA-256 of the whole file, or None.
     """
 
     nbytes: int | None = None
@@ -39,7 +39,7 @@ class Promise(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, record: ShardRecord | FileRecord | None) -> Promise:
-        """Return what a record of an index or a manifest says."""
+        """Return the promise of a record in an index or a manifest."""
         if record is None:
             return cls()
         if isinstance(record, ShardRecord):
@@ -48,14 +48,14 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A file that is to be fetched.
+    """A file to download.
 
     Attributes:
-        name: Where it belongs, relative to the others, with `/` between its parts.
-        path: Where it is.
-        promise: What is said of it.
-        role: Whether it has tensors, is one of the other files without which nothing is whole, or is a companion:
-            listed, or asked for because many models have one of that name.
+        name: Its destination, relative, separated by `/`.
+        path: Its source.
+        promise: What is declared about it.
+        role: `"tensors"`; `"other"` for a required file such as the index; or a companion that the server listed, or
+            whose name was guessed because many models have such a file.
     """
 
     name: str
@@ -65,16 +65,16 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is to be fetched.
+    """What to download.
 
     Attributes:
         kind: See `Kind`.
-        url: Where it is, without secrets.
-        origin: A digest of all that says where it is.
+        url: The URL, without secrets.
+        origin: Digest of the URL and its options.
         stem: What the names of its files begin with, or the only name.
-        files: All of them.
+        files: All files.
         index: Name of the index, or None.
-        entry: Name of the file or index that the URL is of; None for a directory.
+        entry: Name of the file or index that the URL refers to; None for a directory.
     """
 
     kind: Kind
@@ -87,17 +87,17 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def is_one_file(self) -> bool:
-        """Whether the URL is that of a single file."""
+        """Whether the URL refers to a single file."""
         return self.entry is not None and self.index is None
 
     @property
     def shards(self) -> list[str]:
-        """Names of the files of tensors."""
+        """Names of the files with tensors."""
         return [file.name for file in self.files if file.role == "tensors"]
 
     @property
     def free_names(self) -> set[str]:
-        """The names that a manifest or an index has chosen freely: all but those that shards usually have."""
+        """Names that the manifest or index chose freely: all except the usual names of shards."""
         if self.kind == "folder":
             return {file.name for file in self.files}
         if self.index is None:
@@ -106,12 +106,12 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def is_flat(self) -> bool:
-        """Whether all files belong into one directory."""
+        """Whether all files go into one directory."""
         return all("/" not in file.name for file in self.files)
 
 
 def plan_fetch(path: RemotePath, *, variant: str | None, companions: bool) -> Plan:
-    """Find out which files a URL stands for; asks for little more than an index."""
+    """Find out which files a URL refers to; reads little more than an index."""
     with path.listing_cache() as given:
         if not is_directory(given):
             plan = _of_files(given, None)
@@ -125,7 +125,7 @@ def plan_fetch(path: RemotePath, *, variant: str | None, companions: bool) -> Pl
 
 
 def _of_folder(directory: RemotePath) -> Plan | None:
-    """Plan to fetch a directory that has a manifest, with all that this lists."""
+    """Plan to download a directory with a manifest: all files that it lists."""
     place = directory.joined(MANIFEST)
     try:
         text = _read(place)
@@ -146,7 +146,7 @@ def _of_folder(directory: RemotePath) -> Plan | None:
 
 
 def _of_files(path: RemotePath, variant: str | None) -> Plan:
-    """Plan to fetch a checkpoint as `tensorkeep.open` would open it: pickles first, of which most paths have none."""
+    """Plan to download a checkpoint, looking in the order in which `tensorkeep.open` does."""
     pickled = find_pickled(path, variant)
     if pickled is not None:
         directory, index = RemotePath.of(pickled.directory), pickled.index
@@ -204,7 +204,9 @@ def _refuse_strange_names(plan: Plan) -> Plan:
     for file in plan.files:
         parts = file.name.split("/")
         if not all(map(is_plain, parts)) or any(".tensorkeep-" in part for part in parts):
-            raise UnsupportedError("a name that cannot stand everywhere", path=str(file.path), found=repr(file.name))
-        if any(part.startswith(".") for part in parts):  # programs read some unasked, such as `.bashrc`
-            raise RefusedError("a hidden file belongs to no checkpoint", path=plan.url, found=repr(file.name))
+            raise UnsupportedError(
+                "a file name that not every system allows", path=str(file.path), found=repr(file.name)
+            )
+        if any(part.startswith(".") for part in parts):  # programs read some of them unasked, such as `.bashrc`
+            raise RefusedError("a checkpoint has no hidden files", path=plan.url, found=repr(file.name))
     return plan

@@ -1,4 +1,4 @@
-"""Sets of ranges of bytes. Pure."""
+"""Sets of byte ranges. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def without(spans: Iterable[ByteRange], removed: Iterable[ByteRange]) -> list[By
 
 
 def cut(spans: Iterable[ByteRange], nbytes: int) -> Iterator[ByteRange]:
-    """Give the same bytes in ranges of limited length."""
+    """Yield the same bytes in ranges of at most `nbytes`."""
     for span in spans:
         for start in range(span.start, span.stop, nbytes):
             yield ByteRange(start, min(start + nbytes, span.stop))

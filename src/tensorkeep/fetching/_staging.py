@@ -22,7 +22,7 @@ from typing import Final
 from tensorkeep.errors import AccessDeniedError, as_transport_error
 from tensorkeep.fetching._journal import Begun, Came, Fetch, Progress, decode_journal, encode_line
 from tensorkeep.fetching._spans import joined, without
-from tensorkeep.fetching._stamp import VersionId
+from tensorkeep.fetching._version_id import VersionId
 from tensorkeep.transport import ByteRange, DirectoryLock, PartialFile, host_tag, publish, take_lock
 
 _FAILED: Final = "could not write what is fetched"

@@ -1,13 +1,13 @@
 """Which file holds which tensor? File names, the index, shards and pieces.
 
-- `_size`: sizes as people write them, to bytes.
-- `_file_names`: the names of the files.
-- `_pieces`: tensors that are larger than a shard, in pieces.
+- `_size`: "5GB" in bytes.
+- `_file_names`: the names of shards and of the index.
+- `_pieces`: tensors that are split over several files.
 - `_shard_plan`: which tensor goes into which file.
-- `_index`: the index: which tensor stands in which file, and by what to know these files.
-- `_piece_index`: the index of files that several writers made. Pure.
-- `_location`: which files a path stands for.
-- `_manifest`: the files of a directory that were saved together, and by what to know each.
+- `_index`: the index: the file of each tensor, and the size and digests of each file.
+- `_piece_index`: the index of a checkpoint that several processes wrote.
+- `_location`: which files a path refers to. The only file here that is not pure.
+- `_manifest`: the files of a directory that were saved together, with their digests.
 """
 
 from tensorkeep.layout._file_names import (

@@ -1,10 +1,10 @@
-"""The names of a checkpoint's files, as the Hugging Face libraries give them. Pure.
+"""Names of a checkpoint's files, in the convention of the Hugging Face libraries. Pure.
 
     model.safetensors                     model.fp16.safetensors
     model-00001-of-00003.safetensors      model.fp16-00001-of-00003.safetensors
     model.safetensors.index.json          model.safetensors.index.fp16.json
 
-`model` is the base, `fp16` the variant.
+`model` is the base, `fp16` the variant; together, `model.fp16`, they are the stem.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ _has_drive = re.compile(r".:", re.DOTALL).match
 
 
 def weights_name(base: str, variant: str | None = None) -> str:
-    """Return the name of the one file of a checkpoint that is not sharded."""
+    """Return the file name of a checkpoint that is not sharded."""
     return f"{_stem(base, variant)}.{_SUFFIX}"
 
 
 def shard_name(base: str, number: int, n_shards: int, variant: str | None = None) -> str:
-    """Return the name of one shard."""
+    """Return the file name of a shard; `number` counts from 1."""
     return f"{_stem(base, variant)}-{number:05d}-of-{n_shards:05d}.{_SUFFIX}"
 
 
 def index_name(base: str, variant: str | None = None) -> str:
-    """Return the name of the index of a sharded checkpoint."""
+    """Return the file name of an index."""
     _stem(base, variant)
     return ".".join([base, _SUFFIX, "index", *([variant] if variant is not None else []), "json"])
 
 
 def index_names(stem: str) -> tuple[str, ...]:
-    """Return the names an index can have: transformers' for a variant, then huggingface_hub's."""
+    """Return the names an index may have: as transformers writes a variant, then as huggingface_hub does."""
     base, dot, variant = stem.rpartition(".")
     return (index_name(base, variant), index_name(stem)) if dot and base else (index_name(stem),)
 
 
 def stem_of_index(name: str) -> str | None:
-    """Return what the names of an index's checkpoint begin with, the variant included."""
+    """Return the stem of an index's file name, or None if the name is not that of an index."""
     found = _match_index(name)
     return found and found["base"] + (f".{found['variant']}" if found["variant"] else "")
 
 
 def stem_of_weights(name: str) -> str | None:
-    """Return what the name of an only file begins with, the variant included."""
+    """Return the stem of an unsharded file's name, or None if the name is not one."""
     found = _match_weights(name)
     return found["stem"] if found and not _match_shard(name) else None
 
 
 def renamed_shard(file: str, stem: str) -> str:
-    """Return the name that a file of one checkpoint has in another."""
+    """Return the name of a shard, or of an unsharded file, under another stem."""
     number = _match_shard(file)
     if number is None and stem_of_weights(file) is None:
         raise UnsupportedError(
-            "the layout names a file that is no shard",
+            "the layout names a file that is not a shard",
             expected="names such as model-00001-of-00003.safetensors",
             found=repr(file),
         )
@@ -86,8 +86,8 @@ def _stem(base: str, variant: str | None) -> str:
         is_ambiguous = "." in part if what == "variant" else part.startswith(".") or _ends_like_shard(part)
         if not is_plain(part) or ".." in part or is_ambiguous:
             raise UnsupportedError(
-                f"the {what} of a checkpoint is part of its file names",
-                expected="a text without separators that tells them from others, such as 'model' or 'fp16'",
+                f"the {what} is not usable in file names",
+                expected="text without separators, such as 'model' or 'fp16'",
                 found=repr(part),
             )
     return ".".join(parts)

@@ -1,19 +1,19 @@
-"""The index of a sharded checkpoint: which tensor stands in which file, and by what to know these files. Pure.
+"""The index of a sharded checkpoint: the file of each tensor, and the size and digests of each file. Pure.
 
-It is the JSON text that transformers writes, byte for byte; what is more stands under `metadata.tensorkeep`, so every
-reader of the format reads it:
+It is the JSON text that transformers writes, byte for byte. Our additions are under `metadata.tensorkeep`, where
+other readers ignore them:
 
-    "digest": "<64 hexadecimal digits>"     BLAKE3 of this very text with these digits as zeros
+    "digest": "<64 hexadecimal digits>"     BLAKE3 of this text with these digits replaced by zeros
     "shards": {file: {"header": "<64 hexadecimal digits>", "nbytes": …, "sha256": …}}
     "splits": {tensor: [name of its first piece, …]}
-    "state": "…"                            what is said of the state that was saved, as in a single file
+    "state": "…"                            the structure of a saved state, as in the header of a single file
     "version": 1
 
 docs/format.md specifies it.
 
-How the speed comes about: msgspec decodes the text into typed values in one call, but silently keeps the last of
-several equal keys. So the colons are counted: as many in the text as in what was decoded, encoded again, leave no
-room for a second key. Any other text is walked once more, key by key, which is slower and leaves no question open.
+msgspec decodes the text in one call but silently keeps the last of several equal keys. So the colons are counted: if
+the text has as many as the decoded value encoded again, there is no room for a second key. Any other text is walked
+again, key by key, which is slower but certain.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _KEY: Final = "tensorkeep"
 _VERSION: Final = 1
 _ZEROS: Final = "0" * (2 * DIGEST_NBYTES)
 _BEFORE_DIGEST: Final = b'\n    "tensorkeep": {\n      "digest": "'
-"""What stands before the digest; inside a JSON text the quotes would be escaped, so it stands only there."""
+"""The text before the digest. Inside a JSON string its quotes would be escaped, so it occurs only once."""
 
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 _Nbytes = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """By what to know one file of a checkpoint.
+    """Size and digests that identify one shard.
 
     Attributes:
-        nbytes: Its size in bytes.
-        header: BLAKE3 of all that stands before its data, length field included, as 64 hexadecimal digits.
-        sha256: SHA-256 of the whole file, as 64 hexadecimal digits; the id that Git LFS and the Hub know it by. None
-            where it was not computed.
+        nbytes: Size in bytes.
+        header: BLAKE3 of everything before the data, the length field included, as 64 hexadecimal digits.
+        sha256: SHA-256 of the whole file, as 64 hexadecimal digits: its id in Git LFS and on the Hub. None if it was
+            not computed.
     """
 
     nbytes: _Nbytes
@@ -57,14 +57,14 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """Which tensor stands in which file.
+    """Which file stores which tensor.
 
     Attributes:
-        weight_map: Name of a tensor, or of a piece of one, to its file; a path inside the directory of the index.
-        metadata: Anything else that the writer said, such as `total_size` in bytes.
-        shards: File to what it is known by, for exactly the files of `weight_map`; None in an index of others.
-        splits: Tensor to the names of its pieces in order, for those that are cut; the pieces cover it from row 0 on.
-        state: What is said of the state that was saved, as the metadata of a single file say it.
+        weight_map: Name of a tensor, or of a piece, to its file: a path inside the directory of the index.
+        metadata: Anything else the writer recorded, such as `total_size` in bytes.
+        shards: Record of each file in `weight_map`; None if another program wrote the index.
+        splits: Names of the pieces, in order, of each tensor that is cut.
+        state: Text that describes the structure of a saved state, as in the metadata of a single file.
     """
 
     weight_map: dict[str, str]
@@ -82,24 +82,24 @@ class Index(msgspec.Struct, frozen=True):
                     found=repr(file),
                 )
         if _KEY in self.metadata:
-            raise IndexFileError(f"the metadata key `{_KEY}` is kept for what the index itself says")
+            raise IndexFileError(f"the metadata key `{_KEY}` is reserved for the index itself")
         _check_records(self.files, self.shards)
         _check_splits(self)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files of `weight_map`, each once, by name."""
+        """The files of `weight_map`, sorted, each once."""
         return tuple(sorted(set(self.weight_map.values())))
 
     def renamed(self, names: Mapping[str, str]) -> Index:
-        """Return the index of the same files under other names."""
+        """Return the index with other file names."""
         shards = self.shards and {names[file]: record for file, record in self.shards.items()}
         weight_map = {tensor: names[file] for tensor, file in self.weight_map.items()}
         return msgspec.structs.replace(self, weight_map=weight_map, shards=shards)
 
 
 class _Section(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What stands under `metadata.tensorkeep`."""
+    """The value of `metadata.tensorkeep`."""
 
     digest: _Digest
     shards: dict[str, ShardRecord]
@@ -109,7 +109,7 @@ class _Section(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Document(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All of the text that is looked at."""
+    """The parts of the text that are read."""
 
     weight_map: dict[str, str]
     metadata: dict[str, Any] | None = None
@@ -124,7 +124,7 @@ _SECTION_KEYS: Final = {"digest", "shards", "version"}
 
 
 def emit_index(index: Index) -> bytes:
-    """Encode an index, with its digest where it has records of its files."""
+    """Encode an index; one with records of its files gets a digest."""
     metadata = dict(index.metadata)
     if index.shards is not None:
         metadata[_KEY] = msgspec.to_builtins(_Section(_ZEROS, index.shards, _VERSION, index.splits, index.state))
@@ -132,7 +132,7 @@ def emit_index(index: Index) -> bytes:
     try:
         text = json.dumps(document, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
     except (ValueError, RecursionError) as error:
-        raise IndexFileError(f"the metadata of the index has no JSON form: {error}") from None
+        raise IndexFileError(f"the metadata cannot be written as JSON: {error}") from None
     if len(text) > MAX_INDEX_NBYTES:
         raise LimitError(
             "index too large",
@@ -147,7 +147,7 @@ def emit_index(index: Index) -> bytes:
 
 
 def parse_index(text: bytes, path: str, *, check: bool = True) -> Index:
-    """Read an index, whoever wrote it."""
+    """Parse an index, ours or another program's; `check` compares it with its digest."""
     try:
         document = _decode(text)
         metadata = document.metadata or {}
@@ -161,14 +161,14 @@ def parse_index(text: bytes, path: str, *, check: bool = True) -> Index:
 
 
 def _decode(text: bytes) -> _Document:
-    """Read the text; every key in it stands once in its object."""
+    """Decode the text, and refuse equal keys."""
     if len(text) > MAX_INDEX_NBYTES:
         raise IndexFileError(
             "index too large", expected=f"at most {MAX_INDEX_NBYTES:,} bytes", found=f"{len(text):,} bytes"
         )
     try:
         document = _decode_document(text)
-        # An escape may hide a colon.
+        # A backslash may escape a colon, so counting would not be enough.
         if b"\\" in text or text.count(b":") != msgspec.json.encode(document).count(b":"):
             _walk(text.decode())
     except IndexFileError:
@@ -179,7 +179,7 @@ def _decode(text: bytes) -> _Document:
 
 
 def _refuse_equal_keys(pairs: list[tuple[str, Any]]) -> None:
-    """Look at the keys of one object, and keep nothing of it."""
+    """Refuse an object with equal keys; return nothing, so that nothing is kept in memory."""
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
@@ -188,7 +188,7 @@ def _refuse_equal_keys(pairs: list[tuple[str, Any]]) -> None:
 
 
 _walk = json.JSONDecoder(object_pairs_hook=_refuse_equal_keys, parse_int=len, parse_float=len).decode
-"""Numbers, which may have a million digits, are not converted."""
+"""Numbers are not converted: one may have a million digits."""
 
 
 def _refuse_text(text: bytes, error: Exception) -> NoReturn:
@@ -198,12 +198,12 @@ def _refuse_text(text: bytes, error: Exception) -> NoReturn:
         f"cannot read the index: {error}",
         expected="the JSON text of an index, with a weight_map of file by tensor",
         found=sniffed.what if sniffed else None,
-        hint=sniffed.hint if sniffed else "Get the index again, or write the checkpoint again",
+        hint=sniffed.hint if sniffed else "Download the index again, or save the checkpoint again",
     )
 
 
 def _section(text: bytes, document: _Document, *, check: bool) -> _Section | None:
-    """Return what is ours of an index, true of this text; None in an index of others."""
+    """Return our section of an index, its digest checked; None if another program wrote the index."""
     if document.metadata is None or _KEY not in document.metadata:
         _refuse_misplaced_section(text, document)
         return None
@@ -211,10 +211,10 @@ def _section(text: bytes, document: _Document, *, check: bool) -> _Section | Non
     found = digest_of(text.replace(section.digest.encode(), _ZEROS.encode(), 1)).hex()
     if check and found != section.digest:
         raise IntegrityError(
-            "the index is not the one that was written",
+            "the index changed after it was written",
             expected=f"digest {section.digest}",
             found=found,
-            hint="The file was damaged, or changed by another program. Get it again, or write the checkpoint again",
+            hint="It is damaged, or another program changed it. Download it again, or save the checkpoint again",
         )
     return section
 
@@ -225,9 +225,9 @@ def _decode_section(value: object) -> _Section:
         if version <= _VERSION:
             return msgspec.convert(value, _Section)
     except msgspec.ValidationError as error:
-        raise IntegrityError("the index is damaged where its digest stands", found=str(error)) from None
+        raise IntegrityError("the section of the index with its digest is damaged", found=str(error)) from None
     raise UnsupportedError(
-        "the records of the index are of a later version",
+        "the index has a newer version",
         expected=f"version {_VERSION}",
         found=f"version {version}",
         hint="Update tensorkeep",
@@ -235,13 +235,13 @@ def _decode_section(value: object) -> _Section:
 
 
 def _refuse_misplaced_section(text: bytes, document: _Document) -> None:
-    """See ours under another key: one changed byte must not make it look like an index of others."""
+    """Refuse our section under another key: one changed byte must not hide the digests."""
     places = [document.metadata] if document.metadata is not None else msgspec.json.decode(text).values()
     for place in places:
         for key, value in place.items() if isinstance(place, dict) else ():
             if isinstance(value, dict) and value.keys() >= _SECTION_KEYS:
                 raise IntegrityError(
-                    "the index is damaged where its digest stands",
+                    "the section of the index with its digest is damaged",
                     expected=f"metadata.{_KEY}",
                     found=f"the same records under `{key}`",
                 )
@@ -252,20 +252,20 @@ def _check_records(files: tuple[str, ...], shards: dict[str, ShardRecord] | None
         return
     for file in sorted(shards.keys() ^ set(files)):
         raise IntegrityError(
-            "the index has not one record per file",
+            "the index does not have one record per file",
             expected=f"{len(files):,} records",
-            found=f"a record of `{file}`, which holds no tensor" if file in shards else f"none of `{file}`",
+            found=f"a record for `{file}`, which has no tensor" if file in shards else f"no record for `{file}`",
         )
 
 
 def _check_splits(index: Index) -> None:
     if (index.splits or index.state is not None) and index.shards is None:
-        raise IndexFileError("an index that cuts tensors, or has a state, needs records of its files")
+        raise IndexFileError("an index with split tensors or a state needs records of its files")
     for tensor, names in index.splits.items():
         known = all(name in index.weight_map for name in names)
         if not known or tensor in index.weight_map or pieces_in_order(tensor, names) is None:
             raise IndexFileError(
-                f"the index does not hold `{tensor}` in pieces that follow each other",
+                f"the pieces of `{tensor}` in the index do not follow each other",
                 tensor=tensor,
                 found=", ".join(names) or "no pieces",
             )

@@ -1,4 +1,4 @@
-"""Which files a path stands for: a directory, an index or a single file, whatever the names."""
+"""Which files a path refers to: a directory, an index or a single file, under any name."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Location(msgspec.Struct, frozen=True):
     """The files of one checkpoint.
 
     Attributes:
-        directory: Where they are; empty for the current one.
-        stem: What their names begin with, the variant included, such as `model.fp16`.
-        index: Name of the index, or None for a single file.
-        single: Name of the single file that stands there, or None.
-        pending: A save that was committed and is not finished, which this process may not finish; or None.
+        directory: Their directory; empty for the current one.
+        stem: What their names begin with, variant included, such as `model.fp16`.
+        index: Name of the index; None for a single file.
+        single: Name of the single file, if it exists.
+        pending: A committed but unfinished save that this process may not finish, or None.
     """
 
     directory: str
@@ -50,21 +50,21 @@ class Location(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name of the file that the checkpoint is opened by."""
+        """Name of the file to open first."""
         return self.index or self.single or weights_name(self.stem)
 
     @property
     def entry(self) -> str:
-        """Path of the file that the checkpoint is opened by."""
+        """Path of the file to open first."""
         return self.path_of(self.name)
 
     def path_of(self, name: str) -> str:
-        """Return the path of one of the checkpoint's files."""
+        """Return the path of a file; that of an unfinished save may still be in its staging directory."""
         return self.pending.resolve(name) if self.pending else join(self.directory, name)
 
 
 def locate(path: str, variant: str | None = None) -> Location | None:
-    """Find the files of a checkpoint, and finish a save of it that was committed and then killed."""
+    """Find the files of a checkpoint; a save that was killed after its commit is finished first."""
     path = without_secrets(path)
     if is_directory(path):
         return _in_directory(path, variant)
@@ -100,12 +100,12 @@ def _in_directory(directory: str, variant: str | None) -> Location:
         "several checkpoints in the directory",
         path=directory,
         found=", ".join(location.name for location in locations[:10]),
-        hint="Open one of them by its own path, or by variant=",
+        hint="Open one of them by its path, or with variant=",
     )
 
 
 def _ask_for(directory: str, name: str) -> None:
-    """Let a server say why it does not give a file, if that is not that there is none."""
+    """Request a file, so that a server can report a better reason than a missing file, such as denied access."""
     if is_remote(directory):
         with suppress(SourceMissingError):
             open_source(join(directory, name)).close()
@@ -114,7 +114,7 @@ def _ask_for(directory: str, name: str) -> None:
 def _at(directory: str, stem: str) -> Location | None:
     pending = _pending(directory, stem)
     index = next((name for name in index_names(stem) if _exists(directory, name, pending)), None)
-    asks = index is None or not is_remote(directory)  # each question is a request
+    asks = index is None or not is_remote(directory)  # each look-up is a request
     single = weights_name(stem) if asks and _exists(directory, weights_name(stem), pending) else None
     return Location(directory, stem, index, single, pending) if index or single else None
 
@@ -130,7 +130,7 @@ def _exists(directory: str, name: str, pending: PendingCommit | None) -> bool:
 
 
 def _stems(directory: str) -> list[str]:
-    """List the checkpoints of a directory by what their names begin with."""
+    """List the stems of all checkpoints in a directory."""
     names = list_names(directory) or ()
     stems = (stem_of_index(name) or stem_of_weights(name) for name in names if is_plain(name))
     return list(dict.fromkeys(stem for stem in stems if stem))
@@ -139,6 +139,6 @@ def _stems(directory: str) -> list[str]:
 def _listing(directory: str) -> str:
     found = list_names(directory)
     if found is None:
-        return "neither; the server does not list what it has"
+        return "neither; the server does not list its files"
     names = [name for name in found if not name.startswith(".")]
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if names else "nothing"

@@ -1,4 +1,4 @@
-"""The index of files that several writers made, each of which wrote the pieces of tensors that it had. Pure."""
+"""The index of a checkpoint that several processes wrote, each its own pieces of tensors. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class PiecedTensor(msgspec.Struct, frozen=True):
     Attributes:
         dtype: Name of the element type in the format.
         shape: Elements along each dimension.
-        files: Each part to the file that holds it, under the name that `piece_name` gives; parts without elements
-            are not stored, but for all of a tensor that has none.
+        files: Part to the file that stores it under its `piece_name`. Empty parts are not stored, except for one
+            part of an empty tensor.
     """
 
     dtype: str
@@ -31,7 +31,7 @@ class PiecedTensor(msgspec.Struct, frozen=True):
 
 
 def piece_name(tensor: str, region: Region, shape: tuple[int, ...]) -> str:
-    """Return the name under which a file holds a part of a tensor."""
+    """Return the name under which a file stores a part of a tensor."""
     return Piece.of(tensor, region, shape).name
 
 
@@ -42,7 +42,7 @@ def index_of_pieces(
     metadata: Mapping[str, Any] | None = None,
     state: str | None = None,
 ) -> Index:
-    """Return the index of files that hold pieces of tensors."""
+    """Return the index of files that store pieces of tensors, each element once."""
     weight_map: dict[str, str] = {}
     splits: dict[str, tuple[str, ...]] = {}
     nbytes = 0
@@ -54,7 +54,7 @@ def index_of_pieces(
             splits[name] = tuple(files)
         twice = weight_map.keys() & files.keys()
         if twice:
-            raise IntegrityError("a piece of a tensor has the name of another", tensor=name, found=min(twice))
+            raise IntegrityError("a piece has the name of another tensor or piece", tensor=name, found=min(twice))
         weight_map |= files
     totals = {
         "total_parameters": sum(prod(tensor.shape) for tensor in tensors.values()),
@@ -67,7 +67,7 @@ def _nbytes(name: str, tensor: PiecedTensor) -> int:
     dtype = BY_NAME.get(tensor.dtype)
     if dtype is None:
         raise DtypeError(
-            f"tensor `{name}` has a dtype that the format does not have", tensor=name, found=tensor.dtype
+            f"tensor `{name}` has a dtype that safetensors does not have", tensor=name, found=tensor.dtype
         )
     return dtype.nbytes(prod(tensor.shape))
 
@@ -77,7 +77,7 @@ def _refuse_gaps(name: str, tensor: PiecedTensor) -> None:
     if fault is None and tensor.files:
         return
     raise IntegrityError(
-        f"the files do not hold each part of tensor `{name}` once",
+        f"the files do not store each part of tensor `{name}` exactly once",
         tensor=name,
         found=f"{fault.region} {fault.kind}" if fault else "no file",
     )

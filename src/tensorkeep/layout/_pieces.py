@@ -1,7 +1,8 @@
-"""Pieces of tensors that stand in several files, stored as tensors whose names say which part they are. Pure.
+"""Pieces of tensors that are split over several files; the name of each stored piece says which part it is. Pure.
 
-A piece is a range along the first dimensions of its tensor, and all of the others: `big.weight[0:15000]` are rows,
-`big.weight[0:4,8:16]` a tile. A tensor that is larger than a shard is cut by rows; tiles are what ranks have of it.
+A piece is a half-open range along the leading dimensions of its tensor and everything along the others:
+`big.weight[0:15000]` is a block of rows, `big.weight[0:4,8:16]` a tile. A tensor larger than a shard is cut into
+rows; tiles are what the ranks of a distributed run hold.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _match = re.compile(rf"(?P<tensor>.*)\[(?P<ranges>{_RANGE}(?:,{_RANGE}){{0,63}})
 
 
 class TensorSize(msgspec.Struct, frozen=True):
-    """All that a plan needs to know of a tensor.
+    """What a shard plan needs to know about a tensor.
 
     Attributes:
         nbytes: Bytes of the tensor in a file.
@@ -33,7 +34,7 @@ class TensorSize(msgspec.Struct, frozen=True):
 
     @property
     def rows_per_step(self) -> int:
-        """Fewest rows of dimension 0 that fill whole bytes: 1, but for elements narrower than a byte."""
+        """Fewest rows that fill whole bytes: 1, unless elements are narrower than a byte."""
         return self.shape[0] // gcd(self.nbytes, self.shape[0])
 
 
@@ -42,7 +43,7 @@ class Piece(msgspec.Struct, frozen=True):
 
     Attributes:
         tensor: Name of the whole tensor.
-        region: The part; along dimensions that it does not speak of it is all of the tensor.
+        region: The part, along the leading dimensions; it spans the dimensions that it leaves out.
     """
 
     tensor: str
@@ -50,26 +51,26 @@ class Piece(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_rows(cls, tensor: str, start: int, stop: int) -> Piece:
-        """Return a piece of some rows."""
+        """Return the rows from `start` to `stop`, half-open."""
         return cls(tensor, Region((start,), (stop,)))
 
     @classmethod
     def of(cls, tensor: str, region: Region, shape: tuple[int, ...]) -> Piece:
-        """Return a piece that does not speak of the last dimensions, where it is all of the tensor."""
+        """Return a piece without the trailing dimensions that it spans."""
         n_named = len(shape)
         while n_named and (region.starts[n_named - 1], region.stops[n_named - 1]) == (0, shape[n_named - 1]):
             n_named -= 1
         return cls(tensor, Region(region.starts[:n_named], region.stops[:n_named]))
 
     def region_in(self, shape: tuple[int, ...]) -> Region:
-        """Return the part along all dimensions."""
+        """Return the region along all dimensions of a tensor of this shape."""
         n_named = len(self.region.stops)
         rest = shape[n_named:]
         return Region((*self.region.starts, *(0 for _ in rest)), (*self.region.stops, *rest))
 
     @property
     def name(self) -> str:
-        """The name in the shard, such as `big.weight[0:15000]`; that of the tensor where the piece is all of it."""
+        """Name in the shard, such as `big.weight[0:15000]`; the tensor's own name if the piece is all of it."""
         if not self.region.starts:
             return self.tensor
         ranges = (f"{start}:{stop}" for start, stop in zip(self.region.starts, self.region.stops, strict=True))
@@ -77,27 +78,27 @@ class Piece(msgspec.Struct, frozen=True):
 
     @property
     def is_of_rows(self) -> bool:
-        """Whether it is some rows, and all of each."""
+        """Whether the piece is a block of whole rows."""
         return len(self.region.starts) == 1
 
     @property
     def start(self) -> int:
-        """First row of dimension 0."""
+        """First row."""
         return self.region.starts[0]
 
     @property
     def stop(self) -> int:
-        """Row of dimension 0 after the last one."""
+        """Row after the last one."""
         return self.region.stops[0]
 
     @property
     def n_rows(self) -> int:
-        """Rows of dimension 0."""
+        """Number of rows."""
         return self.stop - self.start
 
 
 def cut(tensor: str, size: TensorSize, max_nbytes: int) -> tuple[Piece, ...]:
-    """Cut a tensor along dimension 0 into pieces that fit, as large as they can be."""
+    """Cut a tensor along dimension 0 into the largest pieces of at most `max_nbytes`."""
     if not size.shape or not size.nbytes:
         return ()
     n_rows, step = size.shape[0], size.rows_per_step
@@ -107,7 +108,7 @@ def cut(tensor: str, size: TensorSize, max_nbytes: int) -> tuple[Piece, ...]:
 
 
 def pieces_in_order(tensor: str, names: Iterable[str]) -> tuple[Piece, ...] | None:
-    """Read the names of a tensor's pieces."""
+    """Parse the names of a tensor's pieces; None unless they are in order and cover the tensor once."""
     pieces = []
     for name in names:
         found = _match(name)
@@ -122,7 +123,7 @@ def pieces_in_order(tensor: str, names: Iterable[str]) -> tuple[Piece, ...] | No
 
 
 def _are_whole(pieces: list[Piece]) -> bool:
-    """Say whether pieces are in order, and all of what they reach to."""
+    """Say whether pieces are in order and cover what they reach, each element once."""
     reach = reach_of(pieces)
     regions = [piece.region_in(reach) for piece in pieces]
     try:
@@ -132,5 +133,5 @@ def _are_whole(pieces: list[Piece]) -> bool:
 
 
 def reach_of(pieces: Iterable[Piece]) -> tuple[int, ...]:
-    """Return the extents of a tensor along the dimensions that its pieces speak of."""
+    """Return the smallest shape that contains all pieces, along the dimensions that they name."""
     return tuple(map(max, zip_longest(*(piece.region.stops for piece in pieces), fillvalue=0)))

@@ -1,7 +1,7 @@
 """Which tensor goes into which file. Pure.
 
-Tensors keep their order and fill one shard after the other, as huggingface_hub and transformers do it, so the same
-state dict and limit give the same files.
+Tensors keep their order and fill one shard after another, as in huggingface_hub and transformers, so the same state
+dict and limit give the same files.
 """
 
 from __future__ import annotations
@@ -18,13 +18,7 @@ from tensorkeep.layout._pieces import Piece, TensorSize, cut, pieces_in_order
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """What one file will hold.
-
-    Attributes:
-        file: Its name.
-        tensors: Names of the tensors that it holds whole.
-        pieces: The pieces of tensors that it holds.
-    """
+    """What one file will contain: `tensors` whole, by name, and `pieces` of others."""
 
     file: str
     tensors: tuple[str, ...]
@@ -36,8 +30,8 @@ class ShardPlan(msgspec.Struct, frozen=True):
 
     Attributes:
         shards: The files.
-        index_file: Name of the index, or None for one file that needs none.
-        splits: Tensor to the names of its pieces in order, for those that are cut.
+        index_file: Name of the index; None for a single file, which needs no index.
+        splits: Names of the pieces, in order, of each tensor that is cut.
     """
 
     shards: tuple[Shard, ...]
@@ -46,7 +40,7 @@ class ShardPlan(msgspec.Struct, frozen=True):
 
     @property
     def weight_map(self) -> dict[str, str]:
-        """Each name that a file holds, of a tensor or a piece, to that file."""
+        """Name of each tensor or piece to the file that stores it."""
         return {
             name: shard.file
             for shard in self.shards
@@ -63,10 +57,7 @@ def plan_shards(
     base: str = "model",
     variant: str | None = None,
 ) -> ShardPlan:
-    """Fill shards with tensors, in their order.
-
-    A tensor above the limit stands alone in its shard, which comes before the one that is being filled.
-    """
+    """Fill shards with tensors, in order; a tensor above the limit gets a shard of its own."""
     pieces = _cut_large(sizes, max_shard_nbytes) if split_large else {}
     nbytes = _item_nbytes(sizes, pieces)
     capacity = _even_capacity(nbytes.values(), max_shard_nbytes) if balance else max_shard_nbytes
@@ -86,7 +77,7 @@ def plan_from_layout(
     index_file: str,
     splits: Mapping[str, Sequence[str]] | None = None,
 ) -> ShardPlan:
-    """Put tensors where those of the same names stand in another checkpoint."""
+    """Put each tensor into the file that has it in another checkpoint's layout."""
     pieces = {
         tensor: _pieces_that_fit(tensor, names, sizes[tensor])
         for tensor, names in (splits or {}).items()
@@ -121,13 +112,13 @@ def _plan(
 
 
 def _cut_large(sizes: Mapping[str, TensorSize], max_nbytes: int) -> dict[str, tuple[Piece, ...]]:
-    """Give the pieces of each tensor that is above the limit and can be cut."""
+    """Return the pieces of each tensor that is above the limit and can be cut."""
     large = {tensor: cut(tensor, size, max_nbytes) for tensor, size in sizes.items() if size.nbytes > max_nbytes}
     return {tensor: pieces for tensor, pieces in large.items() if len(pieces) > 1}
 
 
 def _item_nbytes(sizes: Mapping[str, TensorSize], pieces: Mapping[str, tuple[Piece, ...]]) -> dict[str, int]:
-    """Give the bytes of all that is stored, in order: each tensor, or its pieces."""
+    """Return the bytes of everything that is stored, in order: each tensor, or its pieces."""
     items: dict[str, int] = {}
     for tensor, size in sizes.items():
         if tensor not in pieces:
@@ -136,17 +127,17 @@ def _item_nbytes(sizes: Mapping[str, TensorSize], pieces: Mapping[str, tuple[Pie
         for piece in pieces[tensor]:
             if piece.name in sizes:
                 raise UnsupportedError(
-                    f"a piece of `{tensor}` would bear the name of another tensor",
+                    f"a piece of `{tensor}` would have the name of another tensor",
                     tensor=tensor,
                     found=f"a tensor `{piece.name}`",
-                    hint="Raise the limit, or give that tensor another name",
+                    hint="Raise the limit, or rename that tensor",
                 )
             items[piece.name] = size.nbytes * piece.n_rows // size.shape[0]
     return items
 
 
 def _fill(nbytes: Mapping[str, int], *, alone_above: int, capacity: int) -> list[list[str]]:
-    """Fill one shard after the other; what is above a limit goes alone, before the shard that is being filled."""
+    """Fill one shard after another; an item above the limit goes alone, before the shard that is being filled."""
     groups: list[list[str]] = []
     current: list[str] = []
     current_nbytes = 0
@@ -165,7 +156,7 @@ def _fill(nbytes: Mapping[str, int], *, alone_above: int, capacity: int) -> list
 
 
 def _even_capacity(nbytes: Iterable[int], limit: int) -> int:
-    """Return the smallest capacity that takes no more shards than the limit does."""
+    """Return the smallest capacity that needs no more shards than the limit does."""
     shared = [n for n in nbytes if n <= limit]
     sums = list(accumulate(shared, initial=0))
     n_shards = _n_shards(sums, limit)
@@ -174,7 +165,7 @@ def _even_capacity(nbytes: Iterable[int], limit: int) -> int:
 
 
 def _n_shards(sums: Sequence[int], capacity: int) -> int:
-    """Count the shards that items of these running sums fill, each of which fits."""
+    """Count the shards that are filled by items with these running sums, none larger than the capacity."""
     n_shards = start = 0
     while start < len(sums) - 1:
         start = bisect_right(sums, sums[start] + capacity) - 1
@@ -193,7 +184,7 @@ def _pieces_that_fit(tensor: str, names: Sequence[str], size: TensorSize) -> tup
         or any(piece.n_rows % size.rows_per_step for piece in pieces)
     ):
         raise UnsupportedError(
-            f"the layout cuts `{tensor}` into other rows than it has",
+            f"the layout's pieces of `{tensor}` do not fit its shape",
             tensor=tensor,
             expected=f"pieces of whole bytes that cover {n_rows:,} rows",
             found=", ".join(names),

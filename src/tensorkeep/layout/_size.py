@@ -1,4 +1,4 @@
-"""Sizes as people write them, to bytes. Pure, and exact: no floating-point number takes part."""
+"""Sizes as people write them, such as "5GB", converted to bytes. Pure and exact: no floating point is involved."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _HINT: Final = "Write it as 5_000_000_000 (bytes), '5GB' (1000³ bytes each), '5
 
 
 def parse_size(size: int | str) -> int:
-    """Read a size."""
+    """Convert a size such as 5_000_000_000, "5GB" or "500 MiB" to bytes."""
     nbytes = _read(size) if isinstance(size, str) else size
     if not isinstance(nbytes, int) or isinstance(nbytes, bool):
-        _refuse("cannot read the size", size)
+        _refuse("not a size", size)
     if nbytes < 1:
-        _refuse("a size is at least one byte", size)
+        _refuse("a size must be at least one byte", size)
     return nbytes
 
 
 def _read(text: str) -> int | None:
-    """Return bytes, or None for a text that is no size."""
+    """Return bytes, or None if the text is not a size."""
     found = _match(text)
     factor = _UNITS.get(found["unit"].lower()) if found else None
     return None if found is None or factor is None else int(Fraction(found["number"]) * factor)

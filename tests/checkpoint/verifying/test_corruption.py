@@ -275,12 +275,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], type[TensorkeepError], list[str]
     "a changed index": (
         edit_index(lambda index: index["weight_map"].update({"layers.0.weight": SECOND})),
         IntegrityError,
-        [INDEX, "not the one that was written"],
+        [INDEX, "changed after it was written"],
     ),
     "a changed total": (
         edit_index(lambda index: index["metadata"].update(total_size=1)),
         IntegrityError,
-        [INDEX, "not the one that was written"],
+        [INDEX, "changed after it was written"],
     ),
 }
 

@@ -1,7 +1,7 @@
-"""What each of many ranks would read.
+"""What each rank of a distributed job would read from a checkpoint: bytes and requests, before any is made.
 
-- `_boxes`: what each of many ranks would read.
-- `_ranks`: what each of many ranks would read.
+- `_boxes`: a rank's share of every part of every tensor, as columns of numbers. Pure.
+- `_ranks`: that share as reads of files.
 """
 
 from tensorkeep.checkpoint.read_plans._boxes import StoredPart

@@ -1,4 +1,4 @@
-"""What a rank has of parts of tensors that stand in files, as columns of numbers. Pure."""
+"""A rank's share of the stored parts of tensors, as columns of numbers. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tensorkeep.tensors import Placement, Region, coordinate_of, positions_of_ra
 Numbers = npt.NDArray[np.int64]
 
 Cut = tuple[int, tuple[tuple[int, int], ...]]
-"""Extent of a dimension, and dimension of the mesh and split factor of each cut through it."""
+"""Extent of a dimension, and for each cut through it the mesh dimension and split factor."""
 
 
 class StoredPart(msgspec.Struct, frozen=True):
-    """A part of a tensor that stands in C order in a file.
+    """A part of a tensor that a file stores in C order.
 
     Attributes:
         tensor: Name of the tensor.
-        shape: That of the tensor, elements along each dimension.
+        shape: Shape of the whole tensor, in elements.
         region: The part.
         bits: Bits of one element.
         file: Path of the file.
-        start: First byte in it.
+        start: First byte in the file.
     """
 
     tensor: str
@@ -43,7 +43,7 @@ def column(numbers: Iterable[int]) -> Numbers:
 
 def cuts_of(shape: tuple[int, ...], mesh: Sequence[int], placements: Sequence[Placement]) -> tuple[Cut, ...]:
     """Return the cuts through each dimension of a tensor."""
-    region_of_rank(shape, mesh, placements, 0)  # which refuses what fits nothing
+    region_of_rank(shape, mesh, placements, 0)  # refuses placements that do not fit
     cuts: list[list[tuple[int, int]]] = [[] for _ in shape]
     for axis, placement in enumerate(placements):
         if placement is not None:
@@ -51,8 +51,8 @@ def cuts_of(shape: tuple[int, ...], mesh: Sequence[int], placements: Sequence[Pl
     return tuple((extent, tuple(cut)) for extent, cut in zip(shape, cuts, strict=True))
 
 
-class Kinds:
-    """Parts that read alike: same size, offset, dtype and cuts. Models have few kinds; each is one row."""
+class PartGroups:
+    """Parts that are read alike: same size, offset, dtype and cuts. Models have few groups; each is one row."""
 
     def __init__(self, mesh: tuple[int, ...], max_gap_nbytes: int, max_over_read: float) -> None:
         self._mesh, self._max_gap_nbytes, self._max_over_read = mesh, max_gap_nbytes, max_over_read
@@ -63,11 +63,11 @@ class Kinds:
         return len(self._rows)
 
     def number(self, part: StoredPart, cuts: tuple[Cut, ...]) -> int:
-        """Return the number of a part's kind."""
+        """Return the number of a part's group."""
         return self._rows.setdefault((part.region, cuts, part.bits), len(self._rows))
 
     def complete(self) -> None:
-        """Put all kinds in columns."""
+        """Turn all groups into columns."""
         n_axes = max((len(cuts) for _, cuts, _ in self._rows), default=0) or 1
 
         def table(rows: Iterable[Sequence[int]], fill: int) -> Numbers:
@@ -82,7 +82,7 @@ class Kinds:
         self._strides = np.cumprod(np.c_[ones, self._sizes[:, :0:-1]], axis=1)[:, ::-1]
 
     def boxes(self, rank: int) -> Boxes:
-        """Return what a rank has of a part of each kind."""
+        """Return a rank's share of a part of each group."""
         coordinate = coordinate_of(rank, self._mesh)
         held = [
             positions_of_rank(extent, [(coordinate[axis], self._mesh[axis], factor) for axis, factor in cuts])
@@ -102,24 +102,25 @@ class Kinds:
         wanted = n_elements * self._bits // 8
         n_runs = n_elements // np.maximum(run, 1)
         too_much = stop - start - wanted > self._max_over_read / 2 * wanted
-        is_apart = (n_runs > 1) & ((gap > self._max_gap_nbytes) | too_much)
+        needs_separate_reads = (n_runs > 1) & ((gap > self._max_gap_nbytes) | too_much)
         strides = self._strides * self._bits[:, None] // 8
-        return Boxes(start, stop, wanted, n_runs, -(-run * self._bits // 8), is_apart, extents, strides, axis)
+        run_nbytes = -(-run * self._bits // 8)
+        return Boxes(start, stop, wanted, n_runs, run_nbytes, needs_separate_reads, extents, strides, axis)
 
 
 class Boxes(msgspec.Struct, frozen=True, eq=False):
-    """What a rank has of a part of each kind; every column has shape (n,), bytes count from the part's first.
+    """A rank's share of a part of each group. Columns have shape (n_groups,); bytes count from the part's first.
 
     Attributes:
         start: First byte.
-        stop: One past the last.
-        wanted: Bytes of it; 0 where the rank has nothing.
-        n_runs: Runs of bytes that it is.
-        run_nbytes: Bytes of each of them.
-        is_apart: Whether they are read one by one.
-        extents: Elements along each dimension, shape (n, n_axes).
-        strides: Bytes from one entry of each dimension to the next, shape (n, n_axes).
-        axis: The last dimension of which it has not all.
+        stop: One past the last byte.
+        wanted: Bytes of the share; 0 if the rank has nothing of the part.
+        n_runs: Number of contiguous runs in it.
+        run_nbytes: Bytes of each run.
+        needs_separate_reads: Whether runs are read one by one, because too many unwanted bytes lie between them.
+        extents: Elements along each dimension, shape (n_groups, n_axes).
+        strides: Bytes between neighbours along each dimension, shape (n_groups, n_axes).
+        axis: The last dimension that is not whole.
     """
 
     start: Numbers
@@ -127,16 +128,16 @@ class Boxes(msgspec.Struct, frozen=True, eq=False):
     wanted: Numbers
     n_runs: Numbers
     run_nbytes: Numbers
-    is_apart: npt.NDArray[np.bool_]
+    needs_separate_reads: npt.NDArray[np.bool_]
     extents: Numbers
     strides: Numbers
     axis: Numbers
 
-    def runs(self, kind: int) -> list[int]:
+    def runs(self, group: int) -> list[int]:
         """Return the first byte of each run."""
-        starts = self.start[kind : kind + 1]
-        axis = int(self.axis[kind])
-        for extent, stride in zip(self.extents[kind, :axis], self.strides[kind, :axis], strict=True):
+        starts = self.start[group : group + 1]
+        axis = int(self.axis[group])
+        for extent, stride in zip(self.extents[group, :axis], self.strides[group, :axis], strict=True):
             starts = (starts[:, None] + np.arange(extent) * stride).reshape(-1)
         found: list[int] = starts.tolist()
         return found

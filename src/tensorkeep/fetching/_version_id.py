@@ -1,4 +1,4 @@
-"""By what to know one version of a remote file again, in another process. Pure."""
+"""Identifies one version of a remote file across processes. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class VersionId(msgspec.Struct, frozen=True, omit_defaults=True):
     """A version of a remote file.
 
     Attributes:
-        nbytes: Its size in bytes.
-        etag: What the server calls it, or None.
-        modified: When it was last changed, as the server says, or None.
-        number: The number that a store with versions gives it, or None.
+        nbytes: Size in bytes.
+        etag: Its ETag, or None.
+        modified: Its time of last modification, or None.
+        number: Its number in a store with versions, or None.
     """
 
     nbytes: int
@@ -24,11 +24,11 @@ class VersionId(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, version: Version) -> VersionId:
-        """Return the stamp of a version."""
+        """Return what identifies a version; the time only if nothing better does."""
         modified = None if version.modified is None or version.is_pinned else str(version.modified)
         return cls(version.nbytes, version.etag, modified, version.number)
 
     @property
     def is_unique(self) -> bool:
-        """Whether another version would have another stamp; a size alone says nothing."""
+        """Whether no other version has this id; a size alone does not identify one."""
         return (self.etag, self.modified, self.number) != (None, None, None)

@@ -1,4 +1,4 @@
-"""Which files of a destination may be replaced: a server says which names it has, and must not say which are lost."""
+"""Which files of a destination may be replaced: a server chooses names, and must not choose what is lost."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tensorkeep.layout import MANIFEST, locate, parse_index
 from tensorkeep.transport import ByteRange, open_source
 
 _USUAL: Final = "model"
-"""How a checkpoint is called; a single file of another name may be anybody's."""
+"""The usual stem of a checkpoint; a single file with another name may belong to anyone."""
 
 
 def refuse_to_replace(directory: str, names: Iterable[str]) -> None:
-    """Refuse to replace what is there and is neither listed by the manifest nor of the checkpoint that is there."""
+    """Refuse to replace files that belong neither to the destination's manifest nor to its checkpoint."""
     there = sorted({found for name in names if (found := _in_the_way(directory, name)) is not None})
     if not there:
         return
     foreign = [name for name in there if name not in _owned(directory)]
     if foreign:
         raise RefusedError(
-            "files of others would be replaced",
+            "files that do not belong to the checkpoint would be replaced",
             path=directory,
             found=", ".join(foreign[:10]),
             hint="Move them away, or fetch into another directory",
@@ -32,7 +32,7 @@ def refuse_to_replace(directory: str, names: Iterable[str]) -> None:
 
 
 def _in_the_way(directory: str, name: str) -> str | None:
-    """Return what of a name stands there: a file where a folder is to be, or anything under the whole name."""
+    """Return the part of a name that is taken: a file in place of a folder, or anything under the whole name."""
     parts = name.split("/")
     for n_parts in range(1, len(parts) + 1):
         path = os.path.join(directory, *parts[:n_parts])
@@ -43,7 +43,7 @@ def _in_the_way(directory: str, name: str) -> str | None:
 
 
 def _owned(directory: str) -> set[str]:
-    """Return the names of the files that an earlier save or fetch has written."""
+    """Return the names of files that an earlier save or fetch wrote."""
     names = {MANIFEST}
     with suppress(TensorkeepError):
         names.update(read_manifest(directory))
