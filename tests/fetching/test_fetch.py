@@ -371,7 +371,7 @@ class TestRefusals:
         assert os.listdir(tmp_path) == ["served"]
 
     def test_no_url_and_no_path(self, server: Nginx, tmp_path: Path) -> None:
-        with pytest.raises(UnsupportedError, match="no URL"):
+        with pytest.raises(UnsupportedError, match="not a URL"):
             tensorkeep.fetch(tmp_path, tmp_path / "new")
         with pytest.raises(UnsupportedError, match="disk only"):
             tensorkeep.fetch(server.url, "s3://bucket/")
