@@ -17,7 +17,8 @@ SOURCE = ROOT / "src"
 PACKAGE = SOURCE / "tensorkeep"
 
 LAYERS = (
-    *("limits", "redaction", "errors", "dtypes", "buffers", "forks", "digests", "entries", "collector", "parallel"),
+    *("limits", "paths", "phrases", "redaction", "errors", "dtypes"),
+    *("buffers", "forks", "digests", "entries", "collector", "parallel"),
     *("transport", "formats", "arrays", "state", "tensors", "layout", "kinds", "scanner"),
     *("checkpoint", "store", "conversion", "fetching", "models", "training", "server", "compat"),
     *("torch", "numpy", "install", "integrations", "", "cli", "__main__"),

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from tensorkeep.phrases import listed
+
 __all__ = ["install_as_safetensors"]
 
 REFERENCE_VERSION: Final = "0.8.0"
@@ -46,9 +48,8 @@ def install_as_safetensors() -> None:
     theirs = {id(value) for module in replaced for value in [module, *vars(module).values()] if _is_theirs(value)}
     too_early = sorted(name for name, module in list(sys.modules.items()) if not theirs.isdisjoint(_held_by(module)))
     if too_early:
-        more = f" and {len(too_early) - 5} more" if len(too_early) > 5 else ""
         warnings.warn(
-            f"{', '.join(too_early[:5])}{more} imported safetensors before tensorkeep.install_as_safetensors() was "
+            f"{listed(too_early)} imported safetensors before tensorkeep.install_as_safetensors() was "
             "called, and keep using it; call it first",
             RuntimeWarning,
             stacklevel=2,

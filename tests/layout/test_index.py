@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import ntpath
-import posixpath
 from pathlib import Path
 
 import pytest
 import torch
 from huggingface_hub import save_torch_state_dict
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertConfig, BertModel
 
@@ -24,8 +22,8 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.layout import Index, ShardRecord, emit_index, parse_index
-from tensorkeep.layout._file_names import is_inside
 from tensorkeep.limits import MAX_INDEX_NBYTES
+from tensorkeep.paths import is_inside
 
 PATH = "ckpt/model.safetensors.index.json"
 A, B = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -63,7 +61,7 @@ json_values = st.recursive(
     max_leaves=8,
 )
 metadata = st.dictionaries(tensor_names.filter(lambda key: key != "tensorkeep"), json_values, max_size=4)
-weight_maps = st.dictionaries(tensor_names, st.sampled_from([A, B, "sub/é:x.safetensors"]), max_size=6)
+weight_maps = st.dictionaries(tensor_names, st.sampled_from([A, B, "sub/é~x.safetensors"]), max_size=6)
 
 
 @given(weight_map=weight_maps, metadata=metadata, is_ours=st.booleans())
@@ -275,6 +273,7 @@ def test_pieces_stand_in_the_index_and_follow_each_other(splits: dict) -> None:
 OUTSIDE = [
     *("", ".", "..", "/", "/etc/passwd", "../x.safetensors", "a/../../x", "a/..", "a//b", "a/", "./a", "//host/x"),
     *("..\\x", "a\\b", "\\x", "C:x", "c:/x", "C:\\x", "a\0b", "\0", "\\\\host\\x"),
+    *("ab:c", "dir/ab:c", "a\x1b[31m", "a\n"),
 ]
 
 
@@ -284,18 +283,6 @@ def test_files_outside_the_directory_are_refused(file: str) -> None:
         parse_index(text_of({"weight_map": {"a": "x", "b": file}}), PATH)
 
     assert caught.value.found == repr(file)
-
-
-@given(st.text(st.sampled_from("ab./\\:\0C"), max_size=8))
-@example("a/b.safetensors")
-@example("::")
-def test_what_is_inside_stays_inside_wherever_it_is_joined(file: str) -> None:
-    escapes = []
-    for system, root in ((posixpath, "/r/d"), (ntpath, "R:\\r\\d")):
-        joined = system.normpath(system.join(root, file))
-        escapes.append(not joined.startswith(root + system.sep))
-
-    assert not (is_inside(file) and any(escapes))
 
 
 @pytest.mark.parametrize(

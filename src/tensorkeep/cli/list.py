@@ -12,6 +12,7 @@ import tensorkeep
 from tensorkeep.cli.inputs import AsJson
 from tensorkeep.cli.reports import document_lines
 from tensorkeep.cli.terminal import Column, Line, Style, columns, printable, shortened, show, show_text, size_text
+from tensorkeep.phrases import listed
 
 if TYPE_CHECKING:
     from tensorkeep.store import Condition, StepListing
@@ -90,8 +91,7 @@ def _metrics_text(metrics: dict[str, float]) -> str:
     texts = [
         f"{printable(shortened(name, _MAX_METRIC_CHARS))}={value:.6g}" for name, value in sorted(metrics.items())
     ]
-    n_hidden = len(texts) - _MAX_METRICS
-    return " ".join(texts[:_MAX_METRICS]) + (f" and {n_hidden:,} more" if n_hidden > 0 else "")
+    return listed(texts, _MAX_METRICS, " ")
 
 
 def _members(each: StepListing) -> dict[str, object]:

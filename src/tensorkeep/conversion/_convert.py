@@ -22,14 +22,13 @@ from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.safetensors import SEAL_KEY
+from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensors, Renaming, Selector
 
 _Path = str | os.PathLike[str]
 
 _RESERVED: Final = ("format", "__metadata__", SEAL_KEY)
 """What metadata have text under that is not the name of a tensor."""
-
-_SHOWN: Final = 5
 
 
 def convert(
@@ -179,11 +178,10 @@ def convert(
 def _refuse_dtypes(tensors: LazyTensors) -> None:
     names = [name for name, lazy in tensors.items() if lazy.dtype in ALL_BY_NAME and lazy.dtype not in BY_NAME]
     if names:
-        more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
         raise DtypeError(
             "a safetensors file cannot hold the dtype of some tensors",
             path=tensors.path,
             tensor=names[0],
-            found=", ".join(f"`{name}` {tensors[name].dtype}" for name in names[:_SHOWN]) + more,
+            found=listed(f"`{name}` {tensors[name].dtype}" for name in names),
             hint="Leave them out with drop= (--drop); torch.view_as_real makes real numbers of them",
         )

@@ -19,13 +19,13 @@ from tensorkeep.kinds.dcp import DistributedCheckpoint, find_distributed
 from tensorkeep.kinds.pickles import PickleFile, PickleSet, data_of, is_of_pairs, lazy_array, open_pickled
 from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.kinds.storage_crc32 import Summed, summed_chunks, summed_storages
-from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorFile, TensorView, counted
+from tensorkeep.phrases import counted, listed
+from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorFile, TensorView
 from tensorkeep.transport import Backend, is_directory, open_source
 
 _Opened: TypeAlias = Checkpoint | TensorFile | PickleFile | PickleSet | DistributedCheckpoint
 
 _SUFFIX: Final = ".safetensors"
-_SHOWN: Final = 5
 _HINT: Final = (
     "Nothing was run. See what it is with `tensorkeep scan`;"
     " drop_unknown=True (--drop-unknown) takes the tensors and leaves it out"
@@ -182,7 +182,7 @@ class Sources:
             raise UnsafeError(
                 f"{counted(len(unknowns), 'object')} not known to be data",
                 path=self._path,
-                found=_listed(texts),
+                found=listed(texts),
                 hint=_HINT,
             )
 
@@ -191,7 +191,7 @@ class Sources:
             raise UnsupportedError(
                 f"{counted(len(names), 'tensor')} without data, saved from the device meta",
                 path=self._path,
-                found=_listed([f"`{name}`" for name in names]),
+                found=listed(f"`{name}`" for name in names),
                 hint="Leave them out with drop= (--drop)",
             )
 
@@ -262,10 +262,6 @@ def _values_of(source: LazyTensors) -> Any | None:
 def _among(tensors: LazyTensors, others: LazyTensors) -> TensorView:
     """Return those of other tensors whose names are among these."""
     return TensorView({name: others[name] for name in tensors if name in others}, path=others.path)
-
-
-def _listed(texts: list[str]) -> str:
-    return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else "")
 
 
 def _unmapped(source: LazyTensors, files: ExitStack) -> LazyTensors:

@@ -11,8 +11,9 @@ from tensorkeep.digests import digest_of
 from tensorkeep.errors import LimitError, RefusedError, SourceMissingError, UnsupportedError
 from tensorkeep.fetching._companions import USUAL_COMPANIONS, companions_among
 from tensorkeep.kinds.pickles import find_pickled, stem_of_pickle_index
-from tensorkeep.layout import MANIFEST, FileRecord, ShardRecord, is_plain, locate, parse_index, parse_manifest
+from tensorkeep.layout import MANIFEST, FileRecord, ShardRecord, locate, parse_index, parse_manifest
 from tensorkeep.limits import MAX_INDEX_NBYTES
+from tensorkeep.paths import is_inside, is_plain_name
 from tensorkeep.transport import ByteRange, RemotePath, is_directory
 
 Kind = Literal["safetensors", "pickles", "file", "folder"]
@@ -194,7 +195,7 @@ def _promise_of(text: bytes) -> Promise:
 
 def _companions(directory: RemotePath, plan: Plan) -> list[Wanted]:
     listed = directory.names()
-    names = USUAL_COMPANIONS if listed is None else companions_among(filter(is_plain, listed))
+    names = USUAL_COMPANIONS if listed is None else companions_among(filter(is_plain_name, listed))
     role: Literal["listed", "guessed"] = "guessed" if listed is None else "listed"
     known = {file.name for file in plan.files}
     return [Wanted(name, directory.joined(name), role=role) for name in names if name not in known]
@@ -203,7 +204,7 @@ def _companions(directory: RemotePath, plan: Plan) -> list[Wanted]:
 def _refuse_strange_names(plan: Plan) -> Plan:
     for file in plan.files:
         parts = file.name.split("/")
-        if not all(map(is_plain, parts)) or any(".tensorkeep-" in part for part in parts):
+        if not is_inside(file.name) or any(".tensorkeep-" in part for part in parts):
             raise UnsupportedError(
                 "a file name that not every system allows", path=str(file.path), found=repr(file.name)
             )

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError
+from tensorkeep.phrases import listed
 
 Kind = Literal[
     "missing",
@@ -23,8 +24,6 @@ Kind = Literal[
     "file",
     "stray",
 ]
-
-_SHOWN = 5
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,9 +105,7 @@ def refuse(findings: Sequence[Finding], path: str) -> None:
     damage = [finding for finding in findings if finding.is_damage]
     if not damage:
         return
-    shown = "; ".join(str(finding) for finding in damage[:_SHOWN])
-    if len(damage) > _SHOWN:
-        shown += f"; and {len(damage) - _SHOWN} more"
+    shown = listed(map(str, damage), separator="; ")
     all_missing = all(finding.kind == "missing" for finding in damage)
     error: type[TensorkeepError] = SourceMissingError if all_missing else IntegrityError
     raise error(

@@ -13,7 +13,6 @@
 from tensorkeep.layout._file_names import (
     index_name,
     index_names,
-    is_plain,
     renamed_shard,
     shard_name,
     stem_of_index,
@@ -44,7 +43,6 @@ __all__ = [
     "index_name",
     "index_names",
     "index_of_pieces",
-    "is_plain",
     "locate",
     "parse_index",
     "parse_manifest",

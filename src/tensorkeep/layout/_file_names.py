@@ -13,13 +13,13 @@ import re
 from typing import Final
 
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.paths import is_plain_name
 
 _SUFFIX: Final = "safetensors"
 _match_index = re.compile(r"(?P<base>[^.].*)\.safetensors\.index(?:\.(?P<variant>[^.]+))?\.json").fullmatch
 _match_weights = re.compile(r"(?P<stem>[^.].*)\.safetensors").fullmatch
 _match_shard = re.compile(r"[^.].*(?P<number>-[0-9]{5}-of-[0-9]{5})\.safetensors").fullmatch
 _ends_like_shard = re.compile(r".*-[0-9]{5}-of-[0-9]{5}").fullmatch
-_has_drive = re.compile(r".:", re.DOTALL).match
 
 
 def weights_name(base: str, variant: str | None = None) -> str:
@@ -68,23 +68,11 @@ def renamed_shard(file: str, stem: str) -> str:
     return f"{stem}{number['number'] if number else ''}.{_SUFFIX}"
 
 
-def is_plain(name: str) -> bool:
-    """Say whether a name is that of a file in the directory itself, on every system."""
-    return name.isprintable() and not set(name) & set("/\\:") and name not in {"", ".", ".."}
-
-
-def is_inside(name: str) -> bool:
-    """Say whether a path stays in the directory that it is joined to, on every system."""
-    if "\0" in name or "\\" in name or _has_drive(name):
-        return False
-    return all(part not in {"", ".", ".."} for part in name.split("/"))
-
-
 def _stem(base: str, variant: str | None) -> str:
     parts = [base] if variant is None else [base, variant]
     for what, part in zip(("base", "variant"), parts, strict=False):
         is_ambiguous = "." in part if what == "variant" else part.startswith(".") or _ends_like_shard(part)
-        if not is_plain(part) or ".." in part or is_ambiguous:
+        if not is_plain_name(part) or ".." in part or is_ambiguous:
             raise UnsupportedError(
                 f"the {what} is not usable in file names",
                 expected="text without separators, such as 'model' or 'fp16'",

@@ -27,9 +27,9 @@ import msgspec
 from tensorkeep.digests import DIGEST_NBYTES, digest_of
 from tensorkeep.errors import IndexFileError, IntegrityError, LimitError, TensorkeepError, UnsupportedError
 from tensorkeep.formats import SNIFF_NBYTES, sniff
-from tensorkeep.layout._file_names import is_inside
 from tensorkeep.layout._pieces import pieces_in_order
 from tensorkeep.limits import MAX_INDEX_NBYTES
+from tensorkeep.paths import is_inside
 
 _KEY: Final = "tensorkeep"
 _VERSION: Final = 1

@@ -10,7 +10,9 @@ from typing import Final
 import msgspec
 
 from tensorkeep.errors import SourceMissingError, UnsupportedError
-from tensorkeep.layout._file_names import index_names, is_plain, stem_of_index, stem_of_weights, weights_name
+from tensorkeep.layout._file_names import index_names, stem_of_index, stem_of_weights, weights_name
+from tensorkeep.paths import is_plain_name
+from tensorkeep.phrases import listed
 from tensorkeep.transport import (
     PendingCommit,
     exists,
@@ -70,7 +72,7 @@ def locate(path: str, variant: str | None = None) -> Location | None:
         return _in_directory(path, variant)
     directory, name = split(path)
     stem = stem_of_index(name) or stem_of_weights(name)
-    if stem is None or not is_plain(name):
+    if stem is None or not is_plain_name(name):
         return None
     pending = _pending(directory, stem)
     if stem_of_index(name):
@@ -99,7 +101,7 @@ def _in_directory(directory: str, variant: str | None) -> Location:
     raise UnsupportedError(
         "several checkpoints in the directory",
         path=directory,
-        found=", ".join(location.name for location in locations[:10]),
+        found=listed((location.name for location in locations), 10),
         hint="Open one of them by its path, or with variant=",
     )
 
@@ -132,7 +134,7 @@ def _exists(directory: str, name: str, pending: PendingCommit | None) -> bool:
 def _stems(directory: str) -> list[str]:
     """List the stems of all checkpoints in a directory."""
     names = list_names(directory) or ()
-    stems = (stem_of_index(name) or stem_of_weights(name) for name in names if is_plain(name))
+    stems = (stem_of_index(name) or stem_of_weights(name) for name in names if is_plain_name(name))
     return list(dict.fromkeys(stem for stem in stems if stem))
 
 
@@ -141,4 +143,4 @@ def _listing(directory: str) -> str:
     if found is None:
         return "neither; the server does not list its files"
     names = [name for name in found if not name.startswith(".")]
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if names else "nothing"
+    return listed(names, 10) or "nothing"

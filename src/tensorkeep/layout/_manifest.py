@@ -16,6 +16,7 @@ import msgspec
 
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
+from tensorkeep.paths import is_inside
 
 MANIFEST: Final = "tensorkeep.manifest.json"
 _VERSION: Final = 1
@@ -63,13 +64,8 @@ def parse_manifest(text: bytes, path: str) -> dict[str, FileRecord]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
         raise FormatError("not a directory manifest", path=path, found=str(cause)) from cause
     for name, record in files.items():
-        if not _is_within(name) or (record.blake3 is None) == (record.header is None):
+        if not is_inside(name) or (record.blake3 is None) == (record.header is None):
             raise FormatError("not a directory manifest", path=path, found=f"{name!r}: {record}")
     if emit_manifest(files) != text:
         raise IntegrityError("the manifest changed after it was written", path=path)
     return files
-
-
-def _is_within(name: str) -> bool:
-    """Say whether a name is plain, relative, and leads to no other place, on any system."""
-    return not set(name) & {"\\", ":", "\0"} and all(part not in {"", ".", ".."} for part in name.split("/"))

@@ -13,8 +13,10 @@ from itertools import accumulate
 import msgspec
 
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.layout._file_names import index_name, is_plain, shard_name, weights_name
+from tensorkeep.layout._file_names import index_name, shard_name, weights_name
 from tensorkeep.layout._pieces import Piece, TensorSize, cut, pieces_in_order
+from tensorkeep.paths import is_plain_name
+from tensorkeep.phrases import listed
 
 
 class Shard(msgspec.Struct, frozen=True):
@@ -89,7 +91,7 @@ def plan_from_layout(
     for name in names:
         groups.setdefault(weight_map[name], []).append(name)
     for file in groups:
-        if not is_plain(file) or file == index_file:
+        if not is_plain_name(file) or file == index_file:
             raise UnsupportedError("the layout names a file that cannot be written", found=repr(file))
     return _plan(dict(sorted(groups.items())), index_file, pieces)
 
@@ -197,6 +199,6 @@ def _refuse_without_place(missing: Sequence[str]) -> None:
         raise UnsupportedError(
             f"the layout has no place for {len(missing):,} of the tensors",
             tensor=missing[0],
-            found=", ".join(missing[:20]) + (", …" if len(missing) > 20 else ""),
+            found=listed(missing, 20),
             hint="Save without a layout, or add these names to it",
         )

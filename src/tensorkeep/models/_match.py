@@ -10,11 +10,12 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from tensorkeep.errors import StateDictMismatchError
+from tensorkeep.phrases import listed
 
 Shape = tuple[int, ...]
 _Item = TypeVar("_Item")
 
-_N_LISTED: Final = 5
+_N_TRIED: Final = 5
 """Names of each kind that a message lists; the error's fields have all."""
 
 _N_ALIKE: Final = 300
@@ -121,10 +122,7 @@ def mismatch_error(match: Match, model: str, path: str) -> StateDictMismatchErro
 def _fact(kind: str, items: Sequence[_Item], say: Callable[[_Item], str]) -> str:
     if not items:
         return ""
-    listed = [say(item) for item in items[:_N_LISTED]]
-    if len(items) > len(listed):
-        listed.append("…")
-    return f"{len(items):,} {kind}: " + ", ".join(listed)
+    return f"{len(items):,} {kind}: {listed(map(say, items))}"
 
 
 def _quoted(name: str) -> str:
@@ -160,9 +158,9 @@ def _advice(match: Match) -> str | None:
 def _prefix(longer: Sequence[str], shorter: Sequence[str]) -> str | None:
     """Return a text that makes longer names of most of the shorter ones."""
     there = set(longer)
-    for name in shorter[:_N_LISTED]:
+    for name in shorter[:_N_TRIED]:
         endings = (candidate for candidate in longer if candidate.endswith("." + name))
-        for candidate in islice(endings, _N_LISTED):
+        for candidate in islice(endings, _N_TRIED):
             prefix = candidate.removesuffix(name)
             if 2 * sum(prefix + other in there for other in shorter) > min(len(longer), len(shorter)):
                 return prefix

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 from tensorkeep.errors import SourceMissingError, UnsupportedError
+from tensorkeep.phrases import listed
 from tensorkeep.store._steps import StepReader, whole_metrics
 
 _N_LISTED: Final = 10
@@ -40,20 +41,15 @@ def refuse_metric(steps: StepReader, monitor: str) -> NoReturn:
         "no step has the metric",
         path=steps.root,
         expected=f"one with `{monitor}`",
-        found=_listed(f"`{name}`" for name in metrics) or "steps without metrics, or none at all",
+        found=listed((f"`{name}`" for name in metrics), _N_LISTED) or "steps without metrics, or none at all",
         hint="Open the store with monitor= one of these" if metrics else None,
     )
 
 
 def _whole(steps: StepReader) -> str:
-    listed = _listed(map(str, reversed(_metrics(steps))))
-    return f"Whole steps, the highest first: {listed}" if listed else "There are no whole steps"
+    whole = listed(map(str, reversed(_metrics(steps))), _N_LISTED)
+    return f"Whole steps, the highest first: {whole}" if whole else "There are no whole steps"
 
 
 def _metrics(steps: StepReader) -> Mapping[int, Mapping[str, float]]:
     return whole_metrics(steps.survey())
-
-
-def _listed(items: Iterable[str]) -> str:
-    listed = list(items)
-    return ", ".join(listed[:_N_LISTED]) + (", …" if len(listed) > _N_LISTED else "")

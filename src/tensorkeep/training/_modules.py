@@ -11,12 +11,12 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from tensorkeep.errors import StateDictMismatchError, UnsupportedError
+from tensorkeep.phrases import listed
 from tensorkeep.training._ties import check_apart, check_ties
 
 _PREFIXES: Final = ("module.", "_orig_mod.")
 """What names begin with that others saved from a wrapped model."""
 
-_N_LISTED: Final = 5
 """Names of each kind that a message lists; the error's fields have all."""
 
 
@@ -168,7 +168,7 @@ def _check_names(
         return
     shapes = [f"{name} {list(here)} in the model, {list(there)} saved" for name, here, there in mismatched]
     facts = [
-        f"{len(items):,} {kind}: {', '.join(items[:_N_LISTED])}{', …' if len(items) > _N_LISTED else ''}"
+        f"{len(items):,} {kind}: {listed(items)}"
         for kind, items in (
             ("missing", missing),
             ("unexpected", unexpected),

@@ -8,6 +8,7 @@ from typing import Any, Final
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.kinds.pickles import PickledTensors
+from tensorkeep.phrases import listed
 from tensorkeep.state import Classes, encode_tree, key_text
 from tensorkeep.store import CheckpointStore
 from tensorkeep.tensors import SavedTensors
@@ -55,11 +56,10 @@ def _split(state: Any, wanted: Collection[str], path: str) -> tuple[dict[str, An
     names = {part: _name_in(state, part) for part in wanted}
     missing = [part for part, name in names.items() if name is None]
     if missing:
-        listed = ", ".join(map(str, list(state)[:_N_LISTED])) + (", …" if len(state) > _N_LISTED else "")
         raise StateDictMismatchError(
             f"the checkpoint has no {' and no '.join(missing)}",
             path=path,
-            found=listed or "nothing",
+            found=listed(map(str, state), _N_LISTED) or "nothing",
             hint=_advice(missing),
             missing=missing,
         )

@@ -178,7 +178,7 @@ def test_every_flip_in_the_manifest_is_seen(directory: Path) -> None:
             verify_folder(directory)
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../b", "a//b", "", "c:x", "a\\b"])
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../b", "a//b", "", "c:x", "a\\b", "dir/ab:c"])
 def test_a_manifest_leads_nowhere_else(directory: Path, name: str) -> None:
     from tensorkeep.layout._manifest import FileRecord, emit_manifest  # the text that such a writer would make
 
@@ -202,3 +202,16 @@ def test_what_is_no_such_directory(tmp_path: Path) -> None:
         pass
     with pytest.raises(TransportError, match="only directories"), save_folder(tmp_path / "a.safetensors"):
         pass
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names that Windows does not have")
+@pytest.mark.parametrize("name", ["at-12:00.txt", "a\\b", "two\nlines", "not UTF-8 \udcff"])
+def test_a_name_that_no_manifest_can_list_is_refused_before_the_swap(tmp_path: Path, name: str) -> None:
+    with save_folder(tmp_path / "run") as folder:
+        Path(folder, "a.txt").write_text("old")
+
+    with pytest.raises(UnsupportedError, match="not every system"), save_folder(tmp_path / "run") as folder:
+        Path(folder, name).write_text("new")
+
+    assert [path.name for path in tmp_path.glob("run/*.txt")] == ["a.txt"]
+    assert not verify_folder(tmp_path / "run")

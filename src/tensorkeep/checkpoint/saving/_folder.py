@@ -13,9 +13,10 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from tensorkeep.checkpoint.verifying import digest_of_file, read_manifest
-from tensorkeep.errors import FormatError, TensorkeepError
+from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
 from tensorkeep.kinds.safetensors import header_digest
 from tensorkeep.layout import MANIFEST, FileRecord, emit_manifest
+from tensorkeep.paths import is_inside
 from tensorkeep.tensors import TensorFile, open_file
 from tensorkeep.transport import publish, publish_directory
 
@@ -37,8 +38,9 @@ def save_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Iterat
     """
     with publish_directory(path, durable=durable) as staging:
         yield staging
-        files = {name: _record(_at(staging, name)) for name in _names_in(staging)}
-        files.pop(MANIFEST, None)
+        names = [name for name in _names_in(staging) if name != MANIFEST]
+        _refuse_unportable(names, path)
+        files = {name: _record(_at(staging, name)) for name in names}
         with publish(os.path.join(staging, MANIFEST), durable=durable) as sink:
             sink.write([emit_manifest(files)])
         _take_along(os.path.realpath(path), staging)
@@ -58,6 +60,17 @@ def _all_names_in(folder: str) -> Iterator[str]:
         links = [name for name in folders if os.path.islink(os.path.join(directory, name))]
         for name in (*names, *links):
             yield (name if inner == os.curdir else os.path.join(inner, name)).replace(os.sep, "/")
+
+
+def _refuse_unportable(names: list[str], path: str | os.PathLike[str]) -> None:
+    for name in names:
+        if not is_inside(name):  # what no reader of a manifest would accept
+            raise UnsupportedError(
+                "a file in the directory has a name that not every system can have",
+                path=os.fspath(path),
+                expected="names without colons, backslashes and control characters",
+                found=repr(name),
+            )
 
 
 def _at(folder: str, name: str) -> str:

@@ -23,8 +23,9 @@ from tensorkeep.errors import (
     TransportError,
     UnsupportedError,
 )
-from tensorkeep.layout import Index, ShardRecord, emit_index, index_names, is_plain, parse_index, weights_name
+from tensorkeep.layout import Index, ShardRecord, emit_index, index_names, parse_index, weights_name
 from tensorkeep.limits import MAX_INDEX_NBYTES
+from tensorkeep.paths import is_plain_name
 from tensorkeep.transport import ByteRange, RemotePath, Version
 
 _NOT_DONE: Final = AccessDeniedError, SourceChangedError, UnsupportedError
@@ -93,7 +94,7 @@ class RemoteCommit:
 
     def _tidy(self, index_file: str, kept: Collection[str]) -> None:
         entries = {*index_names(self._stem), weights_name(self._stem)} - {index_file}
-        shards = {name for name in _files_of(self._standing) if name.endswith(_SUFFIX) and is_plain(name)}
+        shards = {name for name in _files_of(self._standing) if name.endswith(_SUFFIX) and is_plain_name(name)}
         errors = remove_all(self.directory, (entries | shards).difference(kept))
         if errors:
             raise errors[0].with_fields(

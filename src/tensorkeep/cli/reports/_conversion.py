@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tensorkeep.cli.terminal import Column, Line, columns, shortened, size_text, tensors_text
+from tensorkeep.phrases import counted, listed
 
 if TYPE_CHECKING:
     from tensorkeep.conversion import Conversion
 
 
-_SHOWN: Final = 5
 _MAX_CHARS: Final = 200
 _COLUMNS: Final = (Column("what"), Column("which"))
 
@@ -36,12 +36,12 @@ def conversion_lines(conversion: Conversion, seconds: float) -> Iterator[Line]:
 
 def _facts(conversion: Conversion) -> Iterator[tuple[str, str]]:
     ties = [f"{name} is {kept}" for name, kept in conversion.ties.items()]
-    yield from _listed("stored once", ties)
+    yield from _fact("stored once", ties)
     overlaps = [" with ".join(group) for group in conversion.overlapped]
-    yield from _listed("overlapped", overlaps, "; stored each on its own")
-    yield from _listed("in parts", [f"{name} ({kind})" for name, kind in conversion.composites.items()])
+    yield from _fact("overlapped", overlaps, "; stored each on its own")
+    yield from _fact("in parts", [f"{name} ({kind})" for name, kind in conversion.composites.items()])
     left_out = [f"{name} ({what})" if name else what for name, what in conversion.left_out.items()]
-    yield from _listed("left out", left_out)
+    yield from _fact("left out", left_out)
     yield from _kept(conversion)
     yield "checked", _checks(conversion)
 
@@ -50,14 +50,13 @@ def _kept(conversion: Conversion) -> Iterator[tuple[str, str]]:
     if not conversion.has_tree:
         yield "kept", "tensors by name, and nothing beside them"
     elif n := conversion.n_values:
-        yield "kept", f"{n:,} value{'s' * (n != 1)} beside the tensors"
+        yield "kept", f"{counted(n, 'value')} beside the tensors"
 
 
-def _listed(label: str, texts: list[str], after: str = "") -> Iterator[tuple[str, str]]:
+def _fact(label: str, texts: list[str], after: str = "") -> Iterator[tuple[str, str]]:
     """Give a fact about several things, of which the first are shown; nothing if there are none."""
-    more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
     if texts:
-        yield label, ", ".join(shortened(text, _MAX_CHARS) for text in texts[:_SHOWN]) + more + after
+        yield label, listed(shortened(text, _MAX_CHARS) for text in texts) + after
 
 
 def _checks(conversion: Conversion) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tensorkeep.cli.terminal import Column, Line, columns, printable
+from tensorkeep.phrases import listed
 
 if TYPE_CHECKING:
     from tensorkeep.tensors import ReadPlan
@@ -31,6 +32,4 @@ def plan_lines(plan: ReadPlan) -> Iterator[Line]:
 
 
 def _ranges_text(request: PlannedRequest) -> str:
-    texts = [f"[{span.start:,}, {span.stop:,})" for span in request.ranges[:_MAX_RANGES]]
-    n_more = len(request.ranges) - len(texts)
-    return " ".join(texts) + (f" and {n_more:,} more" if n_more else "")
+    return listed((f"[{span.start:,}, {span.stop:,})" for span in request.ranges), _MAX_RANGES, " ")

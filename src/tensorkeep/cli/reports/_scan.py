@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tensorkeep.cli.terminal import Column, Line, Style, columns, printable, shortened
+from tensorkeep.phrases import counted
 
 if TYPE_CHECKING:
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport
@@ -44,7 +45,7 @@ def report_lines(report: ScanReport) -> Iterator[Line]:
 
 
 def _file_lines(file: ScannedFile, width: int) -> Iterator[Line]:
-    pickles = f", {_counted(file.n_pickles, 'pickle')}" if file.n_pickles else ""
+    pickles = f", {counted(file.n_pickles, 'pickle')}" if file.n_pickles else ""
     yield [
         (f"{file.verdict:<{width}}  ", _STYLES[file.verdict]),
         (printable(file.path), "title"),
@@ -94,11 +95,7 @@ def _place(finding: ScanFinding) -> str:
 def _sum_line(report: ScanReport) -> Line:
     verdicts: Counter[str] = Counter(file.verdict for file in report.files)
     parts = [f"{verdicts[verdict]:,} {verdict}" for verdict in _STYLES if verdicts[verdict]]
-    files = _counted(len(report.files), "file") + (f" ({', '.join(parts)})" if len(report.files) > 1 else "")
-    skipped = f", {_counted(report.n_skipped, 'other file')}" if report.n_skipped else ""
+    files = counted(len(report.files), "file") + (f" ({', '.join(parts)})" if len(report.files) > 1 else "")
+    skipped = f", {counted(report.n_skipped, 'other file')}" if report.n_skipped else ""
     verdict = report.verdict if report.files else "nothing to scan"
     return [(verdict, _STYLES.get(verdict, "")), (f": {files}{skipped}; {_NOTHING_WAS_RUN}", "")]
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

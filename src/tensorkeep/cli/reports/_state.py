@@ -13,6 +13,7 @@ from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, LimitError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State, check_owner, check_view, parse_state
+from tensorkeep.phrases import counted
 from tensorkeep.state import Node, container_paths, described, joined, parts_of, plain_values, read_tree
 
 _T = TypeVar("_T")
@@ -72,7 +73,7 @@ class StateReport(msgspec.Struct, frozen=True):
         if name in self.views:
             return self.views[name].note
         n_sharing = self.storages.get(name)
-        return "" if n_sharing is None else f"memory of {n_sharing:,} tensor{'' if n_sharing == 1 else 's'}"
+        return "" if n_sharing is None else f"memory of {counted(n_sharing, 'tensor')}"
 
 
 def read_state(text: str | None, stored: Mapping[str, TensorEntry]) -> StateReport | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,9 +11,9 @@ from torch import nn
 from tensorkeep.checkpoint import have_equal_bytes
 from tensorkeep.dtypes import BY_TORCH, find_dtype
 from tensorkeep.errors import DtypeError, StateDictMismatchError
+from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 
-_N_LISTED: Final = 5
 """Names of each kind that a message lists; the error's fields have all."""
 
 
@@ -120,7 +120,7 @@ def _refuse(
 ) -> None:
     shapes = [f"{name} {list(here)} in the model, {list(there)} in the file" for name, here, there in mismatched]
     facts = [
-        f"{len(names):,} {kind}: {', '.join(names[:_N_LISTED])}{', …' if len(names) > _N_LISTED else ''}"
+        f"{len(names):,} {kind}: {listed(names)}"
         for kind, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
         if names
     ]

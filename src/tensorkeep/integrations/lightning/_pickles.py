@@ -19,13 +19,13 @@ from tensorkeep.integrations.lightning._configs import CONFIGS, config_as_data
 from tensorkeep.integrations.lightning._library import named_class
 from tensorkeep.integrations.lightning._values import ATTRIBUTE_DICTS, class_as_data, is_known_class
 from tensorkeep.kinds.pickles import PickleFile, key_text
+from tensorkeep.phrases import listed
 from tensorkeep.scanner import scan
 from tensorkeep.state import NamedData, decode_tree, encode_tree, joined
 
 _LEFT_OUT: Final = object()
 """Stands for what is not known, until the container leaves it out."""
 
-_N_LISTED: Final = 5
 _SETS: Final = frozenset({set, frozenset})
 _NAMESPACES: Final = {"argparse.Namespace": Namespace, "types.SimpleNamespace": SimpleNamespace}
 _HYPER_PARAMETERS: Final = frozenset({"hyper_parameters", "datamodule_hyper_parameters"})
@@ -37,11 +37,10 @@ def read_pickled(file: PickleFile, classes: Mapping[str, type], *, drop_unknown:
     reading = _Reading(file, classes)
     value = reading.value(file.document.value, file.load_tree(), "")
     if reading.unknown and not drop_unknown:
-        listed = [f"`{path}` ({name})" for path, name in list(reading.unknown.items())[:_N_LISTED]]
         raise UnsupportedError(
             "the checkpoint holds objects that are not known to be data",
             path=file.path,
-            found=", ".join(listed) + (", …" if len(reading.unknown) > _N_LISTED else ""),
+            found=listed(f"`{where}` ({name})" for where, name in reading.unknown.items()),
             hint="Nothing was run. classes= takes the classes that may be made again: dataclasses, enums, named"
             " tuples, and classes as such; drop_unknown=True leaves the others out",
         )

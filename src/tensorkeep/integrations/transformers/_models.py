@@ -29,6 +29,7 @@ from tensorkeep.integrations.transformers._ties import tie_again
 from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
 from tensorkeep.kinds import refuse
 from tensorkeep.layout import parse_size
+from tensorkeep.phrases import listed
 
 _N_LISTED: Final = 10
 """Names that a message lists."""
@@ -262,11 +263,10 @@ def _names_in_adapter(model: Any, adapter: str) -> set[str]:
 
 def refuse_missing(missing: Sequence[str], model: str, path: str | None = None, hint: str | None = None) -> None:
     """Refuse to go on with a model some of whose weights are random."""
-    listed = ", ".join(missing[:_N_LISTED]) + (", …" if len(missing) > _N_LISTED else "")
     raise StateDictMismatchError(
         f"the checkpoint lacks weights of {model}",
         path=path,
-        found=f"{len(missing):,} missing: {listed}",
+        found=f"{len(missing):,} missing: {listed(missing, _N_LISTED)}",
         hint=hint,
         missing=missing,
     )

@@ -14,7 +14,8 @@ from tensorkeep.kinds.dcp._files import ChunkFiles, OpenedChunk
 from tensorkeep.kinds.dcp._metadata import SavedState
 from tensorkeep.kinds.dcp._nested import nested
 from tensorkeep.kinds.pickles import PickledTensors, PickleFile, numbered
-from tensorkeep.tensors import LazyTensor, Selector, chooser, counted, load_together, nothing_chosen, selectors_of
+from tensorkeep.phrases import counted
+from tensorkeep.tensors import LazyTensor, Selector, chooser, load_together, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteSource
 
 

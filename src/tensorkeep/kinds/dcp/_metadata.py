@@ -16,6 +16,7 @@ from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.errors import LimitError, PickleError, UnsupportedError
 from tensorkeep.formats.pickles import Label, Unknown, shown
 from tensorkeep.limits import MAX_I64, MAX_NDIM, MAX_STATE_DEPTH
+from tensorkeep.paths import is_inside
 from tensorkeep.tensors import Region
 
 _BY_TORCH: Final = {f"torch.{dtype.torch}": dtype for dtype in ALL_BY_NAME.values() if dtype.torch}
@@ -183,7 +184,7 @@ def _places(storage: dict[Any, Any]) -> Iterator[tuple[Any, Item]]:
             _refuse("the name of a part", name)
         if type(file) is not str or type(start) is not int or type(length) is not int or not 0 <= start <= MAX_I64:
             _refuse(f"the place of `{name}`", (file, start, length))
-        if not 0 <= length <= MAX_I64 or not _is_inside(file):
+        if not 0 <= length <= MAX_I64 or not is_inside(file):
             _refuse(f"the place of `{name}`", (file, start, length))
         if place.get("transform_descriptors"):
             raise UnsupportedError(
@@ -225,11 +226,6 @@ def _is_path(path: Any) -> bool:
         and type(path[0]) is str
         and all(type(part) is str or (type(part) is int and part >= 0) for part in path)
     )
-
-
-def _is_inside(file: str) -> bool:
-    parts = file.split("/")
-    return "\\" not in file and "\0" not in file and ":" not in file and not {"", ".", ".."}.intersection(parts)
 
 
 def _class_of(value: Any) -> str | None:

@@ -20,13 +20,13 @@ from tensorkeep.kinds.dcp._metadata import SavedState, merged, saved_state
 from tensorkeep.kinds.dcp._shards import state_of_shards
 from tensorkeep.kinds.pickles import open_pickle
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
+from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensor, PlacedPiece, assemble
 from tensorkeep.transport import Backend, ByteSource, join, open_source
 
 _TORCH: Final = "torch.distributed.checkpoint."
 """Where the classes are found that `.metadata` is made of."""
 
-_SHOWN: Final = 5
 _MAX_TIMES_FILES: Final = 16
 """How often the bytes of all files may be told to be parts of tensors."""
 
@@ -175,13 +175,12 @@ def _refuse(faults: list[FileFault], path: str) -> None:
     if not faults:
         return
     texts = [f"{fault.file}: {fault.message}" + (f", {fault.found} bytes" if fault.found else "") for fault in faults]
-    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     all_missing = all(fault.expected is None for fault in faults)
     error: type[TensorkeepError] = SourceMissingError if all_missing else IntegrityError
     raise error(
         "files of the checkpoint are missing" if all_missing else "the checkpoint is not whole",
         path=path,
-        found="; ".join(texts[:_SHOWN]) + more,
+        found=listed(texts, separator="; "),
         hint="Get the named files again",
     )
 

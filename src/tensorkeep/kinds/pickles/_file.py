@@ -30,7 +30,8 @@ from tensorkeep.kinds.pickles._load import load_tree
 from tensorkeep.kinds.pickles._records import LazyRecords, array_of, dtype_of, is_tensor_like, tensor_of
 from tensorkeep.kinds.pickles._tree import Copy, copy_tree
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
-from tensorkeep.tensors import LazyTensor, OpenTensors, counted
+from tensorkeep.phrases import counted
+from tensorkeep.tensors import LazyTensor, OpenTensors
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, open_source
 
 _MAX_TIMES_FILE: Final = 16

@@ -11,7 +11,8 @@ import msgspec
 
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
-from tensorkeep.layout import is_plain, stem_of_index
+from tensorkeep.layout import stem_of_index
+from tensorkeep.paths import is_plain_name
 from tensorkeep.transport import (
     exists,
     is_directory,
@@ -76,7 +77,7 @@ def find_pickled(path: str, variant: str | None = None) -> PickleLocation | None
 
 def _in_directory(directory: str, variant: str | None) -> PickleLocation | None:
     listed = list_names(directory)
-    names = _usual_names(directory, variant) if listed is None else [name for name in listed if is_plain(name)]
+    names = _usual_names(directory, variant) if listed is None else [name for name in listed if is_plain_name(name)]
     if any(name.endswith(".safetensors") or stem_of_index(name) for name in names):
         return None
     found = _at(directory, names, _USUAL + (f".{variant}" if variant else ""))
@@ -160,7 +161,7 @@ def _below(directory: str) -> Iterator[str]:
 
 
 def _could_be_pickled(name: str) -> bool:
-    return is_plain(name) and _match_pickled(name) is not None
+    return is_plain_name(name) and _match_pickled(name) is not None
 
 
 def _is_pickled(path: str) -> bool:

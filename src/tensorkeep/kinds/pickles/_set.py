@@ -17,7 +17,8 @@ from tensorkeep.kinds.pickles._keys import key_text, numbered
 from tensorkeep.kinds.pickles._location import PickleLocation, find_pickled
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
-from tensorkeep.tensors import LazyTensor, counted
+from tensorkeep.phrases import counted, listed
+from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import Backend, exists, join
 
 _Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
@@ -223,7 +224,7 @@ def _refuse_missing(location: PickleLocation, names: tuple[str, ...]) -> None:
         raise SourceMissingError(
             "a shard is missing" if len(missing) == 1 else f"{len(missing):,} shards are missing",
             path=location.path,
-            expected=_listed(missing),
+            expected=listed(missing, _SHOWN),
             hint="Get it again, or save the checkpoint again",
         )
 
@@ -248,11 +249,6 @@ def _refuse_disagreement(path: str, files: Mapping[str, PickleFile], index: Inde
             "index and shards do not agree",
             path=path,
             expected=f"each of {len(index.weight_map):,} tensors in the shard that the index says",
-            found=_listed(faults, "; "),
+            found=listed(faults, _SHOWN, "; "),
             hint="Are these shards of another save? Get all files of the checkpoint again",
         )
-
-
-def _listed(texts: list[str], separator: str = ", ") -> str:
-    more = f"{separator}and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
-    return separator.join(texts[:_SHOWN]) + more

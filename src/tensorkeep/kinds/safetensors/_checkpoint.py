@@ -13,6 +13,7 @@ from tensorkeep.kinds._findings import Finding, refuse
 from tensorkeep.kinds.safetensors._consistent_read import read_consistently
 from tensorkeep.kinds.safetensors._examine import Access, Examination
 from tensorkeep.layout import Index, Location, Piece, pieces_in_order, reach_of
+from tensorkeep.phrases import counted
 from tensorkeep.tensors import (
     AssembledReader,
     LazyTensor,
@@ -21,7 +22,6 @@ from tensorkeep.tensors import (
     SavedTensors,
     TensorFile,
     assemble,
-    counted,
     names_of,
     sharing_of,
 )

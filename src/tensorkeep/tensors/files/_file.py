@@ -22,9 +22,10 @@ from tensorkeep.formats.safetensors import (
     read_seal,
 )
 from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.phrases import counted
 from tensorkeep.tensors.files._aliases import names_of, sharing_of
 from tensorkeep.tensors.files._saved import SavedTensors
-from tensorkeep.tensors.lazy import LazyTensor, counted
+from tensorkeep.tensors.lazy import LazyTensor
 from tensorkeep.tensors.readers import TensorReader
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, VerifyingSource, open_source
 

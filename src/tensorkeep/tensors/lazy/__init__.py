@@ -9,7 +9,7 @@
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
 from tensorkeep.tensors.lazy._lazy import LazyTensor, load_together
-from tensorkeep.tensors.lazy._mapping import LazyTensors, OpenTensors, TensorView, counted
+from tensorkeep.tensors.lazy._mapping import LazyTensors, OpenTensors, TensorView
 from tensorkeep.tensors.lazy._name_patterns import (
     Renaming,
     Selector,
@@ -32,7 +32,6 @@ __all__ = [
     "assemble",
     "chooser",
     "chosen_names",
-    "counted",
     "load_together",
     "nothing_chosen",
     "renamed_state",

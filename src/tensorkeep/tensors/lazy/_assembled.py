@@ -24,6 +24,7 @@ from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
 from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES, PACK_NBYTES
+from tensorkeep.phrases import listed
 from tensorkeep.tensors.indexing import (
     Axis,
     CoverFault,
@@ -43,8 +44,6 @@ _T = TypeVar("_T")
 
 _MAX_THREADS = 8
 """Pieces that are read or copied at a time."""
-
-_SHOWN = 5
 
 
 class PlacedPiece(msgspec.Struct, frozen=True, eq=False):
@@ -297,13 +296,12 @@ def _refuse(
 ) -> NoReturn:
     near = [piece for piece in placed if fault.kind != "missing" and fault.region.common(piece.region)]
     what = {"missing": "is missing", "overlap": "is in two places", "outside": "lies outside of it"}[fault.kind]
-    files = list(dict.fromkeys(f"{piece.region} in {piece.file}" for piece in near or placed))
-    more = f" and {len(files) - _SHOWN:,} more" if len(files) > _SHOWN else ""
+    files = dict.fromkeys(f"{piece.region} in {piece.file}" for piece in near or placed)
     raise IntegrityError(
         f"a part of tensor `{name}` {what}: {fault.region} of {list(shape)}",
         path=path,
         tensor=name,
         expected="pieces that are all of it, each element once",
-        found=(", ".join(files[:_SHOWN]) + more) or "no pieces",
+        found=listed(files) or "no pieces",
         hint="Was a file lost, or left by another save? Get all files of the checkpoint again",
     )

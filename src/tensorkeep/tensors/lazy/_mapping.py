@@ -10,6 +10,7 @@ from typing import Any, Self
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import State
+from tensorkeep.phrases import counted
 from tensorkeep.tensors.lazy._lazy import LazyTensor, load_parts_together, load_together, plan_together
 from tensorkeep.tensors.lazy._name_patterns import Renaming, Selector, changed_names, chosen_names, did_you_mean
 from tensorkeep.tensors.lazy._renamed_state import parts_in, renamed_state
@@ -366,8 +367,3 @@ class TensorView(LazyTensors):
         first = [f"{lazy.name} {lazy.dtype} {list(lazy.shape)}" for lazy in islice(self.values(), _N_IN_REPR)]
         listed = ", ".join([*first, "…"] if len(self) > len(first) else first)
         return f"TensorView({self.path!r}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes: {listed or 'none'})"
-
-
-def counted(n: int, what: str) -> str:
-    """Return a number of things in words."""
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

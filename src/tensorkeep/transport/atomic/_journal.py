@@ -6,7 +6,6 @@ and nothing may be done by it.
 
 from __future__ import annotations
 
-import ntpath
 import zlib
 from collections.abc import Iterable
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.errors import IntegrityError, UnsupportedError
+from tensorkeep.paths import is_local_name
 
 _VERSION: Final = 1
 
@@ -81,19 +81,11 @@ def _check(journal: Journal) -> None:
     if journal.checksum != _checksum(journal):
         raise ValueError("a wrong checksum")
     for name in (*journal.first, *journal.patched, *journal.renamed, *journal.removed):
-        if not _is_plain(name):
-            raise ValueError(f"{name!r}, which is no plain file name")
+        if not is_local_name(name):
+            raise ValueError(f"{name!r}, which is not a plain file name")
 
 
 def check_name(name: str, path: str, *, taken: Iterable[str] = ()) -> None:
     """Make sure that a name names a file in the directory and nothing else."""
-    if not _is_plain(name) or name in taken:
+    if not is_local_name(name) or name in taken:
         raise UnsupportedError("not a name for a file in the directory", path=path, found=repr(name))
-
-
-def _is_plain(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return name not in {"", ".", ".."} and "\0" not in name and ntpath.basename(name) == name

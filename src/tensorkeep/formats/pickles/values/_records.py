@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.phrases import counted
 
 LabelKind = Literal["dtype", "device", "layout", "qscheme", "memory_format"]
 
@@ -70,11 +71,11 @@ class Unknown:
     def __repr__(self) -> str:
         if self.args is None:
             return f"Unknown({self.qualified_name:.200})"
-        facts = [_counted(len(self.args), "argument")] if self.args else []
+        facts = [counted(len(self.args), "argument")] if self.args else []
         if self.state is not None:
-            facts.append(_counted(len(self.state), "attribute") if type(self.state) is dict else "a state")
+            facts.append(counted(len(self.state), "attribute") if type(self.state) is dict else "a state")
         if self.items:
-            facts.append(_counted(len(self.items), "item"))
+            facts.append(counted(len(self.items), "item"))
         call = f"{self.qualified_name:.200}({'…' if self.args else ''})"
         return f"Unknown({': '.join([call, *([', '.join(facts)] if facts else [])])})"
 
@@ -286,7 +287,3 @@ class ArrayRecord:
 
     def __repr__(self) -> str:
         return f"ArrayRecord({self.dtype.text}, {list(self.shape)})"
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
