@@ -490,7 +490,7 @@ def test_a_step_that_is_not_there_is_answered_with_those_that_are(root: Path) ->
         kept.save(number, {"a": 1})
 
     for use in (kept.load, kept.open, kept.metrics_of):
-        with pytest.raises(SourceMissingError, match=r"Whole steps, the highest first: 11, 10, 9, .*, 2, …"):
+        with pytest.raises(SourceMissingError, match=r"Whole steps, the highest first: 11, 10, 9, .*, 2 and 2 more"):
             use(21)
 
 
