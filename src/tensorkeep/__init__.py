@@ -1,45 +1,45 @@
 """tensorkeep keeps tensors safe: it stores, inspects, moves and loads them without ever running code from a file.
 
-    tensorkeep.open(path)       a read-only mapping of name to lazy tensor; `file["w"][10:20, ::2]` reads those rows;
-                                also of what torch.save wrote, of which nothing is run
-    tensorkeep.load(path)       the state that was saved: nested data and tensors, which share memory as they did
-    tensorkeep.scan(path)       what files of pickles would run if they were loaded by others
-    tensorkeep.convert(source, destination)             a file of pickles as a safe checkpoint
-    tensorkeep.save(state, path)                        tensors, or any nested data, to a file, complete or not at all
-    tensorkeep.save_checkpoint(state, directory)        the same to a directory, in shards with an index
-    tensorkeep.save_async(state, path)                  the same in the background, while training goes on
-    tensorkeep.CheckpointStore(root)                    the checkpoints of a run: the last, the best, found again
-    tensorkeep.reshard(path, directory)                 a checkpoint written anew: other shards, names, dtypes
-    tensorkeep.merge(paths, directory)                  several checkpoints as one
-    tensorkeep.edit(path)       names of tensors and metadata, changed in place
-    tensorkeep.add_sha256(path)                         the SHA-256 of each shard, written into the index
-    tensorkeep.verify(path)     whether every byte is the one that was saved
-    tensorkeep.diff(a, b)       what is different in two open checkpoints
-    tensorkeep.remote(url)      a URL with what it takes to read it, wherever a path goes
-    tensorkeep.fetch(url, directory)                    all of a remote checkpoint on the disk, complete or not at all
+    tensorkeep.open(path)                          a read-only mapping of name to lazy tensor, of any kind;
+                                                   `file["w"][10:20, ::2]` reads only those rows
+    tensorkeep.load(path)                          the saved state: nested data, and tensors that share memory
+    tensorkeep.save(state, path)                   save tensors or nested data to one file, completely or not at all
+    tensorkeep.save_checkpoint(state, directory)   the same in shards with an index
+    tensorkeep.save_async(state, path)             the same in the background, while training continues
+    tensorkeep.CheckpointStore(root)               the checkpoints of a run: keeps the last and the best
+    tensorkeep.verify(path)                        check every byte against the digests that were saved
+    tensorkeep.diff(a, b)                          how two open checkpoints differ
+    tensorkeep.reshard(path, directory)            rewrite a checkpoint with other shards, names or dtypes
+    tensorkeep.merge(paths, directory)             combine several checkpoints into one
+    tensorkeep.edit(path)                          rename tensors and change metadata in place
+    tensorkeep.add_sha256(path)                    add the SHA-256 of each shard to the index
+    tensorkeep.convert(source, destination)        convert a checkpoint of any kind to safetensors
+    tensorkeep.scan(path)                          what a pickle would run if another program loaded it
+    tensorkeep.remote(url)                         a URL with options for reading it, accepted wherever a path is
+    tensorkeep.fetch(url, directory)               download a whole checkpoint, completely or not at all
 
-    tensorkeep.torch, tensorkeep.numpy                  the functions of safetensors.torch and safetensors.numpy
-    tensorkeep.safe_open, serialize, deserialize, …     those of safetensors
-    tensorkeep.install_as_safetensors()                 and all of it under their name, for libraries that import it
+    tensorkeep.torch, tensorkeep.numpy             the functions of safetensors.torch and safetensors.numpy
+    tensorkeep.safe_open, serialize, deserialize   those of safetensors
+    tensorkeep.install_as_safetensors()            let libraries that import safetensors use all of this instead
 
-    tensorkeep.errors           every error, one tree
-    tensorkeep.transport        where are the bytes?        files, memory, servers; written whole or not at all
-    tensorkeep.formats          what do they mean?          the safetensors format, PyTorch's pickles
-    tensorkeep.arrays           who holds the tensor?       NumPy, torch
-    tensorkeep.state            nested data                 containers, numbers, texts … as nodes, and back
-    tensorkeep.tensors          one file, where these meet  lazy tensors, selections, views, writing
-    tensorkeep.layout           which file holds what?      file names, shards, the index
-    tensorkeep.kinds            what is at a path?          safetensors, pickles, what ranks wrote: one folder each
-    tensorkeep.scanner          what would they run?        every name in files of pickles, and what it would do
-    tensorkeep.checkpoint       many files                  shards, index, digests; saved and verified as one
-    tensorkeep.store            the checkpoints of a run    steps, the last and the best, nothing written twice
-    tensorkeep.conversion       of any kind                 pickles to safetensors, and what became of them
-    tensorkeep.fetching         from other machines         whole checkpoints, in parallel, resumed and checked
-    tensorkeep.models           what uses them              checkpoints into models: tensorkeep.torch.load_into
-    tensorkeep.server           served                      a directory over HTTP: tensorkeep serve
-    tensorkeep.training         training                    all that a run needs to go on: tensorkeep.torch.capture
+    tensorkeep.errors        every error, in one tree
+    tensorkeep.transport     Where are the bytes?               files, memory, servers; atomic writes
+    tensorkeep.formats       What do they mean?                 safetensors, PyTorch's pickles
+    tensorkeep.arrays        Who holds the tensor?              NumPy, torch
+    tensorkeep.state         nested data                        containers, numbers and text as nodes, and back
+    tensorkeep.tensors       one file, where these three meet   lazy tensors, indexing, views, writing
+    tensorkeep.layout        Which file stores what?            file names, shards, the index
+    tensorkeep.kinds         What is at a path?                 one folder per kind of checkpoint
+    tensorkeep.scanner       What would a file run?             every name in a pickle, and what it would do
+    tensorkeep.checkpoint    many files as one                  saved, verified, compared and rewritten
+    tensorkeep.store         many checkpoints                   the last and the best; nothing is written twice
+    tensorkeep.conversion    any kind to safetensors
+    tensorkeep.fetching      downloads                          parallel, resumed, verified
+    tensorkeep.models        checkpoints into models            tensorkeep.torch.load_into
+    tensorkeep.training      whole training states              tensorkeep.torch.capture and restore
+    tensorkeep.server        a directory over HTTP              tensorkeep serve
 
-`import tensorkeep` loads none of this: names are resolved on first use.
+`import tensorkeep` imports none of these: names are resolved on first use.
 """
 
 from __future__ import annotations
@@ -134,57 +134,31 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {
-    "Checkpoint": ("kinds.safetensors", "Checkpoint"),
-    "Conversion": ("conversion", "Conversion"),
-    "DataDiff": ("checkpoint", "DataDiff"),
-    "Diff": ("checkpoint", "Diff"),
-    "DistributedCheckpoint": ("kinds.dcp", "DistributedCheckpoint"),
-    "Finding": ("kinds", "Finding"),
-    "LazyTensor": ("tensors", "LazyTensor"),
-    "LazyTensors": ("tensors", "LazyTensors"),
-    "PickleFile": ("kinds.pickles", "PickleFile"),
-    "PickleLimits": ("formats.pickles", "PickleLimits"),
-    "PickleSet": ("kinds.pickles", "PickleSet"),
-    "SafetensorError": ("errors", "SafetensorError"),
-    "TensorDiff": ("checkpoint", "TensorDiff"),
-    "TensorFile": ("tensors", "TensorFile"),
-    "TensorView": ("tensors", "TensorView"),
-    "TensorSpec": ("compat", "TensorSpec"),
-    "TensorkeepError": ("errors", "TensorkeepError"),
-    "Unknown": ("formats.pickles", "Unknown"),
-    "Verification": ("kinds", "Verification"),
-    "add_sha256": ("checkpoint", "add_sha256"),
-    "convert": ("conversion", "convert"),
-    "deserialize": ("compat", "deserialize"),
-    "diff": ("checkpoint", "diff"),
-    "edit": ("checkpoint", "edit"),
-    "fetch": ("fetching", "fetch"),
-    "install_as_safetensors": ("install", "install_as_safetensors"),
-    "load": ("checkpoint", "load"),
-    "merge": ("checkpoint", "merge"),
-    "open": ("checkpoint", "open_checkpoint"),
-    "reshard": ("checkpoint", "reshard"),
-    "safe_open": ("compat", "safe_open"),
-    "save": ("tensors", "save"),
-    "NamedData": ("state", "NamedData"),
-    "CheckpointStore": ("store", "CheckpointStore"),
-    "SaveHandle": ("checkpoint", "SaveHandle"),
-    "StateError": ("errors", "StateError"),
-    "release_snapshots": ("checkpoint", "release_snapshots"),
-    "remote": ("transport.remote", "remote"),
-    "save_async": ("checkpoint", "save_async"),
-    "ScanFinding": ("scanner", "ScanFinding"),
-    "ScanReport": ("scanner", "ScanReport"),
-    "ScannedFile": ("scanner", "ScannedFile"),
-    "scan": ("scanner", "scan"),
-    "save_checkpoint": ("checkpoint", "save_checkpoint"),
-    "serialize": ("compat", "serialize"),
-    "serialize_file": ("compat", "serialize_file"),
-    "verify": ("checkpoint", "verify"),
+_NAMES = {
+    "checkpoint": "DataDiff Diff SaveHandle TensorDiff add_sha256 diff edit load merge release_snapshots reshard "
+    "save_async save_checkpoint verify",
+    "compat": "TensorSpec deserialize safe_open serialize serialize_file",
+    "conversion": "Conversion convert",
+    "errors": "SafetensorError StateError TensorkeepError",
+    "fetching": "fetch",
+    "formats.pickles": "PickleLimits Unknown",
+    "install": "install_as_safetensors",
+    "kinds": "Finding Verification",
+    "kinds.dcp": "DistributedCheckpoint",
+    "kinds.pickles": "PickleFile PickleSet",
+    "kinds.safetensors": "Checkpoint",
+    "scanner": "ScanFinding ScanReport ScannedFile scan",
+    "state": "NamedData",
+    "store": "CheckpointStore",
+    "tensors": "LazyTensor LazyTensors TensorFile TensorView save",
+    "transport.remote": "remote",
 }
-"""Each public name, and the module and name that it stands for."""
+"""Each module, and the public names that it defines."""
 
+_HOMES = {name: (module, name) for module, names in _NAMES.items() for name in names.split()} | {
+    "open": ("checkpoint", "open_checkpoint")  # a function named `open` would hide the builtin in its module
+}
+"""Each public name, with its module and its name there."""
 
 _MODULES = (
     "arrays",
