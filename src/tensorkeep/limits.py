@@ -29,6 +29,15 @@ MAX_INFLATED_NBYTES: Final = 64 * 2**20
 MAX_INFLATION: Final = 200
 """Times its stored size that a compressed member of more than 1 MiB may have; source code reaches about 20."""
 
+MAX_DEFLATE_RATIO: Final = 1_032
+"""Times its stored size that anything deflated can have: one bit for 129 bytes is the best that the method can do."""
+
+MAX_ARRAY_HEADER_NBYTES: Final = 2**16
+"""Bytes of the header of a NumPy array; most take 118, and NumPy refuses more than 10,000 unless asked not to."""
+
+MAX_ARRAY_HEADERS_NBYTES: Final = 8 * 2**20
+"""Bytes of all headers of one archive of arrays that are longer than usual; parsing them takes 8 s."""
+
 MAX_PICKLE_NBYTES: Final = 2**30
 """Bytes of one pickle without its storages; 80,000 tensors take 13 MB. It is read into memory."""
 

@@ -2,8 +2,9 @@
 
 - `_sniff`: what a file really is, for the errors that say so.
 - `safetensors/`: the safetensors format: 8 bytes of length, a JSON header, the tensors' bytes back to back.
+- `npy/`: NumPy's arrays, `.npy` and `.npz`.
 - `archives/`: zip and tar archives, read in place and so strictly that no two readers can see different members.
-- `pickles/`: pyTorch's checkpoints, which are pickles: read without importing, calling or building anything that they
+- `pickles/`: PyTorch's checkpoints, which are pickles: read without importing, calling or building anything that they
   name.
 """
 

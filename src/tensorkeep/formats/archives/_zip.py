@@ -17,7 +17,7 @@ from tensorkeep.formats.archives._zip_directory import DEFLATED, Entry, parse_di
 from tensorkeep.formats.archives._zip_end import TAIL_NBYTES, Place, find_directory, has_end_record
 from tensorkeep.formats.archives._zip_faults import ArchiveFault, FaultLog
 from tensorkeep.formats.archives._zip_layout import LOCAL_NBYTES, Run, check_run, parse_start, plan_runs
-from tensorkeep.formats.archives._zip_names import name_members
+from tensorkeep.formats.archives._zip_names import decode_names, name_members
 from tensorkeep.limits import MAX_ARCHIVE_MEMBERS, MAX_DIRECTORY_NBYTES, MAX_INFLATED_NBYTES, MAX_INFLATION
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -60,9 +60,12 @@ class Archive(msgspec.Struct, frozen=True):
     unread: tuple[str, ...] = ()
 
 
-def read_archive(source: ByteSource, span: ByteRange | None = None) -> Archive:
-    """Read the directory of an archive, and hold all headers against it."""
-    return _read(_Slice(source, span), FaultLog(source.name, strict=True))
+def read_archive(source: ByteSource, span: ByteRange | None = None, *, has_top: bool = True) -> Archive:
+    """Read the directory of an archive, and check all local headers against it.
+
+    Torch puts all members into one top folder; NumPy (`has_top=False`) gives them any names, and may deflate them.
+    """
+    return _read(_Slice(source, span), FaultLog(source.name, strict=True), has_top=has_top)
 
 
 def examine_archive(source: ByteSource, span: ByteRange | None = None) -> tuple[Archive, list[ArchiveFault]]:
@@ -159,7 +162,7 @@ class _Slice:
         return batch
 
 
-def _read(archive: _Slice, log: FaultLog) -> Archive:
+def _read(archive: _Slice, log: FaultLog, *, has_top: bool = True) -> Archive:
     """Read all directories that the end records claim, which is one unless the log takes faults."""
     top = ""
     members: dict[str, Member] = {}
@@ -168,7 +171,7 @@ def _read(archive: _Slice, log: FaultLog) -> Archive:
     for place in find_directory(archive.read, archive.nbytes, log):
         entries = _read_entries(archive, place, log)
         _locate(archive, entries, place.start, log)
-        folder, names = name_members(entries, log)
+        folder, names = name_members(entries, log) if has_top else ("", decode_names(entries, log))
         top = top or folder
         for name, entry in zip(names, entries, strict=True):
             stored_stop = entry.start + entry.n_stored
@@ -181,7 +184,8 @@ def _read(archive: _Slice, log: FaultLog) -> Archive:
             if other is not member and other != member:
                 log.add("another member has its name", entry.name)
                 doubles[member] = None
-    _refuse_equal_names(members, log)
+    if has_top:  # file systems that ignore case unpack two members to one file; keys of arrays are never unpacked
+        _refuse_equal_names(members, log)
     return Archive(top, members, tuple(doubles), tuple(unread))
 
 

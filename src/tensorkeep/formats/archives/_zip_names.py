@@ -17,7 +17,7 @@ _is_drive = re.compile(r"[A-Za-z]:").fullmatch
 
 def name_members(entries: list[Entry], log: FaultLog) -> tuple[str, list[str]]:
     """Take the top folder off all names."""
-    names = _decode(entries, log)
+    names = decode_names(entries, log)
     if not names:
         log.add("the archive has no members")
         return "", names
@@ -43,7 +43,7 @@ def _must_be_stored(name: str) -> bool:
     return folded == "data.pkl" or folded.startswith("data/")
 
 
-def _decode(entries: list[Entry], log: FaultLog) -> list[str]:
+def decode_names(entries: list[Entry], log: FaultLog) -> list[str]:
     """Decode all names at once where they are plain, else one by one."""
     joined = b"/" + b"\n/".join([entry.name for entry in entries])
     is_plain = (
