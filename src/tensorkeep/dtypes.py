@@ -178,6 +178,11 @@ def find_dtype(spelling: Any) -> DType:
     return found
 
 
+def torch_row(dtype: object) -> DType | None:
+    """Return the row of a torch dtype, or None if safetensors has no such dtype."""
+    return BY_TORCH.get(str(dtype).removeprefix("torch."))
+
+
 def _name_of(dtype: Any) -> str:
     """Return the name of an array library's dtype: `numpy.dtype("f4")`, `numpy.float32`, `torch.float32`."""
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None)

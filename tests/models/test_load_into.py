@@ -524,7 +524,7 @@ def test_hooks_that_need_the_data_are_refused(path):
     model = Net()
     model.register_load_state_dict_pre_hook(doubled)
 
-    fail(model, path, UnsupportedError, "makes `scale` anew")
+    fail(model, path, UnsupportedError, "computes `scale` from the data")
 
 
 @pytest.mark.parametrize("kind", ["copies", "sparse", "lazy"])

@@ -37,7 +37,7 @@ class Held(nn.Module):
 def test_numbers_that_would_be_cut_are_refused(value: Any, saved: torch.dtype, own: torch.dtype) -> None:
     target = Held(0, own)
 
-    with pytest.raises(StateDictMismatchError, match=rf"would be cut: held {own} in the model, {saved} saved"):
+    with pytest.raises(StateDictMismatchError, match=rf"lose values: `held` {own} in the model, {saved} saved"):
         restore(capture(model=Held(value, saved), rng=False), model=target, rng=False)
 
     assert not target.held.any()
@@ -156,7 +156,7 @@ def cosine(optimizer: optim.Optimizer) -> lr.CosineAnnealingLR:
 @pytest.mark.parametrize(
     ("own", "match"),
     [
-        ([lr.LinearLR, cosine], r"scheduler\.1 is of another scheduler than CosineAnnealingLR"),
+        ([lr.LinearLR, cosine], r"scheduler\.1 is the state of another kind of scheduler than CosineAnnealingLR"),
         ([lr.LinearLR], "expected states of 1 schedulers, found 2"),
         ([lr.LinearLR, stepwise, cosine], "expected states of 3 schedulers, found 2"),
     ],

@@ -190,7 +190,7 @@ def test_the_state_of_another_scheduler_is_refused(first: type, second: type) ->
         restore(state, scheduler=SCHEDULERS[second], rng=False)  # nothing tells them apart
         return
 
-    with pytest.raises(StateDictMismatchError, match=f"of another scheduler than {second.__name__}"):
+    with pytest.raises(StateDictMismatchError, match=f"of another kind of scheduler than {second.__name__}"):
         restore(state, scheduler=SCHEDULERS[second], rng=False)
 
     assert str(SCHEDULERS[second].state_dict()) == before

@@ -1,32 +1,42 @@
 """A checkpoint into a model.
 
-- `_match`: names and shapes of a model held against those of a checkpoint. Pure.
-- `_slots`: the memory of a model's parameters and buffers, and the names and modules that it belongs to.
-- `_hooks`: names that modules change when they are loaded.
-- `_fill`: bytes of a checkpoint into tensors that exist, in bounded memory.
-- `_fill_parts`: parts of a checkpoint's tensors into tensors that exist.
-- `_plan`: which tensor of the checkpoint goes into which memory, checked before anything is written.
-- `_tied`: weights that the model ties, and that differ in the checkpoint.
-- `_replace`: new memory under the parameters and buffers of a model.
-- `_carry_out`: a plan, carried out: this is where the model is written to.
+- `_match`: the names and shapes of a model compared with those of a checkpoint. Pure.
+- `_ties`: tied weights: which they are, and whether the saved ones are equal.
+- `_parameters`: a model's parameters and buffers: their memory, and the names and modules that it belongs to.
+- `_hooks`: names that modules change while they are loaded.
+- `_plan`: which tensor of the checkpoint goes into which parameter, checked before anything is written.
+- `_fill`: reading a checkpoint's tensors into existing ones, in bounded memory.
+- `_fill_parts`: reading parts of them.
+- `_replace`: new memory for the parameters and buffers of a model.
+- `_apply`: a load plan, applied: this is where the model is written to.
 - `_load`: `load_into`.
-- `_placement`: which part of a tensor one rank has. Pure.
-- `_spread`: tensors of which each rank has a part.
-- `_replicas`: what several ranks have alike, read by one.
+- `_placement`: the part of a tensor that one rank of a device mesh has. Pure.
+- `_dtensor`: DTensors, of which each rank has a part.
+- `_replicas`: parts that several ranks have alike, read by one of them.
 - `_sharded`: `load_sharded`.
 """
 
 from tensorkeep.models._fill_parts import PartJob, check_castable, fill_parts
 from tensorkeep.models._load import LoadReport, load_into
-from tensorkeep.models._match import ShapeMismatch
+from tensorkeep.models._match import Match, ShapeMismatch, mismatch_error
+from tensorkeep.models._parameters import is_batch_counter
 from tensorkeep.models._sharded import load_sharded
+from tensorkeep.models._ties import equal_loaded, equal_stored, memory_key, tie_conflicts, tie_error
 
 __all__ = [
     "LoadReport",
+    "Match",
     "PartJob",
     "ShapeMismatch",
     "check_castable",
+    "equal_loaded",
+    "equal_stored",
     "fill_parts",
+    "is_batch_counter",
     "load_into",
     "load_sharded",
+    "memory_key",
+    "mismatch_error",
+    "tie_conflicts",
+    "tie_error",
 ]

@@ -1,6 +1,6 @@
-"""Bytes of a checkpoint into tensors that exist, in bounded memory.
+"""Reading a checkpoint's tensors into existing ones, in bounded memory.
 
-Bytes that need no change are read straight into the tensor's memory, in large reads side by side. All others pass in
+Bytes that need no conversion are read straight into the tensor's memory, in large parallel reads. All others pass in
 pieces through a small buffer, and are converted and copied from there.
 """
 
@@ -17,20 +17,20 @@ import numpy as np
 import torch
 
 from tensorkeep.arrays import adapter_for, pieces
-from tensorkeep.dtypes import BY_NAME, BY_TORCH, DType
+from tensorkeep.dtypes import BY_NAME, DType, torch_row
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import READ_NBYTES
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import ByteRange, ByteSource
 
 _BATCH_NBYTES: Final = 16 * READ_NBYTES
-"""Bytes that are read straight into tensors between two reports."""
+"""Bytes read straight into tensors between two progress reports."""
 
 _STAGED_NBYTES: Final = READ_NBYTES
-"""Bytes that pass through memory of their own at once."""
+"""Bytes of the buffer for tensors that must be converted."""
 
 _PIECE_NBYTES: Final = 2**22
-"""Bytes of one piece of them, before or after it is converted."""
+"""Bytes of one piece in that buffer, before or after conversion, whichever is larger."""
 
 _Item = TypeVar("_Item")
 _Report = Callable[[int], None]
@@ -40,9 +40,9 @@ class Job(msgspec.Struct, frozen=True, eq=False):
     """A tensor to fill.
 
     Attributes:
-        lazy: What to fill it with.
-        into: A tensor of the same number of elements; packed ones (F4) count as in the checkpoint.
-        versioned: The tensors over this memory that must know that it changed.
+        lazy: The saved tensor.
+        into: A tensor with as many elements; packed ones (F4) are counted as in the checkpoint.
+        versioned: Tensors over this memory whose autograd version must increase.
     """
 
     lazy: LazyTensor
@@ -51,14 +51,14 @@ class Job(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Stored(msgspec.Struct, frozen=True, eq=False):
-    """A tensor to fill with bytes that stand in a source.
+    """A job whose bytes are in a source as they are.
 
     Attributes:
-        dtype: That of the bytes.
+        dtype: The dtype of the stored bytes.
         shape: In elements of that dtype.
-        source: Where they are.
+        source: The source of the bytes.
         span: Half-open range of the source.
-        into: As in the job.
+        into: The tensor to fill.
     """
 
     dtype: DType
@@ -69,10 +69,10 @@ class _Stored(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_direct(self) -> bool:
-        """Whether the file's bytes are those of the tensor."""
+        """Whether the stored bytes can be read straight into the tensor's memory."""
         into = self.into
         return (
-            dtype_row(into.dtype) == self.dtype
+            torch_row(into.dtype) == self.dtype
             and into.device.type == "cpu"
             and into.is_contiguous()
             and not (into.is_conj() or into.is_neg())
@@ -81,13 +81,13 @@ class _Stored(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Piece(msgspec.Struct, frozen=True, eq=False):
-    """A part of a tensor on its way through memory.
+    """A part of a tensor that passes through the buffer.
 
     Attributes:
         span: The whole bytes of the source that hold it.
-        dtype: That of the bytes.
-        first: Elements to skip in these bytes, where several share one.
-        into: What it goes into, a view of the tensor.
+        dtype: The dtype of the stored bytes.
+        first: Elements to skip at the start, where several share a byte.
+        into: A view of the tensor to fill.
     """
 
     span: ByteRange
@@ -96,13 +96,8 @@ class _Piece(msgspec.Struct, frozen=True, eq=False):
     into: torch.Tensor
 
 
-def dtype_row(dtype: torch.dtype) -> DType | None:
-    """Return the row of the dtype table, None for a dtype that the format does not have."""
-    return BY_TORCH.get(str(dtype).removeprefix("torch."))
-
-
 def fill(jobs: Iterable[Job], report: _Report) -> None:
-    """Fill tensors."""
+    """Fill tensors, and report bytes of the checkpoint as they are read."""
     jobs = list(jobs)
     for tensor in (tensor for job in jobs for tensor in job.versioned):
         if not tensor.is_inference():
@@ -122,9 +117,9 @@ def fill(jobs: Iterable[Job], report: _Report) -> None:
             report(sum(len(memory) for _, memory in batch))
     staging = np.empty(_STAGED_NBYTES if staged else 0, np.uint8)
     for source, group in _by_source(staged):
-        for together in _batched(_pieces_of(group), lambda piece: len(piece.span), _STAGED_NBYTES):
-            _pass_through(source, together, staging.data)
-            report(sum(len(piece.span) for piece in together))
+        for pieces_read in _batched(_pieces_of(group), lambda piece: len(piece.span), _STAGED_NBYTES):
+            _pass_through(source, pieces_read, staging.data)
+            report(sum(len(piece.span) for piece in pieces_read))
     for job in computed:
         _compute(job, report)
 
@@ -137,7 +132,7 @@ def _stored(job: Job) -> _Stored | None:
 
 
 def _by_source(tensors: list[_Stored]) -> Iterator[tuple[ByteSource, list[_Stored]]]:
-    """Group by source, in the order of the bytes."""
+    """Group by source, in the order of the file, so that neighbours are read together."""
     groups: dict[int, list[_Stored]] = {}
     for stored in tensors:
         groups.setdefault(id(stored.source), []).append(stored)
@@ -159,7 +154,7 @@ def _batched(items: Iterable[_Item], size: Callable[[_Item], int], max_size: int
 
 
 def _memory_of(group: Iterable[_Stored]) -> Iterator[tuple[int, memoryview]]:
-    """Give the place in the source, and the memory, of each tensor; large ones in several parts."""
+    """Give each tensor's offset in the source and its memory, in batches if it is large."""
     for stored in group:
         memory = stored.into.reshape(-1).view(torch.uint8).numpy().data
         for begin in range(0, len(memory), _BATCH_NBYTES):
@@ -169,7 +164,7 @@ def _memory_of(group: Iterable[_Stored]) -> Iterator[tuple[int, memoryview]]:
 def _pieces_of(group: Iterable[_Stored]) -> Iterator[_Piece]:
     for stored in group:
         dtype, shape, into = stored.dtype, stored.shape, stored.into
-        if dtype.is_packed and dtype_row(into.dtype) == dtype:  # both have two elements in a byte
+        if dtype.is_packed and torch_row(into.dtype) == dtype:  # both have two elements in a byte
             dtype, shape, into = BY_NAME["U8"], tuple(into.shape), into.view(torch.uint8)
         start, done = stored.span.start, 0
         for index in pieces(shape, max(dtype.itemsize, into.element_size(), 4), _PIECE_NBYTES):
@@ -181,20 +176,20 @@ def _pieces_of(group: Iterable[_Stored]) -> Iterator[_Piece]:
             yield _Piece(ByteRange(start + begin, start + dtype.nbytes(end)), dtype, first, part)
 
 
-def _pass_through(source: ByteSource, pieces_together: list[_Piece], staging: memoryview) -> None:
-    """Read pieces into a buffer that is used again and again, and copy them from there."""
+def _pass_through(source: ByteSource, batch: list[_Piece], staging: memoryview) -> None:
+    """Read pieces into the buffer, and copy them from there."""
     parts: list[tuple[int, memoryview]] = []
     begin = 0
-    for piece in pieces_together:
+    for piece in batch:
         parts.append((piece.span.start, staging[begin : begin + len(piece.span)]))
         begin += len(piece.span)
     source.read_into(parts)
-    for piece, (_, data) in zip(pieces_together, parts, strict=True):
+    for piece, (_, data) in zip(batch, parts, strict=True):
         _copy(piece.into, _decoded(data, piece))
 
 
 def _decoded(data: memoryview, piece: _Piece) -> torch.Tensor:
-    """Make a tensor of a piece's bytes; torch computes with no dtype of less than eight bits, so these become F32."""
+    """Make a tensor of a piece's bytes; sub-byte dtypes, with which torch cannot compute, become F32."""
     n_elements = piece.first + piece.into.numel()
     n_elements += -n_elements % piece.dtype.n_per_group
     entry = TensorEntry(piece.dtype.name, (n_elements,), (0, len(data)))
@@ -206,7 +201,7 @@ def _decoded(data: memoryview, piece: _Piece) -> torch.Tensor:
 
 
 def _compute(job: Job, report: _Report) -> None:
-    """Fill a tensor with one whose bytes stand nowhere as they are, such as a cast one."""
+    """Fill a tensor with one that must be computed piece by piece, such as a cast one."""
     lazy, into = job.lazy, job.into.detach()
     itemsize = max(BY_NAME[lazy.dtype].itemsize, into.element_size())
     for index in pieces(lazy.shape, itemsize, _PIECE_NBYTES):

@@ -1,4 +1,4 @@
-"""Parts of a checkpoint's tensors into tensors that exist, reading hardly more than these parts."""
+"""Reading parts of a checkpoint's tensors into existing ones, and hardly more bytes than these parts."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import numpy as np
 import torch
 
 from tensorkeep.arrays import adapter_for, pieces
-from tensorkeep.dtypes import BY_NAME
+from tensorkeep.dtypes import BY_NAME, torch_row
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
-from tensorkeep.models._fill import Job, dtype_row, fill
+from tensorkeep.models._fill import Job, fill
 from tensorkeep.tensors import LazyTensor, Region, narrowed, rows_of, run_of
 from tensorkeep.transport import ByteRange, LocalFile
 
 _STAGED_NBYTES: Final = 2**22
-"""Bytes that pass through memory of their own at once."""
+"""Bytes of the buffer that rows are read into."""
 
 _SIGNED: Final = {1: "i1", 2: "i2", 4: "i4", 8: "i8"}
-"""Bytes of an element to the integers that torch takes from NumPy whatever they stand for."""
+"""Bytes per element to an integer dtype of NumPy: torch takes these from NumPy and views them as any dtype."""
 
 
 class PartJob(msgspec.Struct, frozen=True, eq=False):
-    """A tensor to fill with a part of another.
+    """A tensor to fill with a part of a saved one.
 
     Attributes:
-        lazy: The other.
-        region: Which part of it, in the elements of the checkpoint.
-        into: A tensor of the shape of the region; packed ones (F4) have half as many elements in the last dimension.
+        lazy: The saved tensor.
+        region: The part, in elements of the checkpoint.
+        into: A tensor of the region's shape; of packed dtypes (F4), with half as many elements in the last dimension.
     """
 
     lazy: LazyTensor
@@ -42,15 +42,15 @@ class PartJob(msgspec.Struct, frozen=True, eq=False):
 
 
 def check_castable(lazy: LazyTensor, into: torch.Tensor, name: str) -> None:
-    """Make sure that numbers of a checkpoint can become those of a tensor."""
+    """Check that a saved tensor can be cast to the dtype of another."""
     stored = BY_NAME.get(lazy.dtype)
     found = getattr(torch, stored.torch, None) if stored is not None and stored.torch else None
     is_packed = stored is not None and stored.is_packed
-    if is_packed and (dtype_row(into.dtype) == stored or into.dtype.is_floating_point):
+    if is_packed and (torch_row(into.dtype) == stored or into.dtype.is_floating_point):
         return
     if found is None or not torch.can_cast(found, into.dtype):
         raise DtypeError(
-            f"the numbers of tensor `{name}` cannot become those of the tensor that is to be filled",
+            f"tensor `{name}` cannot be cast to the dtype of the tensor it goes into",
             tensor=name,
             expected=str(into.dtype).removeprefix("torch."),
             found=lazy.dtype,
@@ -58,11 +58,10 @@ def check_castable(lazy: LazyTensor, into: torch.Tensor, name: str) -> None:
 
 
 def fill_parts(jobs: Iterable[PartJob], report: Callable[[int], None]) -> None:
-    """Fill tensors with parts of others.
+    """Fill tensors with parts of saved ones.
 
-    What lies in one run is read straight into the tensor's memory, together with all else of its file. Other parts
-    are read row by row from local files; from elsewhere in larger reads, with what stands between rows that are near
-    to each other.
+    A contiguous part is read straight into the tensor's memory, together with its neighbours in the file. Other parts
+    are read row by row from local files; from elsewhere in larger reads that include small gaps between rows.
     """
     runs: list[Job] = []
     others: list[PartJob] = []
@@ -80,7 +79,7 @@ def fill_parts(jobs: Iterable[PartJob], report: Callable[[int], None]) -> None:
 
 
 def _run(job: PartJob) -> LazyTensor | None:
-    """Return the part as a tensor of its own, where its bytes follow each other."""
+    """Return a part whose bytes are contiguous as a tensor of its own, otherwise None."""
     lazy = job.lazy
     run = run_of(job.region, lazy.shape)
     dtype = BY_NAME[lazy.dtype]
@@ -106,7 +105,7 @@ def _fill_rows(job: PartJob, report: Callable[[int], None]) -> None:
 
 
 def _reading_of(lazy: LazyTensor) -> Callable[[Region], torch.Tensor]:
-    """Return what reads a part that does not lie in one run."""
+    """Return the best way to read parts that are not contiguous."""
     source = lazy.source
     if not isinstance(source, LocalFile) or BY_NAME[lazy.dtype].is_packed:
         return partial(_read, lazy)
@@ -116,7 +115,7 @@ def _reading_of(lazy: LazyTensor) -> Callable[[Region], torch.Tensor]:
 
 
 def _map_rows(lazy: LazyTensor, part: Region) -> torch.Tensor:
-    """Map what covers a part, for as long as it is needed: only the pages with something of it are touched."""
+    """Map the span of a part while it is needed: only pages that hold some of it are touched."""
     source, span = lazy.source, lazy.span
     dtype = BY_NAME[lazy.dtype]
     strides = [prod(lazy.shape[axis + 1 :]) * dtype.itemsize for axis in range(lazy.ndim)]
@@ -148,17 +147,17 @@ def _read_rows(lazy: LazyTensor, staging: memoryview, part: Region) -> torch.Ten
 
 
 def _read(lazy: LazyTensor, part: Region) -> torch.Tensor:
-    found = lazy[part.index]
-    if isinstance(found, torch.Tensor):
-        return found
+    values = lazy[part.index]
+    if isinstance(values, torch.Tensor):
+        return values
     dtype = BY_NAME[lazy.dtype]
-    tensor: torch.Tensor = adapter_for("torch").from_elements(found.view(dtype.bits_name), dtype)
+    tensor: torch.Tensor = adapter_for("torch").from_elements(values.view(dtype.bits_name), dtype)
     return tensor
 
 
 def _halved(index: tuple[int | slice, ...], into: torch.Tensor) -> tuple[int | slice, ...]:
-    """Return an index in the elements of a tensor that has two in each."""
-    row = dtype_row(into.dtype)
+    """Convert an index of elements to one of pairs, for a tensor that counts packed elements in pairs."""
+    row = torch_row(into.dtype)
     if row is None or not row.is_packed or len(index) < into.ndim:
         return index
     last = index[-1]

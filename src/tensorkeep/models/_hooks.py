@@ -1,8 +1,8 @@
-"""Names that modules change when they are loaded.
+"""Names that modules change while they are loaded.
 
-Modules may register a hook that gets the state dict before they are loaded from it, mostly to take names of an older
-version (`weight_norm` does). It is run here on tensors without data; which of them stands where afterwards says what
-was renamed, and nothing needs to be read for it.
+A module may register a hook that receives the state dict before loading, usually to accept names of an older version
+(`weight_norm` does). It is run here on tensors without data; where each of them ends up tells what was renamed, and
+nothing has to be read.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tensorkeep.errors import UnsupportedError
 _Tokens = dict[str, torch.Tensor]
 
 _REFUSED = "a hook of the model changes more than names when it is loaded"
-_HINT = "Load the tensors with tensorkeep.load, and hand them to the model's own load_state_dict"
+_HINT = "Load the tensors with tensorkeep.load, and pass them to the model's own load_state_dict"
 
 
 def names_after_hooks(model: nn.Module, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
-    """Let the modules' hooks rename the tensors of a checkpoint."""
+    """Return each name that the modules' hooks give a tensor, and its name in the checkpoint."""
     shapes = list(shapes)
     hooked = [(prefix, module) for prefix, module in model.named_modules(remove_duplicate=False) if _hooks(module)]
     if not hooked:
@@ -34,7 +34,7 @@ def names_after_hooks(model: nn.Module, shapes: Iterable[tuple[str, tuple[int, .
     renamed: dict[str, str] = {}
     for name, token in tokens.items():
         if id(token) not in names:
-            raise UnsupportedError(_REFUSED, found=f"one that makes `{name}` anew from the data", hint=_HINT)
+            raise UnsupportedError(_REFUSED, found=f"a hook that computes `{name}` from the data", hint=_HINT)
         renamed[name] = names[id(token)]
     return renamed
 
@@ -50,6 +50,6 @@ def _run(module: nn.Module, prefix: str, tokens: _Tokens) -> _Tokens:
         try:
             hook(own, prefix, {}, False, [], [], [])
         except Exception as error:
-            found = f"one that fails on tensors without data: {error}"
+            found = f"a hook that fails on tensors without data: {error}"
             raise UnsupportedError(_REFUSED, found=found, hint=_HINT) from error
     return others | own

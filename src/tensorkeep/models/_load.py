@@ -1,4 +1,4 @@
-"""A checkpoint into a model, in the memory that the model has."""
+"""`load_into`: a checkpoint into a model, in the memory that the model has."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 from torch import nn
 
 from tensorkeep.checkpoint import open_checkpoint
-from tensorkeep.models._carry_out import carry_out
+from tensorkeep.models._apply import apply_plan
 from tensorkeep.models._hooks import names_after_hooks
 from tensorkeep.models._match import Match, ShapeMismatch, mismatch_error
+from tensorkeep.models._parameters import state_of
 from tensorkeep.models._plan import make_plan, target_of
-from tensorkeep.models._slots import state_of
-from tensorkeep.models._tied import TieConflict, find_outdone, outdone_error
+from tensorkeep.models._ties import equal_stored, tie_conflicts, tie_error
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import Openable
 
@@ -27,17 +27,17 @@ _N_IN_REPR: Final = 3
 
 
 class LoadReport(msgspec.Struct, frozen=True):
-    """What `load_into` did.
+    """What `load_into` or `load_sharded` did.
 
     Attributes:
-        missing: Names that only the model has; they kept their values.
-        unexpected: Names that only the checkpoint has; and those of tied weights that were saved with other numbers
+        missing: Names that only the model has; these parameters kept their values.
+        unexpected: Names that only the checkpoint has, and names of tied weights that were saved with other values
             than the one that was loaded.
-        mismatched: Tensors of different shapes, which kept their values: name, shape in the model, shape in the
+        mismatched: Tensors whose shapes differ, which kept their values: name, shape in the model, shape in the
             checkpoint.
         left_on_meta: Names of parameters and buffers, saved ones or not, that still have no data (device meta).
         n_tensors: Tensors of the checkpoint that were loaded; tied ones count once.
-        nbytes: Bytes that they have in the checkpoint.
+        nbytes: Their size in bytes in the checkpoint.
     """
 
     missing: tuple[str, ...]
@@ -72,52 +72,57 @@ def load_into(
     assign: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> LoadReport:
-    """Load a checkpoint into a model, in the memory that the model has.
+    """Load a checkpoint into a model, in the memory that the model already has.
 
-    Names, shapes and dtypes are checked before anything is written: an error about any of them leaves the model as it
-    was. Bytes of the right dtype are read straight into the parameters; whatever must be converted passes in small
-    pieces. So hardly more memory is needed than the model has, however large it is.
+        report = load_into(model, "checkpoint")
+        load_into(large, "checkpoint", assign=True)  # a model on device meta: nothing is copied
 
-    Tied weights stay tied, are written once, and need only one of their names in the checkpoint; where it has several
-    with different numbers, they do not fit. Parameters stay the same objects, so an optimizer goes on with them.
-    Modules' hooks that rename entries before loading take part; their own `_load_from_state_dict` and hooks after
-    loading do not.
+    Names, shapes and dtypes are checked before anything is written, so an error about them leaves the model
+    unchanged. Bytes of the right dtype are read straight into the parameters; others are converted in small pieces.
+    So hardly more memory is needed than the model has, however large it is.
+
+    Tied weights stay tied, are written once, and need only one of their names in the checkpoint; if it has several
+    with different values, they do not fit. Parameters stay the same objects, so an optimizer still has them. Hooks
+    that modules registered to rename entries before loading are run; their own `_load_from_state_dict` and hooks
+    that run after loading are not.
 
     Args:
-        model: The model. Parameters may be frozen, on any device, and of any memory layout.
-        target: A directory, an index, a file, its bytes or a seekable file object; or an open checkpoint, file or
-            view.
-        strict: Whether names that only one side has are an error, and tied weights that were saved with different
-            numbers; of these the last one is loaded else.
-        ignore_mismatched: Whether a tensor of another shape is left as it is, instead of being an error.
-        key_map: New name by name in the checkpoint, for those that change; or a function that gives the new name of
-            each. It sees names without the stripped prefix, and before the added one.
-        strip_prefix: Text that names in the checkpoint lose, such as `"module."`.
-        add_prefix: Text that they get, such as `"_orig_mod."`.
-        dtype: What floating-point parameters and buffers are to be, loaded or not; None to keep theirs. The
-            checkpoint's numbers are converted to it.
-        device: Where parameters and buffers are to be, loaded or not; None to keep them where they are.
-        assign: Whether the model gets the tensors themselves, in the dtype of the checkpoint unless `dtype` says
-            otherwise: nothing is read before it is touched, where the file is mapped. A model on device meta needs
-            it; its parameters become other objects.
-        progress: Called with the bytes loaded so far and the bytes in all, every few MiB.
+        model: The model. Its parameters may be frozen, on any device, and of any memory layout.
+        target: A directory, a shard index, a file, its bytes or a seekable file object; or an open checkpoint, file
+            or view, or a dict of name to lazy tensor.
+        strict: Whether to refuse names that only one side has, and tied weights that were saved with different
+            values. If False, only common names are loaded, and the last of the tied weights.
+        ignore_mismatched: Whether to keep the model's values of tensors whose shapes differ, instead of raising.
+        key_map: Renames tensors of the checkpoint: a dict of old to new name for those that change, or a function
+            from each old name to the new one. It is applied after `strip_prefix` and before `add_prefix`.
+        strip_prefix: Text to remove from the start of names, such as `"module."`; other names stay as they are.
+        add_prefix: Text to put before names, such as `"_orig_mod."`.
+        dtype: The dtype that all floating-point parameters and buffers get, loaded or not, such as `torch.bfloat16`
+            or `"bf16"`; None to keep theirs. Saved values are cast to it.
+        device: The device that all parameters and buffers are moved to, loaded or not; None to keep theirs.
+        assign: Whether to put the saved tensors themselves into the model, in the checkpoint's dtype unless `dtype`
+            is given. If the file is mapped, nothing is read until it is used. Required for a model on device meta,
+            whose parameters are replaced by new objects.
+        progress: Called every few MiB with the bytes loaded so far and the total.
 
     Returns:
         What was loaded, and what did not fit.
 
     Raises:
-        StateDictMismatchError: If names, shapes or tied weights do not fit (also a RuntimeError); it lists them.
-        DtypeError: If a tensor cannot become what the model has, such as a complex one a real one.
-        UnsupportedError: If a parameter is on device meta and `assign` is off, `device` is meta, or a parameter
-            cannot be written to at all (sparse, a wrapper of others, a lazy one, or a copy that the model's own state
-            dict makes).
-        RefusedError: If two tensors would have one name.
-        TensorNotFoundError: If no name has the prefix, or there is none of a name in `key_map`.
+        StateDictMismatchError: If names, shapes or tied weights do not fit (also a RuntimeError); it lists them. The
+            model is unchanged.
+        DtypeError: If a tensor cannot be cast to the model's dtype, such as a complex one to a real one; or `dtype`
+            is not a floating-point dtype of torch.
+        UnsupportedError: If a parameter is on device meta and `assign` is False, `device` is meta or not available,
+            or a parameter cannot be written to (sparse, a wrapper of others, lazy, or a copy that the model's own
+            state dict makes).
+        RefusedError: If renaming gives two tensors one name.
+        TensorNotFoundError: If no name has the prefix, or a name in `key_map` is not in the checkpoint.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
-        FormatError: If an index or a header is malformed.
-        IntegrityError: If the checkpoint is not whole.
-        TypeError: If the target is a mapping of anything but lazy tensors.
-        TransportError: If the bytes cannot be read. What was read until then is in the model.
+        FormatError: If a shard index or a header is malformed.
+        IntegrityError: If the checkpoint is incomplete or damaged.
+        TypeError: If `target` is a dict of anything but lazy tensors.
+        TransportError: If the bytes cannot be read. The model then has what was read so far.
     """
     with opened(target) as tensors:
         goal = target_of(dtype, device, assign=assign)
@@ -128,13 +133,15 @@ def load_into(
         noted = noted_names(tensors, key_map, strip_prefix, add_prefix)
         plan = make_plan(state, available, noted, goal)
         check_match(plan.match, model, tensors.path, strict=strict, ignore_mismatched=ignore_mismatched)
-        tied = ((slot.names, source) for slot, source in zip(state.slots, plan.match.sources, strict=False))
-        outdone = list(find_outdone(tied, available))
-        _check_tied(outdone if strict else [], model, tensors.path)
-        carry_out(plan, goal, progress)
+        sources = plan.match.sources[: len(state.storages)]  # those of extra state follow
+        tied = zip((storage.names for storage in state.storages), sources, strict=True)
+        conflicts = list(tie_conflicts(tied, available, equal_stored))
+        if conflicts and strict:
+            raise tie_error(conflicts, model, tensors.path)
+        apply_plan(plan, goal, progress)
     return LoadReport(
         plan.match.missing,
-        (*plan.match.unexpected, *(name for name, _ in outdone)),
+        (*plan.match.unexpected, *(name for name, _ in conflicts)),
         plan.match.mismatched,
         tuple(name for name, tensor in chain(model.named_parameters(), model.named_buffers()) if tensor.is_meta),
         len(plan.steps) + len(plan.extras),
@@ -144,7 +151,7 @@ def load_into(
 
 @contextmanager
 def opened(target: Loadable) -> Iterator[LazyTensors]:
-    """Open what is not open yet, and close that again."""
+    """Open a target that is not open yet, and close it at the end of the block."""
     if isinstance(target, LazyTensors):
         yield target
     elif isinstance(target, Mapping):
@@ -160,7 +167,7 @@ def opened(target: Loadable) -> Iterator[LazyTensors]:
 def renamed_tensors(
     tensors: LazyTensors, key_map: Renaming | None, strip_prefix: str | None, add_prefix: str | None
 ) -> LazyTensors:
-    """Return a view of tensors under other names; see `load_into`."""
+    """Return a view of tensors under the names that the model has for them."""
     if strip_prefix:
         tensors = tensors.strip_prefix(strip_prefix)
     if key_map is not None:
@@ -171,7 +178,7 @@ def renamed_tensors(
 def noted_names(
     tensors: LazyTensors, key_map: Renaming | None, strip_prefix: str | None, add_prefix: str | None
 ) -> dict[str, str]:
-    """Return the names that were left out when the file was saved, and which was kept, as the model calls them."""
+    """Map names that were left out of the file as aliases to the names that were kept, as the model calls both."""
 
     def renamed(name: str) -> str:
         name = name.removeprefix(strip_prefix or "")
@@ -186,13 +193,8 @@ def noted_names(
     }
 
 
-def _check_tied(outdone: list[TieConflict], model: nn.Module, path: str) -> None:
-    if outdone:
-        raise outdone_error(outdone, type(model).__name__, path)
-
-
 def check_match(match: Match, model: nn.Module, path: str, *, strict: bool, ignore_mismatched: bool) -> None:
-    """Refuse what does not fit."""
+    """Refuse a checkpoint that does not fit, as strictly as asked."""
     names_differ = strict and (match.missing or match.unexpected)
     shapes_differ = match.mismatched and not ignore_mismatched
     if names_differ or shapes_differ:

@@ -1,4 +1,4 @@
-"""Names and shapes of a model held against those of a checkpoint. Pure."""
+"""The names and shapes of a model compared with those of a checkpoint. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Shape = tuple[int, ...]
 _Item = TypeVar("_Item")
 
 _N_TRIED: Final = 5
-"""Names of each kind that a message lists; the error's fields have all."""
+"""Names of which each is tried for a prefix that the other side lacks."""
 
-_N_ALIKE: Final = 300
-"""Names that are looked at for one that is like another."""
+_N_COMPARED: Final = 300
+"""Names searched for a similar one: `difflib` takes about 0.1 ms for each."""
 
 
 class ShapeMismatch(NamedTuple):
-    """A tensor that has one shape in the model and another in the checkpoint.
+    """A tensor whose shapes in the model and in the checkpoint differ.
 
     Attributes:
         name: Its name in the model.
-        in_model: Elements along each dimension.
-        in_checkpoint: The same, in the checkpoint.
+        in_model: Its shape in the model.
+        in_checkpoint: Its shape in the checkpoint.
     """
 
     name: str
@@ -37,12 +37,12 @@ class ShapeMismatch(NamedTuple):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A tensor of a model, under all names that it has there.
+    """A tensor that a model needs.
 
     Attributes:
-        names: One, or several where weights are tied.
-        shape: Elements along each dimension; None where any will do.
-        is_optional: Whether a checkpoint may do without.
+        names: One, or several if weights are tied.
+        shape: None if any shape will do.
+        is_optional: Whether a checkpoint may lack it.
     """
 
     names: tuple[str, ...]
@@ -51,13 +51,13 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """What a checkpoint has for a model.
+    """How a checkpoint fits a model.
 
     Attributes:
-        sources: For each wanted tensor its name in the checkpoint, None where there is none that fits.
+        sources: For each wanted tensor its name in the checkpoint, or None if none fits.
         missing: Names that only the model has.
         unexpected: Names that only the checkpoint has.
-        mismatched: Tensors of another shape.
+        mismatched: Tensors whose shapes differ.
     """
 
     sources: tuple[str | None, ...]
@@ -72,10 +72,11 @@ def match_tensors(
     noted: Mapping[str, str],
     covered: Container[str] = (),
 ) -> Match:
-    """Find for each tensor of a model the one of a checkpoint that goes there.
+    """Find the tensor of a checkpoint for each tensor of a model.
 
-    A tied tensor is there if one of its names is. Of several that are there the last is taken, as the last one
-    written would win.
+    One name of a tied tensor is enough. If the checkpoint has several, the last is taken, since with torch the last
+    one written wins. `noted` maps names that were left out when the file was saved to the names kept in their place;
+    names in `covered` are filled through another tensor.
     """
     sources: list[str | None] = []
     missing: list[str] = []
@@ -98,53 +99,59 @@ def match_tensors(
     return Match(tuple(sources), tuple(missing), unexpected, tuple(mismatched))
 
 
-def mismatch_error(match: Match, model: str, path: str) -> StateDictMismatchError:
-    """Say how a checkpoint differs from a model."""
+def mismatch_error(
+    match: Match,
+    model: str,
+    path: str | None = None,
+    *,
+    part: str = "the checkpoint",
+    lossy: Sequence[str] = (),
+    hint: str | None = None,
+) -> StateDictMismatchError:
+    """Return the error that says how a checkpoint, or a part of it, differs from a model."""
     facts = [
-        _fact("missing", match.missing, lambda name: _quoted(name) + _meant(name, match.unexpected)),
+        _fact("missing", match.missing, lambda name: _quoted(name) + _suggestion(name, match.unexpected)),
         _fact("unexpected", match.unexpected, _quoted),
         _fact(
             "of another shape",
             match.mismatched,
-            lambda it: f"{_quoted(it.name)} {list(it.in_model)} in the model, {list(it.in_checkpoint)} in the file",
+            lambda item: f"{_quoted(item[0])} {list(item[1])} in the model, {list(item[2])} in the checkpoint",
         ),
+        _fact("that would lose values", lossy, str),
     ]
     return StateDictMismatchError(
-        f"the checkpoint does not fit {model}: " + "; ".join(filter(None, facts)),
+        f"{part} does not fit {model}: " + "; ".join(filter(None, facts)),
         path=path,
-        hint=_advice(match),
+        hint=hint or _advice(match),
         missing=match.missing,
         unexpected=match.unexpected,
         mismatched=match.mismatched,
     )
 
 
-def _fact(kind: str, items: Sequence[_Item], say: Callable[[_Item], str]) -> str:
+def _fact(kind: str, items: Sequence[_Item], describe: Callable[[_Item], str]) -> str:
     if not items:
         return ""
-    return f"{len(items):,} {kind}: {listed(map(say, items))}"
+    return f"{len(items):,} {kind}: {listed(map(describe, items))}"
 
 
 def _quoted(name: str) -> str:
     return f"`{name:.200}`"
 
 
-def _meant(name: str, others: Iterable[str]) -> str:
-    alike = islice((other for other in others if abs(len(other) - len(name)) <= 3), _N_ALIKE)
+def _suggestion(name: str, others: Iterable[str]) -> str:
+    alike = islice((other for other in others if abs(len(other) - len(name)) <= 3), _N_COMPARED)
     near = difflib.get_close_matches(name, alike, n=1, cutoff=0.8)
     return f" (did you mean {_quoted(near[0])}?)" if near else ""
 
 
 def _advice(match: Match) -> str | None:
-    """Say what would make the names the same, where that is a prefix, or how to take what fits."""
+    """Suggest the prefix that makes the names equal, or the arguments that load what fits."""
     if not match.missing or not match.unexpected:
-        ways = (
-            ["strict=False leaves names out that only one of the two has"]
-            if match.missing or match.unexpected
-            else []
-        )
-        ways += ["ignore_mismatched=True keeps the model's own values for other shapes"] if match.mismatched else []
-        return "; ".join(ways) or None
+        names, shapes = match.missing or match.unexpected, match.mismatched
+        advice = ["strict=False loads only names that both have"] if names else []
+        advice += ["ignore_mismatched=True keeps the model's own values where shapes differ"] if shapes else []
+        return "; ".join(advice) or None
     for argument, longer, shorter in (
         ("strip_prefix", match.unexpected, match.missing),
         ("add_prefix", match.missing, match.unexpected),
@@ -156,12 +163,12 @@ def _advice(match: Match) -> str | None:
 
 
 def _prefix(longer: Sequence[str], shorter: Sequence[str]) -> str | None:
-    """Return a text that makes longer names of most of the shorter ones."""
-    there = set(longer)
+    """Return the prefix that turns most of the shorter names into longer ones."""
+    available = set(longer)
     for name in shorter[:_N_TRIED]:
         endings = (candidate for candidate in longer if candidate.endswith("." + name))
         for candidate in islice(endings, _N_TRIED):
             prefix = candidate.removesuffix(name)
-            if 2 * sum(prefix + other in there for other in shorter) > min(len(longer), len(shorter)):
+            if 2 * sum(prefix + other in available for other in shorter) > min(len(longer), len(shorter)):
                 return prefix
     return None

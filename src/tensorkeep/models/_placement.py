@@ -1,4 +1,4 @@
-"""Which part of a tensor one rank has, when a mesh of ranks has it in parts. Pure."""
+"""The part of a tensor that one rank of a device mesh has. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tensorkeep.tensors import Region, shard_range
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """One dimension of a mesh that cuts a dimension of the tensor.
+    """A dimension of the mesh that shards a dimension of the tensor.
 
     Attributes:
         axis: The dimension of the tensor.
-        place: Of the rank along the dimension of the mesh.
-        n_places: Ranks along it.
-        split_factor: Into how many blocks the positions are cut before each of them is; 1 but for the strided shards
-            that FSDP2 and tensor parallelism make together.
+        place: The rank's coordinate along the dimension of the mesh.
+        n_places: Ranks along that dimension.
+        split_factor: Blocks into which the axis is cut before each block is sharded; 1 except for the strided shards
+            of FSDP2 combined with tensor parallelism.
     """
 
     axis: int
@@ -28,11 +28,11 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class LocalPart(msgspec.Struct, frozen=True):
-    """A region of the tensor, and where it stands in what the rank has.
+    """A region of the tensor that the rank has.
 
     Attributes:
-        region: Of the tensor.
-        index: Of the local tensor.
+        region: In the whole tensor.
+        index: In the local tensor.
     """
 
     region: Region
@@ -40,7 +40,7 @@ class LocalPart(msgspec.Struct, frozen=True):
 
 
 def local_parts(shape: tuple[int, ...], cuts: Iterable[Cut]) -> Iterator[LocalPart]:
-    """Give what a rank has."""
+    """Give the regions that a rank has after all cuts."""
     runs = [[range(extent)] for extent in shape]
     for cut in cuts:
         runs[cut.axis] = list(_cut(runs[cut.axis], cut))
@@ -50,7 +50,7 @@ def local_parts(shape: tuple[int, ...], cuts: Iterable[Cut]) -> Iterator[LocalPa
 
 
 def _cut(runs: list[range], cut: Cut) -> Iterator[range]:
-    """Give the positions that are left to the rank, neighbours as one run."""
+    """Give the positions that remain for the rank, neighbouring ones as one run."""
     n_positions = sum(map(len, runs))
     left: list[range] = []
     for number in range(cut.split_factor):
@@ -65,7 +65,7 @@ def _cut(runs: list[range], cut: Cut) -> Iterator[range]:
 
 
 def _taken(runs: list[range], start: int, stop: int) -> Iterator[range]:
-    """Give the runs of the positions from one place in their order to another."""
+    """Give the runs that hold the positions numbered from start to stop."""
     done = 0
     for run in runs:
         part = run[max(start - done, 0) : max(stop - done, 0)]

@@ -1,55 +1,55 @@
-"""New memory under the parameters and buffers of a model."""
+"""New memory for the parameters and buffers of a model."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
-from tensorkeep.models._slots import Slot
+from tensorkeep.models._parameters import ParameterStorage
 
 
-def renew(slot: Slot, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Give a slot memory that nothing was written to."""
+def reallocate(storage: ParameterStorage, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Give a parameter uninitialised memory, and return it."""
     with torch.no_grad():
-        fresh = torch.empty_like(slot.tensor, dtype=dtype, device=device)
-    replace(slot, fresh)
+        fresh = torch.empty_like(storage.tensor, dtype=dtype, device=device)
+    replace(storage, fresh)
     return fresh
 
 
-def convert(slot: Slot, dtype: torch.dtype, device: torch.device) -> None:
-    """Give a slot another dtype or device, with the same numbers."""
-    if slot.tensor.is_meta or (dtype, device) == (slot.tensor.dtype, slot.tensor.device):
+def convert(storage: ParameterStorage, dtype: torch.dtype, device: torch.device) -> None:
+    """Give a parameter another dtype or device, and keep its values."""
+    if storage.tensor.is_meta or (dtype, device) == (storage.tensor.dtype, storage.tensor.device):
         return
     with torch.no_grad():
-        replace(slot, slot.tensor.to(device=device, dtype=dtype))
+        replace(storage, storage.tensor.to(device=device, dtype=dtype))
 
 
-def replace_part(part: Slot, old: torch.Tensor, fresh: torch.Tensor) -> None:
-    """Make a slot that lies inside another one a part of the other's new memory."""
+def replace_part(part: ParameterStorage, old: torch.Tensor, fresh: torch.Tensor) -> None:
+    """Make a parameter that was a view of `old` the same view of `fresh`."""
     view = part.tensor
     offset = (view.data_ptr() - old.data_ptr()) // old.element_size()
     replace(part, fresh.as_strided(view.shape, view.stride(), fresh.storage_offset() + offset))
 
 
-def replace(slot: Slot, fresh: torch.Tensor) -> None:
-    """Put a tensor in the place of what a slot holds.
+def replace(storage: ParameterStorage, fresh: torch.Tensor) -> None:
+    """Put a tensor in the place of a parameter.
 
-    Parameters and buffers stay the same objects, for optimizers and ties, where torch can do that; those on device
-    meta become others.
+    Parameters and buffers stay the same objects, for optimizers and ties, if torch allows that; those on device meta
+    are replaced by new ones.
     """
-    if all(torch._has_compatible_shallow_copy_type(tensor, fresh) for tensor in slot.tensors):
-        for tensor in slot.tensors:
+    if all(torch._has_compatible_shallow_copy_type(tensor, fresh) for tensor in storage.tensors):
+        for tensor in storage.tensors:
             tensor.data = fresh
             if tensor.grad is not None:
                 tensor.grad.data = tensor.grad.data.to(device=fresh.device, dtype=fresh.dtype)
         return
-    successors = {id(tensor): _like(tensor, fresh) for tensor in slot.tensors}
-    for module, attribute in slot.places:
+    successors = {id(tensor): _like(tensor, fresh) for tensor in storage.tensors}
+    for module, attribute in storage.places:
         setattr(module, attribute, successors[id(getattr(module, attribute))])
 
 
 def _like(tensor: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
-    """Return the fresh tensor as a parameter if the old one is, with the attributes that somebody gave it."""
+    """Return the fresh tensor, as a parameter with the same attributes if the old one is a parameter."""
     if not isinstance(tensor, nn.Parameter):
         return fresh
     parameter = nn.Parameter(fresh, requires_grad=tensor.requires_grad)

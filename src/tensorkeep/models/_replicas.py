@@ -1,4 +1,4 @@
-"""What several ranks have alike, read by one of them and sent to the others."""
+"""Parts that several ranks have alike, read by one of them and sent to the others."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import torch
 import torch.distributed as dist
 
 from tensorkeep.errors import TransportError
-from tensorkeep.models._spread import as_dtensor, is_dtensor, local_of
+from tensorkeep.models._dtensor import as_dtensor, is_dtensor, local_of
 
 
 class Replicas:
-    """The tensors of a model that are filled."""
+    """The tensors of a model that are being filled."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self._tensors = list(tensors)
 
     def is_read_here(self, tensor: torch.Tensor) -> bool:
-        """Say whether this rank reads its part, and is not sent it."""
+        """Say whether this rank reads its part instead of receiving it."""
         return all(group_rank == 0 for group_rank, _ in _groups(tensor))
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
-        """Let all ranks fail where one fails in the block, so that none waits for what nobody sends."""
+        """Make all ranks fail if one fails in the block, so that none waits for data that never comes."""
         try:
             yield
         except BaseException:
@@ -36,7 +36,7 @@ class Replicas:
             raise TransportError(f"{n_failed} of the ranks could not read their parts")
 
     def send(self) -> None:
-        """Send what was read to all that have the same; a collective call."""
+        """Send what was read to all ranks with the same part; a collective call."""
         for tensor in self._tensors:
             local = local_of(tensor)
             if not local.numel():
@@ -50,15 +50,15 @@ class Replicas:
 
 
 def _groups(tensor: torch.Tensor) -> Iterator[tuple[int, Any]]:
-    """Give the groups of ranks that have the same of a tensor, and the place of this rank in each."""
+    """Give each group of ranks with the same part of a tensor, and this rank's number in it."""
     if not is_dtensor(tensor):
         yield dist.get_rank(), None
         return
-    spread = as_dtensor(tensor)
-    coordinate = spread.device_mesh.get_coordinate()
-    for axis, placement in enumerate(spread.placements):
+    distributed = as_dtensor(tensor)
+    coordinate = distributed.device_mesh.get_coordinate()
+    for axis, placement in enumerate(distributed.placements):
         if placement.is_replicate() and coordinate is not None:
-            yield coordinate[axis], spread.device_mesh.get_group(axis)
+            yield coordinate[axis], distributed.device_mesh.get_group(axis)
 
 
 def _n_failed(failed: int) -> int:

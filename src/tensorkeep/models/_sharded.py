@@ -1,4 +1,4 @@
-"""A checkpoint into a model of which each rank has a part: FSDP2, tensor parallelism, or both."""
+"""`load_sharded`: a checkpoint into a model that is sharded by FSDP2, tensor parallelism, or both."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import nn
 
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import DtypeError, UnsupportedError
+from tensorkeep.models._dtensor import as_dtensor, device_of, is_dtensor, local_of, parts_of
 from tensorkeep.models._fill_parts import PartJob, check_castable, fill_parts
 from tensorkeep.models._load import Loadable, LoadReport, Renaming, check_match, noted_names, opened, renamed_tensors
 from tensorkeep.models._match import Match, Wanted, match_tensors
-from tensorkeep.models._replace import renew
+from tensorkeep.models._parameters import ParameterStorage, is_batch_counter
+from tensorkeep.models._replace import reallocate
 from tensorkeep.models._replicas import Replicas
-from tensorkeep.models._slots import Slot
-from tensorkeep.models._spread import as_dtensor, device_of, is_dtensor, local_of, parts_of
 from tensorkeep.tensors import LazyTensor
 
 
@@ -35,58 +35,68 @@ def load_sharded(
     broadcast: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> LoadReport:
-    """Load a checkpoint into a model that is spread over ranks; each reads its own parts, and none a whole tensor.
+    """Load a checkpoint into a model that is sharded over ranks; each rank reads its own parts, and no whole tensor.
 
-    Call it on all ranks, after `fully_shard` or `parallelize_module`. Parameters on device meta get memory for this
-    rank's part of them. Names, shapes and dtypes are checked before anything is written.
+    Call it on all ranks, after `fully_shard` or `parallelize_module`:
+
+        with torch.device("meta"):
+            model = Model()
+        fully_shard(model)
+        load_sharded(model, "checkpoint", device="cuda")
+
+    Parameters on device meta get memory for this rank's part. Names, shapes and dtypes are checked before anything
+    is written.
 
     Args:
-        model: The model. Its parameters are DTensors, plain tensors, or some of each.
-        target: A directory, an index or a file, local or remote; or an open checkpoint, file or view.
-        strict: Whether names that only one side has are an error.
-        ignore_mismatched: Whether a tensor of another shape is left as it is, instead of being an error.
-        key_map: New name by name in the checkpoint, for those that change; or a function that gives the new name of
-            each.
-        strip_prefix: Text that names in the checkpoint lose, such as `"model."`.
-        add_prefix: Text that they get.
-        device: Where parameters on device meta get their memory; None for the device of their mesh, and of the CPU
-            for plain ones.
-        broadcast: Whether what several ranks have alike is read by one of them, which sends it to the others. Worth
-            it where a network or a store is slower than the ranks' own network. All ranks must call it with this.
-        progress: Called with the bytes loaded so far and the bytes in all, of this rank.
+        model: The model. Its parameters are DTensors, plain tensors, or both.
+        target: A directory, a shard index or a file, local or remote; or an open checkpoint, file or view.
+        strict: Whether to refuse names that only one side has.
+        ignore_mismatched: Whether to keep the model's values of tensors whose shapes differ, instead of raising.
+        key_map: Renames tensors of the checkpoint: a dict of old to new name for those that change, or a function
+            from each old name to the new one. It is applied after `strip_prefix` and before `add_prefix`.
+        strip_prefix: Text to remove from the start of names, such as `"model."`; other names stay as they are.
+        add_prefix: Text to put before names.
+        device: Where parameters on device meta get their memory; None for the device of their mesh, and for the CPU
+            if they are plain tensors.
+        broadcast: Whether a part that several ranks have is read by one of them and sent to the others. Worth it if
+            storage is slower than the network between ranks. All ranks must pass the same value.
+        progress: Called with the bytes that this rank has loaded so far and its total.
 
     Returns:
-        What was loaded by this rank, and what did not fit.
+        What this rank loaded, and what did not fit.
 
     Raises:
         StateDictMismatchError: If names or shapes do not fit (also a RuntimeError); it lists them.
-        DtypeError: If a tensor cannot become what the model has, such as a complex one a real one.
-        UnsupportedError: If a parameter stands for a sum over ranks (Partial), or cannot be written to at all.
-        RefusedError: If two tensors would have one name.
-        TensorNotFoundError: If no name has the prefix.
+        DtypeError: If a tensor cannot be cast to the model's dtype, such as a complex one to a real one.
+        UnsupportedError: If a parameter is a pending sum over ranks (placement Partial), or cannot be written to.
+        RefusedError: If renaming gives two tensors one name.
+        TensorNotFoundError: If no name has the prefix, or a name in `key_map` is not in the checkpoint.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
-        FormatError: If an index or a header is malformed.
-        IntegrityError: If the checkpoint is not whole.
-        TypeError: If the target is a mapping of anything but lazy tensors.
-        TransportError: If the bytes cannot be read. What was read until then is in the model.
+        FormatError: If a shard index or a header is malformed.
+        IntegrityError: If the checkpoint is incomplete or damaged.
+        TypeError: If `target` is a dict of anything but lazy tensors.
+        TransportError: If the bytes cannot be read, by this rank or, with `broadcast`, by any. The model then has
+            what was read so far.
     """
     with opened(target) as tensors:
         named = renamed_tensors(tensors, key_map, strip_prefix, add_prefix)
-        slots = list(_slots_of(model))
-        match = _matched(slots, named, noted_names(tensors, key_map, strip_prefix, add_prefix))
+        storages = list(_storages_of(model))
+        match = _matched(storages, named, noted_names(tensors, key_map, strip_prefix, add_prefix))
         check_match(match, model, tensors.path, strict=strict, ignore_mismatched=ignore_mismatched)
         pairs = [
-            (slot, named[source]) for slot, source in zip(slots, match.sources, strict=True) if source is not None
+            (storage, named[source])
+            for storage, source in zip(storages, match.sources, strict=True)
+            if source is not None
         ]
-        for slot, lazy in pairs:
-            _check(slot, lazy)
+        for storage, lazy in pairs:
+            _check(storage, lazy)
         pairs = _with_memory(model, pairs, device)
-        replicas = Replicas(slot.tensor for slot, _ in pairs) if broadcast else None
+        replicas = Replicas(storage.tensor for storage, _ in pairs) if broadcast else None
         jobs = [
             job
-            for slot, lazy in pairs
-            if replicas is None or replicas.is_read_here(slot.tensor)
-            for job in _jobs(slot.tensor, lazy)
+            for storage, lazy in pairs
+            if replicas is None or replicas.is_read_here(storage.tensor)
+            for job in _jobs(storage.tensor, lazy)
         ]
         nbytes = sum(BY_NAME[job.lazy.dtype].nbytes(job.region.n_elements) for job in jobs)
         _fill(jobs, nbytes, progress, replicas)
@@ -119,13 +129,15 @@ def _fill(
     replicas.send()
 
 
-def _matched(slots: Iterable[Slot], named: Mapping[str, LazyTensor], noted: Mapping[str, str]) -> Match:
-    wanted = [Wanted(slot.names, tuple(slot.tensor.shape), slot.is_optional) for slot in slots]
+def _matched(
+    storages: Iterable[ParameterStorage], named: Mapping[str, LazyTensor], noted: Mapping[str, str]
+) -> Match:
+    wanted = [Wanted(storage.names, tuple(storage.tensor.shape), storage.is_optional) for storage in storages]
     return match_tensors(wanted, {name: lazy.shape for name, lazy in named.items()}, noted)
 
 
-def _slots_of(model: nn.Module) -> Iterator[Slot]:
-    """Give the tensors of a model's state dict, each once however many names it has."""
+def _storages_of(model: nn.Module) -> Iterator[ParameterStorage]:
+    """Give the tensors of a model's state dict, each once for all its names."""
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
         for attribute, tensor in chain(module._parameters.items(), module._buffers.items()):
@@ -141,18 +153,15 @@ def _slots_of(model: nn.Module) -> Iterator[Slot]:
             )
         names.setdefault(id(value), (value, []))[1].append(name)
     for number, (tensor, known) in names.items():
-        is_optional = all(
-            isinstance(module, nn.modules.batchnorm._NormBase) and attribute == "num_batches_tracked"
-            for module, attribute in places[number]
-        )
-        yield Slot(tuple(known), (tensor,), tuple(places[number]), is_optional)
+        is_optional = all(is_batch_counter(module, attribute) for module, attribute in places[number])
+        yield ParameterStorage(tuple(known), (tensor,), tuple(places[number]), is_optional)
 
 
-def _check(slot: Slot, lazy: LazyTensor) -> None:
-    tensor, name = slot.tensor, slot.names[0]
+def _check(storage: ParameterStorage, lazy: LazyTensor) -> None:
+    tensor, name = storage.tensor, storage.names[0]
     if is_dtensor(tensor) and any(placement.is_partial() for placement in as_dtensor(tensor).placements):
         raise UnsupportedError(
-            f"`{name}` stands for a sum over ranks, and none of them has a part of its numbers",
+            f"`{name}` is a pending sum over ranks, so no rank has a part of its values",
             tensor=name,
             found=str(as_dtensor(tensor).placements),
             hint="Redistribute it to Shard or Replicate first",
@@ -166,23 +175,24 @@ def _check(slot: Slot, lazy: LazyTensor) -> None:
 
 
 def _with_memory(
-    model: nn.Module, pairs: list[tuple[Slot, LazyTensor]], device: Any
-) -> list[tuple[Slot, LazyTensor]]:
-    """Give memory to what has none, each rank to its own part."""
-    without = {id(slot.tensor): (slot.places[0], slot) for slot, _ in pairs if slot.tensor.is_meta}
+    model: nn.Module, pairs: list[tuple[ParameterStorage, LazyTensor]], device: Any
+) -> list[tuple[ParameterStorage, LazyTensor]]:
+    """Allocate memory for parameters on device meta, for this rank's part only."""
+    without = {id(storage.tensor): storage for storage, _ in pairs if storage.tensor.is_meta}
     if not without:
         return pairs
-    for _, slot in without.values():
-        renew(slot, slot.tensor.dtype, torch.device(device) if device is not None else device_of(slot.tensor))
+    for storage in without.values():
+        tensor = storage.tensor
+        reallocate(storage, tensor.dtype, device_of(tensor) if device is None else torch.device(device))
     if any(type(module)._apply is not nn.Module._apply for module in model.modules()):
         again: Any = model
-        again._apply(lambda tensor: tensor)  # FSDP2 looks at its parameters anew, and pads them
-    return [(_renewed(slot) if id(slot.tensor) in without else slot, lazy) for slot, lazy in pairs]
+        again._apply(lambda tensor: tensor)  # makes FSDP2 look at its parameters again, and pad them
+    return [(_renewed(storage) if id(storage.tensor) in without else storage, lazy) for storage, lazy in pairs]
 
 
-def _renewed(slot: Slot) -> Slot:
-    module, attribute = slot.places[0]
-    return msgspec.structs.replace(slot, tensors=(getattr(module, attribute),))
+def _renewed(storage: ParameterStorage) -> ParameterStorage:
+    module, attribute = storage.places[0]
+    return msgspec.structs.replace(storage, tensors=(getattr(module, attribute),))
 
 
 def _jobs(tensor: torch.Tensor, lazy: LazyTensor) -> Iterator[PartJob]:

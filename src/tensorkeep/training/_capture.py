@@ -1,4 +1,4 @@
-"""The state of a run, out of the objects that it consists of."""
+"""`capture`: the state of a run, taken from its objects."""
 
 from __future__ import annotations
 
@@ -22,33 +22,34 @@ def capture(
     rng: bool = True,
     **extra: Any,
 ) -> dict[str, Any]:
-    """Gather all that a training run needs to go on, as nested data that every save takes.
+    """Gather everything that a training run needs to continue, as nested data that every save function accepts.
 
-    Tensors are those of the run, not copies: save the state before training on, or keep `copy.deepcopy` of it.
+        state = capture(model=model, optimizer=optimizer, scheduler=scheduler, step=500)
+        tensorkeep.save(state, "step-500.safetensors")
+
+    Tensors are the run's own, not copies: save the state before training continues, or keep `copy.deepcopy` of it.
     `save_async` copies it first.
 
-        tensorkeep.save(capture(model=model, optimizer=optimizer, step=500), "step-500.safetensors")
-
-    Each object may also be a dict, list or tuple of several. A model has the same names wrapped and not: by
-    `torch.compile`, `DataParallel` or `DistributedDataParallel`.
+    Each object may also be a dict, list or tuple of several. A model has the same names with and without a wrapper
+    (`torch.compile`, `DataParallel`, `DistributedDataParallel`).
 
     Args:
-        model: What is trained.
-        optimizer: What trains it.
-        scheduler: What changes the learning rate. Functions that it was given, such as those of `LambdaLR`, are no
-            data: torch leaves them out, and the scheduler that is restored has its own.
-        scaler: What scales gradients, such as `torch.amp.GradScaler`.
-        rng: Whether to take the states of the random generators of Python, NumPy and torch, of the latter on all
-            devices in use. A run of several processes has such states in each.
-        **extra: Anything else by name: data, such as `step=500`, as it is; of random generators a copy; of what has a
-            `state_dict()`, such as a loader or an average of weights, that.
+        model: The model that is trained.
+        optimizer: Its optimizer.
+        scheduler: The learning rate scheduler. Functions that it was given, such as those of `LambdaLR`, are not
+            data: torch leaves them out, and the scheduler that is restored keeps its own.
+        scaler: The gradient scaler, such as `torch.amp.GradScaler`.
+        rng: Whether to include the states of the global random generators of Python, NumPy and torch (on all devices
+            in use). They belong to this process: a run of several processes has different ones in each.
+        **extra: Anything else by name. Data, such as `step=500`, is included as it is; a random generator as a copy;
+            an object with `state_dict()`, such as a data loader or an average of weights, by that.
 
     Returns:
-        Part name to state, for all that was given. Saving it raises `StateError` for what is no data.
+        A dict of part name to state, with a key for each argument that was given, and `"rng"`.
 
     Raises:
-        StateError: If a model, optimizer, scheduler or scaler has no `state_dict()`, or a `DataLoader` is passed that
-            has none.
+        StateError: If a model, optimizer, scheduler or scaler has no `state_dict()`, or a `DataLoader` without one
+            is passed. Values that are not data are refused later, when the state is saved.
     """
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
     state = {part: _state_of(value, part) for part, value in objects.items() if value is not None}
@@ -77,7 +78,7 @@ def _state_of_extra(value: Any) -> Any:
     if isinstance(value, DataLoader) and not _has_state(value):
         raise StateError(
             "a DataLoader has no state to capture",
-            hint="Pass the generator that it was made with: DataLoader.generator",
+            hint="Pass the generator that it was created with: DataLoader.generator",
         )
     return _state_dict(value) if _has_state(value) else value
 

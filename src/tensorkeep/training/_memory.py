@@ -1,4 +1,4 @@
-"""Tensors and arrays of a checkpoint in memory of their own."""
+"""Loaded tensors and arrays moved into memory of their own."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 
 
 def own_memory(value: Any) -> Any:
-    """Return the same nested data with copies of the tensors on the CPU and of arrays.
+    """Return nested data with copies of all CPU tensors and arrays.
 
-    What is loaded may lie over a mapped file, at any address. An object that goes on with it for days needs memory
-    that no file can take away; and memory as torch aligns it, since sums depend on the alignment in their last bits.
+    Loaded tensors may be views of a mapped file, at any address. An optimizer that uses them for days needs memory
+    that does not depend on a file, and that is aligned as torch aligns it: the last bits of sums depend on that.
     """
     return _copied(value, {})
 
 
 def _copied(value: Any, copies: dict[int, Any]) -> Any:
-    """Copy what is not copied yet: a container in many places would take as many steps otherwise."""
+    """Copy each object once: nested containers that share parts could otherwise take exponential time."""
     if id(value) not in copies:
         copies[id(value)] = _copy(value, copies)
     return copies[id(value)]

@@ -1,8 +1,8 @@
-"""States of torch's optimizers, held against the optimizer before it is loaded.
+"""States of torch's optimizers, checked before they are loaded.
 
-torch itself takes the state of any optimizer that has as many parameters. What follows fails in the first step, or
-goes on with the moments of other parameters. What is refused here would certainly do one of these; optimizers that
-load or step in a way of their own know better, and only what holds for all is asked of them.
+torch accepts the state of any optimizer with the same number of parameters. The first step then fails, or continues
+with the moments of other parameters. Only states that certainly do one of these are refused here; optimizers that
+override loading or stepping know better, and pass all checks but those that hold for every optimizer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any, Final, NoReturn
 
 import torch
@@ -38,31 +38,31 @@ _STATES: Final[dict[type, frozenset[str]]] = {
     optim.SGD: frozenset({"momentum_buffer"}),
     optim.SparseAdam: frozenset({"exp_avg", "exp_avg_sq"}),
 }
-"""Class to the tensors that it keeps of each parameter, in the parameter's shape unless `_SHAPES` has another."""
+"""Class to the tensors that it keeps for each parameter, in the parameter's shape unless `_SHAPES` has another."""
 
 _SHAPES: Final[dict[str, Callable[[_Shape], _Shape]]] = {
     "row_var": lambda shape: (*shape[:-1], 1),
     "col_var": lambda shape: (*shape[:-2], 1, *shape[-1:]),
 }
-"""State tensor to the shape that it has for a parameter."""
+"""State tensor to its shape, given that of the parameter."""
 
 _ALL_STATES: Final = frozenset(chain.from_iterable(_STATES.values()))
 
-_WAYS: Final = frozenset({
+_OPTIONAL_SETTINGS: Final = frozenset({
     *("foreach", "maximize", "capturable", "differentiable", "fused", "decoupled_weight_decay", "adjust_lr_fn")
 })
-"""Settings that versions of torch added, and that it sets where a checkpoint has none."""
+"""Settings that newer versions of torch added; torch itself fills them in if a checkpoint lacks them."""
 
 _SETTINGS: Final = frozenset(
     chain.from_iterable(inspect.signature(cls).parameters for cls in _STATES)  # what their constructors take
-) - {"params", *_WAYS}
-"""Settings by which torch's optimizers differ."""
+) - {"params", *_OPTIONAL_SETTINGS}
+"""Settings that tell torch's optimizers apart."""
 
 _without_wrappers = re.compile(r"\A(?:module\.)+|(?:(?<=\.)|\A)_orig_mod\.").sub
 
 
 def check_optimizer(optimizer: optim.Optimizer, saved: Any, part: str, *, strict: bool) -> None:
-    """Make sure that a state fits an optimizer, as far as that can be known without loading it."""
+    """Check that a state fits an optimizer, as far as possible without loading it."""
     optimizer = bare_optimizer(optimizer)
     if not _is_state(saved):
         raise StateDictMismatchError(
@@ -71,13 +71,13 @@ def check_optimizer(optimizer: optim.Optimizer, saved: Any, part: str, *, strict
             found=", ".join(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__,
             hint="Nothing was changed",
         )
-    own = [len(group["params"]) for group in optimizer.param_groups]
-    theirs = [len(group["params"]) for group in saved["param_groups"]]
-    if own != theirs:
+    expected = [len(group["params"]) for group in optimizer.param_groups]
+    found = [len(group["params"]) for group in saved["param_groups"]]
+    if expected != found:
         raise StateDictMismatchError(
             f"{part} does not fit {type(optimizer).__name__}: its groups have other numbers of parameters",
-            expected=str(own),
-            found=str(theirs),
+            expected=str(expected),
+            found=str(found),
             hint="Nothing was changed",
         )
     if strict and _loads_as_usual(optimizer):
@@ -87,10 +87,10 @@ def check_optimizer(optimizer: optim.Optimizer, saved: Any, part: str, *, strict
 
 
 def load_optimizer(optimizer: optim.Optimizer, saved: dict[str, Any], *, strict: bool) -> None:
-    """Load a state into an optimizer, with memory of its own.
+    """Load a state into an optimizer, in memory of its own.
 
-    torch gives all tensors of the state the dtype of their parameters, as its own optimizers have them. Others keep
-    moments of F32 for parameters of BF16, or integers, and would not go on from there.
+    torch casts all tensors of the state to the dtype of their parameters, which is right for its own optimizers.
+    Others keep F32 moments of BF16 parameters, or integers, so they get the saved dtype back.
     """
     optimizer.load_state_dict(saved)
     optimizer = bare_optimizer(optimizer)
@@ -103,9 +103,9 @@ def load_optimizer(optimizer: optim.Optimizer, saved: dict[str, Any], *, strict:
 
 def _keep_dtypes(state: Any, saved: Any) -> None:
     for name in saved if isinstance(saved, Mapping) and isinstance(state, MutableMapping) else ():
-        here, there = state.get(name), saved[name]
-        if isinstance(here, torch.Tensor) and isinstance(there, torch.Tensor) and here.dtype != there.dtype:
-            state[name] = there.detach().to(device=here.device, copy=True)
+        loaded, original = state.get(name), saved[name]
+        if isinstance(loaded, torch.Tensor) and isinstance(original, torch.Tensor) and loaded.dtype != original.dtype:
+            state[name] = original.detach().to(device=loaded.device, copy=True)
 
 
 def _is_state(saved: Any) -> bool:
@@ -120,7 +120,7 @@ def _is_state(saved: Any) -> bool:
 
 
 def _loads_as_usual(optimizer: optim.Optimizer) -> bool:
-    """Whether an optimizer takes what its state dict gives, and nothing else."""
+    """Whether an optimizer loads its state as torch does."""
     return (
         type(optimizer).load_state_dict is optim.Optimizer.load_state_dict
         and not optimizer._optimizer_load_state_dict_pre_hooks
@@ -129,7 +129,7 @@ def _loads_as_usual(optimizer: optim.Optimizer) -> bool:
 
 
 def _steps_as_torch(optimizer: optim.Optimizer) -> bool:
-    """Whether it is one of torch's, or goes on with its state as one of those does."""
+    """Whether an optimizer is one of torch's, or uses its state as one of those does."""
     return type(optimizer).step.__module__.startswith("torch.optim.") and _kept_by(optimizer) is not None
 
 
@@ -138,46 +138,45 @@ def _kept_by(optimizer: optim.Optimizer) -> frozenset[str] | None:
 
 
 def _check_groups(optimizer: optim.Optimizer, saved: Mapping[str, Any], part: str) -> None:
-    for number, (own, theirs) in enumerate(zip(optimizer.param_groups, saved["param_groups"], strict=True)):
+    for number, (own, group) in enumerate(zip(optimizer.param_groups, saved["param_groups"], strict=True)):
         place = f"{part}.param_groups.{number}"
-        if "param_names" in own and "param_names" in theirs:
-            _check_param_names(own["param_names"], theirs["param_names"], place)
-        expected = optimizer.defaults.keys() - {"params", *_WAYS}
-        foreign = (_SETTINGS & theirs.keys()) - optimizer.defaults.keys() - own.keys()
+        if "param_names" in own and "param_names" in group:
+            _check_param_names(own["param_names"], group["param_names"], place)
+        expected = optimizer.defaults.keys() - {"params", *_OPTIONAL_SETTINGS}
+        foreign = (_SETTINGS & group.keys()) - optimizer.defaults.keys() - own.keys()
         if _steps_as_torch(optimizer):
-            is_other = bool(foreign or (_SETTINGS & expected) - theirs.keys())
+            is_other = bool(foreign or (_SETTINGS & expected) - group.keys())
         else:
-            is_other = bool(foreign and expected - theirs.keys())
+            is_other = bool(foreign and expected - group.keys())
         if is_other:
-            found = ", ".join(sorted((_SETTINGS | expected) & theirs.keys())) or "none"
+            found = ", ".join(sorted((_SETTINGS | expected) & group.keys())) or "none"
             _refuse(optimizer, part, f"{found} in {place}", expected=f"settings {', '.join(sorted(expected))}")
-        decoupled = [bool(group.get("decoupled_weight_decay")) for group in (own, theirs)]
-        if isinstance(optimizer, optim.Adam) and "decoupled_weight_decay" in theirs and decoupled[0] != decoupled[1]:
+        decoupled = [bool(each.get("decoupled_weight_decay")) for each in (own, group)]
+        if isinstance(optimizer, optim.Adam) and "decoupled_weight_decay" in group and decoupled[0] != decoupled[1]:
             _refuse(
                 optimizer,
                 part,
-                f"{place}.decoupled_weight_decay = {decoupled[1]}, as AdamW has it and Adam has not",
+                f"{place}.decoupled_weight_decay = {decoupled[1]}, which tells AdamW from Adam",
                 expected=f"{decoupled[0]}",
             )
 
 
-def _check_param_names(own: Any, theirs: Any, place: str) -> None:
-    if list(map(_plain, own)) == list(map(_plain, theirs)):
+def _check_param_names(expected: Any, found: Any, place: str) -> None:
+    pairs = [(_plain(a), _plain(b)) for a, b in zip_longest(expected, found, fillvalue="nothing")]
+    different = next(((a, b) for a, b in pairs if a != b), None)
+    if different is None:
         return
-    here, there = next(
-        ((a, b) for a, b in zip(own, theirs, strict=False) if _plain(a) != _plain(b)), ("nothing", "nothing")
-    )
     raise StateDictMismatchError(
-        f"{place} is of other parameters, or of the same in another order",
-        expected=f"{here}",
-        found=f"{there} in its place",
-        hint="Nothing was changed. Make the optimizer with the parameters in the order in which they were saved;"
-        " strict=False loads by place, whatever the names",
+        f"{place} has other parameters, or the same ones in another order",
+        expected=f"{different[0]}",
+        found=f"{different[1]} in its place",
+        hint="Nothing was changed. Create the optimizer with the parameters in the order in which they were saved;"
+        " strict=False loads them by position, whatever their names",
     )
 
 
 def _plain(name: Any) -> Any:
-    """Return the name that a parameter has when nothing wraps the model."""
+    """Return the name that a parameter has without wrappers around the model."""
     return _without_wrappers("", name) if isinstance(name, str) else name
 
 
@@ -191,7 +190,10 @@ def _check_states(optimizer: optim.Optimizer, saved: Mapping[str, Any], part: st
                 continue
             if name not in kept:
                 _refuse(
-                    optimizer, part, f"{place}, which it does not keep", expected=", ".join(sorted(kept)) or "none"
+                    optimizer,
+                    part,
+                    f"{place}, which this optimizer does not have",
+                    expected=", ".join(sorted(kept)) or "none",
                 )
             shape = _SHAPES.get(name, tuple)(tuple(parameter.shape))
             if tuple(tensor.shape) != shape:
@@ -199,12 +201,12 @@ def _check_states(optimizer: optim.Optimizer, saved: Mapping[str, Any], part: st
                     optimizer,
                     part,
                     f"{place} of shape {list(tensor.shape)}",
-                    expected=f"{list(shape)}, as the parameter in this place needs it",
+                    expected=f"{list(shape)}, for the parameter in this position",
                 )
 
 
 def _parameters(optimizer: optim.Optimizer, saved: Mapping[str, Any]) -> Iterator[tuple[Any, torch.Tensor]]:
-    """Give the key that each parameter has in a state, and the parameter."""
+    """Give each parameter, and its key in the saved state."""
     keys = chain.from_iterable(group["params"] for group in saved["param_groups"])
     parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
     for key, parameter in zip(keys, parameters, strict=True):
@@ -212,15 +214,11 @@ def _parameters(optimizer: optim.Optimizer, saved: Mapping[str, Any]) -> Iterato
             yield key, parameter
 
 
-def _name(optimizer: optim.Optimizer) -> str:
-    return type(optimizer).__name__
-
-
 def _refuse(optimizer: optim.Optimizer, part: str, found: str, *, expected: str) -> NoReturn:
     raise StateDictMismatchError(
-        f"{part} does not fit {_name(optimizer)}: it is of another optimizer, or of other parameters",
+        f"{part} does not fit {type(optimizer).__name__}: it belongs to another optimizer, or to other parameters",
         expected=expected,
         found=found,
-        hint="Nothing was changed. Make the optimizer as it was made for the checkpoint;"
-        " strict=False loads what torch takes",
+        hint="Nothing was changed. Create the optimizer as it was for the checkpoint;"
+        " strict=False loads what torch accepts",
     )

@@ -1,4 +1,4 @@
-"""What brings a state into an object: found and checked first, done later, when all else was found to fit too."""
+"""Loading a state into an object in two steps: check first, act once everything else was found to fit too."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from torch import nn
 
 from tensorkeep.errors import StateDictMismatchError, StateError
 from tensorkeep.training._generators import GENERATORS, prepare_generator
-from tensorkeep.training._inert import refuse_placeholders
 from tensorkeep.training._memory import own_memory
 from tensorkeep.training._modules import check_module, load_module
 from tensorkeep.training._optimizers import check_optimizer, load_optimizer
+from tensorkeep.training._placeholders import refuse_placeholders
 from tensorkeep.training._schedulers import check_scheduler
 
 _Action = Callable[[], object]
 
 
 def check_fit(target: Any, saved: Any, part: str) -> None:
-    """Make sure that a state fits an object, for those who let somebody else load it. Nothing is changed."""
+    """Check that a state fits an object that something else will load it into; nothing is changed."""
     refuse_placeholders(saved, part)
     for _ in prepare(target, saved, part, strict=True):
         pass
 
 
 def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Action]:
-    """Give what brings a state into an object; nothing is changed before it is called."""
+    """Check a state, and give the actions that load it into an object; nothing is changed before these run."""
     if isinstance(target, nn.Module):
         check_module(target, saved, part, strict=strict)
         yield partial(load_module, target, saved, strict=strict)
@@ -49,7 +49,7 @@ def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Ac
             f"{part} cannot be given a state",
             expected="an object with load_state_dict(), a random generator, or a dict or list of such",
             found=f"{type(target).__module__}.{type(target).__qualname__}",
-            hint="Data are returned by restore: leave out the argument",
+            hint="Data is returned by restore: leave out the argument",
         )
 
 
@@ -60,7 +60,7 @@ def _prepare_several(
     states = _by_key(saved) if isinstance(saved, Mapping | list | tuple) else {}
     if targets.keys() != states.keys():
         raise StateDictMismatchError(
-            f"{part} is of other objects in the checkpoint",
+            f"{part} has other objects in the checkpoint",
             expected=", ".join(map(str, targets)) or "none",
             found=", ".join(map(str, states)) or "none",
             hint="Nothing was changed",

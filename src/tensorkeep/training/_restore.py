@@ -1,4 +1,4 @@
-"""The state of a run, back into the objects that it consists of."""
+"""`restore`: the state of a run, loaded into its objects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorkeep.state import Classes
 from tensorkeep.training._generators import prepare_rng
-from tensorkeep.training._inert import refuse_placeholders
+from tensorkeep.training._placeholders import refuse_placeholders
 from tensorkeep.training._prepare import prepare
 from tensorkeep.training._saved import load_parts
 from tensorkeep.transport import Openable
@@ -28,49 +28,53 @@ def restore(
     classes: Classes = (),
     **extra: Any,
 ) -> dict[str, Any]:
-    """Bring what `capture` gathered back into the objects of a run, so that it goes on as if it had never stopped.
+    """Load what `capture` gathered into the objects of a run, so that it continues as if it had never stopped.
 
-    Everything is read and checked before anything is changed: parts, names and shapes, groups and moments of torch's
-    optimizers, settings of its schedulers, states of random generators. Where something does not fit, all objects are
-    as they were. Then models are loaded in the memory that they have, and the states of random generators are set
-    last. Where an object's own `load_state_dict()` fails then, a note of its exception says what was changed already.
-
-        rest = restore("step-500.safetensors", model=model, optimizer=optimizer)
+        rest = restore("step-500.safetensors", model=model, optimizer=optimizer, scheduler=scheduler)
         step = rest["step"]
 
-    What `torch.save` wrote serves as well, and nothing of it is run; parts may also be called `model_state_dict` (or
-    `state_dict`), `optimizer_state_dict`, `scheduler_state_dict` (or `lr_scheduler`, `lr_scheduler_state_dict`) and
-    `scaler_state_dict`.
+    Everything is read and checked before anything is changed: parts, names and shapes, groups and moments of torch's
+    optimizers, settings of its schedulers, states of random generators. If something does not fit, all objects are
+    left as they were. Then models are loaded in the memory that they have, and random generators are set last. If an
+    object's own `load_state_dict()` fails at that point, a note on its exception says what was already changed.
+
+    Files of `torch.save` are accepted too, and nothing in them is run. Their parts may also be called
+    `model_state_dict` (or `state_dict`), `optimizer_state_dict`, `scheduler_state_dict` (or `lr_scheduler`,
+    `lr_scheduler_state_dict`) and `scaler_state_dict`.
 
     Args:
-        source: A directory, an index, a file, its bytes or a seekable file object; or what was loaded from one.
-        model: What is to be loaded, or a dict, list or tuple of several, as it was captured. Wrapped by
-            `torch.compile`, `DataParallel` or `DistributedDataParallel` or not, whatever it was then.
-        optimizer: Likewise.
-        scheduler: Likewise.
-        scaler: Likewise.
-        rng: Whether to set the random generators that Python, NumPy and torch have for everybody.
-        strict: Whether these are errors: names that only a model or only the checkpoint has, tied weights that were
-            saved with different numbers, fractions or complex numbers for tensors that hold none, a state that is the
-            model's own memory, and the state of another kind of optimizer or scheduler, or of other parameters.
-        device: Where torch's tensors of the result go.
-        classes: Dataclasses, enums and named tuples that may be made again, or name to class.
-        **extra: Objects by the name that they were captured under: random generators, and what has a
+        source: A directory, a shard index, a file, its bytes or a seekable file object; or a state already loaded
+            from one.
+        model: The model to load, or a dict, list or tuple of several, as they were captured. It may be wrapped by
+            `torch.compile`, `DataParallel` or `DistributedDataParallel`, whether or not it was when captured.
+        optimizer: The optimizer, or several.
+        scheduler: The learning rate scheduler, or several.
+        scaler: The gradient scaler, or several.
+        rng: Whether to set the global random generators of Python, NumPy and torch.
+        strict: Whether to refuse: names that only the model or only the checkpoint has; tied weights that were saved
+            with different values; values that a tensor's dtype cannot hold, such as fractions for integers; a state
+            that is the model's own memory; and the state of another kind of optimizer or scheduler, or of other
+            parameters.
+        device: Where torch tensors in the result go.
+        classes: Dataclasses, enums and named tuples that may be created from the file, as a list, or as a dict of
+            name to class.
+        **extra: Objects by the names under which they were captured: random generators, and objects with
             `load_state_dict()`.
 
     Returns:
-        Everything else that was captured, such as `{"step": 500}`. What stands under `model`, `optimizer`,
-        `scheduler`, `scaler` or `rng` and was not asked for is neither read nor returned.
+        Everything else that was captured, such as `{"step": 500}`. A `model`, `optimizer`, `scheduler`, `scaler` or
+        `rng` that was not asked for is neither read nor returned.
 
     Raises:
-        StateDictMismatchError: If a part is not there, or does not fit its object. Nothing was changed.
-        StateError: If an object has no way to be given a state. Nothing was changed.
-        UnsupportedError: If a part has an object of a class that was not passed, or a model is on device meta.
+        StateDictMismatchError: If a part is missing, or does not fit its object. Nothing was changed.
+        StateError: If an object cannot be given a state. Nothing was changed.
+        UnsupportedError: If a part holds an object of a class that was not passed, or a model is on device meta.
             Nothing was changed.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
         FormatError: If the checkpoint is malformed.
-        IntegrityError: If it is not whole.
-        UnsafeError: If a pickle names what could only do harm.
+        IntegrityError: If it is incomplete or damaged.
+        UnsafeError: If a pickle names functions that serve only to do harm.
+        TypeError: If `source` is a `CheckpointStore`.
         TransportError: If it cannot be read.
     """
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
@@ -82,18 +86,18 @@ def restore(
         actions += [(part, action) for action in prepare(target, parts[part], part, strict=strict)]
     if rng:
         actions += [("rng", action) for action in prepare_rng(parts["rng"], "rng")]
-    _carry_out(actions)
+    _apply(actions)
     return rest
 
 
-def _carry_out(actions: list[tuple[str, _Action]]) -> None:
-    """Change the objects; where one fails in its own way of loading, say which were changed."""
+def _apply(actions: list[tuple[str, _Action]]) -> None:
+    """Change the objects; if one fails in its own loading code, note which ones were changed."""
     changed: list[str] = []
     for part, action in actions:
         try:
             action()
         except Exception as error:
             done = ", ".join(dict.fromkeys(changed)) or "nothing"
-            error.add_note(f"restore changed {done} before this error, and {part} itself perhaps in part")
+            error.add_note(f"restore changed {done} before this error, and perhaps part of {part}")
             raise
         changed.append(part)

@@ -1,4 +1,4 @@
-"""The parts of a checkpoint: in a file of any kind, or in memory already."""
+"""The parts of a training state: in a file of any kind, or already in memory."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _PARTS: Final[dict[str, tuple[str, ...]]] = {
     "scaler": ("scaler_state_dict",),
     "rng": (),
 }
-"""The parts of a training state, and what others call them; where a part is not wanted, such a name is any other."""
+"""Part of a training state to other names for it, which count only while the part is wanted."""
 
 _N_LISTED: Final = 20
-"""Names of parts that a message lists."""
+"""Names of parts in a message."""
 
 
 def load_parts(
     source: Openable | Mapping[Any, Any], wanted: Collection[str], classes: Classes, device: Any
 ) -> tuple[dict[str, Any], dict[Any, Any]]:
-    """Read the wanted parts of a checkpoint, and all but the other parts of a training state, which are not read."""
+    """Read the wanted parts of a checkpoint, and all extra data; unwanted parts are not read."""
     if isinstance(source, CheckpointStore):
         raise TypeError("restore takes one state, not a store: restore(store.load(), ...), or store.path_of(step)")
     if isinstance(source, Mapping):
@@ -45,10 +45,10 @@ def load_parts(
 
 
 def _split(state: Any, wanted: Collection[str], path: str) -> tuple[dict[str, Any], dict[Any, Any]]:
-    """Return the wanted parts of a state, and what is no part of a training state, asked for or not."""
+    """Return the wanted parts of a state, and everything in it that is not a part of a training state."""
     if not isinstance(state, Mapping):
         raise StateDictMismatchError(
-            "the checkpoint is no training state",
+            "the checkpoint is not a training state",
             path=path,
             expected="a dict of its parts",
             found=type(state).__name__,
@@ -68,7 +68,7 @@ def _split(state: Any, wanted: Collection[str], path: str) -> tuple[dict[str, An
 
 
 def _name_in(state: Mapping[Any, Any], part: str) -> str | None:
-    """Return the name that a part has in a state, which is another one where another library wrote it."""
+    """Return the name that a part has in a state; other libraries use other names."""
     return next((name for name in (part, *_PARTS.get(part, ())) if name in state), None)
 
 
@@ -78,13 +78,13 @@ def _load(opened: SavedTensors, names: Iterable[Any], classes: Classes, device: 
 
 
 def _path_of(key: Any) -> str:
-    """Return the dotted name of what stands in a state under a key, which need not be a text."""
+    """Return the dotted name for a key of a state, which need not be text."""
     return key_text(encode_tree(key, leaf=lambda _: None, compose=lambda _: None).tree)
 
 
 def _advice(missing: list[str]) -> str:
     if missing == ["rng"]:
-        return "Pass rng=False to go on with the random generators as they are"
+        return "Pass rng=False to leave the random generators as they are"
     if "model" in missing:
-        return "Use load_into for a file of nothing but the tensors of a model"
-    return "Leave out what is not there"
+        return "Use load_into for a file that holds only the tensors of a model"
+    return "Leave out what the checkpoint does not have"

@@ -1,4 +1,4 @@
-"""States of torch's schedulers, held against the scheduler before it is loaded, which takes whatever it is given."""
+"""States of torch's schedulers, checked before they are loaded: a scheduler itself takes whatever it is given."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _VARYING: Final = frozenset({
     *("optimizer", "last_epoch", "verbose", "base_lr", "base_momentum", "max_momentum", "swa_lr"),
     *("scale_fn", "scale_mode", "anneal_strategy"),
 })
-"""Arguments of which it depends on the others, or on torch's version, whether the state has them."""
+"""Arguments that a state has or lacks depending on other arguments, or on torch's version."""
 
 
 def _settings(keys: Iterable[Any]) -> set[str]:
-    """Return names of arguments, for keys of a state that are called after them: `lr_lambdas` after `lr_lambda`."""
+    """Return names of arguments for the keys of a state that derive from them: `lr_lambda` for `lr_lambdas`."""
     return {key.removeprefix("_").removesuffix("s") for key in keys if isinstance(key, str)}
 
 
@@ -34,38 +34,38 @@ _SETTINGS: Final = (
     )
     - _VARYING
 )
-"""Settings by which torch's schedulers differ."""
+"""Settings that tell torch's schedulers apart."""
 
 
 def check_scheduler(scheduler: Any, saved: Any, part: str) -> None:
-    """Make sure that a state is one of a scheduler of the same kind, where that is one of torch's own."""
+    """Refuse the state of another kind of scheduler, if the scheduler is one of torch's own."""
     scheduler = bare_scheduler(scheduler)
     if not isinstance(scheduler, _Scheduler) or not type(scheduler).__module__.startswith("torch.optim."):
         return
-    own, theirs = scheduler.state_dict(), saved if isinstance(saved, Mapping) else {}
-    expected, found = _SETTINGS & _settings(own), _SETTINGS & _settings(theirs)
+    own, state = scheduler.state_dict(), saved if isinstance(saved, Mapping) else {}
+    expected, found = _SETTINGS & _settings(own), _SETTINGS & _settings(state)
     if expected != found:
         raise StateDictMismatchError(
-            f"{part} is of another scheduler than {type(scheduler).__name__}",
+            f"{part} is the state of another kind of scheduler than {type(scheduler).__name__}",
             expected=_listed(own, expected),
-            found=_listed(theirs, found),
-            hint="Nothing was changed. Make the scheduler as it was made for the checkpoint;"
-            " strict=False loads what torch takes",
+            found=_listed(state, found),
+            hint="Nothing was changed. Create the scheduler as it was for the checkpoint;"
+            " strict=False loads what torch accepts",
         )
-    _check_inner(scheduler, theirs, part)
+    _check_inner(scheduler, state, part)
 
 
 def _check_inner(scheduler: Any, saved: Mapping[str, Any], part: str) -> None:
-    """Make sure of the schedulers that a scheduler consists of."""
+    """Check the states of the schedulers that a scheduler consists of."""
     inner, states = getattr(scheduler, "_schedulers", None), saved.get("_schedulers")
     if inner is None:
         return
     if not isinstance(states, list | tuple) or len(states) != len(inner):
         raise StateDictMismatchError(
-            f"{part} is of another {type(scheduler).__name__}",
+            f"{part} is the state of another {type(scheduler).__name__}",
             expected=f"states of {len(inner)} schedulers",
             found=f"{len(states)}" if isinstance(states, list | tuple) else type(states).__name__,
-            hint="Nothing was changed. Make the scheduler as it was made for the checkpoint",
+            hint="Nothing was changed. Create the scheduler as it was for the checkpoint",
         )
     for number, (one, state) in enumerate(zip(inner, states, strict=True)):
         check_scheduler(one, state, f"{part}.{number}")

@@ -1,7 +1,6 @@
-"""Optimizers and schedulers that libraries wrap, such as those that accelerate prepares: what is in the wrapper.
+"""Optimizers and schedulers inside wrappers, such as those that accelerate prepares.
 
-What is known of torch's own classes holds for what they wrap, too. A wrapper that has a state of its own is left as
-it is.
+Checks for torch's own classes then apply to the wrapped object. A wrapper with a state of its own is left alone.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from torch.optim.lr_scheduler import LRScheduler
 
 
 def bare_optimizer(optimizer: Optimizer) -> Optimizer:
-    """Return the optimizer whose state and groups a wrapper shows as its own; without a wrapper, itself."""
+    """Return the optimizer whose state and groups a wrapper passes on, or the optimizer itself."""
     inner = getattr(optimizer, "optimizer", None)
     if not isinstance(inner, Optimizer) or inner is optimizer:
         return optimizer
-    shows_it = optimizer.state is inner.state and optimizer.param_groups is inner.param_groups
-    return bare_optimizer(inner) if shows_it else optimizer
+    passes_on = optimizer.state is inner.state and optimizer.param_groups is inner.param_groups
+    return bare_optimizer(inner) if passes_on else optimizer
 
 
 def bare_scheduler(scheduler: Any) -> Any:
-    """Return the scheduler of torch whose state a wrapper gives as its own; without a wrapper, itself."""
+    """Return the torch scheduler whose state a wrapper passes on, or the scheduler itself."""
     inner = getattr(scheduler, "scheduler", None)
     if isinstance(scheduler, LRScheduler) or not isinstance(inner, LRScheduler):
         return scheduler

@@ -51,7 +51,7 @@ def test_another_schedule_is_refused(tmp_path: Path) -> None:
     inner = other.optimizer.optimizer
     other.scheduler.scheduler = torch.optim.lr_scheduler.StepLR(inner, 3)
 
-    refused(tmp_path / "state", other, "schedulers.0 is of another scheduler than StepLR")
+    refused(tmp_path / "state", other, "schedulers.0 is the state of another kind of scheduler than StepLR")
 
 
 class Phase(Enum):

@@ -273,7 +273,7 @@ def test_it_does_not_fit(saved: tuple[Run, Path]) -> None:
     assert same(everything(wider), before)
     more = make_run(1)
     more.accelerator.register_for_checkpointing(torch.nn.Linear(1, 1))
-    with pytest.raises(StateDictMismatchError, match="registered is of other objects") as raised:
+    with pytest.raises(StateDictMismatchError, match="registered has other objects") as raised:
         more.accelerator.load_state(path)
     assert str(path) in raised.value.__notes__[0]
     other = make_run(1, seedable=False)

@@ -220,7 +220,7 @@ def load_wrong(rank: int, what: str, path: str) -> str:
     [
         ("missing", "Missing key in checkpoint state_dict: model.nobody"),
         ("size", "Size mismatch between saved torch.Size([8, 5]) and current: torch.Size([3, 5]) for model.plain"),
-        ("kind", "the numbers of tensor `model.plain` cannot become those of the tensor"),
+        ("kind", "tensor `model.plain` cannot be cast to the dtype of the tensor"),
     ],
 )
 def test_what_does_not_fit_is_told(ranks: Ranks, saved: str, what: str, told: str) -> None:

@@ -62,8 +62,8 @@ def with_random_state(directory: Path, library: Any = lightning.pytorch, **optio
     [
         (Backwards, r"optimizer_states\.0 does not fit AdamW.*of shape"),
         (WithAdam, "optimizer_states.0 does not fit Adam"),
-        (WithSteps, "lr_schedulers.0 is of another scheduler than StepLR"),
-        (WithTwo, "optimizer_states is of other objects"),
+        (WithSteps, "lr_schedulers.0 is the state of another kind of scheduler than StepLR"),
+        (WithTwo, "optimizer_states has other objects"),
     ],
 )
 def test_optimizers_and_schedules_of_another_run(tmp_path: Path, module: Any, match: str) -> None:

@@ -11,9 +11,9 @@ import msgspec
 import torch
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
-from tensorkeep.dtypes import DType
+from tensorkeep.dtypes import DType, torch_row
 from tensorkeep.errors import DtypeError, UnsupportedError
-from tensorkeep.integrations.distributed._survey import dtype_row, is_object, tensor_data_of
+from tensorkeep.integrations.distributed._survey import is_object, tensor_data_of
 from tensorkeep.tensors import PlaceholderTensor, Region, cover_fault
 
 _Path: TypeAlias = tuple[str | int, ...]
@@ -97,7 +97,7 @@ def gather(plans: Sequence[SavePlan]) -> Gathered:
 
 def _add(tensors: dict[str, Held], rank: int, place: int, item: WriteItem) -> None:
     data, name = tensor_data_of(item), item.index.fqn
-    dtype = dtype_row(data.properties.dtype)
+    dtype = torch_row(data.properties.dtype)
     if dtype is None:
         raise DtypeError(
             f"tensor `{name}` has a dtype that the format cannot hold", tensor=name, found=str(data.properties.dtype)

@@ -10,9 +10,10 @@ import torch
 from torch.distributed.checkpoint.planner import SavePlanner, WriteItem
 
 from tensorkeep.arrays import TensorToWrite, pieces, tensor_to_write
+from tensorkeep.dtypes import torch_row
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.integrations.distributed._layout import region_of, stored_shape
-from tensorkeep.integrations.distributed._survey import dtype_row, tensor_data_of
+from tensorkeep.integrations.distributed._survey import tensor_data_of
 from tensorkeep.limits import PACK_NBYTES, WRITE_NBYTES
 from tensorkeep.tensors import Region, narrowed, rows_of
 from tensorkeep.transport import ReservedFile
@@ -22,7 +23,7 @@ def part_of(name: str, item: WriteItem, planner: SavePlanner) -> torch.Tensor:
     """Return a part that this rank has."""
     wanted = tensor_data_of(item).properties.dtype
     part = planner.resolve_data(item)
-    if not isinstance(part, torch.Tensor) or dtype_row(part.dtype) != dtype_row(wanted):
+    if not isinstance(part, torch.Tensor) or torch_row(part.dtype) != torch_row(wanted):
         raise DtypeError(
             f"the planner gives another dtype for tensor `{name}` than it had planned",
             tensor=name,
@@ -34,7 +35,7 @@ def part_of(name: str, item: WriteItem, planner: SavePlanner) -> torch.Tensor:
 
 def host_of_part(name: str, item: WriteItem, planner: SavePlanner, look: Callable[[], Any]) -> TensorToWrite:
     """Describe a part as a tensor of its own; the planner is asked for it whenever its bytes are."""
-    dtype, region = dtype_row(tensor_data_of(item).properties.dtype), region_of(item)
+    dtype, region = torch_row(tensor_data_of(item).properties.dtype), region_of(item)
     if dtype is None:
         raise DtypeError(f"tensor `{name}` has a dtype that the format cannot hold", tensor=name)
     shape = stored_shape(dtype, region.shape)

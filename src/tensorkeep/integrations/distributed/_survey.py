@@ -11,8 +11,9 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, TensorWr
 from torch.distributed.tensor import DTensor
 
 from tensorkeep.checkpoint import load
-from tensorkeep.dtypes import BY_TORCH, DType
+from tensorkeep.dtypes import torch_row
 from tensorkeep.errors import StateError, UnsupportedError
+from tensorkeep.models import memory_key
 from tensorkeep.tensors import file_body, prepare
 
 
@@ -26,11 +27,6 @@ class Survey(msgspec.Struct, frozen=True):
 
     objects: bytes
     ties: tuple[tuple[str, ...], ...]
-
-
-def dtype_row(dtype: torch.dtype) -> DType | None:
-    """Return the row of the dtype table, None for a dtype that the format does not have."""
-    return BY_TORCH.get(str(dtype).removeprefix("torch."))
 
 
 def tensor_data_of(item: WriteItem) -> TensorWriteData:
@@ -48,7 +44,7 @@ def is_object(item: WriteItem) -> bool:
     if item.tensor_data is None:
         return True
     properties = item.tensor_data.properties
-    is_plain = properties.layout == torch.strided and dtype_row(properties.dtype) is not None
+    is_plain = properties.layout == torch.strided and torch_row(properties.dtype) is not None
     return item.type == WriteItemType.TENSOR and not is_plain
 
 
@@ -107,7 +103,7 @@ def _ties(planner: SavePlanner) -> tuple[tuple[str, ...], ...]:
         if isinstance(value, torch.Tensor):
             local = value.to_local() if isinstance(value, DTensor) else value
             if _has_address(local):
-                groups.setdefault((*_memory(local), _spread(value)), []).append(name)
+                groups.setdefault((memory_key(local), _spread(value)), []).append(name)
     return tuple(tuple(names) for names in groups.values() if len(names) > 1)
 
 
@@ -120,13 +116,6 @@ def _state_dict(planner: SavePlanner) -> Iterable[tuple[str, Any]]:
 def _has_address(tensor: torch.Tensor) -> bool:
     is_dense = tensor.layout == torch.strided and not hasattr(tensor, "__tensor_flatten__")
     return is_dense and tensor.numel() > 0 and not tensor.is_meta and tensor.data_ptr() != 0
-
-
-def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
-    return (
-        *(str(tensor.device), tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()),
-        *(tensor.is_conj(), tensor.is_neg()),
-    )
 
 
 def _spread(tensor: torch.Tensor) -> tuple[object, ...]:

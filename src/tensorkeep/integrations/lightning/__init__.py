@@ -6,7 +6,7 @@
 - `_values`: all that checkpoints hold beside plain data, as data, and back.
 - `_pickles`: what Lightning's own checkpoints hold.
 - `_files`: checkpoints written, read and removed.
-- `_inert`: what stands for objects that were not made again, where they are needed.
+- `_placeholders`: values that stand for an object which was not created.
 - `_links`: links to the last checkpoint.
 - `_pending`: saves in the background, and what is to be removed when they are written.
 - `_plugins`: the plugins.

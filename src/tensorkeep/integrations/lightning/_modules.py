@@ -12,12 +12,11 @@ import torch
 
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import Unknown
-from tensorkeep.integrations.lightning._inert import refuse_placeholders
 from tensorkeep.integrations.lightning._library import attribute_dict, library_of
+from tensorkeep.integrations.lightning._placeholders import VERSION, refuse_placeholders
 from tensorkeep.integrations.lightning._plugins import TensorkeepCheckpointIO
 from tensorkeep.state import NamedData
 
-_VERSION: Final = "pytorch-lightning_version"
 _FIRST_KEYS: Final = ("hparams", "module_arguments")
 """Where the first versions had hyper-parameters."""
 
@@ -88,11 +87,11 @@ def load_from_checkpoint(
 
 def _made_again(cls: type, checkpoint: Any, given: dict[str, Any], *, strict: bool | None, path: str) -> Any:
     library = library_of(cls)
-    if not isinstance(checkpoint, dict) or _VERSION not in checkpoint:
+    if not isinstance(checkpoint, dict) or VERSION not in checkpoint:
         raise UnsupportedError(
             "it is no checkpoint of Lightning's Trainer",
             path=path,
-            expected=f"a dict with {_VERSION}",
+            expected=f"a dict with {VERSION}",
             found=", ".join(map(str, checkpoint)) if isinstance(checkpoint, dict) else type(checkpoint).__name__,
             hint="tensorkeep.torch.load_into loads weights into a module",
         )

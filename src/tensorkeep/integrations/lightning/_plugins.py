@@ -16,10 +16,10 @@ from tensorkeep.integrations.lightning._files import (
     remove_checkpoint,
     write_checkpoint,
 )
-from tensorkeep.integrations.lightning._inert import refuse_inert_states
 from tensorkeep.integrations.lightning._library import import_library, register_plugin
 from tensorkeep.integrations.lightning._links import LAST, lead_on, links_to_last
 from tensorkeep.integrations.lightning._pending import PendingSaves
+from tensorkeep.integrations.lightning._placeholders import refuse_placeholder_states
 from tensorkeep.integrations.lightning._values import as_data
 from tensorkeep.state import Classes, classes_by_name
 from tensorkeep.tensors import Prepared, prepare
@@ -109,7 +109,7 @@ class TensorkeepCheckpointIO:
             TransportError: If it cannot be read.
         """
         checkpoint = self.read(path, map_location)
-        refuse_inert_states(checkpoint, local_path(path))
+        refuse_placeholder_states(checkpoint, local_path(path))
         return checkpoint
 
     def read(self, path: str | os.PathLike[str], map_location: Any = None) -> dict[str, Any]:

@@ -1,26 +1,26 @@
-"""The memory of a model's parameters and buffers, and the names and modules that it belongs to."""
+"""A model's parameters and buffers: their memory, and the names and modules that it belongs to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from itertools import chain
-from typing import Any
 
 import msgspec
 import torch
 from torch import nn
 
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.models._ties import memory_key
 
 
-class Slot(msgspec.Struct, frozen=True, eq=False):
-    """Memory that a model keeps numbers in, once however many names it has.
+class ParameterStorage(msgspec.Struct, frozen=True, eq=False):
+    """The memory of a parameter or buffer, once for all names that the model has for it.
 
     Attributes:
-        names: Those that the model's state dict has for it; none for buffers that are not saved.
-        tensors: The parameters or buffers over it: one, or several that share it element for element.
-        places: Modules, and their attributes, that hold these tensors.
-        is_optional: Whether a checkpoint may do without it.
+        names: In the model's state dict; none for buffers that are not saved.
+        tensors: The parameters or buffers over this memory: one, or several that share it element for element.
+        places: The modules, and their attributes, that hold these tensors.
+        is_optional: Whether a checkpoint may lack it.
     """
 
     names: tuple[str, ...]
@@ -33,36 +33,35 @@ class Slot(msgspec.Struct, frozen=True, eq=False):
         """One of the tensors."""
         return self.tensors[0]
 
-    def covers(self, other: Slot) -> bool:
-        """Say whether every byte of another slot is one of this one's."""
-        mine, theirs = self.tensor, other.tensor
-        if mine.is_meta or theirs.is_meta or mine.device != theirs.device:
+    def covers(self, other: ParameterStorage) -> bool:
+        """Say whether all memory of another storage lies within this one's."""
+        a, b = self.tensor, other.tensor
+        if a.is_meta or b.is_meta or a.device != b.device:
             return False
-        n_reached = _n_reached(mine)
-        first, stop = mine.data_ptr(), mine.data_ptr() + n_reached * mine.element_size()
+        n_spanned = _n_spanned(a)
+        start, stop = a.data_ptr(), a.data_ptr() + n_spanned * a.element_size()
         return (
-            bool(theirs.numel())
-            and n_reached == mine.numel()
-            and first <= theirs.data_ptr()
-            and theirs.data_ptr() + _n_reached(theirs) * theirs.element_size() <= stop
+            bool(b.numel())
+            and n_spanned == a.numel()  # no gaps between its elements
+            and start <= b.data_ptr()
+            and b.data_ptr() + _n_spanned(b) * b.element_size() <= stop
         )
 
 
 class ModelState(msgspec.Struct, frozen=True, eq=False):
-    """All that a model keeps.
+    """What a model saves and loads.
 
     Attributes:
-        slots: Its tensors, in the order of its state dict; those that are not saved at the end.
-        extras: Names of what is no parameter and no buffer (`get_extra_state`), and the module that takes it, or None
-            where no module does.
+        storages: Its tensors, in the order of its state dict; unsaved ones at the end.
+        extras: Names of extra state (`get_extra_state`), and the module that takes it, or None if no module does.
     """
 
-    slots: tuple[Slot, ...]
+    storages: tuple[ParameterStorage, ...]
     extras: dict[str, nn.Module | None]
 
 
 class _Draft:
-    """A slot in the making."""
+    """A `ParameterStorage` while it is collected."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -75,39 +74,44 @@ class _Draft:
             self.tensors.append(tensor)
         if all((module, attribute) != place for place in self.places):
             self.places.append((module, attribute))
-        self.is_optional &= _is_counter(module, attribute)
+        self.is_optional &= is_batch_counter(module, attribute)
 
-    def finish(self) -> Slot:
-        return Slot(tuple(self.names), tuple(self.tensors), tuple(self.places), self.is_optional)
+    def finish(self) -> ParameterStorage:
+        return ParameterStorage(tuple(self.names), tuple(self.tensors), tuple(self.places), self.is_optional)
 
 
 def state_of(model: nn.Module) -> ModelState:
     """Find the tensors of a model and their names."""
-    drafts: dict[Any, _Draft] = {}
+    drafts: dict[Hashable, _Draft] = {}
     takers: dict[str, nn.Module] = {}
     for prefix, module in model.named_modules(remove_duplicate=False):
         start = f"{prefix}." if prefix else ""
         if type(module).set_extra_state is not nn.Module.set_extra_state:
             takers[f"{start}_extra_state"] = module
         for attribute, tensor in _tensors_of(module):
-            _check(start + attribute, tensor)
-            drafts.setdefault(_memory(tensor), _Draft()).add(module, attribute, tensor)
+            _check_dense(start + attribute, tensor)
+            drafts.setdefault(memory_key(tensor), _Draft()).add(module, attribute, tensor)
     extras: dict[str, nn.Module | None] = {}
     for name, value in model.state_dict(keep_vars=True).items():
         if name in takers or not isinstance(value, torch.Tensor):
             extras[name] = takers.get(name)
             continue
-        _check(name, value)
-        draft = drafts.get(_memory(value))
+        _check_dense(name, value)
+        draft = drafts.get(memory_key(value))
         if draft is None:
             raise UnsupportedError(
                 f"`{name}` in the model's state dict is a copy: writing to it would not reach the model",
                 tensor=name,
-                hint="Load the tensors with tensorkeep.load, and hand them to the model's own load_state_dict",
+                hint="Load the tensors with tensorkeep.load, and pass them to the model's own load_state_dict",
             )
         draft.names.append(name)
     ordered = sorted(drafts.values(), key=lambda draft: not draft.names)
     return ModelState(tuple(draft.finish() for draft in ordered), extras)
+
+
+def is_batch_counter(module: nn.Module, attribute: str) -> bool:
+    """Say whether this is a normalisation's counter of batches, which torch lets old checkpoints lack."""
+    return isinstance(module, nn.modules.batchnorm._NormBase) and attribute == "num_batches_tracked"
 
 
 def _tensors_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -116,7 +120,7 @@ def _tensors_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield attribute, tensor
 
 
-def _check(name: str, tensor: torch.Tensor) -> None:
+def _check_dense(name: str, tensor: torch.Tensor) -> None:
     obstacle = None
     if nn.parameter.is_lazy(tensor):
         obstacle = "a lazy parameter, which has no shape before the first forward pass"
@@ -132,27 +136,6 @@ def _check(name: str, tensor: torch.Tensor) -> None:
         )
 
 
-def _memory(tensor: torch.Tensor) -> Any:
-    """Return what is equal for tensors that share memory element for element."""
-    address = 0 if tensor.is_meta else tensor.data_ptr()
-    if not address:  # without data or without elements
-        return id(tensor)
-    return (
-        tensor.device,
-        address,
-        tensor.dtype,
-        tuple(tensor.shape),
-        tensor.stride(),
-        tensor.is_conj(),
-        tensor.is_neg(),
-    )
-
-
-def _is_counter(module: nn.Module, attribute: str) -> bool:
-    """Whether this is the counter of a normalisation, which old checkpoints lack and torch does not ask for."""
-    return isinstance(module, nn.modules.batchnorm._NormBase) and attribute == "num_batches_tracked"
-
-
-def _n_reached(tensor: torch.Tensor) -> int:
-    """Return the elements from the first to the last in memory, those between that are not the tensor's included."""
+def _n_spanned(tensor: torch.Tensor) -> int:
+    """Count elements from the first to the last in memory, including any between that are not the tensor's."""
     return 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))

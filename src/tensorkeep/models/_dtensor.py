@@ -1,4 +1,4 @@
-"""Tensors of which each rank has a part: DTensors, without an import of theirs where there are none."""
+"""DTensors, of which each rank has a part; nothing is imported for models that have none."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from tensorkeep.models._placement import Cut, LocalPart, local_parts
 
 
 def is_dtensor(tensor: torch.Tensor) -> bool:
-    """Say whether each rank has a part of a tensor."""
+    """Say whether a tensor is a DTensor."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def as_dtensor(tensor: torch.Tensor) -> Any:
-    """Return a tensor as the DTensor that it is."""
+    """Return the tensor itself, typed as the DTensor that it is."""
     return tensor
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what this rank has of a tensor, as a view of the same memory."""
+    """Return this rank's part of a tensor, as a view of the same memory."""
     detached: Any = tensor.detach()
     local: torch.Tensor = detached.to_local() if is_dtensor(tensor) else detached
     return local
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:
-    """Return where memory belongs of a tensor that has none: the device of its mesh, or the CPU."""
+    """Return the device on which to allocate a tensor that has no memory: that of its mesh, or the CPU."""
     kind = as_dtensor(tensor).device_mesh.device_type if is_dtensor(tensor) else "cpu"
-    return torch.empty(0, device=kind).device  # with the number of the current one
+    return torch.empty(0, device=kind).device  # with the index of the current device
 
 
 def parts_of(tensor: torch.Tensor) -> Iterable[LocalPart]:
@@ -40,11 +40,11 @@ def parts_of(tensor: torch.Tensor) -> Iterable[LocalPart]:
     shape = tuple(tensor.shape)
     if not is_dtensor(tensor):
         return local_parts(shape, ())
-    spread = as_dtensor(tensor)
-    coordinate = spread.device_mesh.get_coordinate()
+    distributed = as_dtensor(tensor)
+    coordinate = distributed.device_mesh.get_coordinate()
     if coordinate is None:
         return ()
-    meshed = zip(spread.placements, coordinate, spread.device_mesh.shape, strict=True)
+    meshed = zip(distributed.placements, coordinate, distributed.device_mesh.shape, strict=True)
     return local_parts(
         shape,
         (

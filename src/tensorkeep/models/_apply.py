@@ -1,4 +1,4 @@
-"""A plan, carried out: this is where the model is written to."""
+"""A load plan, applied: this is where the model is written to."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from tensorkeep.entries import TensorEntry
 from tensorkeep.models._fill import Job, fill
 from tensorkeep.models._plan import Plan, Step, Target
-from tensorkeep.models._replace import convert, renew, replace, replace_part
+from tensorkeep.models._replace import convert, reallocate, replace, replace_part
 from tensorkeep.tensors import LazyTensor, TensorReader, load_together
 from tensorkeep.transport import ByteRange
 
 
-def carry_out(plan: Plan, goal: Target, progress: Callable[[int, int], None] | None) -> None:
+def apply_plan(plan: Plan, target: Target, progress: Callable[[int, int], None] | None) -> None:
     """Bring the tensors of a checkpoint into a model."""
     done, total = 0, plan.nbytes
 
@@ -24,17 +24,17 @@ def carry_out(plan: Plan, goal: Target, progress: Callable[[int, int], None] | N
         if progress is not None:
             progress(done, total)
 
-    for slot in plan.rest:
-        if goal.dtype is not None or goal.device is not None:
-            convert(slot, goal.dtype_of(slot.tensor), goal.device_of(slot.tensor))
+    for storage in plan.rest:
+        if target.dtype is not None or target.device is not None:
+            convert(storage, target.dtype_of(storage.tensor), target.device_of(storage.tensor))
     _assign([step for step in plan.steps if step.is_mapped], report)
     wholes = {part.whole: part.whole.tensor.detach() for part in plan.parts}
     jobs = [_job(step) for step in plan.steps if not step.is_mapped]
     for part in plan.parts:
         fresh = part.whole.tensor.detach()
         if fresh.data_ptr() != wholes[part.whole].data_ptr():
-            replace_part(part.slot, wholes[part.whole], fresh)
-    del wholes  # before the new memory is filled, so that both are never there in full
+            replace_part(part.storage, wholes[part.whole], fresh)
+    del wholes  # frees the old memory before the new is filled, so that both are never resident in full
     fill(jobs, report)
     for module, lazy in plan.extras:
         module.set_extra_state(_loaded({"": lazy})[""])
@@ -43,20 +43,20 @@ def carry_out(plan: Plan, goal: Target, progress: Callable[[int, int], None] | N
 
 def _job(step: Step) -> Job:
     if step.is_in_place:
-        return Job(step.lazy, step.slot.tensor, step.slot.tensors)
-    return Job(step.lazy, renew(step.slot, step.dtype, step.device))
+        return Job(step.lazy, step.storage.tensor, step.storage.tensors)
+    return Job(step.lazy, reallocate(step.storage, step.dtype, step.device))
 
 
 def _assign(steps: list[Step], report: Callable[[int], None]) -> None:
-    """Give the model tensors over the files' own bytes, those of one file in one mapping."""
-    loaded = _loaded({step.slot.names[0]: step.lazy for step in steps})
+    """Give the model tensors over the files' own bytes, with one mapping per file."""
+    loaded = _loaded({step.storage.names[0]: step.lazy for step in steps})
     for step in steps:
-        replace(step.slot, loaded[step.slot.names[0]])
+        replace(step.storage, loaded[step.storage.names[0]])
         report(step.lazy.nbytes)
 
 
 def _loaded(tensors: Mapping[str, LazyTensor]) -> dict[str, torch.Tensor]:
-    """Load whole tensors as torch's on the CPU, over the files' own bytes where these are mapped."""
+    """Load tensors in torch on the CPU, over the files' own bytes where these are mapped."""
     sources = {id(lazy.source): lazy.source for lazy in tensors.values()}
     readers = {key: TensorReader(source, 0, "torch") for key, source in sources.items() if source is not None}
     return load_together({
