@@ -602,7 +602,7 @@ def test_of_generators_in_a_pickle_nothing_is_made(tmp_path: Path) -> None:
     torch.save(capture(model=model, step=1), tmp_path / "s.pt")
 
     with pytest.raises(
-        StateDictMismatchError, match=r"numpy\.random\S* of a pickle, from which no objects\..*rng=False"
+        StateDictMismatchError, match=r"numpy\.random\S* of a pickle, from which no objects are created\..*rng=False"
     ):
         restore(tmp_path / "s.pt", model=model)
 
