@@ -74,11 +74,11 @@ if TYPE_CHECKING:
     from tensorkeep.kinds import Finding, Verification
     from tensorkeep.kinds.dcp import DistributedCheckpoint
     from tensorkeep.kinds.pickles import PickleFile, PickleSet
-    from tensorkeep.kinds.safetensors import Checkpoint
+    from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport, scan
     from tensorkeep.state import NamedData
     from tensorkeep.store import CheckpointStore
-    from tensorkeep.tensors import LazyTensor, LazyTensors, TensorFile, TensorView, save
+    from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, save
     from tensorkeep.transport.remote import remote
 
 __version__ = "0.1.0"
@@ -146,11 +146,11 @@ _NAMES = {
     "kinds": "Finding Verification",
     "kinds.dcp": "DistributedCheckpoint",
     "kinds.pickles": "PickleFile PickleSet",
-    "kinds.safetensors": "Checkpoint",
+    "kinds.safetensors": "Checkpoint TensorFile",
     "scanner": "ScanFinding ScanReport ScannedFile scan",
     "state": "NamedData",
     "store": "CheckpointStore",
-    "tensors": "LazyTensor LazyTensors TensorFile TensorView save",
+    "tensors": "LazyTensor LazyTensors TensorView save",
     "transport.remote": "remote",
 }
 """Each module, and the public names that it defines."""

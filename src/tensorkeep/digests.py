@@ -1,11 +1,14 @@
-"""BLAKE3 digests: 32 bytes that change with any byte of what they stand for.
+"""Checksums of bytes: BLAKE3, which files of ours carry, and the algorithms of other formats.
 
 BLAKE3 is cryptographic, and about four times as fast on one core as SHA-256 where that has instructions of its own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.forks import LibraryThreads
@@ -13,7 +16,7 @@ from tensorkeep.forks import LibraryThreads
 if TYPE_CHECKING:
     from blake3 import blake3
 
-__all__ = ["DIGEST_NBYTES", "digest_of", "new_hasher"]
+__all__ = ["BLAKE3", "CRC32", "DIGEST_NBYTES", "SHA256", "Algorithm", "Hasher", "digest_of", "new_hasher"]
 
 DIGEST_NBYTES: Final = 32
 """Bytes of a digest."""
@@ -45,3 +48,66 @@ def digest_of(data: Buffer) -> bytes:
     hasher = new_hasher()
     hasher.update(data)
     return hasher.digest()
+
+
+class Hasher(Protocol):
+    """A checksum under way."""
+
+    def update(self, data: Buffer, /) -> object:
+        """Add bytes."""
+
+    def digest(self) -> bytes:
+        """Return the checksum of all bytes so far."""
+
+
+class Algorithm(msgspec.Struct, frozen=True):
+    """One way to sum bytes; any format may bring its own.
+
+    Attributes:
+        name: For people, such as `"CRC-32"`.
+        new: Returns a new hasher; takes whether each update may use all cores.
+    """
+
+    name: str
+    new: Callable[[bool], Hasher]
+
+    def shown(self, digest: bytes) -> str:
+        """Return a checksum for people: whole if it is short, and else its beginning.
+
+        Args:
+            digest: The checksum.
+        """
+        return f"0x{digest.hex()}" if len(digest) <= _SHORT_NBYTES else f"{digest.hex()[:16]}…"
+
+
+_SHORT_NBYTES: Final = 8
+
+
+class _Crc32:
+    def __init__(self) -> None:
+        from zlib_ng.zlib_ng import crc32  # ten times as fast as zlib's, and only needed here
+
+        self._crc32 = crc32
+        self._value = 0
+
+    def update(self, data: Buffer, /) -> None:
+        self._value = self._crc32(data, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(4, "big")
+
+
+def _new_sha256(_: bool) -> Hasher:
+    import hashlib  # 3 ms, which opening need not pay
+
+    return hashlib.sha256()
+
+
+BLAKE3: Final = Algorithm("digest", lambda parallel: new_hasher(parallel=parallel))
+"""What files of ours carry for each tensor."""
+
+SHA256: Final = Algorithm("SHA-256", _new_sha256)
+"""The name that Git LFS and the Hugging Face Hub give to a file."""
+
+CRC32: Final = Algorithm("CRC-32", lambda _: _Crc32())
+"""What zip archives have of each member; its 4 bytes are big-endian here."""

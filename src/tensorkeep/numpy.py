@@ -30,7 +30,7 @@ from tensorkeep.compat.wording import (
 from tensorkeep.dtypes import BY_NUMPY, DTYPES
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
-from tensorkeep.tensors import load as load_tensors
+from tensorkeep.kinds.safetensors import load as load_tensors
 from tensorkeep.tensors import serialize_tensors, write_tensors
 
 __all__ = [

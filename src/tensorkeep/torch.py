@@ -28,9 +28,11 @@ from tensorkeep.compat.wording import (
     check_path,
     writing_errors,
 )
+from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds.safetensors import load as load_tensors
+from tensorkeep.kinds.safetensors import open_file
 from tensorkeep.models import LoadReport, load_into, load_sharded
-from tensorkeep.tensors import load as load_tensors
-from tensorkeep.tensors import open_file, serialize_tensors, write_tensors
+from tensorkeep.tensors import serialize_tensors, write_tensors
 from tensorkeep.training import capture, restore
 
 __all__ = [
@@ -215,7 +217,7 @@ def load_model(
     """
     path = check_path(filename)
     state_dict = load_file(path, device=device, backend=backend)
-    with open_file(path, check=False) as file:
+    with open_file(path, OpenOptions(check=False)) as file:
         known = set(file.aliases)
     tied = _remove_duplicate_names(model.state_dict(), preferred_names=state_dict.keys())
     result = model.load_state_dict(state_dict, strict=False)

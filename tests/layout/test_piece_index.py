@@ -14,9 +14,9 @@ import tensorkeep
 from tensorkeep import Checkpoint
 from tensorkeep.cli import main
 from tensorkeep.errors import IndexFileError, IntegrityError, SourceMissingError
-from tensorkeep.kinds.safetensors import header_digest
+from tensorkeep.kinds.safetensors import header_digest, open_file
 from tensorkeep.layout import PiecedTensor, ShardRecord, emit_index, index_of_pieces, parse_index, piece_name
-from tensorkeep.tensors import Region, open_file
+from tensorkeep.tensors import Region
 
 INDEX = "model.safetensors.index.json"
 TENSORS: dict[str, np.ndarray[Any, Any]] = {

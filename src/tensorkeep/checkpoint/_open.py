@@ -1,42 +1,25 @@
-"""Whatever stands at a path, opened: safetensors files and sets of them, and files of pickles."""
+"""Opens whatever is at a path, and loads it: the first kind that recognises it decides."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from tensorkeep.arrays import check_framework
-from tensorkeep.checkpoint.verifying import verify_distributed, verify_pickled
+from tensorkeep.checkpoint.verifying import verify as verify_at
 from tensorkeep.errors import SourceChangedError, UnsupportedError
-from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, is_pickled
-from tensorkeep.kinds import refuse
-from tensorkeep.kinds.dcp import DistributedCheckpoint, find_distributed, open_distributed
-from tensorkeep.kinds.pickles import PickledTensors, PickleFile, PickleSet, open_pickled, pickle_over
-from tensorkeep.kinds.safetensors import Access, Checkpoint, open_safetensors
+from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits
+from tensorkeep.kinds import DEFAULT_FRAMEWORK, LoadOptions, Opened, OpenOptions, Place, refuse
+from tensorkeep.kinds.registry import find_kind
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.state import Classes
-from tensorkeep.tensors import Selector, TensorFile, Ties, file_over
-from tensorkeep.transport import (
-    BACKENDS,
-    Backend,
-    ByteSource,
-    Openable,
-    is_directory,
-    is_remote,
-    listing_cache,
-    open_source,
-)
-
-_FRAMEWORK = "numpy"
-"""The array library of tensors of which nobody said another."""
+from tensorkeep.tensors import Selector, Ties
+from tensorkeep.transport import BACKENDS, Backend, Openable, is_remote, listing_cache
 
 _ATTEMPTS = 4
 """How often a checkpoint of another machine is loaded because another took its place in the meantime."""
-
-_SAFETENSORS = ".safetensors"
-"""How a name ends of a file that holds no pickle, or else lies."""
 
 
 def open_checkpoint(
@@ -52,7 +35,7 @@ def open_checkpoint(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
     max_header_nbytes: int = MAX_HEADER_NBYTES,
-) -> Checkpoint | TensorFile | PickleFile | PickleSet | DistributedCheckpoint:
+) -> Opened:
     """Open a checkpoint: a read-only mapping of name to `LazyTensor`.
 
     Only headers and the index are read, and all of them are checked: against each other, and against the digests
@@ -101,70 +84,29 @@ def open_checkpoint(
         raise UnsupportedError(f"backend {backend!r} is invalid", expected="one of " + ", ".join(BACKENDS))
     if dangerous not in {"refuse", "record"}:
         raise UnsupportedError(f"dangerous {dangerous!r} is invalid", expected='"refuse" or "record"')
-    access = Access(framework, device, backend, check, max_header_nbytes, verify)
-    reading = _Reading(strict, dangerous, limits)
+    options = OpenOptions(
+        framework=framework,
+        device=device,
+        backend=backend,
+        check=check,
+        max_header_nbytes=max_header_nbytes,
+        verify=verify,
+        variant=variant,
+        strict=strict,
+        dangerous=dangerous,
+        limits=limits,
+    )
     if isinstance(target, str | os.PathLike):
         with listing_cache(os.fspath(target)) as path:
-            return _open_path(path, access, reading, variant)
-    return _open_source(open_source(target, backend=backend), access, reading)
+            return _open(path, options)
+    return _open(target, options)
 
 
-class _Reading(NamedTuple):
-    """How pickles are read."""
-
-    strict: bool
-    dangerous: Dangerous
-    limits: PickleLimits
-
-
-def _open_path(
-    path: str, access: Access, reading: _Reading, variant: str | None
-) -> Checkpoint | TensorFile | PickleFile | PickleSet | DistributedCheckpoint:
-    distributed = find_distributed(path)
-    if distributed is not None:
-        if access.verify:
-            refuse(verify_distributed(distributed, path, None, None).findings, path)
-        return open_distributed(
-            distributed,
-            framework=access.framework,
-            device=access.device,
-            backend=access.backend,
-            **reading._asdict(),
-        )
-    is_folder = is_directory(path)
-    if is_folder or not path.endswith(_SAFETENSORS):
-        pickled = open_pickled(
-            path,
-            framework=access.framework,
-            device=access.device,
-            backend=access.backend,
-            variant=variant,
-            **reading._asdict(),
-        )
-        if pickled is not None:
-            if access.verify:
-                refuse(verify_pickled(pickled, path, None, None).findings, path)
-            return pickled
-    if is_folder or path.endswith((_SAFETENSORS, ".json")):
-        return open_safetensors(path, access, variant=variant)
-    return _file_over(open_source(path, backend=access.backend), access)
-
-
-def _open_source(source: ByteSource, access: Access, reading: _Reading) -> TensorFile | PickleFile:
-    if is_pickled(source):
-        return pickle_over(source, framework=access.framework, device=access.device, **reading._asdict())
-    return _file_over(source, access)
-
-
-def _file_over(source: ByteSource, access: Access) -> TensorFile:
-    return file_over(
-        source,
-        framework=access.framework,
-        device=access.device,
-        check=access.check,
-        verify=access.verify,
-        max_header_nbytes=access.max_header_nbytes,
-    )
+def _open(target: Openable, options: OpenOptions) -> Opened:
+    found = find_kind(Place(target, variant=options.variant, backend=options.backend))
+    if options.verify and not found.kind.verifies_reads and isinstance(target, str):
+        refuse(verify_at(target, variant=options.variant).findings, target)
+    return found.open(options)
 
 
 def load(
@@ -227,11 +169,12 @@ def load(
         UnsupportedError: If an argument is none of the above, or does not apply to pickles.
         TransportError: If it cannot be read.
     """
+    options = LoadOptions(only, classes, ties, framework, device)
 
     def read() -> Any:
         with open_checkpoint(
             target,
-            framework=framework or _FRAMEWORK,
+            framework=framework or DEFAULT_FRAMEWORK,
             device=device,
             backend=backend,
             variant=variant,
@@ -240,30 +183,17 @@ def load(
             strict=strict,
             dangerous=dangerous,
             limits=limits,
-        ) as tensors:
-            if isinstance(tensors, DistributedCheckpoint):
-                _refuse_for_pickles(None, ties)
-                return tensors.load_tree(only=only)
-            if isinstance(tensors, PickledTensors):
-                _refuse_for_pickles(only, ties)
-                return tensors.load_tree()
-            return tensors.load_tree(only=only, classes=classes, ties=ties, framework=framework, device=device)
+        ) as opened:
+            return opened.load_state(options)
 
-    return _settled(read) if isinstance(target, str | os.PathLike) and is_remote(os.fspath(target)) else read()
+    if isinstance(target, str | os.PathLike) and is_remote(os.fspath(target)):
+        return _read_consistently(read)
+    return read()
 
 
-def _settled(read: Callable[[], Any]) -> Any:
+def _read_consistently(read: Callable[[], Any]) -> Any:
     """Read what a save may replace meanwhile, and then the new one."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(SourceChangedError):
             return read()
     return read()
-
-
-def _refuse_for_pickles(only: object, ties: str) -> None:
-    if only is not None or ties != "share":
-        raise UnsupportedError(
-            "a file of pickles is loaded as a whole, with the ties that it has",
-            expected="neither only= nor another ties=",
-            hint="Convert it to safetensors first, or open it and load the tensors that you need by their names",
-        )

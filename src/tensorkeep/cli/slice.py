@@ -56,7 +56,7 @@ def slice_tensor(
             show(plan_lines(tensors.plan({name: items})))
             return
         if name not in tensors and (index, output, dtype) == (None, None, None):
-            text = value_text(state_of(tensors), name)
+            text = value_text(state_of(tensors.describe()), name)
         if text is not None:
             show_text([text])
             return

@@ -8,7 +8,9 @@ from typing import Any, Self
 from tensorkeep.arrays import FRAMEWORKS
 from tensorkeep.compat.wording import check_backend, check_device, check_framework, check_instance, check_path
 from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
-from tensorkeep.tensors import LazyTensor, TensorFile, open_file
+from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds.safetensors import TensorFile, open_file
+from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import Openable
 
 
@@ -42,10 +44,12 @@ class safe_open:  # noqa: N801 - the reference's name
         self._framework = check_framework(framework)
         self._file: TensorFile | None = open_file(
             target,
-            framework=framework,
-            device=check_device(device, framework),
-            backend=check_backend(backend),
-            check=False,
+            OpenOptions(
+                framework=framework,
+                device=check_device(device, framework),
+                backend=check_backend(backend),
+                check=False,
+            ),
         )
 
     def __enter__(self) -> Self:

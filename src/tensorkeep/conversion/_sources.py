@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -15,12 +15,21 @@ from tensorkeep.conversion._state import say
 from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in, views_of_aliases
 from tensorkeep.errors import UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles import Dangerous, PickleLimits
+from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.dcp import DistributedCheckpoint, find_distributed
-from tensorkeep.kinds.pickles import PickleFile, PickleSet, data_of, is_of_pairs, lazy_array, open_pickled
-from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.kinds.pickles import (
+    PickleFile,
+    PickleSet,
+    data_of,
+    find_pickled,
+    is_of_pairs,
+    lazy_array,
+    open_pickled,
+)
+from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.kinds.storage_crc32 import Summed, summed_chunks, summed_storages
 from tensorkeep.phrases import counted, listed
-from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorFile, TensorView
+from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorView
 from tensorkeep.transport import Backend, is_directory, open_source
 
 _Opened: TypeAlias = Checkpoint | TensorFile | PickleFile | PickleSet | DistributedCheckpoint
@@ -80,10 +89,15 @@ class Sources:
         source: _Opened | None = None
         try:
             if path.endswith(_SUFFIX) and os.path.isfile(path):  # a pickle by such a name is only opened here
-                source = open_pickled(path, dangerous=dangerous, limits=limits)
+                location = find_pickled(path)
+                if location is not None:
+                    source = open_pickled(location, OpenOptions(dangerous=dangerous, limits=limits))
             if source is None:
                 backend: Backend = "auto" if find_distributed(path) is None else "pread"  # see `_unmapped`
-                source = open_checkpoint(path, variant=variant, backend=backend, dangerous=dangerous, limits=limits)
+                source = cast(
+                    "_Opened",
+                    open_checkpoint(path, variant=variant, backend=backend, dangerous=dangerous, limits=limits),
+                )
         except UnsafeError as error:
             raise UnsafeError(**error.fields() | {"hint": _HINT}) from None
         files.callback(source.close)

@@ -11,7 +11,8 @@ from tensorkeep.arrays import Extent
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.formats.pickles import TensorRecord
 from tensorkeep.kinds.pickles import PickleFile
-from tensorkeep.tensors import SavedTensors, overlapping
+from tensorkeep.kinds.safetensors import SavedTensors
+from tensorkeep.tensors import overlapping
 
 
 class StoredView(msgspec.Struct, frozen=True):

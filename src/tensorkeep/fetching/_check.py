@@ -10,8 +10,7 @@ from tensorkeep.checkpoint import digest_of_file, sha256_of, verify
 from tensorkeep.errors import IntegrityError
 from tensorkeep.fetching._plan import Wanted
 from tensorkeep.kinds import Finding
-from tensorkeep.kinds.safetensors import header_digest
-from tensorkeep.tensors import open_file
+from tensorkeep.kinds.safetensors import header_digest, open_file
 from tensorkeep.transport import ByteRange, open_source
 
 

@@ -1,6 +1,7 @@
 """What do the bytes mean? One folder or file per format; none knows where bytes come from or who holds tensors.
 
 - `_sniff`: what a file really is, for the errors that say so.
+- `_contents`: `FileContents`, what the parse function of a format gives.
 - `safetensors/`: the safetensors format: 8 bytes of length, a JSON header, the tensors' bytes back to back.
 - `npy/`: NumPy's arrays, `.npy` and `.npz`.
 - `archives/`: zip and tar archives, read in place and so strictly that no two readers can see different members.
@@ -8,10 +9,14 @@
   name.
 """
 
+from tensorkeep.formats._contents import Checksum, FileContents, TensorPlace
 from tensorkeep.formats._sniff import SNIFF_NBYTES, Sniffed, sniff
 
 __all__ = [
     "SNIFF_NBYTES",
+    "Checksum",
+    "FileContents",
     "Sniffed",
+    "TensorPlace",
     "sniff",
 ]

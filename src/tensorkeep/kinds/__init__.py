@@ -1,21 +1,56 @@
-"""What is stored at a path? One folder per kind: how it is recognised, and how it is opened.
+"""What is stored at a path? One folder or file per kind: how it is recognised, and how it is opened.
 
-- `dcp/`: what torch.distributed.checkpoint wrote, as one checkpoint.
+- `_options`: what callers want of an open or a load.
+- `_place`: something that is to be opened, looked at no more often than needed.
 - `_findings`: what is wrong with a checkpoint.
-- `safetensors/`: safetensors files as one checkpoint.
-- `pickles/`: pyTorch's pickles: nested data with lazy tensors.
+- `_checks`: what can be checked of something that is open.
+- `_description`: what headers say of files.
+- `_convertible`: what a conversion asks of its source.
+- `_opened`: `Opened`, the base of all that is open.
+- `_base`: `Kind`, the record of how something is recognised, opened, checked and fetched.
+- `_flat_file`: files that are a header and ranges of bytes: a kind of one line, and one parse function.
+- `safetensors/`: safetensors files: one, or an index and its shards.
+- `pickles/`: PyTorch's pickles: nested data with lazy tensors.
+- `dcp/`: what torch.distributed.checkpoint wrote, as one checkpoint.
 - `storage_crc32`: the CRC-32 that torch's archives have of storages.
+- `registry`: all kinds, in the order in which they are looked for.
+
+This face brings in no kind: those who read safetensors files do not pay for the others.
 """
 
+from tensorkeep.kinds._base import Files, Found, Kind, recognised
+from tensorkeep.kinds._checks import Check, Checks, names_to_check
+from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView, TensorLeaf
+from tensorkeep.kinds._description import Description, Digests, FileDescription
 from tensorkeep.kinds._findings import Finding, Verification, refuse
-from tensorkeep.kinds.safetensors import Checkpoint, StrayShardWarning, header_digest, read_index
+from tensorkeep.kinds._flat_file import FlatFile, file_kind
+from tensorkeep.kinds._opened import Opened
+from tensorkeep.kinds._options import DEFAULT_FRAMEWORK, LoadOptions, OpenOptions
+from tensorkeep.kinds._place import Place
 
 __all__ = [
-    "Checkpoint",
+    "DEFAULT_FRAMEWORK",
+    "Check",
+    "Checks",
+    "Description",
+    "Digests",
+    "FileDescription",
+    "Files",
     "Finding",
-    "StrayShardWarning",
+    "FlatFile",
+    "Found",
+    "Kind",
+    "LeftOut",
+    "LoadOptions",
+    "NestedData",
+    "OpenOptions",
+    "Opened",
+    "Place",
+    "StoredView",
+    "TensorLeaf",
     "Verification",
-    "header_digest",
-    "read_index",
+    "file_kind",
+    "names_to_check",
+    "recognised",
     "refuse",
 ]

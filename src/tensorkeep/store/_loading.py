@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from tensorkeep.checkpoint import verify
 from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, TensorkeepError
-from tensorkeep.kinds import refuse
-from tensorkeep.kinds.safetensors import Access, Checkpoint, read_index
+from tensorkeep.kinds import OpenOptions, refuse
+from tensorkeep.kinds.safetensors import Checkpoint, read_index
 from tensorkeep.store._steps import Step, StepReader, open_step
 
 _ATTEMPTS: Final = 50
@@ -21,10 +21,10 @@ class DamagedStepWarning(UserWarning):
     """The newest step is not as it was saved, and an older one was loaded in its place."""
 
 
-def load_step(path: str, access: Access, read: Callable[[Checkpoint], Any], *, checks: bool) -> Any:
+def load_step(path: str, options: OpenOptions, read: Callable[[Checkpoint], Any], *, checks: bool) -> Any:
     """Read a step."""
     for _ in range(_ATTEMPTS):
-        with open_step(path, access) as opened:
+        with open_step(path, options) as opened:
             if not checks or _is_as_saved(opened, path):
                 return read(opened)
     raise SourceChangedError("the step is replaced all the time", path=path)

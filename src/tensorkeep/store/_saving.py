@@ -13,7 +13,8 @@ import msgspec
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.checkpoint import write_checkpoint
 from tensorkeep.errors import BusyError, SourceMissingError, TensorkeepError, as_transport_error
-from tensorkeep.kinds.safetensors import Access, Checkpoint
+from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.layout import Index, shard_name
 from tensorkeep.store._layout import group_tensors
 from tensorkeep.store._names import BASE_NAME, step_name
@@ -93,7 +94,7 @@ class StepWriter(msgspec.Struct, frozen=True):
         for step in self.steps.newest_first():
             if step.condition == "whole":
                 with suppress(TensorkeepError):  # removed in this instant, or damaged: nothing of it is used
-                    opened.append(open_step(step.path, Access()))
+                    opened.append(open_step(step.path, OpenOptions()))
             if len(opened) == 2:
                 break
         return opened

@@ -18,7 +18,8 @@ from tensorkeep.errors import (
     UnsupportedError,
     as_transport_error,
 )
-from tensorkeep.kinds.safetensors import Access, Checkpoint, open_safetensors
+from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds.safetensors import Checkpoint, open_safetensors
 from tensorkeep.layout import index_name
 from tensorkeep.store._names import BASE_NAME, step_name, step_of
 from tensorkeep.store._record import StepRecord, read_record
@@ -130,10 +131,10 @@ def list_names(root: str) -> list[str]:
         return []
 
 
-def open_step(path: str, access: Access) -> Checkpoint:
+def open_step(path: str, options: OpenOptions) -> Checkpoint:
     """Open a step; its index and all headers are checked."""
     try:
-        opened = open_safetensors(path, access)
+        opened = open_safetensors(path, options)
     except (IntegrityError, SourceMissingError):
         if os.path.isdir(path):
             raise
@@ -162,7 +163,7 @@ def _examined(step: int, path: str) -> Step | None:
     try:
         if not _has_index(path):  # which opening it would wait for
             return _without_index(step, path)
-        with open_step(path, Access(backend="pread")) as opened:
+        with open_step(path, OpenOptions(backend="pread")) as opened:
             return Step(step, path, "whole", _record_of(opened, path))
     except SourceMissingError as error:
         return _with_problem(step, path, "damaged", error)

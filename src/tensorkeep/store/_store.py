@@ -12,7 +12,8 @@ from typing import Any, Final, Literal
 
 from tensorkeep.checkpoint import SaveHandle, save_in_background
 from tensorkeep.errors import SourceMissingError, TransportError, UnsupportedError
-from tensorkeep.kinds.safetensors import Access, Checkpoint
+from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.layout import parse_size
 from tensorkeep.state import Classes
 from tensorkeep.store._listing import StepListing, measure
@@ -310,7 +311,7 @@ class CheckpointStore:
             TransportError: If it cannot be read.
         """
         with naming_steps(self._steps):
-            return open_step(self.path_of(step), Access(framework, device))
+            return open_step(self.path_of(step), OpenOptions(framework, device))
 
     def load(
         self,
@@ -356,7 +357,7 @@ class CheckpointStore:
             return opened.load_tree(only=only, classes=classes, ties=ties, framework=framework, device=device)
 
         def load(path: str) -> Any:
-            return load_step(path, Access(framework or _FRAMEWORK, device), read, checks=verify)
+            return load_step(path, OpenOptions(framework or _FRAMEWORK, device), read, checks=verify)
 
         if step == "latest":
             return load_newest(self._steps, load)

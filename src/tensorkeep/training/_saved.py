@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import StateDictMismatchError
-from tensorkeep.kinds.pickles import PickledTensors
+from tensorkeep.kinds import LoadOptions, Opened
 from tensorkeep.phrases import listed
 from tensorkeep.state import Classes, encode_tree, key_text
 from tensorkeep.store import CheckpointStore
-from tensorkeep.tensors import SavedTensors
 from tensorkeep.transport import Openable
 
 _PARTS: Final[dict[str, tuple[str, ...]]] = {
@@ -36,7 +35,7 @@ def load_parts(
     if isinstance(source, Mapping):
         return _split(source, wanted, "<state>")
     with open_checkpoint(source, framework="torch") as opened:
-        if isinstance(opened, PickledTensors):
+        if not opened.loads_parts:
             return _split(opened.load_tree(), wanted, opened.path)
         parts, others = _split(opened.tree, wanted, opened.path)
         names = {part: _name_in(opened.tree, part) for part in parts}
@@ -72,9 +71,10 @@ def _name_in(state: Mapping[Any, Any], part: str) -> str | None:
     return next((name for name in (part, *_PARTS.get(part, ())) if name in state), None)
 
 
-def _load(opened: SavedTensors, names: Iterable[Any], classes: Classes, device: Any) -> dict[Any, Any]:
+def _load(opened: Opened, names: Iterable[Any], classes: Classes, device: Any) -> dict[Any, Any]:
     paths = frozenset(map(_path_of, names))
-    return dict(opened.load_tree(only=paths.__contains__, classes=classes, device=device)) if paths else {}
+    options = LoadOptions(only=paths.__contains__, classes=classes, device=device)
+    return dict(opened.load_state(options)) if paths else {}
 
 
 def _path_of(key: Any) -> str:

@@ -13,7 +13,7 @@ from blake3 import blake3
 import tensorkeep
 from tensorkeep.errors import HeaderError, IntegrityError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.safetensors import SEAL_KEY, STATE_KEY, emit_sealed_header, lay_out, without_seal
-from tensorkeep.tensors import open_file
+from tensorkeep.kinds.safetensors import open_file
 
 TENSORS = {
     "b": np.arange(3, dtype=np.uint8),

@@ -17,6 +17,7 @@ import torch.distributed.checkpoint
 from torch import nn
 
 import tensorkeep
+from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.pickles import open_pickle, pickle_over
 from tensorkeep.transport import ByteRange, LocalFile
 from tests.support.pickles.honest_files import run, saved
@@ -205,7 +206,7 @@ def test_distributed_checkpoint_is_several_archives_in_one_file(tmp_path: pathli
     assert set(places) == {"a", "m.b", "n", "s.deep.0"} or set(places) == {"a", "m.b", "n", "s.deep"}
     for name, (path, offset, length) in places.items():
         source = LocalFile(tmp_path / path)
-        part = pickle_over(source, ByteRange(offset, offset + length), framework="torch")
+        part = pickle_over(source, OpenOptions(framework="torch"), ByteRange(offset, offset + length))
         data = (tmp_path / path).read_bytes()[offset : offset + length]
         assert_same(part.load_tree(), run(data))
         assert_same(part.tree, run(data))

@@ -13,9 +13,8 @@ import torch
 
 import tensorkeep
 from tensorkeep.errors import IntegrityError, SourceMissingError, UnsafeError, UnsupportedError
-from tensorkeep.kinds.pickles import PickleFile
-from tensorkeep.kinds.pickles._location import find_pickled
-from tensorkeep.kinds.pickles._set import PickleSet, open_pickled
+from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds.pickles import PickleFile, PickleSet, find_pickled, open_pickled
 
 WEIGHTS = {f"layers.{place}.weight": torch.full((3, 4), float(place)) for place in range(4)}
 NAMES = list(WEIGHTS)
@@ -33,10 +32,10 @@ def save_set(folder: Path, base: str = "pytorch_model", variant: str = "") -> Pa
     return index
 
 
-def opened(path: Path, **options: Any) -> PickleFile | PickleSet:
-    found = open_pickled(str(path), **options)
-    assert found is not None
-    return found
+def opened(path: Path, *, variant: str | None = None, **options: Any) -> PickleFile | PickleSet:
+    location = find_pickled(str(path), variant)
+    assert location is not None
+    return open_pickled(location, OpenOptions(**options))
 
 
 def assert_weights(found: PickleFile | PickleSet) -> None:
@@ -66,7 +65,7 @@ def test_a_shard_that_is_missing(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model-00002-of-00002.bin").unlink()
 
     with pytest.raises(SourceMissingError, match=r"a shard is missing .*pytorch_model-00002-of-00002\.bin"):
-        open_pickled(str(index))
+        opened(index)
 
 
 def test_an_index_and_shards_that_do_not_agree(tmp_path: Path) -> None:
@@ -79,7 +78,7 @@ def test_an_index_and_shards_that_do_not_agree(tmp_path: Path) -> None:
     index.write_text(json.dumps(document))
 
     with pytest.raises(IntegrityError) as error:
-        open_pickled(str(index))
+        opened(index)
 
     assert error.value.found == (
         f"`nowhere` is in none; `{NAMES[1]}` is in {first} and {second};"
@@ -91,7 +90,7 @@ def test_shards_without_an_index_are_no_checkpoint(tmp_path: Path) -> None:
     save_set(tmp_path).unlink()
 
     with pytest.raises(SourceMissingError, match="the index of the shards is missing"):
-        open_pickled(str(tmp_path))
+        opened(tmp_path)
 
 
 def test_a_single_file_beside_an_index_is_refused(tmp_path: Path) -> None:
@@ -99,7 +98,7 @@ def test_a_single_file_beside_an_index_is_refused(tmp_path: Path) -> None:
     torch.save(WEIGHTS, tmp_path / "pytorch_model.bin")
 
     with pytest.raises(IntegrityError, match="nobody can say which is meant"):
-        open_pickled(str(tmp_path))
+        opened(tmp_path)
 
 
 def test_several_indexes_are_refused(tmp_path: Path) -> None:
@@ -107,7 +106,7 @@ def test_several_indexes_are_refused(tmp_path: Path) -> None:
     save_set(tmp_path, "two")
 
     with pytest.raises(UnsupportedError, match="several checkpoints"):
-        open_pickled(str(tmp_path))
+        opened(tmp_path)
 
 
 def test_the_index_cannot_lead_outside(tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_the_index_cannot_lead_outside(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": dict.fromkeys(NAMES, "../secret.bin")}))
 
     with pytest.raises(ValueError, match="outside its directory"):
-        open_pickled(str(index))
+        opened(index)
 
 
 def test_what_trainers_save_beside_weights_is_no_part_of_them(tmp_path: Path) -> None:
@@ -203,7 +202,7 @@ def test_objects_are_named_with_their_file(tmp_path: Path) -> None:
             "b.extra": "Strange",
         }
     with pytest.raises(UnsafeError):
-        open_pickled(str(tmp_path), strict=True)
+        opened(tmp_path, strict=True)
 
 
 def save_shards(folder: Path, shards: dict[str, Any], names: dict[str, str]) -> Path:

@@ -17,7 +17,8 @@ from hypothesis import given
 
 import tensorkeep
 from tensorkeep.errors import DtypeError, RefusedError, TensorNotFoundError, TransportError
-from tensorkeep.tensors import LazyTensors, TensorFile, TensorView, load_together
+from tensorkeep.kinds.safetensors import TensorFile
+from tensorkeep.tensors import LazyTensors, TensorView, load_together
 from tests.support.tensors.plain_files import WAYS, Known, file_of, opened, same_bits
 
 TENSORS = {

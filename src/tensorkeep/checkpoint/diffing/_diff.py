@@ -17,9 +17,10 @@ from tensorkeep.checkpoint.diffing._numbers import NumberDiff, compare_numbers, 
 from tensorkeep.checkpoint.diffing._states import DataDiff, data_diffs, tie_diffs
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import FormatError, LimitError, TensorNotFoundError
+from tensorkeep.kinds.safetensors import SavedTensors
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.state import Node, plain_values, read_tree, selected
-from tensorkeep.tensors import LazyTensor, LazyTensors, SavedTensors, Selector, chooser
+from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, chooser
 
 _MAX_THREADS: Final = 4
 """Threads that compare tensors; the memory's speed is the limit."""

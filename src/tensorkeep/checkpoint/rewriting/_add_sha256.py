@@ -11,10 +11,9 @@ import msgspec
 from tensorkeep.checkpoint.rewriting._in_place import Change, changing
 from tensorkeep.checkpoint.verifying import sha256_of
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.kinds.safetensors import header_digest
+from tensorkeep.kinds.safetensors import TensorFile, header_digest
 from tensorkeep.layout import Index, ShardRecord, index_names, stem_of_weights
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.tensors import TensorFile
 
 _MAX_THREADS: Final = 8
 """Threads that make sums; each keeps a core busy, and more only make a disk seek."""

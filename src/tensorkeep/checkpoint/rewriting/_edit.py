@@ -21,10 +21,10 @@ from tensorkeep.formats.safetensors import (
     emit_state,
     metadata_to_write,
 )
-from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index, Piece, ShardRecord, pieces_in_order
 from tensorkeep.limits import MAX_HEADER_NBYTES
-from tensorkeep.tensors import TensorFile, renamed_state, ties_as_text
+from tensorkeep.tensors import renamed_state, ties_as_text
 from tensorkeep.transport import ByteRange
 
 _SPARE_NBYTES: Final = 4096

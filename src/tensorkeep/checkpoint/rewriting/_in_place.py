@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import msgspec
 
 from tensorkeep.errors import TensorkeepError, UnsupportedError, as_transport_error
-from tensorkeep.kinds.safetensors import Access, Checkpoint, open_safetensors, read_index
+from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, open_safetensors, read_index
 from tensorkeep.layout import Index, Location, emit_index, locate, stem_of_index
-from tensorkeep.tensors import TensorFile
 from tensorkeep.transport import Transaction, refuse_url, transaction
 
 _SUFFIX = ".safetensors"
@@ -56,7 +56,7 @@ def changing(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[
     entry = os.path.join(location.directory, location.index or location.single or "")
     with (
         transaction(location.directory or os.curdir, location.stem, durable=durable) as staging,
-        open_safetensors(entry, Access()) as tensors,
+        open_safetensors(entry, OpenOptions()) as tensors,
     ):
         yield Change(location, tensors, staging, can_be_finished=locate(entry) is not None)
 

@@ -9,8 +9,8 @@ from typing import Any
 from tensorkeep.checkpoint.verifying import verify
 from tensorkeep.errors import RefusedError, SourceChangedError, TensorNotFoundError, as_transport_error
 from tensorkeep.kinds import refuse
-from tensorkeep.kinds.safetensors import Checkpoint
-from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector, TensorFile, TensorView, chosen_names
+from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
+from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector, TensorView, chosen_names
 from tensorkeep.transport import is_remote
 
 Progress = Callable[[int, int], None]

@@ -24,10 +24,11 @@ from tensorkeep.checkpoint.rewriting._pipeline import (
 )
 from tensorkeep.checkpoint.saving import save_checkpoint
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.dcp import find_distributed
-from tensorkeep.kinds.safetensors import Access, Checkpoint, open_safetensors, read_index
+from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, open_safetensors, read_index
 from tensorkeep.layout import Index, parse_size
-from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorFile
+from tensorkeep.tensors import LazyTensors, Renaming, Selector
 from tensorkeep.transport import is_directory
 
 _Path = str | os.PathLike[str]
@@ -214,7 +215,7 @@ def _opened(path: str, variant: str | None, files: ExitStack) -> Checkpoint | Te
             path=path,
             hint="`tensorkeep convert` (tensorkeep.convert) makes one of it",
         )
-    source = open_safetensors(path, Access(), variant=variant if is_directory(path) else None)
+    source = open_safetensors(path, OpenOptions(variant=variant if is_directory(path) else None))
     files.callback(source.close)
     return source
 

@@ -14,10 +14,9 @@ from typing import Final
 
 from tensorkeep.checkpoint.verifying import digest_of_file, read_manifest
 from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
-from tensorkeep.kinds.safetensors import header_digest
+from tensorkeep.kinds.safetensors import TensorFile, header_digest, open_file
 from tensorkeep.layout import MANIFEST, FileRecord, emit_manifest
 from tensorkeep.paths import is_inside
-from tensorkeep.tensors import TensorFile, open_file
 from tensorkeep.transport import publish, publish_directory
 
 _MARK: Final = ".tensorkeep-"

@@ -20,7 +20,8 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SourceChangedError
 from tensorkeep.formats.safetensors import emit_sealed_header
-from tensorkeep.tensors import StoredTensor, TensorFile, metadata_with_format
+from tensorkeep.kinds.safetensors import TensorFile
+from tensorkeep.tensors import StoredTensor, metadata_with_format
 from tensorkeep.transport import ByteRange, LocalFile
 
 _LOOKED_AT_ONCE: Final = 2**18

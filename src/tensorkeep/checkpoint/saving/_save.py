@@ -16,7 +16,7 @@ from tensorkeep.checkpoint.verifying import sha256_of
 from tensorkeep.digests import digest_of
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
-from tensorkeep.kinds.safetensors import Checkpoint, read_index
+from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, read_index
 from tensorkeep.layout import (
     Index,
     Shard,
@@ -33,7 +33,7 @@ from tensorkeep.layout import (
     weights_name,
 )
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.tensors import Prepared, Sealing, TensorFile, Ties, check_target, prepare, write_file
+from tensorkeep.tensors import Prepared, Sealing, Ties, check_target, prepare, write_file
 from tensorkeep.transport import (
     RemotePath,
     Transaction,

@@ -13,9 +13,9 @@ from tensorkeep.checkpoint.saving._save_queue import SaveHandle, start_save, tur
 from tensorkeep.checkpoint.saving._snapshot import Snapshot, take_snapshot
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index, parse_size
-from tensorkeep.tensors import Prepared, TensorFile, Ties, check_target, prepare, save, write_prepared
+from tensorkeep.tensors import Prepared, Ties, check_target, prepare, save, write_prepared
 from tensorkeep.transport import is_remote, split
 
 _Prepare: TypeAlias = Callable[[], Prepared]

@@ -9,13 +9,14 @@ from typing import Final
 
 from tensorkeep.errors import TensorkeepError, TensorNotFoundError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS
-from tensorkeep.kinds import Finding, Verification
+from tensorkeep.kinds import Finding, OpenOptions, Verification
 from tensorkeep.kinds.dcp import ChunkFiles, DistributedLocation, Examined, Item, assembled, examine_distributed
 from tensorkeep.kinds.storage_crc32 import Summed, sum_of
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import chosen_names
 
 _MAX_THREADS: Final = 8
+_OPTIONS: Final = OpenOptions(dangerous="record")
 
 
 def verify_distributed(
@@ -26,7 +27,7 @@ def verify_distributed(
 ) -> Verification:
     """Check that all parts are there, are what is told of them, and sum to what torch's archives say."""
     with ExitStack() as opened:
-        found = examine_distributed(location, opened, dangerous="record")
+        found = examine_distributed(location, opened, _OPTIONS)
         chosen = _chosen(found, names, path)
         findings = [
             Finding(
@@ -93,7 +94,7 @@ class _Parts:
         """Look at a tensor: whether its parts are all of it, and each is in its file."""
         tensor = self._found.state.tensors[name]
         try:
-            assembled(name, self._found.state, self._files, self._path)
+            assembled(name, self._found.state, self._files, self._path, _OPTIONS)
         except TensorkeepError as error:
             file = tensor.chunks[0].item.file if tensor.chunks else os.path.basename(self._path)
             self.findings.append(Finding("absent", error.message, file, name, found=error.found))
@@ -120,7 +121,7 @@ class _Parts:
         for name, item in self._found.state.values.items():
             if self._is_there(item):
                 try:
-                    self._files.value(item, dangerous="record")
+                    self._files.value(item, _OPTIONS)
                 except TensorkeepError as error:
                     self._note(item.file, name, (item.start, item.stop), error)
 

@@ -12,11 +12,10 @@ from tensorkeep.checkpoint.verifying._safetensors import verify_tensors
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import FormatError, IntegrityError, LimitError, SourceMissingError, TensorkeepError
 from tensorkeep.kinds import Finding, Verification
-from tensorkeep.kinds.safetensors import header_digest
+from tensorkeep.kinds.safetensors import header_digest, open_file
 from tensorkeep.layout import MANIFEST, FileRecord, parse_manifest
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.parallel import ProgressMeter
-from tensorkeep.tensors import open_file
 from tensorkeep.transport import ByteRange, is_directory, is_file, is_remote, join, open_source, recover_directories
 
 _QUICK_NBYTES: Final = 2**20

@@ -12,11 +12,11 @@ from tensorkeep.checkpoint.verifying._sha256 import sha256_of
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import TensorkeepError, TensorNotFoundError
 from tensorkeep.formats.safetensors import Alias
-from tensorkeep.kinds import Finding, Verification
-from tensorkeep.kinds.safetensors import Access, Reading, check_state, read_consistently
+from tensorkeep.kinds import Finding, OpenOptions, Verification
+from tensorkeep.kinds.safetensors import Reading, TensorFile, check_state, read_consistently
 from tensorkeep.layout import ShardRecord
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
-from tensorkeep.tensors import TensorFile, chosen_names
+from tensorkeep.tensors import chosen_names
 from tensorkeep.transport import ByteRange
 
 _MAX_THREADS: Final = 8
@@ -43,7 +43,7 @@ def verify_tensors(
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Check files of the safetensors format, one or a set with an index; see `verify`."""
-    reading = read_consistently(path, variant, Access())
+    reading = read_consistently(path, OpenOptions(variant=variant))
     files, findings = reading.files, list(reading.findings)
     aliases, said = check_state(reading)
     findings += said

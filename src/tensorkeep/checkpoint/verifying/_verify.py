@@ -10,9 +10,9 @@ from tensorkeep.checkpoint.verifying._folder import examine_folder, has_manifest
 from tensorkeep.checkpoint.verifying._pickles import verify_pickled
 from tensorkeep.checkpoint.verifying._safetensors import verify_tensors
 from tensorkeep.errors import SelectionError
-from tensorkeep.kinds import Verification
+from tensorkeep.kinds import OpenOptions, Verification
 from tensorkeep.kinds.dcp import find_distributed
-from tensorkeep.kinds.pickles import open_pickled
+from tensorkeep.kinds.pickles import find_pickled, open_pickled
 from tensorkeep.transport import listing_cache
 
 
@@ -72,8 +72,8 @@ def verify(
         distributed = find_distributed(given)
         if distributed is not None:
             return verify_distributed(distributed, str(given), names, progress)
-        pickled = open_pickled(given, variant=variant, dangerous="record")
-        if pickled is not None:
-            with pickled:
+        location = find_pickled(given, variant)
+        if location is not None:
+            with open_pickled(location, OpenOptions(dangerous="record")) as pickled:
                 return verify_pickled(pickled, str(given), names, progress)
         return verify_tensors(given, names=names, sample=sample, variant=variant, seed=seed, progress=progress)

@@ -58,8 +58,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from tensorkeep.cli.reports._report import Content, Report, Totals
+from tensorkeep.cli.reports._report import Report, Totals
 from tensorkeep.cli.reports._state_lines import state_members
+from tensorkeep.kinds import FileDescription
 
 
 def document_lines(members: Mapping[str, object]) -> Iterator[str]:
@@ -112,7 +113,7 @@ def json_lines(report: Report, pattern: str | None = None) -> Iterator[str]:
     })
 
 
-def _shard(content: Content) -> dict[str, object]:
+def _shard(content: FileDescription) -> dict[str, object]:
     return {
         "shard": content.file,
         "nbytes": content.file_nbytes,

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from fnmatch import translate
-from typing import Literal
 
 import msgspec
 
 from tensorkeep.cli.reports._state import StateReport
 from tensorkeep.entries import TensorEntry
+from tensorkeep.kinds import Description, Digests, FileDescription
 from tensorkeep.transport import without_secrets
 
 _MAX_ALIGNMENT_NBYTES = 64
 """The alignment beyond which nobody asks: a cache line, and the widest vector registers."""
 
 _DIGITS = re.compile(r"([0-9]{1,18})")
-
-Digests = Literal["all", "some", "none", "stale"]
-"""Which tensors carry a digest; `"stale"` where those of a file are not true of its own header."""
 
 
 class Order(StrEnum):
@@ -29,32 +26,6 @@ class Order(StrEnum):
     NAME = "name"
     SIZE = "size"
     OFFSET = "offset"
-
-
-class Content(msgspec.Struct, frozen=True):
-    """What one file holds.
-
-    Attributes:
-        file: Its name, without the directory.
-        file_nbytes: Its size in bytes.
-        data_start: Byte of the file at which the data begins.
-        entries: Name to tensor, in the order of the bytes.
-        metadata: Free text by key, without what the file says of itself, or None where it has none.
-        digests: Which of its tensors carry one.
-        form: What kind of file it is.
-        n_unknown: Objects in it that are not known to be data; only pickles have any.
-        dangers: Names in it that could only do harm, and why; only pickles have any.
-    """
-
-    file: str
-    file_nbytes: int
-    data_start: int
-    entries: Mapping[str, TensorEntry]
-    metadata: Mapping[str, str] | None
-    digests: Digests
-    form: str = "safetensors"
-    n_unknown: int = 0
-    dangers: Mapping[str, str] = {}
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -96,7 +67,7 @@ class Report(msgspec.Struct, frozen=True):
 
     path: str
     index: str | None
-    files: tuple[Content, ...]
+    files: tuple[FileDescription, ...]
     whole: Totals
     n_misaligned: int
     shown: dict[str, TensorEntry]
@@ -197,30 +168,26 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def report_on(
-    contents: Sequence[Content],
+    description: Description,
     *,
     path: str,
-    index: str | None = None,
-    splits: Mapping[str, tuple[str, ...]] | None = None,
     state: StateReport | None = None,
     pattern: str | None = None,
     order: Order = Order.OFFSET,
 ) -> Report:
     """Count files and choose what is shown of them."""
-    entries = {name: entry for content in contents for name, entry in content.entries.items()}
-    shards = {name: place for place, content in enumerate(contents) for name in content.entries}
-    splits = splits or {}
+    files, splits = description.files, description.splits
+    entries = {name: entry for file in files for name, entry in file.entries.items()}
+    shards = {name: place for place, file in enumerate(files) for name in file.entries}
     for name, view in state.views.items() if state else ():
         entries[name] = view.entry
         shards[name] = shards[splits[view.alias.of][0] if view.alias.of in splits else view.alias.of]
     return Report(
         path=str(without_secrets(path)),
-        index=index,
-        files=tuple(contents),
+        index=description.index,
+        files=files,
         whole=Totals.of(entries.values(), len(state.storages) if state else 0),
-        n_misaligned=sum(
-            is_misaligned(entry, content.data_start) for content in contents for entry in content.entries.values()
-        ),
+        n_misaligned=sum(is_misaligned(entry, file.data_start) for file in files for entry in file.entries.values()),
         shown=_ordered(_matching(entries, pattern), order),
         shards=shards,
         splits=splits,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tensorkeep.cli.reports._module_tree import Branch
-from tensorkeep.cli.reports._report import Digests, Report, Totals
+from tensorkeep.cli.reports._report import Report, Totals
 from tensorkeep.cli.reports._state import StateReport
 from tensorkeep.cli.terminal import (
     Column,
@@ -23,6 +23,7 @@ from tensorkeep.cli.terminal import (
     tensors_text,
 )
 from tensorkeep.entries import TensorEntry
+from tensorkeep.kinds import Digests
 
 _LIGHT = 100
 """Below this part of a file, sizes are dim, so that the eye falls on what is large."""

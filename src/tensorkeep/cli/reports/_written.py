@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 
 import tensorkeep
@@ -42,12 +40,11 @@ class _Written(msgspec.Struct, frozen=True):
 
 def _read(directory: str, variant: str | None, seconds: float) -> _Written:
     with tensorkeep.open(directory, variant=variant) as tensors:
-        if isinstance(tensors, tensorkeep.PickleFile | tensorkeep.PickleSet | tensorkeep.DistributedCheckpoint):
-            raise TypeError("nothing here writes pickles")
+        described = tensors.describe()
         return _Written(
             path=directory,
-            index=None if isinstance(tensors, tensorkeep.TensorFile) else os.path.basename(tensors.path),
-            shards={name: (file.source.nbytes, len(file)) for name, file in tensors.shards.items()},
+            index=described.index,
+            shards={file.file: (file.file_nbytes, len(file.entries)) for file in described.files},
             n_tensors=len(tensors),
             nbytes=tensors.nbytes,
             seconds=seconds,

@@ -25,8 +25,9 @@ from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.integrations.distributed._leaves import Path, leaves_of, value_at
+from tensorkeep.kinds import LoadOptions, Opened
 from tensorkeep.models import PartJob, check_castable, fill_parts
-from tensorkeep.tensors import LazyTensor, Region, SavedTensors
+from tensorkeep.tensors import LazyTensor, Region
 from tensorkeep.transport import Backend
 
 _VALUE: Final = object()
@@ -59,7 +60,7 @@ class TensorkeepReader(StorageReader):
     ) -> None:
         self._path = os.fsdecode(path)
         self._options: dict[str, Any] = {"variant": variant, "backend": backend, "check": check}
-        self._opened: Any = None
+        self._opened: Opened | None = None
         self._tensors: dict[str, LazyTensor] = {}
         self._paths: dict[str, Path] = {}
 
@@ -187,7 +188,7 @@ class TensorkeepReader(StorageReader):
     def _give_values(self, items: Iterable[ReadItem], planner: LoadPlanner) -> None:
         """Hand over values that are no tensors, as planners take them: as what `torch.save` makes of data."""
         items = list(items)
-        if not items:
+        if not items or self._opened is None:
             return
         tree = _load_tree(self._opened, [item.storage_index.fqn for item in items])
         for item in items:
@@ -203,9 +204,9 @@ class TensorkeepReader(StorageReader):
             opened.close()
 
 
-def _leaves(opened: Any) -> Iterable[tuple[Path, Any]]:
+def _leaves(opened: Opened) -> Iterable[tuple[Path, Any]]:
     """Give what the checkpoint holds, by the keys that lead to it; a name is one key where nothing else is said."""
-    if isinstance(opened, SavedTensors) and not opened.has_tree:
+    if not opened.has_tree:
         return (((name,), lazy) for name, lazy in opened.items())
     tree = opened.tree
     if not isinstance(tree, Mapping):
@@ -219,12 +220,11 @@ def _leaves(opened: Any) -> Iterable[tuple[Path, Any]]:
     return ((path, value if is_tensor(value) else _VALUE) for path, value in leaves_of(tree, is_tensor))
 
 
-def _load_tree(opened: Any, names: list[str]) -> Any:
+def _load_tree(opened: Opened, names: list[str]) -> Any:
     """Load the values of some names, and of a state no more than these."""
-    if isinstance(opened, SavedTensors):
-        wanted = set(names)
-        return opened.load_tree(only=lambda name: name in wanted)
-    return opened.load_tree()
+    if not opened.loads_parts:
+        return opened.load_tree()
+    return opened.load_state(LoadOptions(only=set(names).__contains__))
 
 
 def _described(lazy: LazyTensor) -> TensorStorageMetadata:

@@ -14,8 +14,8 @@ from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import UnsupportedError, as_transport_error
 from tensorkeep.integrations.lightning._pickles import read_pickled
 from tensorkeep.integrations.lightning._values import from_data
-from tensorkeep.kinds.dcp import DistributedCheckpoint
-from tensorkeep.kinds.pickles import PickleFile, PickleSet
+from tensorkeep.kinds import LoadOptions
+from tensorkeep.kinds.pickles import pickle_file_of
 from tensorkeep.tensors import Prepared, Sealing, write_file, write_prepared
 from tensorkeep.transport import transaction
 
@@ -70,13 +70,14 @@ def read_checkpoint(
 ) -> Any:
     """Load a checkpoint: one that was saved here, or a pickle of Lightning's own, of which nothing is run."""
     with open_checkpoint(path, framework="torch", device=device, verify=verifies) as opened:
-        if isinstance(opened, PickleSet | DistributedCheckpoint):
-            raise UnsupportedError("a checkpoint of Lightning is one file", path=path, found="a directory of pickles")
-        if isinstance(opened, PickleFile):
-            loaded = read_pickled(opened, classes, drop_unknown=drop_unknown)
-        else:
+        pickled = pickle_file_of(opened)
+        if pickled is not None:
+            loaded = read_pickled(pickled, classes, drop_unknown=drop_unknown)
+        elif opened.loads_parts:
             framework = None if opened.has_tree else "torch"
-            loaded = opened.load_tree(classes=classes, framework=framework, device=device)
+            loaded = opened.load_state(LoadOptions(classes=classes, framework=framework, device=device))
+        else:
+            raise UnsupportedError("a checkpoint of Lightning is one file", path=path, found=opened.format_name)
     return from_data(loaded, classes)
 
 

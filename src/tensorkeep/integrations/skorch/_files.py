@@ -25,9 +25,8 @@ from tensorkeep.errors import (
 )
 from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY
 from tensorkeep.integrations.skorch._pickle import is_net, parts_of_net
-from tensorkeep.kinds import refuse
-from tensorkeep.kinds.pickles import PickledTensors
-from tensorkeep.tensors import Prepared, Sealing, TensorFile, prepare, write_file
+from tensorkeep.kinds import LoadOptions, refuse
+from tensorkeep.tensors import Prepared, Sealing, prepare, write_file
 from tensorkeep.transport import ByteRange, ByteSource, finish_pending_commit, transaction
 
 Target: TypeAlias = Any
@@ -211,7 +210,7 @@ def has_net(path: str) -> bool:
     """Say whether these functions wrote a file."""
     try:
         with open_checkpoint(path) as opened:
-            return isinstance(opened, TensorFile) and _EVENT in opened.metadata
+            return opened.index is None and _EVENT in opened.metadata
     except TensorkeepError:
         return False
 
@@ -226,7 +225,7 @@ def read_file(target: Target, part: str, classes: Mapping[str, type]) -> SavedFi
     if text is not None:
         return SavedFile(path, {HISTORY: _parsed(text, path)}, _digest(text))
     with open_checkpoint(target, framework="torch") as opened:
-        if isinstance(opened, PickledTensors):
+        if not opened.loads_parts:
             if is_path(target):
                 refuse(verify(target).findings, path)
             value = opened.load_tree()
@@ -235,12 +234,12 @@ def read_file(target: Target, part: str, classes: Mapping[str, type]) -> SavedFi
         else:
             metadata = opened.metadata
             has_all = _PARTS in metadata
-            checked = opened.verifying() if isinstance(opened, TensorFile) and opened.seal else opened
-            value = checked.load_tree(
+            options = LoadOptions(
                 only={part}.__contains__ if has_all and part in metadata[_PARTS].split() else None,
                 classes=classes,
                 framework=None if opened.has_tree else "torch",  # a tree says what came from where
             )
+            value = opened.verified().load_state(options)
             is_ours = has_all or _EVENT in metadata
             found = SavedFile(path, value if has_all else {part: value}, metadata.get(_EVENT), is_ours)
     if part == CHECKPOINT and not has_all:

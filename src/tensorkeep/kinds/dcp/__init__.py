@@ -6,16 +6,19 @@
 - `_shards`: what safetensors files say that ranks wrote.
 - `_nested`: a nested state, put together from names and paths. Pure.
 - `_checkpoint`: all of it as one mapping, `DistributedCheckpoint`.
-- `_open`: the files held against what is said of them, and opened.
+- `_open`: the files compared with what is said of them, and opened.
+- `_kind`: the record of this kind.
 """
 
 from tensorkeep.kinds.dcp._checkpoint import DistributedCheckpoint
 from tensorkeep.kinds.dcp._files import ChunkFiles, OpenedChunk
+from tensorkeep.kinds.dcp._kind import DISTRIBUTED
 from tensorkeep.kinds.dcp._location import DistributedLocation, find_distributed
 from tensorkeep.kinds.dcp._metadata import Chunk, ChunkedTensor, Item, SavedState
 from tensorkeep.kinds.dcp._open import Examined, FileFault, assembled, examine_distributed, open_distributed
 
 __all__ = [
+    "DISTRIBUTED",
     "Chunk",
     "ChunkFiles",
     "ChunkedTensor",

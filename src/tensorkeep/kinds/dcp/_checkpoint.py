@@ -8,18 +8,23 @@ from itertools import accumulate
 from math import prod
 from typing import Any
 
+import msgspec
+
 from tensorkeep.errors import TransportError
 from tensorkeep.formats.pickles import StorageRecord, TensorRecord, Unknown
+from tensorkeep.kinds._description import Description
+from tensorkeep.kinds._opened import Opened
+from tensorkeep.kinds._options import LoadOptions
 from tensorkeep.kinds.dcp._files import ChunkFiles, OpenedChunk
 from tensorkeep.kinds.dcp._metadata import SavedState
 from tensorkeep.kinds.dcp._nested import nested
-from tensorkeep.kinds.pickles import PickledTensors, PickleFile, numbered
+from tensorkeep.kinds.pickles import PickleFile, numbered
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, Selector, chooser, load_together, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteSource
 
 
-class DistributedCheckpoint(PickledTensors):
+class DistributedCheckpoint(Opened):
     """Name to `LazyTensor` of what torch.distributed.checkpoint saved. Nothing was run, and no tensor's data read.
 
     Each tensor is put together of the parts that ranks wrote: a read opens only those that hold some of it. Values
@@ -64,6 +69,21 @@ class DistributedCheckpoint(PickledTensors):
         return dict(self._files.sources)
 
     @property
+    def format_name(self) -> str:
+        """What kind of files these are."""
+        return "files of torch.distributed.checkpoint"
+
+    @property
+    def sources(self) -> Mapping[str, ByteSource]:
+        """Path of each file below the directory to its bytes."""
+        return self._files.sources
+
+    @property
+    def has_tree(self) -> bool:
+        """True: names are parts of the state that was saved."""
+        return True
+
+    @property
     def layout(self) -> SavedState:
         """Where each part of each tensor and value is."""
         return self._state
@@ -99,6 +119,19 @@ class DistributedCheckpoint(PickledTensors):
             return chunks[0].item.file if chunks else next(iter(self._files.sources), "")
         holder, _ = self._places[name]
         return next(self._state.values[value].file for value, file in self._values.items() if file is holder)
+
+    def shard_of(self, name: str) -> str:
+        """Return the file that holds a tensor, or its first part."""
+        return self.file_of(name)
+
+    def describe(self) -> Description:
+        """Return what `.metadata` says: each tensor in the file that has its first part."""
+        described = super().describe()
+        first, *others = described.files or (None,)
+        if first is None:
+            return described
+        first = msgspec.structs.replace(first, n_unknown=len(self.unknowns), dangers=self.dangers)
+        return msgspec.structs.replace(described, files=(first, *others))
 
     def prefixed(self) -> Iterator[tuple[str, PickleFile]]:
         """Give each value that is no tensor with what the names of its tensors begin with."""
@@ -171,6 +204,11 @@ class DistributedCheckpoint(PickledTensors):
         tensors = load_together({name: self._tensors[name] for name in names if name in self._tensors})
         values = {name: self._values[name].load_tree() for name in names if name in self._values}
         return nested({**tensors, **values}, self._state.paths)
+
+    def load_state(self, options: LoadOptions) -> Any:
+        """Load what was saved, or a part of it."""
+        options.refuse_ties()
+        return self.load_tree(only=options.only)
 
     def _chosen(self, selectors: list[Selector]) -> list[str]:
         """Return the names of what is chosen by its own name, or by that of what it stands in."""

@@ -9,6 +9,7 @@ import msgspec
 from tensorkeep.errors import HeaderError, IntegrityError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.pickles import PickleLimits, TensorRecord, read_pickle, shown
 from tensorkeep.formats.safetensors import Header, read_header
+from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds.dcp._metadata import Chunk, Item
 from tensorkeep.kinds.pickles import PickleFile, lazy_record, pickle_over
 from tensorkeep.limits import MAX_I64
@@ -57,11 +58,11 @@ class ChunkFiles:
         for source in self.sources.values():
             source.close()
 
-    def value(self, item: Item, **reading: Any) -> PickleFile:
-        """Open a value that is no tensor."""
+    def value(self, item: Item, options: OpenOptions) -> PickleFile:
+        """Open a value that is not a tensor."""
         source = self.sources[item.file]
         _refuse_cut(source, item)
-        return pickle_over(source, ByteRange(item.start, item.stop), **reading)
+        return pickle_over(source, options, ByteRange(item.start, item.stop))
 
     def chunk(self, name: str, dtype: str, chunk: Chunk) -> LazyTensor:
         """Return a part of a tensor, as a tensor of NumPy."""

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.errors import IntegrityError, LimitError, SourceMissingError, TensorkeepError, UnsafeError
-from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, Unknown
+from tensorkeep.formats.pickles import DEFAULT_LIMITS, Unknown
 from tensorkeep.formats.safetensors import read_header
+from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds.dcp._checkpoint import DistributedCheckpoint
 from tensorkeep.kinds.dcp._files import ChunkFiles
 from tensorkeep.kinds.dcp._location import DistributedLocation
 from tensorkeep.kinds.dcp._metadata import SavedState, merged, saved_state
 from tensorkeep.kinds.dcp._shards import state_of_shards
-from tensorkeep.kinds.pickles import open_pickle
+from tensorkeep.kinds.pickles import pickle_over
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensor, PlacedPiece, assemble
@@ -63,48 +64,43 @@ class Examined(msgspec.Struct, frozen=True, eq=False):
     unknowns: dict[str, Unknown]
 
 
-def examine_distributed(
-    location: DistributedLocation,
-    opened: ExitStack,
-    *,
-    backend: Backend = "auto",
-    strict: bool = False,
-    dangerous: Dangerous = "refuse",
-    limits: PickleLimits = DEFAULT_LIMITS,
-) -> Examined:
+def examine_distributed(location: DistributedLocation, opened: ExitStack, options: OpenOptions) -> Examined:
     """Read what is told of a checkpoint, and open its files."""
     if location.shards:
         shards = {}
         for name in location.shards:
-            shards[name] = open_source(join(location.directory, name), backend=backend)
+            shards[name] = open_source(join(location.directory, name), backend=options.backend)
             opened.callback(shards[name].close)
         return Examined(
             state_of_shards({name: read_header(source) for name, source in shards.items()}), shards, [], {}
         )
-    state, unknowns = _told(location, backend, dangerous, limits)
-    if strict and unknowns:
+    state, unknowns = _told(location, options)
+    if options.strict and unknowns:
         texts = ", ".join(unknown.qualified_name for unknown in unknowns.values())
         raise UnsafeError("names that are not known to be data", path=location.directory, found=texts)
-    files, faults = _files(location.directory, state, opened, backend)
+    files, faults = _files(location.directory, state, opened, options.backend)
     _refuse_expansion(state, files)
     return Examined(state, files, faults, unknowns)
 
 
-def _told(
-    location: DistributedLocation, backend: Backend, dangerous: Dangerous, limits: PickleLimits
-) -> tuple[SavedState, dict[str, Unknown]]:
+def _told(location: DistributedLocation, options: OpenOptions) -> tuple[SavedState, dict[str, Unknown]]:
     """Read `.metadata`; return what it says, and what it names beside the classes of torch that it is made of."""
     states: list[SavedState] = []
     unknowns: dict[str, Unknown] = {}
     for name in location.metadata:
         path = join(location.directory, name)
-        with open_pickle(path, backend=backend, dangerous=dangerous, limits=limits) as file:
+        with pickle_over(open_source(path, backend=options.backend), _with_classes_of_torch(options)) as file:
             try:
                 states.append(saved_state(file.document.value))
             except TensorkeepError as error:
                 raise error.with_fields(path=path) from None
             unknowns |= {f"{name}:{at}": unknown for at, unknown in file.unknowns.items() if not _is_own(unknown)}
     return (states[0] if len(states) == 1 else merged(states)), unknowns
+
+
+def _with_classes_of_torch(options: OpenOptions) -> OpenOptions:
+    """Return options for `.metadata`, whose own classes are no data; what else it names is judged afterwards."""
+    return msgspec.structs.replace(options, strict=False)
 
 
 def _is_own(unknown: Unknown) -> bool:
@@ -133,42 +129,31 @@ def _files(
     return files, faults
 
 
-def open_distributed(
-    location: DistributedLocation,
-    *,
-    framework: str = "numpy",
-    device: Any = "cpu",
-    backend: Backend = "auto",
-    strict: bool = False,
-    dangerous: Dangerous = "refuse",
-    limits: PickleLimits = DEFAULT_LIMITS,
-) -> DistributedCheckpoint:
+def open_distributed(location: DistributedLocation, options: OpenOptions) -> DistributedCheckpoint:
     """Open what many ranks wrote with torch.distributed.checkpoint. Nothing of it is run."""
-    reading: dict[str, Any] = {"strict": strict, "dangerous": dangerous, "limits": limits}
     with ExitStack() as opened:
-        found = examine_distributed(location, opened, backend=backend, **reading)
+        found = examine_distributed(location, opened, options)
         _refuse(found.faults, location.directory)
-        files = ChunkFiles(found.files, limits)
-        target = {"framework": framework, "device": device}
+        files = ChunkFiles(found.files, options.limits or DEFAULT_LIMITS)
         tensors = {
-            name: assembled(name, found.state, files, location.directory, **target) for name in found.state.tensors
+            name: assembled(name, found.state, files, location.directory, options) for name in found.state.tensors
         }
-        values = {name: files.value(item, **target, **reading) for name, item in found.state.values.items()}
+        values = {name: files.value(item, options) for name, item in found.state.values.items()}
         checkpoint = DistributedCheckpoint(location.directory, found.state, tensors, values, files, found.unknowns)
         opened.pop_all()
         return checkpoint
 
 
-def assembled(
-    name: str, state: SavedState, files: ChunkFiles, path: str, *, framework: str = "numpy", device: Any = "cpu"
-) -> LazyTensor:
+def assembled(name: str, state: SavedState, files: ChunkFiles, path: str, options: OpenOptions) -> LazyTensor:
     """Make one tensor of its parts, none of which is opened."""
     tensor = state.tensors[name]
     placed = [
         PlacedPiece(chunk.region, chunk.item.file, partial(files.chunk, name, tensor.dtype, chunk))
         for chunk in tensor.chunks
     ]
-    return assemble(name, tensor.dtype, tensor.shape, placed, path=path, framework=framework, device=device)
+    return assemble(
+        name, tensor.dtype, tensor.shape, placed, path=path, framework=options.framework, device=options.device
+    )
 
 
 def _refuse(faults: list[FileFault], path: str) -> None:

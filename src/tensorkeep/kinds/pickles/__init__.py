@@ -9,21 +9,23 @@
 - `_file`: `PickleFile` and `open_pickle`.
 - `_location`: which files of pickles a path stands for.
 - `_set`: several files of pickles as one checkpoint.
+- `_kind`: the record of this kind.
 """
 
 from tensorkeep.kinds.pickles._data import Data, TensorLeaf, data_of, is_of_pairs, taken_apart
-from tensorkeep.kinds.pickles._file import PickledTensors, PickleFile, open_pickle, pickle_over
+from tensorkeep.kinds.pickles._file import PickleFile, open_pickle, pickle_file_of, pickle_over
 from tensorkeep.kinds.pickles._keys import key_text, numbered
+from tensorkeep.kinds.pickles._kind import PICKLES
 from tensorkeep.kinds.pickles._location import PickleLocation, find_pickled, pickle_index_names, stem_of_pickle_index
 from tensorkeep.kinds.pickles._records import lazy_array, lazy_record
 from tensorkeep.kinds.pickles._set import PickleSet, open_pickled
 
 __all__ = [
+    "PICKLES",
     "Data",
     "PickleFile",
     "PickleLocation",
     "PickleSet",
-    "PickledTensors",
     "TensorLeaf",
     "data_of",
     "find_pickled",
@@ -34,6 +36,7 @@ __all__ = [
     "numbered",
     "open_pickle",
     "open_pickled",
+    "pickle_file_of",
     "pickle_index_names",
     "pickle_over",
     "stem_of_pickle_index",

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
 from tensorkeep.collector import PausedCollector
+from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError, TensorkeepError, TransportError
 from tensorkeep.formats.pickles import (
     DEFAULT_LIMITS,
     ArrayRecord,
     CompositeRecord,
-    Dangerous,
     DtypeRecord,
     Form,
     PickleDocument,
-    PickleLimits,
     StorageRecord,
     StorageView,
     TensorRecord,
     Unknown,
     read_pickle,
 )
+from tensorkeep.kinds._description import Description, FileDescription
+from tensorkeep.kinds._opened import Opened
+from tensorkeep.kinds._options import LoadOptions, OpenOptions
 from tensorkeep.kinds.pickles._flat import Leaf, Leaves, leaves_of
 from tensorkeep.kinds.pickles._keys import joined
 from tensorkeep.kinds.pickles._load import load_tree
@@ -31,42 +33,21 @@ from tensorkeep.kinds.pickles._records import LazyRecords, array_of, dtype_of, i
 from tensorkeep.kinds.pickles._tree import Copy, copy_tree
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.phrases import counted
-from tensorkeep.tensors import LazyTensor, OpenTensors
-from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, open_source
+from tensorkeep.tensors import LazyTensor
+from tensorkeep.transport import ByteRange, ByteSource, Openable, open_source
 
+_FORMS: Final[dict[Form, str]] = {
+    "zip": "PyTorch zip archive",
+    "torchscript": "TorchScript archive",
+    "legacy": "PyTorch stream of pickles, as before 1.6",
+    "tar": "PyTorch tar archive, as before 0.1.12",
+    "pickle": "pickle",
+}
 _MAX_TIMES_FILE: Final = 16
 """How often the bytes of a file may be read for tensors that share them; tied weights are two or three."""
 
 
-class PickledTensors(OpenTensors):
-    """What one file of pickles and sets of them have in common."""
-
-    @property
-    @abstractmethod
-    def tree(self) -> Any:
-        """What was saved, with a `LazyTensor` for each tensor and an `Unknown` for each object."""
-
-    @property
-    @abstractmethod
-    def unknowns(self) -> dict[str, Unknown]:
-        """Dotted name to what the pickles would have imported, called or built, and that was not; a new dict."""
-
-    @abstractmethod
-    def load_tree(self) -> Any:
-        """Load what was saved, with tensors of the framework."""
-
-    @property
-    def has_metadata(self) -> bool:
-        """False: there is no free text; what was saved beside tensors is in `tree`."""
-        return False
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """An empty dict."""
-        return {}
-
-
-class PickleFile(PickledTensors):
+class PickleFile(Opened):
     """Dotted name to `LazyTensor`, of all tensors of a file of pickles. Nothing of it was run, and no data read.
 
     Names are those of a state dict: keys of dicts and places in lists, joined with dots. Tensors that share memory
@@ -99,6 +80,21 @@ class PickleFile(PickledTensors):
     def source(self) -> ByteSource:
         """Where the bytes are."""
         return self._source
+
+    @property
+    def format_name(self) -> str:
+        """How the file is laid out, in words."""
+        return _FORMS[self.form]
+
+    @property
+    def sources(self) -> Mapping[str, ByteSource]:
+        """The name of the file to its bytes."""
+        return {os.path.basename(self.path): self._source}
+
+    @property
+    def has_tree(self) -> bool:
+        """True: names are parts of the value that was saved."""
+        return True
 
     @property
     def document(self) -> PickleDocument:
@@ -192,6 +188,11 @@ class PickleFile(PickledTensors):
         with PausedCollector():
             return load_tree(self._document, self._lazy.reader)
 
+    def load_state(self, options: LoadOptions) -> Any:
+        """Load what was saved, as a whole."""
+        options.refuse_parts()
+        return self.load_tree()
+
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Read whole tensors, each into memory of its own; see `LazyTensors.load`, and `load_tree` for shared ones.
 
@@ -221,6 +222,23 @@ class PickleFile(PickledTensors):
                 found=f"{nbytes:,}",
                 hint="load_tree keeps what they share; or take some of them",
             )
+
+    def describe(self) -> Description:
+        """Return what the pickle says of its tensors, in the order of the bytes."""
+        return Description((self.described(),))
+
+    def described(self, name: str | None = None, prefix: str = "") -> FileDescription:
+        """Return the same as one file of several: its own name, and what names of tensors begin with."""
+        in_order = sorted(self.items(), key=lambda item: item[1].data_offsets)
+        return FileDescription(
+            name or os.path.basename(self.path),
+            self._source.nbytes,
+            0,
+            {prefix + own: TensorEntry(lazy.dtype, lazy.shape, lazy.data_offsets) for own, lazy in in_order},
+            form=self.format_name,
+            n_unknown=len(self.unknowns),
+            dangers=self.dangers,
+        )
 
     def over(self, source: ByteSource) -> PickleFile:
         """Return the same file read from elsewhere, such as in another way; its pickle is not read again.
@@ -269,39 +287,20 @@ class PickleFile(PickledTensors):
         return f"PickleFile({self.path!r}, {self.form}, {extent})"
 
 
-def open_pickle(
-    target: Openable,
-    *,
-    framework: str = "numpy",
-    device: Any = "cpu",
-    backend: Backend = "auto",
-    strict: bool = False,
-    dangerous: Dangerous = "refuse",
-    limits: PickleLimits = DEFAULT_LIMITS,
-) -> PickleFile:
-    """Open what `torch.save` or `pickle.dump` wrote, from whomever it comes: nothing of it is run."""
-    source = open_source(target, backend=backend)
-    return pickle_over(
-        source,
-        framework=framework,
-        device=device,
-        strict=strict,
-        dangerous=dangerous,
-        limits=limits,
-    )
+def pickle_file_of(opened: Opened) -> PickleFile | None:
+    """Return what is open if it is one file of pickles, for those who make more of its objects than data."""
+    return opened if isinstance(opened, PickleFile) else None
 
 
-def pickle_over(
-    source: ByteSource,
-    span: ByteRange | None = None,
-    *,
-    framework: str = "numpy",
-    device: Any = "cpu",
-    strict: bool = False,
-    dangerous: Dangerous = "refuse",
-    limits: PickleLimits = DEFAULT_LIMITS,
-) -> PickleFile:
-    """Open a file of pickles that stands anywhere."""
+def open_pickle(target: Openable, **options: Any) -> PickleFile:
+    """Open what `torch.save` or `pickle.dump` wrote, whoever sent it: nothing of it is run. Takes `OpenOptions`."""
+    opening = OpenOptions(**options)
+    return pickle_over(open_source(target, backend=opening.backend), opening)
+
+
+def pickle_over(source: ByteSource, options: OpenOptions, span: ByteRange | None = None) -> PickleFile:
+    """Open a file of pickles that is all of a source, or a part of it."""
+    limits = options.limits or DEFAULT_LIMITS
     with PausedCollector():
-        document = read_pickle(source, span, strict=strict, dangerous=dangerous, limits=limits)
-    return PickleFile(document, source, framework, device)
+        document = read_pickle(source, span, strict=options.strict, dangerous=options.dangerous, limits=limits)
+    return PickleFile(document, source, options.framework, options.device)

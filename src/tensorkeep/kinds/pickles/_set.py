@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
@@ -11,15 +12,18 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from tensorkeep.errors import IntegrityError, SourceMissingError
-from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits, Unknown
-from tensorkeep.kinds.pickles._file import PickledTensors, PickleFile, open_pickle
+from tensorkeep.formats.pickles import Unknown
+from tensorkeep.kinds._description import Description
+from tensorkeep.kinds._opened import Opened
+from tensorkeep.kinds._options import LoadOptions, OpenOptions
+from tensorkeep.kinds.pickles._file import PickleFile, pickle_over
 from tensorkeep.kinds.pickles._keys import key_text, numbered
-from tensorkeep.kinds.pickles._location import PickleLocation, find_pickled
+from tensorkeep.kinds.pickles._location import PickleLocation
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
 from tensorkeep.phrases import counted, listed
 from tensorkeep.tensors import LazyTensor
-from tensorkeep.transport import Backend, exists, join
+from tensorkeep.transport import ByteSource, exists, join, open_source
 
 _Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
 
@@ -28,7 +32,7 @@ _COMPARED = frozenset({str, int, float, bool, bytes})
 _extension = re.compile(r"\.[a-z]+(?:\.tar)?$")
 
 
-class PickleSet(PickledTensors):
+class PickleSet(Opened):
     """The tensors of several files of pickles as one read-only mapping of name to `LazyTensor`. Nothing was run.
 
     With an index, names are those of the shards. Without, each begins with the path of its file in the directory,
@@ -61,6 +65,21 @@ class PickleSet(PickledTensors):
     def files(self) -> dict[str, PickleFile]:
         """Path below the directory to the file; a new dict."""
         return dict(self._files)
+
+    @property
+    def format_name(self) -> str:
+        """What kind of files these are."""
+        return "files of pickles"
+
+    @property
+    def sources(self) -> Mapping[str, ByteSource]:
+        """Path of each file below the directory to its bytes."""
+        return {name: file.source for name, file in self._files.items()}
+
+    @property
+    def has_tree(self) -> bool:
+        """True: names are parts of the values that were saved."""
+        return True
 
     @property
     def index(self) -> Index | None:
@@ -107,10 +126,21 @@ class PickleSet(PickledTensors):
         """
         return self._joined({name: file.load_tree() for name, file in self._files.items()})
 
+    def load_state(self, options: LoadOptions) -> Any:
+        """Load what was saved, as a whole."""
+        options.refuse_parts()
+        return self.load_tree()
+
     def _joined(self, trees: dict[str, Any]) -> dict[Any, Any]:
         if self._index is None or not all(isinstance(tree, dict) for tree in trees.values()):
             return trees
         return _joined(trees, self._path)
+
+    def describe(self) -> Description:
+        """Return what the pickles say of their tensors, file by file."""
+        named = zip(self._files, self.prefixed(), strict=True)
+        files = tuple(file.described(name, prefix) for name, (prefix, file) in named)
+        return Description(files, os.path.basename(self.path))
 
     def prefixed(self) -> Iterator[tuple[str, PickleFile]]:
         """Give each file with what the names of its tensors begin with."""
@@ -146,33 +176,12 @@ class PickleSet(PickledTensors):
         return f"PickleSet({self.path!r}, {extent}, {self.nbytes:,} bytes)"
 
 
-def open_pickled(
-    path: str,
-    *,
-    framework: str = "numpy",
-    device: Any = "cpu",
-    backend: Backend = "auto",
-    variant: str | None = None,
-    strict: bool = False,
-    dangerous: Dangerous = "refuse",
-    limits: PickleLimits = DEFAULT_LIMITS,
-) -> PickleFile | PickleSet | None:
-    """Open the files of pickles that a path stands for, if it stands for any."""
-    location = find_pickled(path, variant)
-    if location is None:
-        return None
+def open_pickled(location: PickleLocation, options: OpenOptions) -> PickleFile | PickleSet:
+    """Open files of pickles."""
     with ExitStack() as opened:
 
         def open_one(name: str) -> PickleFile:
-            file = open_pickle(
-                join(location.directory, name),
-                framework=framework,
-                device=device,
-                backend=backend,
-                strict=strict,
-                dangerous=dangerous,
-                limits=limits,
-            )
+            file = pickle_over(open_source(join(location.directory, name), backend=options.backend), options)
             opened.callback(file.close)
             return file
 

@@ -1,24 +1,41 @@
-"""Safetensors files as one checkpoint.
+"""Safetensors files: one, or an index and its shards.
 
-- `_examine`: index and headers held against each other.
+- `_aliases`: tensors that are views of others in their file, each readable alone.
+- `_tied`: whole tensors loaded so that those that shared memory share it again.
+- `_attributes`: what an array library keeps beside elements, given back to tensors that were loaded.
+- `_saved`: `SavedTensors`, open safetensors files and the state that they hold.
+- `_file`: `TensorFile`, a read-only mapping of name to lazy tensor, and `open_file`.
+- `_examine`: the index and all headers, compared with each other.
 - `_consistent_read`: a checkpoint read as one, though a save may replace it meanwhile.
-- `_checkpoint`: a checkpoint of safetensors files as one mapping.
-- `_state_check`: what files say of a state, held against the tensors that they have.
+- `_checkpoint`: `Checkpoint`, the tensors of all shards as one mapping.
+- `_state_check`: what files say of a state, compared with the tensors that they have.
+- `_kind`: the record of this kind.
 """
 
+from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._checkpoint import Checkpoint, StrayShardWarning, open_safetensors
 from tensorkeep.kinds.safetensors._consistent_read import Reading, read_consistently
-from tensorkeep.kinds.safetensors._examine import Access, header_digest, read_index
+from tensorkeep.kinds.safetensors._examine import header_digest, read_index
+from tensorkeep.kinds.safetensors._file import TensorFile, file_over, load, open_file
+from tensorkeep.kinds.safetensors._kind import SAFETENSORS
+from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.kinds.safetensors._state_check import check_state
 
 __all__ = [
-    "Access",
+    "SAFETENSORS",
     "Checkpoint",
     "Reading",
+    "SavedTensors",
     "StrayShardWarning",
+    "TensorFile",
     "check_state",
+    "file_over",
     "header_digest",
+    "load",
+    "names_of",
+    "open_file",
     "open_safetensors",
     "read_consistently",
     "read_index",
+    "sharing_of",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
@@ -9,22 +10,18 @@ from functools import cached_property
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State, parse_state
+from tensorkeep.kinds._description import Description
 from tensorkeep.kinds._findings import Finding, refuse
+from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._consistent_read import read_consistently
-from tensorkeep.kinds.safetensors._examine import Access, Examination
+from tensorkeep.kinds.safetensors._examine import Examination
+from tensorkeep.kinds.safetensors._file import TensorFile
+from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.layout import Index, Location, Piece, pieces_in_order, reach_of
 from tensorkeep.phrases import counted
-from tensorkeep.tensors import (
-    AssembledReader,
-    LazyTensor,
-    PlacedPiece,
-    Reader,
-    SavedTensors,
-    TensorFile,
-    assemble,
-    names_of,
-    sharing_of,
-)
+from tensorkeep.tensors import AssembledReader, LazyTensor, PlacedPiece, Reader, assemble
+from tensorkeep.transport import ByteSource
 
 
 class StrayShardWarning(UserWarning):
@@ -40,10 +37,10 @@ class Checkpoint(SavedTensors):
     Args:
         location: Its files.
         examination: What the index and the headers say.
-        access: How tensors are read.
+        options: How tensors are read.
     """
 
-    def __init__(self, location: Location, examination: Examination, access: Access) -> None:
+    def __init__(self, location: Location, examination: Examination, options: OpenOptions) -> None:
         self._location = location
         self._index = examination.index
         self._shards = examination.files
@@ -55,11 +52,11 @@ class Checkpoint(SavedTensors):
             for shard in self._shards.values():
                 for name in shard.entries:
                     if name in firsts:
-                        self._owners[firsts[name]] = self._join(firsts[name], access)
+                        self._owners[firsts[name]] = self._join(firsts[name], options)
                     elif name not in pieces:
                         self._owners[name] = shard
 
-    def _join(self, name: str, access: Access) -> LazyTensor:
+    def _join(self, name: str, options: OpenOptions) -> LazyTensor:
         """Make one tensor of its pieces, which lie in several shards."""
         pieces = pieces_in_order(name, self._index.splits[name]) or ()
         entries = [self._shards[self._index.weight_map[piece.name]].entries[piece.name] for piece in pieces]
@@ -77,7 +74,9 @@ class Checkpoint(SavedTensors):
                 found=", ".join(f"{entry.dtype} {list(entry.shape)}" for entry in entries[:10]),
             )
         placed = [self._placed(piece, shape) for piece in pieces]
-        lazy = assemble(name, dtype, shape, placed, path=self.path, framework=access.framework, device=access.device)
+        lazy = assemble(
+            name, dtype, shape, placed, path=self.path, framework=options.framework, device=options.device
+        )
         joined = lazy.reader.joined if isinstance(lazy.reader, AssembledReader) else None
         return lazy if joined is None else LazyTensor(name, lazy.entry, joined)
 
@@ -108,6 +107,11 @@ class Checkpoint(SavedTensors):
     def shards(self) -> dict[str, TensorFile]:
         """Name of the file to the shard; a new dict."""
         return dict(self._shards)
+
+    @property
+    def sources(self) -> Mapping[str, ByteSource]:
+        """Name of each shard to its bytes."""
+        return {name: shard.source for name, shard in self._shards.items()}
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -176,6 +180,14 @@ class Checkpoint(SavedTensors):
     def __contains__(self, name: object) -> bool:
         return name in self._owners or name in self.aliases
 
+    def describe(self) -> Description:
+        """Return what the index and all headers say."""
+        files = tuple(file for shard in self._shards.values() for file in shard.describe().files)
+        pieces = {piece for names in self._index.splits.values() for piece in names}
+        stored = {name: entry for file in files for name, entry in file.entries.items() if name not in pieces}
+        stored |= {name: self.stored(name).entry for name in self._index.splits}
+        return Description(files, os.path.basename(self.path), self._index.splits, self._index.state, stored)
+
     def close(self) -> None:
         """Let go of all files; tensors that were read stay valid."""
         for shard in self._shards.values():
@@ -186,19 +198,14 @@ class Checkpoint(SavedTensors):
         return f"Checkpoint({self.path!r}, {extent}, {self.nbytes:,} bytes)"
 
 
-def open_safetensors(
-    path: str,
-    access: Access,
-    *,
-    variant: str | None = None,
-) -> Checkpoint | TensorFile:
+def open_safetensors(path: str, options: OpenOptions) -> Checkpoint | TensorFile:
     """Open a checkpoint of safetensors files."""
-    reading = read_consistently(path, variant, access)
+    reading = read_consistently(path, options)
     if reading.location is None or reading.examination is None:
         return next(iter(reading.files.values()))
     refuse(reading.findings, path)
     _warn(reading.findings, path)
-    return Checkpoint(reading.location, reading.examination, access)
+    return Checkpoint(reading.location, reading.examination, options)
 
 
 def _warn(findings: list[Finding], path: str) -> None:

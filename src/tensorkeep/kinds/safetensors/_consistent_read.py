@@ -14,9 +14,10 @@ import msgspec
 
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.kinds._findings import Finding
-from tensorkeep.kinds.safetensors._examine import Access, Examination, examine, open_shard
+from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.safetensors._examine import Examination, examine, open_shard
+from tensorkeep.kinds.safetensors._file import TensorFile, file_over
 from tensorkeep.layout import Location, locate
-from tensorkeep.tensors import TensorFile, file_over
 from tensorkeep.transport import forget_listing, has_staging, identity, is_remote, open_source
 
 _ATTEMPTS: Final = 50
@@ -45,38 +46,31 @@ class Reading(msgspec.Struct, frozen=True):
         return self.examination.findings if self.examination else []
 
 
-def read_consistently(path: str, variant: str | None, access: Access) -> Reading:
+def read_consistently(path: str, options: OpenOptions) -> Reading:
     """Find a checkpoint, and read its index and all headers."""
     attempt = 0
     while True:
         attempt += 1
         before: tuple[object, ...] = ()
         try:
-            location = locate(path, variant)
+            location = locate(path, options.variant)
             before = _identity(location)
-            reading = _read(path, location, access)
+            reading = _read(path, location, options)
         except TensorkeepError:
-            if attempt == _ATTEMPTS or not _is_replaced(path, variant, before):
+            if attempt == _ATTEMPTS or not _is_replaced(path, options.variant, before):
                 raise
             continue
-        if not reading.findings or attempt == _ATTEMPTS or not _is_replaced(path, variant, before):
+        if not reading.findings or attempt == _ATTEMPTS or not _is_replaced(path, options.variant, before):
             return reading
 
 
-def _read(path: str, location: Location | None, access: Access) -> Reading:
+def _read(path: str, location: Location | None, options: OpenOptions) -> Reading:
     if location is None:
-        file = file_over(
-            open_source(path, backend=access.backend),
-            framework=access.framework,
-            device=access.device,
-            check=access.check,
-            verify=access.verify,
-            max_header_nbytes=access.max_header_nbytes,
-        )
+        file = file_over(open_source(path, backend=options.backend), options)
         return Reading(None, {os.path.basename(path): file})
     if location.index is None:
-        return Reading(location, {os.path.basename(location.entry): open_shard(location, location.name, access)})
-    examination = examine(location, access)
+        return Reading(location, {os.path.basename(location.entry): open_shard(location, location.name, options)})
+    examination = examine(location, options)
     return Reading(location, examination.files, examination)
 
 

@@ -10,7 +10,6 @@ import errno
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 
@@ -26,11 +25,12 @@ from tensorkeep.errors import (
 )
 from tensorkeep.formats import SNIFF_NBYTES, sniff
 from tensorkeep.kinds._findings import Finding
+from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.safetensors._file import TensorFile, file_over
 from tensorkeep.layout import Index, Location, ShardRecord, parse_index
-from tensorkeep.limits import MAX_HEADER_NBYTES, MAX_INDEX_NBYTES
+from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.tensors import TensorFile, file_over
-from tensorkeep.transport import Backend, ByteRange, ByteSource, JoinedSource, MemorySource, is_remote, open_source
+from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, MemorySource, is_remote, open_source
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """What says nothing of the checkpoint: no descriptors or memory left."""
@@ -38,26 +38,6 @@ _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 _MAX_REQUESTS = 16
 """Headers of a remote checkpoint that are asked for at a time."""
-
-
-class Access(msgspec.Struct, frozen=True):
-    """How tensors are read.
-
-    Attributes:
-        framework: The array library that they come out in.
-        device: Where they go.
-        backend: How local files are read.
-        check: Whether headers are held against the digests that were saved.
-        max_header_nbytes: Longest header that is accepted, in bytes.
-        verify: Whether each tensor is held against its digest when it is read whole.
-    """
-
-    framework: str = "numpy"
-    device: Any = "cpu"
-    backend: Backend = "auto"
-    check: bool = True
-    max_header_nbytes: int = MAX_HEADER_NBYTES
-    verify: bool = False
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -84,17 +64,17 @@ def read_index(path: str, *, check: bool = True) -> Index:
     return parse_index(bytes(source.read(ByteRange(0, source.nbytes))), path, check=check)
 
 
-def examine(location: Location, access: Access) -> Examination:
+def examine(location: Location, options: OpenOptions) -> Examination:
     """Read the index and the headers of all shards, and note what is wrong."""
-    index = read_index(location.entry, check=access.check)
+    index = read_index(location.entry, check=options.check)
     names = sorted(set(index.weight_map.values()))
     _refuse_ambiguity(location, names)
     files: dict[str, TensorFile] = {}
     findings: list[Finding] = []
-    records = {name: (index.shards or {}).get(name) if access.check else None for name in names}
+    records = {name: (index.shards or {}).get(name) if options.check else None for name in names}
     n_threads = _MAX_REQUESTS if is_remote(location.directory) else 1
     opened = parallel_map(
-        lambda name: _open_shard(location, name, access, records[name]),
+        lambda name: _open_shard(location, name, options, records[name]),
         names,
         n_threads=min(n_threads, len(names)),
         meter=ProgressMeter(None, 0),
@@ -105,7 +85,7 @@ def examine(location: Location, access: Access) -> Examination:
             findings.append(shard)
             continue
         files[name] = shard
-        findings += _check_record(name, shard, record, index, check=access.check)
+        findings += _check_record(name, shard, record, index, check=options.check)
     findings += _check_names(index, files)
     findings += _strays(location, names)
     return Examination(index, files, findings)
@@ -123,12 +103,14 @@ def _refuse_ambiguity(location: Location, names: list[str]) -> None:
     )
 
 
-def _open_shard(location: Location, name: str, access: Access, record: ShardRecord | None) -> TensorFile | Finding:
+def _open_shard(
+    location: Location, name: str, options: OpenOptions, record: ShardRecord | None
+) -> TensorFile | Finding:
     try:
-        source = open_source(location.path_of(name), backend=access.backend)
+        source = open_source(location.path_of(name), backend=options.backend)
         if record is not None and source.nbytes != record.nbytes:
             return _of_another_size(source, name, record)
-        return _shard_over(source, location, name, access)
+        return _shard_over(source, location, name, options)
     except (SourceMissingError, FileNotFoundError):
         return Finding("missing", "the shard is missing", name)
     except HeaderError as error:
@@ -141,24 +123,17 @@ def _open_shard(location: Location, name: str, access: Access, record: ShardReco
         return Finding("unreadable", str(error), name)
 
 
-def open_shard(location: Location, name: str, access: Access) -> TensorFile:
+def open_shard(location: Location, name: str, options: OpenOptions) -> TensorFile:
     """Open one file of a checkpoint, with the header that a committed edit gives it."""
-    return _shard_over(open_source(location.path_of(name), backend=access.backend), location, name, access)
+    return _shard_over(open_source(location.path_of(name), backend=options.backend), location, name, options)
 
 
-def _shard_over(source: ByteSource, location: Location, name: str, access: Access) -> TensorFile:
+def _shard_over(source: ByteSource, location: Location, name: str, options: OpenOptions) -> TensorFile:
     head = location.pending.head_of(name) if location.pending else None
     if head is not None:
         rest = ByteRange(len(head), source.nbytes)
         source = JoinedSource([(MemorySource(head), ByteRange(0, len(head))), (source, rest)], source.name)
-    return file_over(
-        source,
-        framework=access.framework,
-        device=access.device,
-        check=access.check,
-        verify=access.verify,
-        max_header_nbytes=access.max_header_nbytes,
-    )
+    return file_over(source, options)
 
 
 def _of_another_size(source: ByteSource, name: str, record: ShardRecord) -> Finding:
@@ -172,7 +147,7 @@ def _of_another_size(source: ByteSource, name: str, record: ShardRecord) -> Find
 
 def _is_whole(source: ByteSource) -> bool:
     try:
-        file_over(source, check=False)
+        file_over(source, OpenOptions(check=False))
     except HeaderError:
         return False
     return True

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from tensorkeep.errors import TensorkeepError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.kinds._findings import Finding
+from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds.safetensors._checkpoint import Checkpoint
 from tensorkeep.kinds.safetensors._consistent_read import Reading
-from tensorkeep.kinds.safetensors._examine import Access
-from tensorkeep.tensors import SavedTensors
+from tensorkeep.kinds.safetensors._saved import SavedTensors
 
 
 def check_state(reading: Reading) -> tuple[Mapping[str, Alias], list[Finding]]:
@@ -38,4 +38,4 @@ def _saved(reading: Reading) -> SavedTensors | None:
         return next(iter(reading.files.values()))
     if reading.location is None or any(finding.is_damage for finding in reading.findings):
         return None
-    return Checkpoint(reading.location, reading.examination, Access())
+    return Checkpoint(reading.location, reading.examination, OpenOptions())

@@ -9,7 +9,7 @@
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
 from tensorkeep.tensors.lazy._lazy import LazyTensor, load_together
-from tensorkeep.tensors.lazy._mapping import LazyTensors, OpenTensors, TensorView
+from tensorkeep.tensors.lazy._mapping import LazyTensors, TensorView
 from tensorkeep.tensors.lazy._name_patterns import (
     Renaming,
     Selector,
@@ -24,7 +24,6 @@ __all__ = [
     "AssembledReader",
     "LazyTensor",
     "LazyTensors",
-    "OpenTensors",
     "PlacedPiece",
     "Renaming",
     "Selector",

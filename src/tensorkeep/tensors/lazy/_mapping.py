@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Self
+from typing import Any
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import TensorNotFoundError
@@ -295,20 +295,6 @@ class LazyTensors(Mapping[str, LazyTensor]):
     def _view(self, tensors: Mapping[str, LazyTensor], state: State | None = None) -> TensorView:
         metadata = self.metadata if self.has_metadata else None
         return TensorView(tensors, path=self.path, metadata=metadata, state=state)
-
-
-class OpenTensors(LazyTensors):
-    """Lazy tensors of files that this object keeps open; also a context manager, which closes them."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the files; tensors that were read stay valid, lazy ones can no longer be read."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class TensorView(LazyTensors):

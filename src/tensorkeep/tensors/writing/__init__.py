@@ -22,6 +22,7 @@ from tensorkeep.tensors.writing._overlap import overlapping
 from tensorkeep.tensors.writing._placeholder import PlaceholderTensor
 from tensorkeep.tensors.writing._prepare import Prepared, prepare, ties_as_text
 from tensorkeep.tensors.writing._save import check_target, save, serialize_tensors, write_prepared, write_tensors
+from tensorkeep.tensors.writing._sharing import Ties, check_ties
 
 __all__ = [
     "Digesting",
@@ -29,7 +30,9 @@ __all__ = [
     "PlaceholderTensor",
     "Prepared",
     "Sealing",
+    "Ties",
     "check_target",
+    "check_ties",
     "file_body",
     "metadata_with_format",
     "overlapping",

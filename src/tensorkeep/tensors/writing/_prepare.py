@@ -12,10 +12,9 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import SharedMemoryError
 from tensorkeep.formats.safetensors import Alias, State, emit_state
 from tensorkeep.state import encode_tree
-from tensorkeep.tensors.files import Ties, check_ties
 from tensorkeep.tensors.lazy import LazyTensor, LazyTensors
 from tensorkeep.tensors.writing._placeholder import PlaceholderTensor
-from tensorkeep.tensors.writing._sharing import Sharing, share, shared
+from tensorkeep.tensors.writing._sharing import Sharing, Ties, check_ties, share, shared
 
 _KEPT_KEYS = frozenset({"format", "__metadata__", "tensorkeep", "tensorkeep.state"})
 """Keys of metadata that mean something else than a tensor that is tied to another."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.errors import TransportError, UnsupportedError
-from tensorkeep.tensors.files import Ties
 from tensorkeep.tensors.writing._file_body import Sealing, file_body, plain_buffers, plain_head, write_file
 from tensorkeep.tensors.writing._prepare import Prepared, prepare
+from tensorkeep.tensors.writing._sharing import Ties
 from tensorkeep.transport import (
     RemotePath,
     check_writable,

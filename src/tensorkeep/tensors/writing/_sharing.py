@@ -9,18 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from tensorkeep.arrays import Extent, TensorToWrite
 from tensorkeep.dtypes import BY_NAME, DType
+from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.tensors.indexing import c_strides
 from tensorkeep.tensors.readers import StoredTensor, stored_pieces
 from tensorkeep.tensors.writing._overlap import Elements, overlapping, with_common_elements
 from tensorkeep.transport import ByteRange
 
+Ties: TypeAlias = Literal["share", "copy", "error"]
+"""What to do with tensors that share memory: let them share it, give each its own, or refuse."""
+
 _SUFFIX = "#storage"
+
+
+def check_ties(ties: str) -> None:
+    """Refuse any other word for what to do with tensors that share memory."""
+    if ties not in {"share", "copy", "error"}:
+        raise UnsupportedError(f"ties {ties!r} is invalid", expected='"share", "copy" or "error"')
 
 
 class Sharing(msgspec.Struct, frozen=True):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import FormatError, TransportError, UnsupportedError
+from tensorkeep.errors import FormatError, IntegrityError, TransportError, UnsupportedError
 from tensorkeep.formats.safetensors import (
     STATE_KEY,
     Alias,
@@ -21,13 +21,15 @@ from tensorkeep.formats.safetensors import (
     read_header,
     read_seal,
 )
-from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.kinds._description import Description, Digests, FileDescription
+from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
+from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.phrases import counted
-from tensorkeep.tensors.files._aliases import names_of, sharing_of
-from tensorkeep.tensors.files._saved import SavedTensors
-from tensorkeep.tensors.lazy import LazyTensor
-from tensorkeep.tensors.readers import TensorReader
+from tensorkeep.tensors import LazyTensor, TensorReader
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, VerifyingSource, open_source
+
+_USUAL: Final = OpenOptions()
 
 
 class TensorFile(SavedTensors):
@@ -59,6 +61,11 @@ class TensorFile(SavedTensors):
     def source(self) -> ByteSource:
         """Where the bytes are."""
         return self._reader.source
+
+    @property
+    def sources(self) -> Mapping[str, ByteSource]:
+        """The name of the file to its bytes."""
+        return {os.path.basename(self.path): self.source}
 
     @property
     def whole_source(self) -> ByteSource:
@@ -170,6 +177,10 @@ class TensorFile(SavedTensors):
         source = VerifyingSource(self.source, spans, self._digests)
         return TensorFile(self._header, self._open_reader().checking(source), self._seal)
 
+    def verified(self) -> TensorFile:
+        """Return the same file, checked when it is read, if it has digests."""
+        return self if self._seal is None else self.verifying()
+
     def _find(self, name: str) -> LazyTensor | None:
         entry = self._header.entries.get(name)
         if entry is None:
@@ -200,6 +211,25 @@ class TensorFile(SavedTensors):
         reader = self._open_reader().with_framework(framework, "cpu" if framework == "numpy" else device)
         return reader.load(self._header.entries, are_apart=True)
 
+    def describe(self) -> Description:
+        """Return what the header says; one that does not fit its digests is shown all the same."""
+        file = FileDescription(
+            os.path.basename(self.path),
+            self.source.nbytes,
+            self.data_start,
+            self.entries,
+            free_text(self._header.metadata),
+            self._digests_described(),
+        )
+        return Description((file,), state=self.state_text, stored=self.entries)
+
+    def _digests_described(self) -> Digests:
+        try:
+            seal = self._seal or read_seal(self.source, self._header)
+        except (IntegrityError, UnsupportedError):
+            return "stale"
+        return "none" if seal is None else "all"
+
     def _open_reader(self) -> TensorReader:
         self.check_open()
         return self._reader
@@ -222,43 +252,27 @@ class TensorFile(SavedTensors):
         return f"TensorFile({self.path!r}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes)"
 
 
-def open_file(
-    target: Openable,
-    *,
-    framework: str = "numpy",
-    device: Any = "cpu",
-    backend: Backend = "auto",
-    check: bool = True,
-    max_header_nbytes: int = MAX_HEADER_NBYTES,
-) -> TensorFile:
+def open_file(target: Openable, options: OpenOptions = _USUAL) -> TensorFile:
     """Open a safetensors file: a read-only mapping of name to `LazyTensor`.
 
     Only the header is read, and all of it is checked, also against its own digest where it has one.
     """
-    source = open_source(target, backend=backend)
-    return file_over(source, framework=framework, device=device, check=check, max_header_nbytes=max_header_nbytes)
+    return file_over(open_source(target, backend=options.backend), options)
 
 
-def file_over(
-    source: ByteSource,
-    *,
-    framework: str = "numpy",
-    device: Any = "cpu",
-    check: bool = True,
-    verify: bool = False,
-    max_header_nbytes: int = MAX_HEADER_NBYTES,
-) -> TensorFile:
+def file_over(source: ByteSource, options: OpenOptions = _USUAL) -> TensorFile:
     """Open a safetensors file that stands anywhere."""
     with PausedCollector():
-        header = read_header(source, max_header_nbytes=max_header_nbytes)
-        seal = read_seal(source, header) if check else None
-    file = TensorFile(header, TensorReader(source, header.data_start, framework, device), seal)
-    return file.verifying() if verify else file
+        header = read_header(source, max_header_nbytes=options.max_header_nbytes)
+        seal = read_seal(source, header) if options.check else None
+    file = TensorFile(header, TensorReader(source, header.data_start, options.framework, options.device), seal)
+    return file.verifying() if options.verify else file
 
 
 def load(
     target: Openable, *, framework: str = "numpy", device: Any = "cpu", backend: Backend = "auto"
 ) -> dict[str, Any]:
     """Read all tensors of one file, as every reader of the format does: its digests are not looked at."""
-    with open_file(target, framework=framework, device=device, backend=backend, check=False) as file:
+    options = OpenOptions(framework=framework, device=device, backend=backend, check=False)
+    with open_file(target, options) as file:
         return file.load_shared(framework=framework, device=device)

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from tensorkeep.arrays import adapter_for
 from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import LimitError, SharedMemoryError, UnsupportedError
+from tensorkeep.errors import LimitError, SharedMemoryError
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.limits import MAX_COPIES, MAX_EXPANDED_NBYTES
-from tensorkeep.tensors.indexing import c_strides
-from tensorkeep.tensors.lazy import LazyTensor, load_together
-from tensorkeep.tensors.readers import Reader
-
-Ties: TypeAlias = Literal["share", "copy", "error"]
-"""What to do with tensors that share memory: let them share it, give each its own, or refuse."""
-
-
-def check_ties(ties: str) -> None:
-    """Refuse what is no way to treat tensors that share memory."""
-    if ties not in {"share", "copy", "error"}:
-        raise UnsupportedError(f"ties {ties!r} is invalid", expected='"share", "copy" or "error"')
+from tensorkeep.tensors import LazyTensor, Reader, Ties, c_strides, load_together
 
 
 def load_tied(

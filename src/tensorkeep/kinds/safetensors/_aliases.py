@@ -10,9 +10,7 @@ from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State, check_owner, check_storages, check_view, parse_state
-from tensorkeep.tensors.indexing import c_strides
-from tensorkeep.tensors.lazy import LazyTensor
-from tensorkeep.tensors.readers import Layout, StridedReader, TensorReader
+from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader, c_strides
 
 _OF_SHARING: Final = ('"aliases"', '"storages"')
 """What is somewhere in a text that says anything of it; most texts need not be read to see that they do not."""

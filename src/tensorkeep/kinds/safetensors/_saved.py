@@ -10,14 +10,17 @@ from typing import Any, TypeAlias
 from tensorkeep.arrays import FRAMEWORKS, adapter_for, decode_object, known_class
 from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State
+from tensorkeep.kinds._opened import Opened
+from tensorkeep.kinds._options import LoadOptions
+from tensorkeep.kinds.safetensors._aliases import alias_tensor
+from tensorkeep.kinds.safetensors._attributes import Marked
+from tensorkeep.kinds.safetensors._tied import load_tied, refuse_copies
 from tensorkeep.state import Classes, classes_by_name, decode_tree, part_libraries, selected, tensor_names
-from tensorkeep.tensors.files._aliases import alias_tensor
-from tensorkeep.tensors.files._attributes import Marked
-from tensorkeep.tensors.files._tied import Ties, check_ties, load_tied, refuse_copies
-from tensorkeep.tensors.lazy import (
+from tensorkeep.tensors import (
     LazyTensor,
-    OpenTensors,
     Selector,
+    Ties,
+    check_ties,
     chooser,
     chosen_names,
     nothing_chosen,
@@ -28,11 +31,18 @@ _FRAMEWORK = "numpy"
 """The array library of tensors of which nobody said another."""
 
 
-class SavedTensors(OpenTensors):
+class SavedTensors(Opened):
     """The tensors of safetensors files, and the state that they were saved as.
 
     Where a whole state was saved, the names are those of its tensors, tied ones included.
     """
+
+    loads_parts = True
+
+    @property
+    def format_name(self) -> str:
+        """What kind of files these are."""
+        return "safetensors"
 
     @property
     @abstractmethod
@@ -56,6 +66,16 @@ class SavedTensors(OpenTensors):
         Args:
             name: Its name in the files.
         """
+
+    def load_state(self, options: LoadOptions) -> Any:
+        """Load what was saved, or a part of it."""
+        return self.load_tree(
+            only=options.only,
+            classes=options.classes,
+            ties=options.ties,
+            framework=options.framework,
+            device=options.device,
+        )
 
     def _find_alias(self, name: str) -> LazyTensor | None:
         alias = self.aliases.get(name)

@@ -1,0 +1,191 @@
+r"""A file that is a header and ranges of bytes: all that its kind must bring is a function that parses it.
+
+NPY = file_kind("a NumPy file", parse_npy, suffixes=(".npy",), magic=b"\x93NUMPY")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import TransportError, UnsafeError
+from tensorkeep.formats import FileContents, TensorPlace
+from tensorkeep.kinds._base import Files, Kind
+from tensorkeep.kinds._checks import Check, Checks, names_to_check
+from tensorkeep.kinds._description import Description, FileDescription
+from tensorkeep.kinds._opened import Opened
+from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds._place import Place
+from tensorkeep.phrases import counted
+from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader, c_strides
+from tensorkeep.transport import ByteRange, ByteSource, split
+
+Parse = Callable[[ByteSource], FileContents]
+"""Reads the header of a file, with errors that name the file."""
+
+
+class FlatFile(Opened):
+    """Name to `LazyTensor`, in the order of the file, of any format whose tensors are ranges of bytes.
+
+    Args:
+        form: What kind of file it is, for people.
+        source: The file.
+        contents: What its header says.
+        options: How tensors are read.
+    """
+
+    def __init__(self, form: str, source: ByteSource, contents: FileContents, options: OpenOptions) -> None:
+        self._form = form
+        self._source = source
+        self._contents = contents
+        self._readers: dict[int, TensorReader] = {}
+        self._options = options
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        """The path, or what represents it in messages."""
+        return self._source.name
+
+    @property
+    def sources(self) -> Mapping[str, ByteSource]:
+        """The name of the file to its bytes."""
+        return {split(self.path)[1]: self._source}
+
+    @property
+    def format_name(self) -> str:
+        """What kind of file it is, for people."""
+        return self._form
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether there is free text at all, be it empty."""
+        return self._contents.metadata is not None
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The file's free text by key; a new dict, empty where there is none."""
+        return dict(self._contents.metadata or {})
+
+    @property
+    def unknowns(self) -> Mapping[str, Any]:
+        """Dotted name to each object in the file that is not read."""
+        return self._contents.unknowns
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether safetensors files hold all that this file does."""
+        return not self._contents.unknowns
+
+    def _reader(self, source: ByteSource) -> TensorReader:
+        if id(source) not in self._readers:  # one for each, so that tensors are loaded together
+            self._readers[id(source)] = TensorReader(source, 0, self._options.framework, self._options.device)
+        return self._readers[id(source)]
+
+    def _find(self, name: str) -> LazyTensor | None:
+        if self._closed:
+            raise TransportError("File is closed", path=self.path)
+        place = self._contents.tensors.get(name)
+        if place is None:
+            return None
+        dtype, reader = ALL_BY_NAME.get(place.dtype), self._reader(place.source or self._source)
+        span = _span(place)
+        strides = c_strides(place.shape) if place.strides is None else place.strides
+        layout = Layout(place.start, strides, is_big_endian=place.is_big_endian)
+        if dtype is None or layout.is_plain(dtype, place.shape):
+            return LazyTensor(name, TensorEntry(place.dtype, place.shape, (span.start, span.stop)), reader)
+        entry = TensorEntry(place.dtype, place.shape, (0, _nbytes(place)))
+        return LazyTensor(name, entry, StridedReader(reader, layout))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._contents.tensors)
+
+    def __len__(self) -> int:
+        return len(self._contents.tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._contents.tensors
+
+    def checks(self, names: Iterable[str] | None = None) -> Checks:
+        """Return the checksums that the file has of some tensors, or of all."""
+        file = next(iter(self.sources))
+        chosen = list(self) if names is None else names_to_check(names, self, self.path)
+        checks = [
+            Check(file, name, sum_.source or self._source, sum_.span, sum_.algorithm, sum_.expected)
+            for name in chosen
+            if (sum_ := self._contents.tensors[name].checksum) is not None
+        ]
+        return Checks(checks, n_unprotected=len(chosen) - len(checks), n_files=1, n_tensors=len(self))
+
+    def describe(self) -> Description:
+        """Return what the header says, for `tensorkeep inspect`."""
+        entries = {}
+        for name, place in self._contents.tensors.items():
+            span = _span(place)
+            entries[name] = TensorEntry(place.dtype, place.shape, (span.start, span.stop))
+        file = FileDescription(
+            next(iter(self.sources)),
+            self._source.nbytes,
+            0,
+            entries,
+            self.metadata if self.has_metadata else None,
+            form=self._form,
+            n_unknown=len(self.unknowns),
+        )
+        return Description((file,))
+
+    def close(self) -> None:
+        """Let go of the file; tensors that were read stay valid, lazy ones can no longer be read."""
+        self._closed = True
+        for reader in self._readers.values():
+            reader.close()
+        self._source.close()
+
+    def __repr__(self) -> str:
+        return f"FlatFile({self.path!r}, {self._form}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes)"
+
+
+def _nbytes(place: TensorPlace) -> int:
+    """Return the bytes of a tensor's elements, each counted once for each place in it."""
+    n_elements = 1
+    for extent in place.shape:
+        n_elements *= extent
+    dtype = ALL_BY_NAME.get(place.dtype)
+    if dtype is None:
+        return place.nbytes or 0
+    return dtype.nbytes(n_elements)
+
+
+def _span(place: TensorPlace) -> ByteRange:
+    return ByteRange(place.start, place.start + (_nbytes(place) if place.nbytes is None else place.nbytes))
+
+
+def file_kind(name: str, parse: Parse, *, suffixes: tuple[str, ...], magic: bytes | None = None) -> Kind[Place]:
+    """Make the kind of a format whose files are a header and ranges of bytes.
+
+    Args:
+        name: What such a file is, with an article, for messages.
+        parse: Reads a header.
+        suffixes: How names of such files end, in lower case.
+        magic: What such files begin with; None where only the name says what a file is.
+    """
+
+    def find(place: Place) -> Place | None:
+        is_found = place.is_named(*suffixes) if magic is None else place.head.startswith(magic)
+        return place if is_found and not place.is_directory else None
+
+    def open_file(place: Place, options: OpenOptions) -> Opened:
+        source = place.source
+        contents = parse(source)
+        if options.strict and contents.unknowns:
+            texts = ", ".join(f"{unknown} at `{at}`" for at, unknown in contents.unknowns.items())
+            raise UnsafeError("objects that are not known to be data", path=source.name, found=texts)
+        return FlatFile(name, source, contents, options)
+
+    def files(place: Place) -> Files:
+        directory, own_name = split(place.path or "")
+        return Files(directory, own_name, (own_name,))
+
+    return Kind(name, find, open_file, files=files, suffixes=suffixes)

@@ -1,0 +1,31 @@
+"""Files of pickles, alone, with an index, or all in a directory, as a kind."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
+from tensorkeep.kinds._base import Kind
+from tensorkeep.kinds._opened import Opened
+from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.pickles._file import pickle_over
+from tensorkeep.kinds.pickles._location import PickleLocation, find_pickled
+from tensorkeep.kinds.pickles._set import open_pickled
+
+
+def _find(place: Place) -> PickleLocation | Place | None:
+    if place.path is None:
+        return place if is_pickled(place.source) else None
+    if place.trusts_names and place.is_named(".safetensors") and not place.is_directory:
+        return None
+    return find_pickled(place.path, place.variant)
+
+
+def _open(where: PickleLocation | Place, options: OpenOptions) -> Opened:
+    return pickle_over(where.source, options) if isinstance(where, Place) else open_pickled(where, options)
+
+
+PICKLES: Final[Kind[PickleLocation | Place]] = Kind(
+    "files of pickles", _find, _open, suffixes=PICKLE_SUFFIXES, is_converted=True
+)
