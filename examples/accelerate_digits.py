@@ -1,10 +1,10 @@
-"""Train a small network on scikit-learn's digits with accelerate; stopped at any batch, it goes on with the next.
+"""Train a small network on scikit-learn's digits with accelerate. Stopped at any batch, it resumes with the next.
 
     python examples/accelerate_digits.py run
-    python examples/accelerate_digits.py run --stop-after 100    # stops as if it had been killed after 100 batches
+    python examples/accelerate_digits.py run --stop-after 100    # stops as if killed after 100 batches
 
-Started again, it ends with the weights that it would have ended with anyway, to the last bit. The one line that makes
-it so is the import of `Accelerator`.
+Started again, it ends with the same weights, to the last bit, as an uninterrupted run. All it takes is the import of
+`Accelerator`.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ SAVE_EVERY = 20
 
 
 class Progress:
-    """How many batches were used; registered for checkpointing, so that it is saved with the rest."""
+    """How many batches were used. Registered for checkpointing, so it is saved with everything else."""
 
     def __init__(self) -> None:
         self.n_batches = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is to be saved."""
+        """Return the state to save."""
         return {"n_batches": self.n_batches}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what was saved."""
+        """Restore a saved state."""
         self.n_batches = state["n_batches"]
 
 
 def main(directory: str, stop_after: int | None) -> None:
-    """Train to the end, from the newest whole checkpoint.
+    """Train to the end, from the newest intact checkpoint.
 
     Args:
-        directory: Where checkpoints are, if there are any.
+        directory: Where to keep checkpoints.
         stop_after: Batches after which to end without a word, as a program does that is killed.
     """
-    torch.set_num_threads(1)  # more only get in each other's way in so small a network
+    torch.set_num_threads(1)  # more are slower for so small a network
     accelerator = Accelerator(
         cpu=True,
         project_config=ProjectConfiguration(directory, automatic_checkpoint_naming=True, total_limit=2),
@@ -87,7 +87,7 @@ def main(directory: str, stop_after: int | None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", help="where checkpoints are")
+    parser.add_argument("directory", help="where to keep checkpoints")
     parser.add_argument("--stop-after", type=int, metavar="BATCHES", help="end without a word after so many batches")
     arguments = parser.parse_args()
     main(arguments.directory, arguments.stop_after)

@@ -1,10 +1,10 @@
-"""Train a small network on scikit-learn's digits; killed at any time, it goes on where the last whole save was.
+"""Train a small network on scikit-learn's digits. Killed at any time, it resumes from the last complete save.
 
     python examples/digits.py checkpoints
     python examples/digits.py checkpoints --die-in 7    # kills itself while it saves epoch 7
 
-Started again, it ends with the weights that it would have ended with anyway, to the last bit: all chance that takes
-part, in dropout, shuffling and noise, is saved and restored with the rest.
+Started again, it ends with the same weights, to the last bit, as an uninterrupted run: the random generators of
+dropout, shuffling and noise are saved and restored with everything else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WIDTH = 640
 
 
 class Training:
-    """Everything that a run consists of: `objects` have a state, the images are the same in every run."""
+    """Everything a run consists of. `objects` have a state; the images are the same in every run."""
 
     def __init__(self) -> None:
         random.seed(0)
@@ -54,7 +54,7 @@ class Training:
 
     @property
     def objects(self) -> dict[str, Any]:
-        """What is to be saved and restored, by name."""
+        """What to save and restore, by name."""
         return {
             "model": self.model,
             "optimizer": self.optimizer,
@@ -64,7 +64,7 @@ class Training:
         }
 
     def run_epoch(self) -> float:
-        """Show the network every image once, and return the mean loss."""
+        """Train on every image once, and return the mean loss."""
         self.model.train()
         total = 0.0
         for images, labels in self.loader:
@@ -77,13 +77,13 @@ class Training:
         return total / len(self.loader)
 
     def blurred(self, images: torch.Tensor) -> torch.Tensor:
-        """Add noise to images, another one each time."""
+        """Return the images with fresh noise."""
         noise = self.noise.normal(scale=0.2, size=images.shape)
         return images + torch.from_numpy(noise).float()
 
     @torch.inference_mode()
     def measure(self) -> tuple[float, float]:
-        """Return loss and accuracy on the images that are not trained on."""
+        """Return loss and accuracy on the held-out images."""
         self.model.eval()
         scores = self.model(self.valid_images)
         accuracy = (scores.argmax(1) == self.valid_labels).float().mean()
@@ -91,7 +91,7 @@ class Training:
 
 
 def load_images() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the digits in a random order, always the same: shape (1797, 8, 8) of 0 to 1, and their labels."""
+    """Return the digits, of shape (1797, 8, 8) and values 0 to 1, and their labels, in a fixed random order."""
     digits = load_digits()
     order = np.random.default_rng(0).permutation(len(digits.target))
     images = torch.from_numpy(digits.images[order] / 16).float()
@@ -114,13 +114,13 @@ def make_model() -> nn.Module:
 
 
 def train(directory: str, die_in: int | None = None) -> None:
-    """Train to the end, from the last epoch that was saved.
+    """Train to the end, from the last saved epoch.
 
     Args:
-        directory: Where checkpoints are, if there are any.
-        die_in: An epoch in whose save the process kills itself.
+        directory: Where to keep checkpoints.
+        die_in: Epoch during whose save the process kills itself.
     """
-    torch.set_num_threads(1)  # more only get in each other's way in so small a network
+    torch.set_num_threads(1)  # more are slower for so small a network
     training = Training()
     store = CheckpointStore(directory, keep_last=3)
     done = 0
@@ -135,7 +135,7 @@ def train(directory: str, die_in: int | None = None) -> None:
 
 
 def dying() -> Callable[[int, int], None]:
-    """Return what is told of each piece that was written, and kills the process after one, by chance which."""
+    """Return a progress callback that kills the process at a random point of the save."""
     fate = random.SystemRandom().random()
 
     def die(nbytes: int, total: int) -> None:
@@ -147,7 +147,7 @@ def dying() -> Callable[[int, int], None]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", help="where checkpoints are")
+    parser.add_argument("directory", help="where to keep checkpoints")
     parser.add_argument("--die-in", type=int, metavar="EPOCH", help="kill this process while it saves that epoch")
     arguments = parser.parse_args()
     train(arguments.directory, arguments.die_in)

@@ -1,11 +1,11 @@
-"""Train a small transformer on several ranks with FSDP2, go on with another number of them, and load it on a laptop.
+"""Train a small transformer on several ranks with FSDP2, resume with another number, and load it on a laptop.
 
     torchrun --nproc-per-node 4 examples/distributed_transformer.py run --steps 4
-    torchrun --nproc-per-node 2 examples/distributed_transformer.py run --steps 8    # goes on where four stopped
+    torchrun --nproc-per-node 2 examples/distributed_transformer.py run --steps 8    # resumes where four stopped
     python examples/distributed_transformer.py run                                   # loads it with transformers
 
-Killed at any time, it goes on from the last save. Each rank writes its own parts, straight into the files that are
-there in the end: nothing is gathered, and nothing is pickled.
+Killed at any time, it resumes from the last save. Each rank writes its own parts straight into the final files:
+nothing is gathered, and nothing is pickled.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ CONFIG: Final = {
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": True,
 }
-"""What transformers needs to know of the model, which is built and named as it builds and names its own."""
+"""The configuration for transformers; the model has the structure and names of its Llama."""
 
 
 class Attention(nn.Module):
-    """Heads that look back, at places told by rotation."""
+    """Causal attention with rotary position embeddings."""
 
     def __init__(self) -> None:
         super().__init__()
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what each word gathers: x and the result have shape (batch, words, WIDTH)."""
+        """Return the attention output; x and the result have shape (batch, words, WIDTH)."""
         query, key, value = (
             project(x).unflatten(-1, (N_HEADS, -1)).transpose(1, 2)
             for project in (self.q_proj, self.k_proj, self.v_proj)
@@ -61,7 +61,7 @@ class Attention(nn.Module):
 
 
 def rotated(x: torch.Tensor) -> torch.Tensor:
-    """Turn pairs of numbers by angles that tell the place: x has shape (batch, heads, words, numbers)."""
+    """Rotate pairs of numbers by position-dependent angles; x has shape (batch, heads, words, numbers)."""
     n_words, size = x.shape[-2:]
     angles = torch.outer(torch.arange(n_words), 10_000 ** -(torch.arange(0, size, 2) / size)).repeat(1, 2)
     first, second = x.chunk(2, dim=-1)
@@ -69,7 +69,7 @@ def rotated(x: torch.Tensor) -> torch.Tensor:
 
 
 class FeedForward(nn.Module):
-    """A gated layer."""
+    """A gated MLP."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """One layer."""
+    """A transformer layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Layer(nn.Module):
 
 
 class Body(nn.Module):
-    """All layers but the last."""
+    """All layers except the last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Body(nn.Module):
         self.norm = nn.RMSNorm(WIDTH, eps=1e-6)
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        """Return WIDTH numbers for each word; words have shape (batch, words)."""
+        """Return an embedding of each word, of shape (batch, words, WIDTH); words have shape (batch, words)."""
         x: torch.Tensor = self.embed_tokens(words)
         for layer in self.layers:
             x = layer(x)
@@ -116,7 +116,7 @@ class Body(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A small Llama, whose first and last layer are tied."""
+    """A small Llama with tied first and last layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,18 +125,18 @@ class Transformer(nn.Module):
         self.lm_head.weight = self.model.embed_tokens.weight
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        """Return how badly each next word is guessed; words have shape (batch, words)."""
+        """Return the mean loss of predicting each next word; words have shape (batch, words)."""
         guesses = self.lm_head(self.model(words))
         return cross_entropy(guesses[:, :-1].flatten(0, 1), words[:, 1:].flatten())
 
 
 def words() -> torch.Tensor:
-    """Return what the model learns: shape (4, 32), the same on all ranks, so that any number of them learns alike."""
+    """Return the training data, of shape (4, 32). It is the same on all ranks, so any number of them learns alike."""
     return torch.arange(4 * 32).reshape(4, 32) % 61
 
 
 def sharded_model() -> Any:
-    """Make the model, of which this rank has a part."""
+    """Return the sharded model."""
     torch.manual_seed(0)
     model = Transformer()
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
@@ -147,13 +147,13 @@ def sharded_model() -> Any:
 
 
 def save(path: Path, model: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Save the state of the run over the last one."""
+    """Save the state of the run over the previous one."""
     weights, moments = get_state_dict(model, optimizer)
     dcp.save({"model": weights, "optimizer": moments, "step": step}, storage_writer=TensorkeepWriter(path))
 
 
 def load(path: Path, model: Any, optimizer: torch.optim.Optimizer) -> int:
-    """Go on from the last save, and return its step; 0 if there is none."""
+    """Restore the last save, and return its step, or 0 if there is none."""
     if not path.exists():
         return 0
     weights, moments = get_state_dict(model, optimizer)
@@ -185,12 +185,12 @@ def train(folder: Path, n_steps: int) -> None:
     dcp.save(get_model_state_dict(model), storage_writer=TensorkeepWriter(folder / "model"))
     if dist.get_rank() == 0:
         (folder / "model" / "config.json").write_text(json.dumps(CONFIG, indent=2))
-    dist.barrier()  # gloo may abort a rank that ends, which takes the others with it: none does before all is done
+    dist.barrier()  # gloo may abort a rank that exits, and with it the others; so no rank exits before all are done
 
 
 def look(folder: Path) -> None:
-    """Load the model with transformers, which knows nothing of ranks."""
-    from transformers import LlamaForCausalLM  # which the ranks need not
+    """Load the model with transformers, which knows nothing about ranks."""
+    from transformers import LlamaForCausalLM  # the ranks do not need it
 
     model = LlamaForCausalLM.from_pretrained(folder / "model")
     with torch.no_grad():
@@ -199,12 +199,12 @@ def look(folder: Path) -> None:
 
 
 def main() -> None:
-    """Train, or look at what was trained."""
+    """Train, or load the trained model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--steps", type=int, default=8)
     options = parser.parse_args()
-    if "RANK" not in os.environ:  # which torchrun sets
+    if "RANK" not in os.environ:  # set by torchrun
         look(options.folder)
         return
     torch.set_num_threads(1)

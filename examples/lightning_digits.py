@@ -1,10 +1,10 @@
-"""Train on scikit-learn's digits with Lightning; stopped or killed at any time, it goes on where the last save was.
+"""Train on scikit-learn's digits with Lightning. Stopped or killed at any time, it resumes from the last save.
 
     python examples/lightning_digits.py checkpoints
-    python examples/lightning_digits.py checkpoints --stop-after 3    # as if it had been killed then
+    python examples/lightning_digits.py checkpoints --stop-after 3    # stops as if killed then
 
-Started again, it ends with the weights that it would have ended with anyway, to the last bit. The lines that make it
-so are those of the Trainer at the end; the rest is any module of Lightning.
+Started again, it ends with the same weights, to the last bit, as an uninterrupted run. All it takes is the Trainer's
+plugin and callback; the rest is an ordinary Lightning module.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Classifier(LightningModule):  # type: ignore[misc]
         return nn.functional.cross_entropy(self.layers(images), labels)
 
     def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], _: int) -> None:
-        """Log the share of images that are recognised."""
+        """Log the accuracy."""
         images, labels = batch
         self.log("accuracy", (self.layers(images).argmax(1) == labels).float().mean())
 
     def configure_optimizers(self) -> Any:
-        """Return the optimizer, and a schedule that changes the learning rate in each step."""
+        """Return the optimizer, and a schedule that changes the learning rate at every step."""
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.hparams.lr)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, self.hparams.lr, total_steps=int(self.trainer.estimated_stepping_batches)
@@ -61,7 +61,7 @@ class Classifier(LightningModule):  # type: ignore[misc]
 
 
 def load_images() -> tuple[Dataset[Any], Dataset[Any]]:
-    """Return what is trained on and what is not, the same in every run."""
+    """Return the training and validation data, the same in every run."""
     digits = load_digits()
     images = TensorDataset(torch.from_numpy(digits.data / 16).float(), torch.from_numpy(digits.target))
     parts = random_split(images, [len(images) - N_VALID, N_VALID], torch.Generator().manual_seed(0))
@@ -69,10 +69,10 @@ def load_images() -> tuple[Dataset[Any], Dataset[Any]]:
 
 
 def train(directory: Path, stop_after: int) -> None:
-    """Train to the end, from the last epoch that was saved.
+    """Train to the end, from the last saved epoch.
 
     Args:
-        directory: Where checkpoints are, if there are any.
+        directory: Where to keep checkpoints.
         stop_after: The epoch after which this process stops, whatever is left to do.
     """
     for library in ("lightning.pytorch", "lightning.fabric"):
@@ -83,7 +83,7 @@ def train(directory: Path, stop_after: int) -> None:
     best = ModelCheckpoint(dirpath=directory, monitor="accuracy", mode="max", save_last=True)
     trainer = Trainer(
         max_epochs=N_EPOCHS,
-        plugins=[AsyncTensorkeepCheckpointIO()],  # checkpoints are whole, verified, and written in the background
+        plugins=[AsyncTensorkeepCheckpointIO()],  # checkpoints are complete, verified, and written in the background
         callbacks=[best, RandomState(), StopAfter(stop_after)],
         accelerator="cpu",
         logger=False,
@@ -96,11 +96,11 @@ def train(directory: Path, stop_after: int) -> None:
 
     model = load_from_checkpoint(Classifier, best.best_model_path)
     accuracy = trainer.validate(model, validation, verbose=False)[0]["accuracy"]
-    print(f"the best checkpoint recognises {100 * accuracy:.1f} % of the images that it was not trained on")
+    print(f"the best checkpoint recognises {100 * accuracy:.1f} % of the held-out images")
 
 
 class StopAfter(Callback):  # type: ignore[misc]
-    """Stops a run early, as a full disk or an impatient person would.
+    """Stops a run early.
 
     Args:
         epoch: The last one, counted from 1.
@@ -110,13 +110,13 @@ class StopAfter(Callback):  # type: ignore[misc]
         self.epoch = epoch
 
     def on_train_epoch_end(self, trainer: Trainer, _: LightningModule) -> None:
-        """Stop if it is time."""
+        """Stop after the given epoch."""
         trainer.should_stop = trainer.current_epoch + 1 >= self.epoch
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, help="where checkpoints are")
+    parser.add_argument("directory", type=Path, help="where to keep checkpoints")
     parser.add_argument("--stop-after", type=int, default=N_EPOCHS, metavar="EPOCH", help="stop after that epoch")
     arguments = parser.parse_args()
     train(arguments.directory, arguments.stop_after)

@@ -1,9 +1,9 @@
-"""Train a net of skorch on scikit-learn's digits; killed at any time, it goes on where the last whole save was.
+"""Train a skorch net on scikit-learn's digits. Killed at any time, it resumes from the last complete save.
 
     python examples/skorch_digits.py run
     python examples/skorch_digits.py run --die-in 4    # kills itself at the end of epoch 4, before it is saved
 
-Started again, it ends with the weights that it would have ended with anyway, to the last bit. Prints the accuracy.
+Started again, it ends with the same weights, to the last bit, as an uninterrupted run. Prints the accuracy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ N_VALID = 360
 
 
 class Digits(nn.Module):
-    """A network of 0.1 million parameters, with dropout."""
+    """A network of 0.1 million parameters with dropout."""
 
     def __init__(self, width: int = 256) -> None:
         super().__init__()
@@ -55,13 +55,13 @@ class Die(Callback):  # type: ignore[misc]  # skorch has no types
 
 
 def train(directory: str, die_in: int | None = None) -> float:
-    """Train until there were `N_EPOCHS`, from the last one that was saved, and return the accuracy.
+    """Train up to `N_EPOCHS` from the last saved epoch, and return the accuracy.
 
     Args:
         directory: Where the checkpoint is, if there is one.
         die_in: An epoch at whose end the process kills itself.
     """
-    torch.set_num_threads(1)  # more only get in each other's way in so small a network
+    torch.set_num_threads(1)  # more are slower for so small a network
     torch.manual_seed(0)
     images, labels = load_images()
     checkpoint = Checkpoint(monitor=None, dirname=directory)
@@ -83,13 +83,13 @@ def train(directory: str, die_in: int | None = None) -> float:
 
 
 def epochs_done(directory: str) -> int:
-    """Return the epochs that were saved: skorch trains for so many more as it is told."""
+    """Return the number of saved epochs, because skorch's `max_epochs` counts additional ones."""
     history = Path(directory, "history.json")
     return len(json.loads(history.read_text(encoding="utf-8"))) if history.exists() else 0
 
 
 def load_images() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the digits in a random order, always the same: shape (1797, 64) of 0 to 1, and their labels."""
+    """Return the digits, of shape (1797, 64) and values 0 to 1, and their labels, in a fixed random order."""
     digits = load_digits()
     order = np.random.default_rng(0).permutation(len(digits.target))
     return (digits.data[order] / 16).astype(np.float32), digits.target[order]

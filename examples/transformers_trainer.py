@@ -1,10 +1,10 @@
-"""Train a small GPT to count on; killed at any time, it goes on from the last checkpoint that is whole.
+"""Train a small GPT to continue sequences. Killed at any time, it resumes from the last intact checkpoint.
 
     python examples/transformers_trainer.py run
     python examples/transformers_trainer.py run --die-in 60    # kills itself while it saves step 60
 
-Rows are numbers that go on by the same step, such as 3 7 11 15. Started again, the run ends with the weights that it
-would have ended with anyway, to the last bit.
+Sequences are numbers with a constant step, such as 3 7 11 15. Started again, it ends with the same weights, to the
+last bit, as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LENGTH = 12
 
 
 class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Every row that there is: its first number is one of `N_NUMBERS`, and its step one of 1 to 4."""
+    """All sequences: the first number is one of `N_NUMBERS`, the step 1 to 4."""
 
     def __len__(self) -> int:
         return N_NUMBERS * 4
@@ -37,7 +37,7 @@ class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 class DyingTrainer(Trainer):
-    """Dies where a program has the worst time for it: the model is saved, the optimizer is not."""
+    """Dies at the worst moment: the model is saved, the optimizer is not."""
 
     die_in: int | None = None
 
@@ -48,7 +48,7 @@ class DyingTrainer(Trainer):
 
 
 def make_trainer(directory: Path) -> DyingTrainer:
-    """Return a Trainer that saves every 20 of its 120 steps, and keeps the last two and the best."""
+    """Return a Trainer that runs 120 steps, saves every 20, and keeps the last two and the best checkpoint."""
     set_seed(0)
     sizes: dict[str, Any] = {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": LENGTH}
     config = GPT2Config(vocab_size=N_NUMBERS, **sizes, bos_token_id=0, eos_token_id=0)
@@ -76,10 +76,10 @@ def main(directory: Path, die_in: int | None) -> None:
     """Train to the end, and save the best model.
 
     Args:
-        directory: Where checkpoints are, if there are any.
-        die_in: A step in whose save the process kills itself.
+        directory: Where to keep checkpoints.
+        die_in: Step during whose save the process kills itself.
     """
-    torch.set_num_threads(1)  # more only get in each other's way in so small a model
+    torch.set_num_threads(1)  # more are slower for so small a model
     directory.mkdir(parents=True, exist_ok=True)
     trainer = make_trainer(directory)
     trainer.die_in = die_in
@@ -92,7 +92,7 @@ def main(directory: Path, die_in: int | None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, help="where checkpoints are")
+    parser.add_argument("directory", type=Path, help="where to keep checkpoints")
     parser.add_argument("--die-in", type=int, metavar="STEP", help="kill this process while it saves that step")
     options = parser.parse_args()
     main(options.directory, options.die_in)

@@ -37,7 +37,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_both_runs_end_with_the_same_bytes(demo: tuple[Path, str]) -> None:
     output, said = demo
-    ends = [CheckpointStore(output / name).path_of(N_EPOCHS) for name in ("without-a-stop", "stopped")]
+    ends = [CheckpointStore(output / name).path_of(N_EPOCHS) for name in ("uninterrupted", "killed")]
 
     one, other = ({path.name: path.read_bytes() for path in Path(end).glob("*.safetensors")} for end in ends)
 
@@ -52,7 +52,7 @@ def test_both_runs_end_with_the_same_bytes(demo: tuple[Path, str]) -> None:
 
 
 def test_the_steps_that_stay_are_whole(demo: tuple[Path, str]) -> None:
-    store = CheckpointStore(demo[0] / "stopped")
+    store = CheckpointStore(demo[0] / "killed")
 
     assert store.steps() == sorted({store.best(), N_EPOCHS - 2, N_EPOCHS - 1, N_EPOCHS})
     assert all(tensorkeep.verify(store.path_of(step)).is_whole for step in store)
@@ -73,6 +73,6 @@ def test_a_run_killed_in_a_save_goes_on_with_the_last_whole_one(
 
     assert not status
     assert [each["epoch"] for each in said] == list(range(epoch, N_EPOCHS + 1))
-    ends = [CheckpointStore(folder).load()["model"] for folder in (tmp_path, demo[0] / "without-a-stop")]
+    ends = [CheckpointStore(folder).load()["model"] for folder in (tmp_path, demo[0] / "uninterrupted")]
     assert ends[0].keys() == ends[1].keys()
     assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items())
