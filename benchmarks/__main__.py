@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, say what came out, write the page."""
+"""`python -m benchmarks`: measure, print the results, write the page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _own_folder(parent: Path, *, keep: bool) -> Path:
-    """Make a folder that no other run uses; one that is kept has the name under which the next run finds it."""
+    """Make a folder that no other run uses; a kept one has a fixed name, so that the next run finds it."""
     parent.mkdir(parents=True, exist_ok=True)
     if not keep:
         return Path(tempfile.mkdtemp(prefix="tensorkeep-benchmarks-", dir=parent))
@@ -73,7 +73,7 @@ def _own_folder(parent: Path, *, keep: bool) -> Path:
 
 
 def _default_folder() -> Path:
-    """Choose a disk: what the environment says, else beside the project, since /tmp is often in memory."""
+    """Choose a disk: from the environment, else beside the project, because /tmp is often in memory."""
     return Path(os.environ.get("TMPDIR") or _ROOT.parent)
 
 
@@ -97,7 +97,7 @@ def _tasks(case: Case, place: Place, rounds: int) -> list[Task]:
 
 
 def _perform(tasks: list[Task], place: Place) -> Iterator[Any]:
-    """Give the outcomes one by one: of a process for each task, or in a quick run of one for all."""
+    """Yield the outcomes one by one: from a process per task or, in a quick run, one for all."""
     if place.quick:
         yield from run_in_worker(tasks, place)
         return

@@ -1,4 +1,4 @@
-"""Saving in the background: how long training stands still, and how much it is slowed down until all is written."""
+"""Saving in the background: how long training stops, and how much it slows down until everything is written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _N_STEPS = 400
 
 
 class _Run:
-    """A state in memory, and what trains on it meanwhile."""
+    """A state in memory, and the training that runs meanwhile."""
 
     def __init__(self, source: Path, target: Path, *, durable: bool, n_steps: int) -> None:
         self.target = target
@@ -28,7 +28,7 @@ class _Run:
         self.tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load_file(source).items()}
         self.copies = [tensor.clone() for tensor in self.tensors.values()]
         self.inputs = torch.ones(512, 512)
-        self.handle = save_async(self.tensors, target, durable=durable)  # memory is fresh once in a process
+        self.handle = save_async(self.tensors, target, durable=durable)  # memory is fresh only once per process
 
     def save(self) -> None:
         tensorkeep.save(self.tensors, self.target, durable=self.durable)
@@ -61,7 +61,7 @@ def _finish(run: _Run) -> None:
 
 
 def _in_a_row(save: Callable[[_Run], None]) -> Callable[[_Run], None]:
-    """Declare a save at the beginning of some training, until both are done."""
+    """Declare a save that starts along with some training, until both are done."""
 
     def run_both(run: _Run) -> None:
         save(run)
@@ -77,7 +77,7 @@ _COPY = Contender("the same copied into memory by torch", _Run.copy)
 CASES = (
     Case(
         name="background/durable",
-        title="until `save_async` returns, 1.0 GB in 80 F32 tensors, over an older file, through to the disk",
+        title="until `save_async` returns, 1.0 GB in 80 F32 tensors, over an older file, with fsync",
         prepare=_to(lambda place: place.folder, durable=True),
         before=_finish,
         ours=Contender("save_async", _Run.save_async),
@@ -87,12 +87,13 @@ CASES = (
         target=AtLeast(2.86),
         rounds=9,
         has_memory=False,
-        remark="What training loses: the copy, in memory that an earlier save has used. The first save of a process"
-        " takes longer, since the system has to find that memory: as much as the tensors take in the file.",
+        remark="This is the time training loses: the copy, in memory an earlier save has used. A process's first "
+        "save takes longer, because the system has to provide that memory: as much as the tensors take in the "
+        "file.",
     ),
     Case(
         name="background/cached",
-        title="the same to the page cache, without waiting for the disk",
+        title="the same to the page cache, without fsync",
         prepare=_to(lambda place: place.folder, durable=False),
         before=_finish,
         ours=Contender("save_async", _Run.save_async),

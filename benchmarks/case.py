@@ -1,4 +1,4 @@
-"""The vocabulary of the benchmarks: a case is a declaration, the harness does the rest."""
+"""Benchmark cases as declarations; the harness does the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Place(msgspec.Struct, frozen=True):
     Attributes:
         folder: A directory on a disk.
         tmpfs: A directory in memory.
-        quick: Whether sizes are small, to see that everything runs.
+        quick: Whether to use small sizes, only to check that everything runs.
     """
 
     folder: Path
@@ -30,11 +30,11 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Contender(msgspec.Struct, frozen=True):
-    """One way of doing what a case asks for.
+    """One way to do what a case asks for.
 
     Attributes:
-        name: What the report calls it.
-        run: Does it. Timed; what it returns is dropped when the clock has stopped.
+        name: Its name in the report.
+        run: Does it, timed. Its result is dropped after the clock has stopped.
     """
 
     name: str
@@ -42,13 +42,13 @@ class Contender(msgspec.Struct, frozen=True):
 
 
 class AtLeast(msgspec.Struct, frozen=True):
-    """A target: the peer's time over ours, at least."""
+    """A target: the minimum of the peer's time divided by ours."""
 
     ratio: float
 
 
 class AtMostOver(msgspec.Struct, frozen=True):
-    """A target: our time less the peer's, in seconds, at most."""
+    """A target: the maximum of our time minus the peer's, in seconds."""
 
     seconds: float
 
@@ -61,20 +61,20 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """What is measured.
 
     Attributes:
-        name: `group/case`; the group is the module that holds it.
-        title: What is done to what, for the report.
-        prepare: Makes the files and values that the contenders work on, and returns what each of them is given.
-            Called in every worker process, so it leaves files that are already there.
+        name: `group/case`; the group is the module.
+        title: What is done, for the report.
+        prepare: Makes the files and values that the contenders work on, and returns their argument.
+            Called in every worker process, so it leaves existing files alone.
         ours: tensorkeep's way.
-        peers: Other ways; the target is about the first.
-        limits: What the machine can do at best; the report's first table shows the first.
-        target: How much better than the first peer this has to be, or None.
-        max_extra_nbytes: Resident bytes at the peak, over those before, that it may take; None for any number.
-        before: Done before each contender of each round, with the clock stopped.
+        peers: Other ways; the target refers to the first.
+        limits: The machine's limits; the report's first table shows the first.
+        target: How much better than the first peer it must be, or None.
+        max_extra_nbytes: Maximum resident bytes at the peak, beyond those before; None for no maximum.
+        before: Called before each contender of each round, with the clock stopped.
         after: The same, afterwards.
-        rounds: How often each contender runs.
-        has_memory: Whether the memory that a contender takes says anything.
-        remark: What a reader should know about this case.
+        rounds: How many times each contender runs.
+        has_memory: Whether a contender's memory is meaningful.
+        remark: A note for the reader.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
-        """All that are timed, ours first."""
+        """All contenders, ours first."""
         return (self.ours, *self.peers, *self.limits)
 
     @property

@@ -1,4 +1,4 @@
-"""Every case, by name. A worker imports only the group that it needs: start-up is measured without torch around."""
+"""Every case, by name. A worker imports only the group it needs, so that start-up is measured without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of several files: saved, verified, written anew in other shards, opened."""
+"""Sharded checkpoints: save, verify, reshard, open."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CASES"]
 
 
 class _Job:
-    """A model in memory, and the directory that it is to go to."""
+    """A model in memory, and the directory to save it to."""
 
     def __init__(self, place: Place, name: str = "saved") -> None:
         self.llama = Llama(place)
@@ -101,7 +101,7 @@ def _digests_alone(job: _Job) -> None:
 
 
 def _sync(job: _Job) -> None:
-    """Have what stands there on the disk, as it is when hours lie between two saves."""
+    """Flush existing files to disk, as if hours had passed since the last save."""
     if not job.target.exists():
         return
     for target in (*job.target.iterdir(), job.target):
@@ -144,7 +144,7 @@ def _prepare_stored(place: Place) -> _Stored:
 
 def _prepare_mapped(place: Place) -> _Stored:
     stored = _prepare_stored(place)
-    stored.mapped  # noqa: B018 - here, so that it is no contender's memory
+    stored.mapped  # noqa: B018 - here, so that it does not count as a contender's memory
     return stored
 
 
@@ -162,7 +162,7 @@ def _verify(stored: _Stored) -> None:
 
 
 def _sha256sum(paths: list[Path], n_processes: int = 1) -> None:
-    """Run `sha256sum`, once for all files or side by side for each."""
+    """Run `sha256sum`, once for all files or in parallel for each."""
     share = 1 if n_processes > 1 else len(paths)
     command = ["xargs", "-0", f"-P{n_processes}", f"-n{share}", "sha256sum"]
     names = b"\0".join(os.fsencode(path) for path in paths)
@@ -217,9 +217,9 @@ CASES = (
         limits=_LIMITS,
         target=AtLeast(1.0),
         rounds=7,
-        remark="tensorkeep makes a BLAKE3 digest of every tensor while it is written; the peers make none. What"
-        " that costs, with the index and the one step that makes all files appear, is the distance to"
-        " `tensorkeep.save(…, digests=False)` of each shard. Nobody waits for the disk.",
+        remark="tensorkeep computes a BLAKE3 digest of every tensor as it is written; the peers compute none. The "
+        "cost of that, of the index and of the step that makes all files appear is the difference from "
+        "`tensorkeep.save(…, digests=False)` of each shard. Nothing waits for the disk.",
     ),
     Case(
         name="checkpoint/save-over",
@@ -231,8 +231,8 @@ CASES = (
         limits=_LIMITS[:1],
         target=AtLeast(1.0),
         rounds=7,
-        remark="The older files are on the disk when the clock starts. Only tensorkeep keeps them until the new ones"
-        " are whole: killed in between, the others leave a mixture or nothing.",
+        remark="The older files are on disk when the clock starts. Only tensorkeep keeps them until the new ones "
+        "are complete: killed in between, the others leave a mixture or nothing.",
     ),
     Case(
         name="checkpoint/save-sha256",
@@ -246,14 +246,14 @@ CASES = (
     ),
     Case(
         name="checkpoint/save-durable",
-        title="the same into a new directory, waiting until the disk has it (fsync)",
+        title="the same into a new directory, with fsync",
         prepare=_Job,
         after=_remove,
         ours=Contender("tensorkeep", lambda job: _save(job, durable=True)),
         peers=(Contender("huggingface_hub, then fsync", _save_by_hub_and_sync),),
         limits=(Contender("fallocate, write, fsync by 2 threads", lambda job: _write(job, durable=True)),),
         rounds=5,
-        remark="What `save_checkpoint` does unless told otherwise, and the price of surviving a power cut.",
+        remark="The default of `save_checkpoint`, and the price of surviving a power cut.",
     ),
     Case(
         name="checkpoint/verify",
@@ -270,8 +270,8 @@ CASES = (
         ),
         target=AtLeast(0.7),
         rounds=9,
-        remark="The first peer is the digest itself over bytes that are mapped already: it opens, maps and compares"
-        " nothing, so 1x cannot be passed by much.",
+        remark="The first peer computes only the digest, over bytes already mapped: it opens, maps and compares "
+        "nothing, so 1x is close to the maximum.",
     ),
     Case(
         name="checkpoint/reshard",
@@ -286,7 +286,7 @@ CASES = (
         target=AtLeast(0.8),
         max_extra_nbytes=100_000_000,
         rounds=7,
-        remark="Bytes go from file to file by the kernel, and digests along with them. Nobody waits for the disk.",
+        remark="The kernel copies bytes from file to file, and digests are kept. Nothing waits for the disk.",
     ),
     Case(
         name="checkpoint/open",
@@ -301,7 +301,7 @@ CASES = (
         ),
         limits=limits.decoded_headers(lambda stored: stored.headers),
         target=AtLeast(1.0),
-        remark="Both read the index and every header. tensorkeep also holds headers against their digests and"
-        " against the index, which nobody else does.",
+        remark="Both read the index and every header. Only tensorkeep also checks headers against their digests and "
+        "the index.",
     ),
 )

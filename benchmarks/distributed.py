@@ -1,4 +1,4 @@
-"""Four ranks with gloo, which save and load what they have of a model: torch's ways and ours."""
+"""Four ranks with gloo save and load their parts of a model: torch's ways and ours."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Team:
         atexit.register(dist.destroy_process_group)
 
     def do(self, step: Callable[..., None], *args: Any) -> None:
-        """Let all ranks do the same."""
+        """Make all ranks do the same."""
         for other in self._others:
             other.send((step, args))
         step(*args)
@@ -91,7 +91,7 @@ def _follow(rank: int, port: int, connection: Connection) -> None:
 
 @cache
 def _state(width: int, dim: int, value: float) -> dict[str, DTensor]:
-    """Return 64 matrices, of which this rank has some rows or some columns."""
+    """Return 64 matrices, sharded by rows or columns."""
     mesh = init_device_mesh("cpu", (_N_RANKS,))
     shape = (width // _N_RANKS, width) if dim == 0 else (width, width // _N_RANKS)
     return {
@@ -109,7 +109,7 @@ def _load(width: int, dim: int, reader: str, path: str) -> None:
 
 
 class _Model:
-    """What is saved, and where each way saves it."""
+    """The model, and where each way saves it."""
 
     def __init__(self, place: Place, dim: int) -> None:
         self.folder = place.folder / f"distributed-{dim}"
@@ -121,7 +121,7 @@ class _Model:
         return self.folder / way
 
     def clear(self) -> None:
-        """Begin with an empty directory, as another step of a run does."""
+        """Start with an empty directory, like a new step of a run."""
         shutil.rmtree(self.folder)
         self.folder.mkdir()
         os.sync()
@@ -139,7 +139,7 @@ def _make(width: int, dim: int) -> None:
 
 
 def _saved(dim: int) -> Callable[[Place], _Model]:
-    """Declare a model that each way has saved."""
+    """Declare a model saved in each way."""
 
     def prepare(place: Place) -> _Model:
         model = _Model(place, dim)
@@ -168,7 +168,7 @@ def _loading(way: str, name: str) -> Contender:
 CASES = (
     Case(
         name="distributed/save-rows",
-        title="1.0 GB, 64 F32 matrices, saved by 4 ranks that have a quarter of the rows of each",
+        title="1.0 GB, 64 F32 matrices, saved by 4 ranks with a quarter of the rows each",
         prepare=lambda place: _Model(place, 0),
         ours=_saving(_OURS),
         peers=(_saving(_HF), _saving(_PLAIN), _saving(f"{_OURS}, per_rank")),
@@ -176,13 +176,13 @@ CASES = (
         max_extra_nbytes=64 * 2**20,
         before=_Model.clear,
         rounds=5,
-        remark="All wait until the disk has their files, but for what torch consolidates. The memory is that of the"
-        " first rank. tensorkeep makes digests too, for which it reads what several ranks wrote once more, from the"
-        " page cache.",
+        remark="All wait until their files are on disk, except for torch's consolidation. Memory is the first "
+        "rank's. tensorkeep also computes digests, for which it rereads what several ranks wrote, from the page "
+        "cache.",
     ),
     Case(
         name="distributed/save-columns",
-        title="the same, but ranks have a quarter of the columns",
+        title="the same, with a quarter of the columns each",
         prepare=lambda place: _Model(place, 1),
         ours=_saving(_OURS),
         peers=(_saving(_HF), _saving(_PLAIN), _saving(f"{_OURS}, per_rank")),
@@ -190,11 +190,11 @@ CASES = (
         max_extra_nbytes=64 * 2**20,
         before=_Model.clear,
         rounds=5,
-        remark="Each row of a rank has 2,000 bytes, which in place are a write of their own.",
+        remark="Each row of a rank has 2,000 bytes, a separate write if saved in place.",
     ),
     Case(
         name="distributed/load-rows",
-        title="1.0 GB loaded by 4 ranks, each its rows, from the files that each way has saved",
+        title="1.0 GB loaded by 4 ranks by rows, from each format's own files",
         prepare=_saved(0),
         ours=_loading(_OURS, _OURS),
         peers=(_loading(_HF, "HuggingFaceStorageReader"), _loading(_PLAIN, "FileSystemReader")),
@@ -204,7 +204,7 @@ CASES = (
     ),
     Case(
         name="distributed/load-columns",
-        title="the same, each its columns",
+        title="the same by columns",
         prepare=_saved(1),
         ours=_loading(_OURS, _OURS),
         peers=(_loading(_HF, "HuggingFaceStorageReader"), _loading(_PLAIN, "FileSystemReader")),

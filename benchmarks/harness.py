@@ -1,10 +1,10 @@
 """Rounds, clocks and memory.
 
-Other work on the machine, its clock and its caches drift while a benchmark runs. So contenders take turns, and what
-counts is the median of the ratios of each round, whose two times lie near each other; a ratio of two medians would
-compare times that lie apart. What ran just before matters too: it leaves pages freed, blocks to give back, a busy
-disk. So the order changes such that each contender comes after each other one about equally often; turning
-A B C into B C A would not do, since B would nearly always come after A.
+Other work on the machine, its clock and its caches drift while a benchmark runs. So contenders take turns, and the
+result is the median of each round's ratio, whose two times are close together; a ratio of two medians would compare
+times far apart. What ran just before matters too: it leaves freed pages, blocks to free, a busy disk. So the order
+changes such that each contender follows each other one about equally often. Rotating A B C to B C A would not do,
+because B would nearly always follow A.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def time_case(case: Case, place: Place, rounds: int, warm_ups: int) -> dict[str,
         case: The case.
         place: Where its files are.
         rounds: Rounds that count.
-        warm_ups: Rounds before these that do not.
+        warm_ups: Earlier rounds that do not.
 
     Returns:
         Contender's name to seconds, one value per round.
@@ -45,7 +45,7 @@ def time_case(case: Case, place: Place, rounds: int, warm_ups: int) -> dict[str,
 
 
 def _order(n: int, turn: int) -> list[int]:
-    """Return the order of a round: a row of a Williams square, every other one backwards."""
+    """Return the order of a round: a row of a Williams square, every other row reversed."""
     zigzag = [(step + 1) // 2 if step % 2 else -step // 2 for step in range(n)]
     order = [(place + turn // 2) % n for place in zigzag]
     return order[::-1] if turn % 2 else order
@@ -63,7 +63,7 @@ def _time_once(case: Case, contender: Contender, subject: Any) -> float:
 
 
 def measure_memory(case: Case, contender: Contender, place: Place) -> Memory:
-    """Run a contender once and see what it takes.
+    """Run a contender once and measure its memory and disk reads.
 
     Args:
         case: The case.
@@ -71,13 +71,13 @@ def measure_memory(case: Case, contender: Contender, place: Place) -> Memory:
         place: Where its files are.
 
     Returns:
-        The memory at the peak, over what the process had before, and what the disk gave. Mapped pages of files
-        count as memory from when they are touched, although the system can take them back.
+        Peak memory beyond what the process had before, and bytes read from disk. Mapped pages of files count as
+        memory once touched, although the system can reclaim them.
     """
     subject = case.prepare(place)
     case.before(subject)
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
     resident = _counter("status", "VmRSS") * 1024
     from_disk = _counter("io", "read_bytes")
     result = contender.run(subject)
@@ -91,7 +91,7 @@ def measure_memory(case: Case, contender: Contender, place: Place) -> Memory:
 
 
 def _counter(file: str, key: str) -> int:
-    """Return a number that the kernel keeps of this process."""
+    """Return a number from the kernel's status of this process."""
     for line in Path("/proc/self", file).read_text().splitlines():
         name, _, value = line.partition(":")
         if name == key:

@@ -1,6 +1,6 @@
-"""The files that are read, and the page cache that they are in or not in.
+"""The files that are read, in or out of the page cache.
 
-Files are written here by a few lines of their own, so that no contender had a hand in them.
+Files are written by code of their own, so that no contender writes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Shapes = Mapping[str, tuple[int, ...]]
 
 
 def tensor_file(folder: Path, dtype: str, shape: tuple[int, ...], n_tensors: int) -> Path:
-    """Make a safetensors file of equal tensors of random bytes, unless it is there.
+    """Make a safetensors file of equal tensors of random bytes, unless it exists.
 
     Args:
         folder: Where.
@@ -52,10 +52,10 @@ def tensor_file(folder: Path, dtype: str, shape: tuple[int, ...], n_tensors: int
 
 
 def sharded_files(directory: Path, dtype: str, shapes: _Shapes, max_shard_nbytes: int) -> Path:
-    """Make a checkpoint of several files of random bytes, as the Hugging Face libraries do, unless it is there.
+    """Make a sharded checkpoint of random bytes, like the Hugging Face libraries, unless it exists.
 
     Args:
-        directory: Made.
+        directory: The directory to create.
         dtype: `"F32"` or `"BF16"`.
         shapes: Name to shape, in the order in which shards are filled.
         max_shard_nbytes: Bytes of tensors in one shard.
@@ -110,7 +110,7 @@ def _write(path: Path, dtype: str, shapes: _Shapes, metadata: Mapping[str, str] 
 
 
 def tensor_names(n_tensors: int) -> Iterator[str]:
-    """Name tensors as models do, in the order in which writers sort them."""
+    """Return names like those of models, in the order in which writers sort them."""
     parts = (
         "attn.k_proj",
         "attn.o_proj",
@@ -131,7 +131,7 @@ def _random_blocks(nbytes: int) -> Iterator[bytes]:
 
 
 def pt_copy(path: Path) -> Path:
-    """Make a file of the same tensors by `torch.save`, unless it is there.
+    """Save the same tensors with `torch.save`, unless the file exists.
 
     Args:
         path: A safetensors file.
@@ -159,7 +159,7 @@ def header_of(path: Path) -> bytes:
 
 
 def read_into_cache(path: Path) -> None:
-    """Have all of a file in the page cache."""
+    """Bring all of a file into the page cache."""
     with path.open("rb", buffering=0) as file:
         buffer = bytearray(_BLOCK_NBYTES)
         while file.readinto(buffer):
@@ -167,10 +167,10 @@ def read_into_cache(path: Path) -> None:
 
 
 def drop_from_cache(path: Path) -> None:
-    """Have none of a file in the page cache.
+    """Drop a file from the page cache.
 
     Raises:
-        RuntimeError: If the system keeps more than a hundredth of it, since a cold read would then be a warm one.
+        RuntimeError: If the system keeps more than a hundredth of it, which would make a cold read warm.
     """
     with path.open("rb") as file:
         os.fsync(file.fileno())

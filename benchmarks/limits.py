@@ -1,4 +1,4 @@
-"""What the machine can do at best: the same bytes moved, the same objects made, without any of the rest."""
+"""The machine's limits: moving the same bytes, making the same objects, and nothing else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _READ_NBYTES = 2**24
 
 
 def copy_into_fresh_memory(source: Bytes) -> Bytes:
-    """Copy bytes to where nothing was before: every page is faulted in."""
+    """Copy bytes into fresh memory: every page is faulted in."""
     fresh = np.empty_like(source)
     fresh[:] = source
     return fresh
@@ -61,7 +61,7 @@ def read_by_two_threads(path: Path) -> Bytes:
 
 
 def read_into_by_two_threads(paths: Sequence[Path], buffers: Sequence[Bytes]) -> None:
-    """Fill buffers from files one after another, headers included, as if there were neither names nor shapes."""
+    """Fill buffers from files sequentially, headers included, ignoring names and shapes."""
     with ThreadPoolExecutor(2) as readers:
         done = sum(readers.map(lambda read: _read_at(*read), _reads(paths, buffers)))
     if done != sum(len(buffer) for buffer in buffers):
@@ -86,7 +86,7 @@ def _read_at(path: Path, start: int, into: memoryview) -> int:
 
 
 def blake3_by_all_cores(buffers: Iterable[Bytes]) -> None:
-    """Make one digest of buffers, each by all cores."""
+    """Compute one digest of buffers, each with all cores."""
     hasher = blake3(max_threads=blake3.AUTO)
     for buffer in buffers:
         hasher.update(buffer.data)
@@ -102,10 +102,10 @@ def write_buffers(buffers: Sequence[Bytes], target: Path, *, reserve: bool = Tru
     """Write buffers by one system call each; one call for all of them was slower.
 
     Args:
-        buffers: What to write; none is so large that a call stops before its end.
-        target: The file, made or truncated.
-        reserve: Whether to reserve its blocks first, which is cheap on a disk and costs a copy in memory.
-        durable: Whether to wait until the disk has everything.
+        buffers: What to write; each small enough for one complete call.
+        target: The file, created or truncated.
+        reserve: Whether to reserve its blocks first, which is cheap on disk and costs a copy in memory.
+        durable: Whether to fsync.
     """
     with target.open("wb", buffering=0) as file:
         if reserve:
@@ -118,26 +118,26 @@ def write_buffers(buffers: Sequence[Bytes], target: Path, *, reserve: bool = Tru
 
 
 def mapped_pages(path: Path) -> Bytes:
-    """Map a file with all of its pages in place, so that touching them costs nothing more."""
+    """Map a file with all its pages populated, so that touching them is free."""
     with path.open("rb") as file:
         flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
         return np.frombuffer(mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ), np.uint8)
 
 
 def touch_every_page(path: Path) -> int:
-    """Map a file and read a byte of each page, from first to last: what the disk and its read-ahead give."""
+    """Map a file and read a byte of each page in order, at the speed of disk and read-ahead."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapping:
         return int(np.frombuffer(mapping, np.uint8)[:: mmap.PAGESIZE].sum())
 
 
 def array_views(n_arrays: int, nbytes: int) -> list[npt.NDArray[np.float32]]:
-    """Make arrays over one buffer, which is the least that a loader makes."""
+    """Create arrays over one buffer, the least that a loader creates."""
     buffer = bytearray(nbytes)
     return [np.ndarray((nbytes // 4,), np.float32, buffer, 0) for _ in range(n_arrays)]
 
 
 def without_collector(name: str, run: Callable[[Any], Any]) -> Contender:
-    """Declare a limit that makes many objects: the cyclic garbage collector, which is no part of it, pauses."""
+    """Declare a limit that creates many objects, with the cyclic garbage collector paused."""
 
     def run_paused(subject: Any) -> Any:
         gc.disable()
@@ -150,10 +150,10 @@ def without_collector(name: str, run: Callable[[Any], Any]) -> Contender:
 
 
 def decoded_headers(headers: Callable[[Any], Iterable[bytes]]) -> tuple[Contender, Contender]:
-    """Declare the limits of whatever reads headers: decoded into plain dicts, unchecked.
+    """Declare the limits of reading headers: decoding into plain dicts, unchecked.
 
     Args:
-        headers: Gives the headers of a subject.
+        headers: Returns the headers of a subject.
     """
 
     def decoded(name: str, decode: Callable[[bytes], Any]) -> Contender:

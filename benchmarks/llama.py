@@ -1,4 +1,4 @@
-"""A language model of 2.5 GB, as files of random bytes and as a torch module; in a quick run the same of 0.5 MB."""
+"""A language model of 2.5 GB, as files of random bytes and as a torch module; in a quick run, 0.5 MB."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import safetensors
 import torch
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a local directory is all that is read; nobody need look elsewhere
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read only from a local directory
 
 import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -39,12 +39,12 @@ class Llama:
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Name to tensor; a new dict, since some who save take tensors out of it."""
+        """Name to tensor; a new dict, because some savers remove tensors from it."""
         return dict(self.model.state_dict())
 
 
 def plain_files(place: Place) -> Path:
-    """Make the model's directory in five shards without digests, as the Hugging Face libraries do.
+    """Write the model in five shards without digests, like the Hugging Face libraries.
 
     Returns:
         The directory.
@@ -59,7 +59,7 @@ def plain_files(place: Place) -> Path:
 
 
 def empty_model(directory: Path) -> LlamaForCausalLM:
-    """Make the model of a directory without memory for its weights."""
+    """Create a directory's model without memory for its weights."""
     config = LlamaConfig.from_pretrained(directory)
     model = _on_meta(config)
     model.model.rotary_emb = type(model.model.rotary_emb)(config)  # computed, never saved
@@ -91,7 +91,7 @@ def _on_meta(config: LlamaConfig) -> LlamaForCausalLM:
 
 
 def _max_shard_nbytes(model: LlamaForCausalLM) -> int:
-    """Return a size that gives five shards: they are never quite full."""
+    """Return a shard size that gives five shards, which are never quite full."""
     nbytes = sum(tensor.nbytes for tensor in model.state_dict().values())
     return int(1.15 * nbytes / N_SHARDS)
 

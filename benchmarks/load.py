@@ -1,4 +1,4 @@
-"""Loading whole files: many small tensors, where objects cost, and few large ones, where bytes do."""
+"""Loading whole files: many small tensors (cost of objects) and few large ones (cost of bytes)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["CASES"]
 
 
 class _Source:
-    """A file of tensors, and what the limits need of it."""
+    """A file of tensors, and what the limits need."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,12 +36,12 @@ class _Source:
 
     @cached_property
     def mapped(self) -> limits.Bytes:
-        """The file's bytes, with all pages in place."""
+        """The file's bytes, with all pages populated."""
         return limits.mapped_pages(self.path)
 
     @cached_property
     def touched(self) -> limits.Bytes:
-        """As much memory, with all pages in place."""
+        """Equally large memory, with all pages populated."""
         return np.ones_like(self.mapped)
 
 
@@ -139,8 +139,8 @@ CASES = (
         peers=(Contender("safetensors", lambda source: safetensors.numpy.load_file(source.path)),),
         limits=(_ARRAY_VIEWS, *limits.DECODED_HEADER),
         target=AtLeast(6.0),
-        remark="The target asks for about the time of two limits together, making the views and decoding the header."
-        " Checking the header and freeing it come on top.",
+        remark="The target is about the sum of two limits, creating the views and decoding the header. Checking and "
+        "freeing the header come on top.",
     ),
     Case(
         name="load/torch-100k",
@@ -161,7 +161,7 @@ CASES = (
         limits=(_EMPTY_TENSORS, *limits.DECODED_HEADER),
         target=AtLeast(3.0),
         rounds=31,
-        remark="Nothing is read but the header. What safetensors takes as memory is page cache that it has mapped.",
+        remark="Only the header is read. safetensors' memory is page cache that it has mapped.",
     ),
     Case(
         name="load/large-owned",
@@ -191,8 +191,8 @@ CASES = (
         limits=(_TOUCH, _READ),
         target=AtLeast(1.5),
         rounds=7,
-        remark="Mapping and touching outruns reading here: the system reads ahead, and mapping needs less processor"
-        " time than copying. Cold means that the file was dropped from this system's page cache; what lies under a"
-        " virtual disk may still have held it.",
+        remark="Mapping and touching is faster than reading here: the system reads ahead, and mapping needs less "
+        "processor time than copying. Cold means dropped from this system's page cache; the host of a virtual "
+        "disk may still cache the file.",
     ),
 )

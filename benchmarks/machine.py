@@ -1,4 +1,4 @@
-"""What a run ran on."""
+"""The machine a run was measured on."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LIBRARIES = (
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What a run ran on, in words.
+    """The machine a run was measured on, in words.
 
     Attributes:
         hardware: Processor, cores, memory.
-        system: Kernel, and the file system that the files were on.
+        system: Kernel, and the file system of the files.
         software: Python and the libraries, with versions.
-        load: What else the machine was doing at the start.
+        load: The load from other work at the start.
     """
 
     hardware: str

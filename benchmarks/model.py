@@ -1,4 +1,4 @@
-"""Checkpoints into models of torch."""
+"""Loading checkpoints into torch models."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _build(files: Any) -> LlamaForCausalLM:
 CASES = (
     Case(
         name="model/load-into",
-        title="`load_into` a model that is there, 2.5 GB in 201 BF16 tensors and 5 shards, warm",
+        title="`load_into` an existing model, 2.5 GB in 201 BF16 tensors and 5 shards, warm",
         prepare=_Target,
         ours=Contender("tensorkeep", lambda target: tensorkeep.torch.load_into(target.model, target.files)),
         peers=(
@@ -58,18 +58,18 @@ CASES = (
         limits=(Contender("pread into the weights by 2 threads", _read_into_weights),),
         target=AtLeast(1.0),
         rounds=9,
-        remark="The memory is that above the model's own. The files are those that the Hugging Face libraries write,"
-        " without digests. tensorkeep reads all headers and finds every name and shape before it writes the first"
-        " weight; the others find out on the way.",
+        remark="Memory excludes the model's own. The files are those of the Hugging Face libraries, without "
+        "digests. tensorkeep reads all headers and checks every name and shape before it writes the first "
+        "weight; the others check as they go.",
     ),
     Case(
         name="model/build",
-        title="make the model and `load_into` it with `assign=True`, the same files, warm, no page touched",
+        title="create the model and `load_into` it with `assign=True`, the same files, warm, no page touched",
         prepare=_warm,
         ours=Contender("tensorkeep", _build),
         peers=(Contender("transformers.from_pretrained", LlamaForCausalLM.from_pretrained),),
         target=AtLeast(1.0),
         rounds=9,
-        remark="Both make the module on device meta and then map the files: weights are read when they are used.",
+        remark="Both create the module on device meta and then map the files: weights are read when used.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Opening a file of very many tensors for the sake of one."""
+"""Opening a file of very many tensors to read one."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ CASES = (
         ),
         limits=limits.DECODED_HEADER,
         target=AtLeast(1.0),
-        remark="All of the header is decoded and checked before the first tensor is handed out, in both libraries.",
+        remark="Both libraries decode and check all of the header before they return the first tensor.",
     ),
 )

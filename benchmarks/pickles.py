@@ -1,4 +1,4 @@
-"""PyTorch's own files: opened, loaded, and converted. Nothing of them is run; torch needs `weights_only` for that."""
+"""PyTorch files: open, load, convert. Nothing in them is run; torch needs `weights_only` for that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["CASES"]
 
 
 class _Pickled:
-    """A file of `torch.save`, in the page cache, and where it is to be converted to."""
+    """A file of `torch.save`, in the page cache, and where to convert it to."""
 
     def __init__(self, path: Path) -> None:
         self.path = inputs.pt_copy(path)
@@ -89,14 +89,14 @@ _COPY = (Contender("cp", _cp),)
 CASES = (
     Case(
         name="pickles/open-many",
-        title="`open` a file of torch.save, 80,000 F32 tensors of 2 kB, and list it",
+        title="`open` a `torch.save` file, 80,000 F32 tensors of 2 kB, and list it",
         prepare=_many,
         ours=Contender("tensorkeep", _open),
         peers=(_TORCH_MAPPED,),
         target=AtLeast(2.0),
         rounds=7,
-        remark="torch makes all tensors; it has no lazy ones. tensorkeep also holds every member of the archive"
-        " against its directory.",
+        remark="torch creates all tensors; it has no lazy ones. tensorkeep also checks every archive member against "
+        "the directory.",
     ),
     Case(
         name="pickles/load-many",
@@ -109,7 +109,7 @@ CASES = (
     ),
     Case(
         name="pickles/load-large",
-        title="`load` a file of torch.save, 2.5 GB in 201 BF16 tensors, warm, into torch",
+        title="`load` a `torch.save` file, 2.5 GB in 201 BF16 tensors, warm, into torch",
         prepare=_large(lambda place: place.folder),
         ours=Contender("tensorkeep", _load),
         peers=(_TORCH_MAPPED, _TORCH),
@@ -127,8 +127,8 @@ CASES = (
         target=AtLeast(2.0),
         max_extra_nbytes=100_000_000,
         rounds=7,
-        remark="tensorkeep makes a BLAKE3 digest of every tensor on the way; the peers make none. Nobody waits for"
-        " the disk.",
+        remark="tensorkeep computes a BLAKE3 digest of every tensor on the way; the peers compute none. Nothing "
+        "waits for the disk.",
     ),
     Case(
         name="pickles/convert-tmpfs",
@@ -144,7 +144,7 @@ CASES = (
     ),
     Case(
         name="pickles/convert-checked",
-        title="the same on the disk, as `convert` does unless told otherwise",
+        title="the same on disk, with the checks that `convert` makes by default",
         prepare=_large(lambda place: place.folder),
         before=_remove,
         after=_remove,
@@ -152,7 +152,7 @@ CASES = (
         peers=_CONVERTERS,
         limits=_COPY,
         rounds=5,
-        remark="The source is held against the CRC-32 of its archive, and all that was written is read back. The"
-        " peers do neither.",
+        remark="The source is checked against its archive's CRC-32, and everything written is read back. The peers "
+        "do neither.",
     ),
 )

@@ -1,4 +1,4 @@
-"""What many ranks would read of many tensors, worked out before any of it is read."""
+"""What many ranks would read of many tensors, computed without reading."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _of_all(model: _Model) -> object:
 
 
 def _by_torch(model: _Model) -> object:
-    """Compute where each local tensor of one rank begins, and its shape: nothing of files or requests."""
+    """Compute the start and shape of each local tensor of one rank, without files or requests."""
     place, placements = [_N_RANKS // 2], [Shard(0)]
     return [
         _compute_local_shape_and_global_offset(part.shape, (_N_RANKS,), place, placements) for part in model.parts
@@ -62,7 +62,7 @@ _PEER = Contender("torch: local shapes and offsets of one rank", _by_torch)
 CASES = (
     Case(
         name="ranks/one",
-        title="what one of 1,024 ranks reads of 100,000 tensors: bytes and requests",
+        title="plan one of 1,024 ranks' reads of 100,000 tensors: bytes and requests",
         prepare=_prepare,
         ours=Contender("tensorkeep", _of_one),
         peers=(_PEER,),
@@ -72,12 +72,12 @@ CASES = (
     ),
     Case(
         name="ranks/all",
-        title="the same of all 1,024 ranks, and the plan made first",
+        title="the same for all 1,024 ranks, with the setup",
         prepare=_prepare,
         ours=Contender("tensorkeep", _of_all),
         peers=(_PEER,),
         rounds=3,
         has_memory=False,
-        remark="The peer computes one rank only, here too. Ours is to stay under 10 s.",
+        remark="Here too, the peer computes only one rank. Ours should stay under 10 s.",
     ),
 )

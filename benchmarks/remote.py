@@ -1,4 +1,4 @@
-"""Checkpoints on a web server: the whole of one into memory, and a quarter of one over a line with 50 ms of delay."""
+"""Checkpoints on a web server: a whole one into memory, and a quarter of one over a connection with 50 ms of delay."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _read_by_fsspec(site: _Site) -> Any:
 
 
 def _part_of(name: str, shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return what the second of four ranks needs of a tensor."""
+    """Return the index of what the second of four ranks needs from a tensor."""
     axis = int(name.endswith(_BY_COLUMNS))
     extent = shape[axis] // 4
     return (*[slice(None)] * axis, slice(extent, 2 * extent))
@@ -83,7 +83,7 @@ def _quarter_of_copies(site: _Site) -> Any:
     found: dict[str, Any] = {}
     for _, copy in site.urls()[1:]:
         with safetensors.safe_open(copy, "pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no mapping
+            for name in file.keys():  # noqa: SIM118 - not a mapping
                 part = file.get_slice(name)
                 found[name] = part[_part_of(name, part.get_shape())]
     return found
@@ -93,7 +93,7 @@ def _quarter_by_hub(site: _Site) -> Any:
     from huggingface_hub import constants
     from huggingface_hub.file_download import http_get
 
-    constants.HF_HUB_OFFLINE = False  # only for what is asked of this machine
+    constants.HF_HUB_OFFLINE = False  # only for requests to this machine
     for url, copy in site.urls():
         with open(copy, "wb") as file:
             http_get(url, file)
@@ -125,7 +125,7 @@ CASES = (
         target=AtLeast(1.0),
         after=_remove_copies,
         rounds=9,
-        remark="The peer downloads the file to a file system in memory, and maps it.",
+        remark="The peer downloads the file to an in-memory file system and maps it.",
     ),
     Case(
         name="remote/quarter",
@@ -139,7 +139,7 @@ CASES = (
         target=AtLeast(3.0),
         after=_remove_copies,
         rounds=5,
-        remark="What one of four ranks needs: rows of most weights, columns of two in each layer. The peers download "
-        "all of it to a file system in memory, and slice that.",
+        remark="This is what one of four ranks needs: rows of most weights, columns of two in each layer. The peers "
+        "download everything to an in-memory file system and slice it there.",
     ),
 )

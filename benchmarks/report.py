@@ -1,4 +1,4 @@
-"""The page: one table per group that answers, one that gives all figures, and what stands in the way."""
+"""The page: a table for each group, the missed targets, and a table of all figures."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ _HEADINGS = {
     "save": "Saving",
     "background": "Saving in the background",
     "open": "Opening",
-    "slice": "Reading a part",
-    "checkpoint": "Checkpoints of several files",
+    "slice": "Reading part of a tensor",
+    "checkpoint": "Sharded checkpoints",
     "store": "Steps of a run",
-    "model": "Into a model",
-    "pickles": "Files of torch.save",
+    "model": "Loading into a model",
+    "pickles": "Files of `torch.save`",
     "trainers": "Training libraries",
     "remote": "From a web server",
     "serve": "Serving",
     "distributed": "Many ranks",
-    "ranks": "Plans of many ranks",
-    "startup": "Starting up",
+    "ranks": "Planning for many ranks",
+    "startup": "Startup",
 }
 _INTRODUCTION = """\
-# How fast it is
+# Benchmarks
 
-`python -m benchmarks`, from the root of the project, measures everything on this page and writes it.
+`python -m benchmarks`, run from the project root, measures everything on this page and writes it.
 
-- Each case is run by tensorkeep and by its peers in the same process, in turns; the order changes with each round,
-  so that each comes after each other about equally often.
-- **Ratio** is the peer's time over ours: the median of the ratios of each round, with the quartiles in brackets. It
-  compares only times that lie next to each other, so it is not the ratio of the two median times beside it.
-- A target is met or missed by the median, and *narrowly* so where it lies between the quartiles: another run may well
-  come out on the other side.
-- **Limit** is the heart of the matter and nothing else: the same bytes moved, or as many objects made. It is measured
-  like the rest, so where it comes out above a contender the two are as fast as can be told.
-- **Memory** is what a fresh process has resident at the peak of one call, over what it had before: tensorkeep's and
-  the peer's. Pages of a mapped file count from when they are touched, although the system can take them back.
+- tensorkeep and its peers run each case in the same process, in turns. The order changes with each round, so that each
+  follows each other about equally often.
+- **Ratio** is the peer's time divided by ours: the median over the rounds, with quartiles in brackets. It compares only
+  times measured back to back, so it is not the ratio of the two median times beside it.
+- The median decides whether a target is met. *Narrowly* means that the target lies between the quartiles, so another
+  run may well come out differently.
+- **Limit** is the bare minimum of work: moving the same bytes, or making as many objects. It is measured like
+  everything else, so if a contender beats it, the two are equal within the accuracy of the measurement.
+- **Memory** is what a fresh process has resident at the peak of one call, beyond what it had before: tensorkeep's, then
+  the peer's. Pages of a mapped file count once touched, although the system can reclaim them.
 """
 
 
@@ -51,9 +51,9 @@ def page(results: list[CaseResult], machine: Machine, when: datetime) -> str:
     """Write the page.
 
     Args:
-        results: What came out, cases of a group next to each other.
-        machine: What it came out on.
-        when: When.
+        results: The results, with cases of a group adjacent.
+        machine: The machine they were measured on.
+        when: The time of measurement.
 
     Returns:
         The page in Markdown.
@@ -66,7 +66,7 @@ def page(results: list[CaseResult], machine: Machine, when: datetime) -> str:
 
 
 def case_line(result: CaseResult) -> str:
-    """Sum a case up in a line for the terminal."""
+    """Summarize a case in one line for the terminal."""
     memory = f", memory {_memory(result)}" if result.memory else ""
     target = f", target {_targets(result.case)}" if result.case.target else ""
     return (
@@ -80,7 +80,7 @@ def _circumstances(results: list[CaseResult], machine: Machine, when: datetime) 
     rounds = " to ".join(str(number) for number in sorted({min(numbers), max(numbers)}))
     return (
         f"Measured on {when:%d %B %Y} on {machine.hardware}; {machine.system}; {machine.software}. "
-        f"{machine.load}; rounds of each case: {rounds}. Ratios hold better than times.\n"
+        f"{machine.load}; {rounds} rounds of each case. Ratios are more reproducible than times.\n"
     )
 
 
@@ -110,9 +110,9 @@ def _shortfalls(results: list[CaseResult]) -> str:
 def _shortfall_lines(result: CaseResult) -> Iterator[str]:
     case = result.case
     if result.verdict in {"missed", "narrowly missed"}:
-        yield f"- {case.title}: {_plain(_ratio(result))}, where {_target(case)} is the target."
+        yield f"- {case.title}: {_plain(_ratio(result))}; the target is {_target(case)}."
     if result.takes_too_much:
-        yield f"- {case.title}: {_memory(result)} of memory, where {_memory_target(case)} is the target."
+        yield f"- {case.title}: {_memory(result)} of memory; the target is {_memory_target(case)}."
 
 
 def _details(results: list[CaseResult]) -> str:
@@ -199,6 +199,6 @@ def _nbytes(nbytes: int) -> str:
 
 
 def _digits(value: float) -> str:
-    """Write a number with three digits, or all that stand before the point."""
+    """Format a number with three significant digits, or more before the point."""
     places = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     return f"{value:,.{places}f}"

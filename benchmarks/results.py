@@ -1,4 +1,4 @@
-"""What came out of a case, and whether the target was met."""
+"""The results of a case, and whether it met its target."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Verdict = Literal["met", "narrowly met", "narrowly missed", "missed"]
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What one run of a contender took, in a process of its own.
+    """The cost of one run of a contender in a fresh process.
 
     Attributes:
-        extra_nbytes: Resident bytes at the peak, over those before.
-        disk_nbytes: Bytes that the disk had to give.
+        extra_nbytes: Peak resident bytes beyond those before.
+        disk_nbytes: Bytes read from disk.
     """
 
     extra_nbytes: int
@@ -41,12 +41,12 @@ class Quartiles(msgspec.Struct, frozen=True):
 
 
 class CaseResult(msgspec.Struct, frozen=True):
-    """What came out of a case.
+    """The results of a case.
 
     Attributes:
         case: The case.
         times_s: Contender's name to seconds, one value per round.
-        memory: Contender's name to what it took; empty where that says nothing.
+        memory: Contender's name to its cost; empty if not meaningful.
     """
 
     case: Case
@@ -62,12 +62,12 @@ class CaseResult(msgspec.Struct, frozen=True):
         return quartiles_of(self.times_s[contender.name])
 
     def ratio_to(self, other: Contender) -> Quartiles:
-        """Compare round by round: the other's time over ours."""
+        """Compare round by round: the other's time divided by ours."""
         ours = self.times_s[self.case.ours.name]
         return quartiles_of([b / a for a, b in zip(ours, self.times_s[other.name], strict=True)])
 
     def excess_over(self, other: Contender) -> Quartiles:
-        """Compare round by round: our time less the other's, in seconds."""
+        """Compare round by round: our time minus the other's, in seconds."""
         ours = self.times_s[self.case.ours.name]
         return quartiles_of([a - b for a, b in zip(ours, self.times_s[other.name], strict=True)])
 
@@ -80,7 +80,7 @@ class CaseResult(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the median meets the target; narrowly, where the target lies between the quartiles."""
+        """Whether the median meets the target; narrowly, if the target is between the quartiles."""
         target = self.case.target
         if target is None:
             return None
@@ -97,7 +97,7 @@ class CaseResult(msgspec.Struct, frozen=True):
 
 
 def quartiles_of(values: list[float]) -> Quartiles:
-    """Sum values up by quartiles."""
+    """Return the quartiles of values."""
     if len(values) < 2:
         return Quartiles(values[0], values[0], values[0])
     low, middle, high = quantiles(values, n=4, method="inclusive")

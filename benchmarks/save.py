@@ -1,4 +1,4 @@
-"""Saving: to a disk's page cache, through to the disk, and to memory."""
+"""Saving: to the page cache, to disk with fsync, and to memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CASES"]
 
 
 class _Job:
-    """Tensors in memory, and where they are to go."""
+    """Tensors in memory, and where to save them."""
 
     def __init__(self, source: Path, target: Path) -> None:
         self.source = source
@@ -46,7 +46,7 @@ def _remove(job: _Job) -> None:
 
 
 def _settle(job: _Job) -> None:
-    """Have the older file on the disk, as it is when hours lie between two saves."""
+    """Flush the older file to disk, as if hours had passed since the last save."""
     if job.target.exists():
         _sync(job.target)
 
@@ -85,8 +85,8 @@ CASES = (
         limits=_LIMITS,
         target=AtLeast(1.5),
         rounds=11,
-        remark="The time is one copy into the page cache, by one thread: the kernel lets only one write to a file,"
-        " and writing through a mapping by two was slower.",
+        remark="The time is one copy into the page cache by one thread: the kernel lets only one thread write to a "
+        "file, and two threads writing through a mapping were slower.",
     ),
     Case(
         name="save/overwrite",
@@ -98,10 +98,10 @@ CASES = (
         limits=_LIMITS,
         target=AtLeast(1.5),
         rounds=11,
-        remark="The older file is on the disk when the clock starts. Giving its blocks back is part of the time, and"
-        " slow for everyone where the disk is mounted with `discard`. On ext4 a rename over an older file also waits"
-        " until the new one is on its way to the disk, unless its blocks were reserved. `torch.save`, `cp` and the"
-        " raw write do not rename: they write in place, so a crash leaves neither the old file nor the new one.",
+        remark="The older file is on disk when the clock starts. Freeing its blocks is part of the time, and slow "
+        "for everyone if the disk is mounted with `discard`. On ext4, a rename over an older file also waits "
+        "until the new one is on its way to disk, unless its blocks were reserved. `torch.save`, `cp` and the "
+        "raw write do not rename: they write in place, so a crash leaves neither the old file nor the new one.",
     ),
     Case(
         name="save/tmpfs",
@@ -119,7 +119,7 @@ CASES = (
     ),
     Case(
         name="save/durable",
-        title="the same, a new file, waiting until the disk has it (fsync)",
+        title="the same, a new file, with fsync",
         prepare=_to(lambda place: place.folder),
         after=_remove,
         ours=Contender("tensorkeep", lambda job: tensorkeep.save(job.tensors, job.target, durable=True)),

@@ -1,4 +1,4 @@
-"""A file over HTTP on this machine: `tensorkeep serve` beside nginx, read by a client that keeps nothing."""
+"""A file over HTTP on this machine: `tensorkeep serve` and nginx, read by a client that discards everything."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ with Server(sys.argv[1], port=0) as server:
 
 
 class _Site:
-    """A file, and two servers that have it."""
+    """A file and two servers of it."""
 
     def __init__(self, path: Path, spans: Sequence[Sequence[tuple[int, int]]]) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class _Site:
         self.nginx = start_nginx(path.parent)
 
     def read(self, port: int) -> None:
-        """Read the ranges of each connection one after another, all connections side by side."""
+        """Read each connection's ranges in sequence, all connections in parallel."""
         with ThreadPoolExecutor(len(self.spans)) as threads:
             list(threads.map(lambda spans: _read(port, self.path.name, spans), self.spans))
 
@@ -66,13 +66,13 @@ def _some(connection: socket.socket, into: memoryview) -> int:
 def _start_ours(root: Path) -> int:
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVE, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )  # which ends with this process, who holds its input
+    )  # it exits with this process, which holds its input
     assert process.stdout is not None
     return int(process.stdout.readline())
 
 
 def _in_parts(n_connections: int) -> Callable[[Place], _Site]:
-    """Declare a file of 1.0 GB, of which each connection reads an equal part in one request."""
+    """Declare a file of 1.0 GB; each connection reads an equal part in one request."""
 
     def prepare(place: Place) -> _Site:
         path = inputs.tensor_file(place.folder, "F32", (1024, place.size(3142, 32)), place.size(80, 8))
@@ -104,11 +104,11 @@ CASES = (
         target=AtLeast(0.9),
         rounds=15,
         has_memory=False,
-        remark="Both let the kernel send the file; the client throws the bytes away. nginx runs in one process.",
+        remark="Both let the kernel send the file; the client discards the bytes. nginx runs in one process.",
     ),
     Case(
         name="serve/side-by-side",
-        title="the same in 8 parts, over 8 connections at a time",
+        title="the same in 8 parts, over 8 connections in parallel",
         prepare=_in_parts(8),
         ours=_OURS,
         peers=(_NGINX,),
@@ -124,6 +124,6 @@ CASES = (
         peers=(_NGINX,),
         rounds=9,
         has_memory=False,
-        remark="Each request is Python here, and C in nginx.",
+        remark="A request is handled in Python here, in C in nginx.",
     ),
 )

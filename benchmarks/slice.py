@@ -1,4 +1,4 @@
-"""Reading a part of a tensor: a block of columns, which lies in the file as one short run per row."""
+"""Reading part of a tensor: a block of columns, which is one short run per row in the file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Source:
 
     @cached_property
     def mapped(self) -> npt.NDArray[np.float32]:
-        """The matrix, with all pages in place."""
+        """The matrix, with all pages populated."""
         return limits.mapped_pages(self.path)[self.data_start :].view(np.float32).reshape(self.extent, self.extent)
 
 
@@ -52,7 +52,7 @@ def _make_cold(source: _Source) -> None:
 
 
 def _get_slice(safe_open: Any, source: _Source) -> Any:
-    """Read the block into memory of its own: as it comes, it is a view of the mapping, and nothing has been read."""
+    """Read the block into its own memory; what is returned is a view of the mapping, not yet read."""
     with safe_open(source.path, framework="pt") as file:
         return file.get_slice(source.name)[:, _COLUMNS].contiguous()
 
@@ -84,7 +84,7 @@ CASES = (
         peers=(_PEER, _MEMMAP),
         limits=(_COPY,),
         target=AtLeast(1.0),
-        remark="Both give a view of the mapping, so `.contiguous()`, which reads the block, is part of the time.",
+        remark="Both return a view of the mapping, so the time includes `.contiguous()`, which reads the block.",
     ),
     Case(
         name="slice/open",
@@ -105,7 +105,7 @@ CASES = (
         limits=(_TOUCH,),
         target=AtLeast(1.0),
         rounds=7,
-        remark="The block is 16.8 MB, in 16,384 runs of 1 kB that lie 64 kB apart. What the disk had to give for it"
-        " stands under *All figures*: the system reads ahead, and tensorkeep's own reads bridge gaps of up to 64 kB.",
+        remark="The block is 16.8 MB, in 16,384 runs of 1 kB that are 64 kB apart. *All figures* shows how much was "
+        "read from disk: the system reads ahead, and tensorkeep's own reads bridge gaps of up to 64 kB.",
     ),
 )

@@ -1,4 +1,4 @@
-"""What an import costs, in a fresh process each time."""
+"""The cost of an import, in a fresh process each time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PY
 class _Zygote:
     """A process that has imported torch, and nothing else, and forks for every request.
 
-    Importing torch takes so much longer than what is asked about that the difference of two whole runs says nothing.
+    Importing torch takes so long that the difference between two whole runs would say nothing.
     """
 
     _PROGRAM = """
@@ -47,7 +47,7 @@ for line in sys.stdin:
 
 
 def _ready(_: Place) -> None:
-    """Make nothing."""
+    """Prepare nothing."""
 
 
 def _spawn(code: str) -> None:
@@ -55,7 +55,7 @@ def _spawn(code: str) -> None:
 
 
 def _run(code: str, name: str | None = None) -> Contender:
-    """Run a line of Python in a process of its own."""
+    """Run a line of Python in a fresh process."""
     return Contender(name or f"`{code}`", lambda _: _spawn(code))
 
 
@@ -84,6 +84,6 @@ CASES = (
         target=AtMostOver(0.030),
         rounds=31,
         has_memory=False,
-        remark="All times are those of a fork of a process that has imported torch.",
+        remark="All times are of a fork of a process that has imported torch.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Steps of a run, most of whose tensors did not change since the step before."""
+"""Steps of a run, with most tensors unchanged since the previous step."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class _Run:
 
     @property
     def state(self) -> dict[str, Any]:
-        """All that a checkpoint holds."""
+        """The state to save."""
         return {"model": self.model, "optimizer": {"state": self.moments, "param_groups": [{"lr": 1e-3}]}}
 
     @property
     def store(self) -> CheckpointStore:
-        """Where steps go; one is kept beside the newest."""
+        """The store; it keeps one step besides the newest."""
         return CheckpointStore(self.folder / "store", keep_last=2, keep_best=0, durable=self.durable)
 
     def train(self) -> None:
-        """Change all that is trained."""
+        """Change all trained tensors."""
         for name, tensor in self.model.items():
             if "lora" in name:
                 tensor.add_(1)
@@ -60,7 +60,7 @@ class _Run:
 
 
 def _before(run: _Run) -> None:
-    """Have a step in the store, and nothing elsewhere, and train on."""
+    """Leave one step in the store and nothing elsewhere, and train one step."""
     run.folder.mkdir(exist_ok=True)
     shutil.rmtree(run.folder / "whole", ignore_errors=True)
     if not run.store.steps():
@@ -93,12 +93,11 @@ def _case(name: str, title: str, *, durable: bool, remark: str = "") -> Case:
 CASES = (
     _case(
         "store/next-step",
-        "`CheckpointStore.save`, 1 GB of which nine tenths did not change since the step before",
+        "`CheckpointStore.save`, 1 GB, nine tenths unchanged since the previous step",
         durable=False,
-        remark="What did not change is a hard link to the file of the step before, and takes no bytes. That it did"
-        " not change, and that the older file is as it was written, is found by comparing and hashing every byte of"
-        " it, which takes most of the time. The peers write all of it. The time of tensorkeep has the removal of an"
-        " older step in it.",
+        remark="Unchanged tensors become a hard link to the previous step's file and take no space. Most of the "
+        "time goes into comparing and hashing every byte, to know that the tensors did not change and the older "
+        "file is intact. The peers write everything. tensorkeep's time includes removing an older step.",
     ),
-    _case("store/next-step-durable", "the same, waiting until the disk has it (fsync)", durable=True),
+    _case("store/next-step-durable", "the same, with fsync", durable=True),
 )

@@ -1,4 +1,4 @@
-"""The whole state of a training run, saved and loaded by the libraries that people train with: their way and ours."""
+"""The whole state of a training run, saved and loaded through training libraries: their way and ours."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Model(nn.Module):
 
 
 def _stepped(parameters: Iterator[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
-    """Take one step, so that the optimizer has all of its state."""
+    """Take one step, so that the optimizer has its full state."""
     for parameter in parameters:
         parameter.grad = torch.full_like(parameter, 1e-3)
     optimizer.step()
@@ -84,7 +84,7 @@ class _Skorch:
 
 
 class _Lightning:
-    """A checkpoint as Lightning's Trainer makes it, and the plugins that save and load it."""
+    """A checkpoint of Lightning's Trainer, and the plugins that save and load it."""
 
     def __init__(self, place: Place) -> None:
         with _silence():
@@ -122,7 +122,7 @@ class _Lightning:
 
 
 class _Transformers:
-    """The two Trainers, each with a model of its own and AdamW."""
+    """The two Trainers, each with its own model and AdamW."""
 
     def __init__(self, place: Place) -> None:
         with _silence():
@@ -169,7 +169,7 @@ class _Transformers:
 
 
 def _bert(transformers: Any, place: Place) -> Any:
-    """Make a BERT of 100 million parameters."""
+    """Create a BERT of 100 million parameters."""
     width = place.size(768, 32)
     config = transformers.BertConfig(
         hidden_size=width,
@@ -182,7 +182,7 @@ def _bert(transformers: Any, place: Place) -> Any:
 
 
 def _saved_once(run: Any) -> None:
-    """Have what is to be loaded on the disk."""
+    """Save what will be loaded."""
     if not getattr(run, "is_saved", False):
         run.save()
         run.save_theirs()
@@ -190,7 +190,7 @@ def _saved_once(run: Any) -> None:
 
 
 def _removed(run: Any) -> None:
-    """Let a save begin with an empty directory."""
+    """Empty the directory before a save."""
     for path in run.folder.iterdir() if run.folder.exists() else ():
         with suppress(FileNotFoundError):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -207,7 +207,8 @@ def _pair(name: str, prepare: Callable[[Place], Any], what: str, their_name: str
         peers=(Contender(their_name, lambda run: run.save_theirs()),),
         target=AtLeast(1.0),
         rounds=5,
-        remark="tensorkeep makes a digest of every tensor. The disk is not waited for, as the libraries do not.",
+        remark="tensorkeep computes a digest of every tensor. Like the libraries, it does not wait for the disk "
+        "here.",
     )
     load = Case(
         name=f"trainers/{name}-load",
@@ -218,7 +219,7 @@ def _pair(name: str, prepare: Callable[[Place], Any], what: str, their_name: str
         peers=(Contender(their_name, lambda run: run.load_theirs()),),
         target=AtLeast(1.0),
         rounds=5,
-        remark="tensorkeep holds every byte against its digest first.",
+        remark="tensorkeep checks every byte against its digest first.",
     )
     return save, load
 

@@ -1,4 +1,4 @@
-"""nginx over a directory, and a line to it that is as slow to answer as one over land."""
+"""nginx over a directory, and a connection to it with a long delay."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def start_nginx(root: Path) -> int:
 
 
 def start_slow_line(port: int, delay_s: float) -> int:
-    """Pass on what comes to another port, every request after a delay; return that port.
+    """Forward requests from another port, each after a delay; return that port.
 
     Args:
         port: Where the server is.
-        delay_s: Seconds before a request is passed on; answers are not held up.
+        delay_s: Seconds before a request is forwarded; responses are not delayed.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", _SLOW_LINE, str(port), str(delay_s)], stdout=subprocess.PIPE, text=True

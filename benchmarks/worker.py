@@ -1,7 +1,7 @@
-"""The process in which things are measured: tasks in on stdin, their outcomes out on stdout.
+"""The process that measures: tasks on stdin, outcomes on stdout.
 
-Each task gets a process of its own, so that nothing is left over from another. Only a quick run puts all into one,
-since importing torch for each would take longer than they do.
+Each task gets a fresh process, so that nothing is left over from another. A quick run uses one process for all,
+because importing torch for each would take longer than the tasks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Task = Prepare | Time | MeasureMemory
 
 
 class _Order(msgspec.Struct, frozen=True):
-    """What a worker is told."""
+    """A worker's input."""
 
     place: Place
     tasks: list[Task]
@@ -75,10 +75,10 @@ def run_in_worker(tasks: Sequence[Task], place: Place) -> list[Any]:
         place: Where the files are.
 
     Returns:
-        Their outcomes, as `msgspec` decodes them without a type.
+        Their outcomes, decoded by `msgspec` without a type.
 
     Raises:
-        CalledProcessError: If one fails; its error is on stderr by then.
+        CalledProcessError: If one fails; its error is on stderr.
     """
     order = msgspec.json.encode(_Order(place, list(tasks)), enc_hook=str)
     done = subprocess.run(
@@ -90,11 +90,11 @@ def run_in_worker(tasks: Sequence[Task], place: Place) -> list[Any]:
 def _main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=_Order, dec_hook=lambda kind, text: kind(text))
     answers = os.dup(1)
-    os.dup2(2, 1)  # what contenders print is no answer
+    os.dup2(2, 1)  # contenders' output is not an outcome
     for task in order.tasks:
         find_case(task.case)
     if order.place.quick:
-        gc.freeze()  # each full collection would walk all of torch, which takes longer than the small sizes
+        gc.freeze()  # a full collection walks all of torch, which takes longer than the small sizes
     outcomes = [task.perform(order.place) for task in order.tasks]
     os.write(answers, msgspec.json.encode(outcomes))
 
