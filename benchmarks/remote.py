@@ -1,4 +1,4 @@
-"""Checkpoints on a web server: a whole one into memory, and a quarter of one over a connection with 50 ms of delay."""
+"""Checkpoints on a web server: a whole one into memory, and a quarter of one with requests delayed by 50 ms."""
 
 from __future__ import annotations
 

@@ -34,16 +34,16 @@ _INTRODUCTION = """\
 
 `python -m benchmarks`, run from the project root, measures everything on this page and writes it.
 
-- tensorkeep and its peers run each case in the same process, in turns. The order changes with each round, so that each
-  follows each other about equally often.
-- **Ratio** is the peer's time divided by ours: the median over the rounds, with quartiles in brackets. It compares only
-  times measured back to back, so it is not the ratio of the two median times beside it.
+- tensorkeep and its peers run each case in the same process, in turns. The order changes with each round, so that
+  each follows each other about equally often.
+- **Ratio** is the peer's time divided by ours: the median over the rounds, with quartiles in brackets. It compares
+  only times measured back to back, so it is not the ratio of the two median times beside it.
 - The median decides whether a target is met. *Narrowly* means that the target lies between the quartiles, so another
   run may well come out differently.
 - **Limit** is the bare minimum of work: moving the same bytes, or making as many objects. It is measured like
   everything else, so if a contender beats it, the two are equal within the accuracy of the measurement.
-- **Memory** is what a fresh process has resident at the peak of one call, beyond what it had before: tensorkeep's, then
-  the peer's. Pages of a mapped file count once touched, although the system can reclaim them.
+- **Memory** is what a fresh process has resident at the peak of one call, beyond what it had before: tensorkeep's,
+  then the peer's. Pages of a mapped file count once touched, although the system can reclaim them.
 """
 
 
