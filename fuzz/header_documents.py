@@ -1,6 +1,6 @@
-"""JSON documents that keep what `dict` cannot: equal keys, the spelling of numbers, the order of everything.
+"""JSON documents that keep what `dict` cannot: duplicate keys, the spelling of numbers, the order of everything.
 
-They are made at random as valid safetensors headers, and spelled out with random white space and escapes.
+They are random valid safetensors headers, written with random whitespace and escapes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Pairs(list[tuple[str, Any]]):
 
 
 class Token(str):
-    """Text that goes into the document as it stands, such as the number `1e0`."""
+    """Text copied verbatim into the document, such as the number `1e0`."""
 
     __slots__ = ()
 
@@ -79,12 +79,12 @@ def _new_name(rng: Random, entries: list[tuple[str, Any]]) -> str:
 
 
 def short_text(rng: Random) -> str:
-    """Return up to three characters that JSON, or its readers, treat in some way of their own."""
+    """Return up to three characters that JSON or its readers treat specially."""
     return "".join(rng.choice(_LETTERS) for _ in range(rng.randrange(4)))
 
 
 def spell(rng: Random, value: Any, *, plain: bool = False) -> str:
-    """Write a document as JSON text, with random white space and escapes unless it is to be plain."""
+    """Write a document as JSON text, with random whitespace and escapes unless `plain`."""
 
     def space() -> str:
         return rng.choice(_SPACES) if not plain and rng.random() < 0.1 else ""
@@ -122,7 +122,7 @@ def _escaped(char: str, needlessly: bool) -> str:
 
 
 def file_of(header: bytes, data_nbytes: int) -> bytes:
-    """Put length, header and data (zeros) together."""
+    """Assemble length, header and data (zeros)."""
     return struct.pack("<Q", len(header)) + header + bytes(data_nbytes)
 
 

@@ -1,7 +1,7 @@
 """Safetensors headers, broken at random: the input of the fuzzer and of the property tests.
 
-A header is changed as a document (offsets swapped, keys repeated, values of another kind), spelled out, and then
-changed as bytes, and as a file.
+A header is mutated as a document (offsets swapped, keys repeated, values of another kind), written out, then mutated
+as bytes and as a file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TOKENS = (
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether this is still an entry with all its fields, after other mutations."""
+    """Whether this is still an entry with all its fields after other mutations."""
     if not isinstance(value, Pairs):
         return False
     shape, offsets = _get(value, "shape"), _get(value, "data_offsets")
@@ -241,7 +241,7 @@ def repeat_bytes(rng: Random, text: bytearray) -> None:
 
 
 def escape_byte(rng: Random, text: bytearray) -> None:
-    """Spell one plain character as an escape, wherever it stands."""
+    """Replace one plain character by its escape, anywhere."""
     at = rng.randrange(len(text) + 1)
     if at < len(text) and chr(text[at]).isidentifier() and text[at] < 0x80:
         text[at : at + 1] = f"\\u{text[at]:04x}".encode()
@@ -272,7 +272,7 @@ MUTATIONS = (*DOCUMENT_MUTATIONS, *BYTE_MUTATIONS, *FILE_MUTATIONS)
 
 
 def mutated(rng: Random) -> Sample:
-    """Make a valid file and change it: one to three times, as a document, as text, or as a whole."""
+    """Make a valid file and mutate it one to three times, as a document, as text, or as a file."""
     document, data_nbytes = valid_document(rng)
     chosen = sorted((rng.choice(MUTATIONS) for _ in range(rng.choice((1, 1, 1, 2, 3)))), key=MUTATIONS.index)
     for mutation in chosen:

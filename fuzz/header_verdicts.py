@@ -1,6 +1,6 @@
-"""What tensorkeep and the reference (safetensors 0.8.0) say of the same file, and where they may differ.
+"""Compares the verdicts of tensorkeep and the reference (safetensors 0.8.0), and lists where they may differ.
 
-`DIFFERENCES` is the whole list. Everything else that one accepts and the other refuses is a bug.
+`DIFFERENCES` is the complete list. Any other file that only one of them accepts is a bug.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Verdict(NamedTuple):
 
     Attributes:
         accepted: Whether tensorkeep accepts it.
-        difference: The name of the difference from the reference, or None where they agree.
-        wrong: What is wrong, or None: an unlisted difference, or another meaning of the same bytes.
+        difference: The name of the difference from the reference, or None if they agree.
+        wrong: The bug, or None: an unlisted difference, or another meaning of the same bytes.
     """
 
     accepted: bool
@@ -62,7 +62,7 @@ def judge(file: bytes) -> Verdict:
         file: Its bytes.
 
     Returns:
-        The outcome. Errors other than `HeaderError` pass through: they are the bugs that are looked for.
+        The outcome. Errors other than `HeaderError` propagate: they are bugs.
     """
     ours: Header | None = None
     refusal = ""
@@ -86,7 +86,7 @@ def _header_text(file: bytes) -> str:
 
 
 def _other_meaning(file: bytes, ours: Header, theirs: dict[str, Any]) -> str | None:
-    """Compare with the reference, and with a plain reading of the JSON, which also has offsets and metadata."""
+    """Compare with the reference, and with a plain parse of the JSON, which also gives offsets and metadata."""
     plain = json.loads(_header_text(file), parse_int=_number)
     metadata = plain.pop("__metadata__", None)
     if metadata != ours.metadata:
@@ -98,7 +98,7 @@ def _other_meaning(file: bytes, ours: Header, theirs: dict[str, Any]) -> str | N
         return f"entries {places}, not {plain}"
     seen = {name: (item["dtype"], item["shape"], len(item["data"])) for name, item in theirs.items()}
     if seen != {name: (dtype, shape, stop - start) for name, (dtype, shape, (start, stop)) in places.items()}:
-        return f"entries {places}, where the reference has {seen}"
+        return f"entries {places}; the reference has {seen}"
     starts = [entry.data_offsets for entry in ours.entries.values()]
     return None if starts == sorted(starts) else "entries that are not in the order of the bytes"
 
@@ -123,7 +123,7 @@ def _accepted_only_here(file: bytes, refusal: str) -> Verdict:
 
 
 def _without_differences(file: bytes) -> bytes:
-    """Write the file's header as the reference would accept it: known dtypes, plain numbers, no unread fields."""
+    """Rewrite the file's header so that the reference accepts it: known dtypes, plain numbers, no unused fields."""
     document = json.loads(_header_text(file), parse_int=_number, parse_float=str)
     known = set(reference_dtypes())
     for name, item in document.items():
@@ -140,7 +140,7 @@ def _without_differences(file: bytes) -> bytes:
 
 @cache
 def reference_dtypes() -> tuple[str, ...]:
-    """Return the names that the reference says it knows, in its order."""
+    """Return the dtype names that the reference lists, in its order."""
     text = b'{"a":{"dtype":"?","shape":[],"data_offsets":[0,0]}}'
     try:
         _deserialize(struct.pack("<Q", len(text)) + text)
@@ -163,7 +163,7 @@ def _refused_only_here(file: bytes, refusal: str) -> Verdict:
         if name != "__metadata__":
             difference = _odd_spelling(item) or difference
     if difference is None:
-        return Verdict(accepted=False, wrong=f"refused, where the reference accepts: {refusal}")
+        return Verdict(accepted=False, wrong=f"refused, but the reference accepts it: {refusal}")
     return Verdict(accepted=False, difference=difference)
 
 

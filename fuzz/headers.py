@@ -1,7 +1,7 @@
 """Fuzz the header reader against the reference: `python -m fuzz.headers --count 200000 --seed 0`.
 
-Ends with status 1 if any file gives an error that is not tensorkeep's, a verdict that differs from the reference's
-in a way that is not listed, another meaning of the same bytes, or costs time or memory out of all proportion.
+Exits with status 1 if any file raises an error that is not tensorkeep's, gives a verdict that differs from the
+reference's in an unlisted way, is read with another meaning, or costs disproportionate time or memory.
 """
 
 # ruff: noqa: S311, T201 - equal seeds must give equal files; this is a program that prints
@@ -29,15 +29,15 @@ MAX_PEAK_NBYTES = 4 * 2**20
 
 
 def _kind(failure: str) -> str:
-    """Return what failures of one cause have in common: the words, without the file's own."""
+    """Return the part of a message that failures with one cause share, without the file's own values."""
     return re.sub(r"\d+|`[^`]*`|\(.*|[\[{].*", "…", failure)[:100]
 
 
 class Tally:
-    """What was seen so far."""
+    """The outcomes so far."""
 
     def __init__(self) -> None:
-        """Start with nothing seen."""
+        """Start empty."""
         self.verdicts: dict[str, Counter[str]] = defaultdict(Counter)
         self.differences: Counter[str] = Counter()
         self.failures: dict[str, list[str]] = defaultdict(list)
@@ -92,12 +92,12 @@ def run(count: int, seed: int, *, traces_memory: bool = True) -> Tally:
     """Judge `count` files, one in ten of them valid.
 
     Args:
-        count: How many.
+        count: Number of files.
         seed: Equal seeds give equal files.
-        traces_memory: Whether to watch the memory too, which takes three times as long.
+        traces_memory: Whether to trace memory too, which takes three times as long.
 
     Returns:
-        What was seen.
+        The outcomes.
     """
     rng = Random(seed)
     tally = Tally()

@@ -1,6 +1,6 @@
 """Headers made to cost much, and what they cost: `python -m fuzz.hostile_headers --megabytes 100`.
 
-Each is read in a process of its own, once by tensorkeep and once by the reference, under a limit of time and memory.
+Each is read in a separate process, by tensorkeep and by the reference, with limits on time and memory.
 """
 
 # ruff: noqa: S603, T201 - it starts only this interpreter; this is a program that prints
@@ -22,7 +22,7 @@ _EMPTY = _ENTRY.format("a")
 
 
 def _filled(head: str, unit: str, tail: str, nbytes: int) -> bytes:
-    """Repeat a unit, with its number where it has a place for one, to about `nbytes` bytes."""
+    """Repeat a unit to about `nbytes` bytes, with its number if it has a placeholder."""
     if "%" not in unit:
         return (head + unit * ((nbytes - len(head) - len(tail)) // len(unit)) + tail).encode()
     width = len(unit % 0) + len(str(nbytes)) - 2
@@ -30,7 +30,7 @@ def _filled(head: str, unit: str, tail: str, nbytes: int) -> bytes:
 
 
 def _with_field(value: str) -> tuple[str, str]:
-    """Return what stands before and after a field that nobody reads, in an entry that is otherwise true."""
+    """Return the text before and after an unused field in an otherwise valid entry."""
     head, tail = value.split("…")
     return '{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":' + head, tail + "}}"
 
@@ -44,7 +44,7 @@ SHAPES: dict[str, Callable[[int], bytes]] = {
         "{", _ENTRY.format("t%d") + ",", _ENTRY.format("\U0001f600:") + "}", n
     ),
     "valid, the last repeated": lambda n: _filled("{", _ENTRY.format("t%d") + ",", _EMPTY + "," + _EMPTY + "}", n),
-    "valid, reversed": lambda n: _entries_reversed(n),  # noqa: PLW0108 - it is defined below
+    "valid, reversed": lambda n: _entries_reversed(n),  # noqa: PLW0108 - defined below
     "valid, one emoji": lambda n: _filled("{", _ENTRY.format("t%d") + ",", _ENTRY.format("\U0001f600") + "}", n),
     "unknown dtypes": lambda n: _filled("{", _ENTRY.replace("U8", "Q").format("t%d") + ",", _EMPTY + "}", n),
     "one tensor repeated": lambda n: _filled("{", _EMPTY + ",", _EMPTY + "}", n),
@@ -81,26 +81,26 @@ SHAPES: dict[str, Callable[[int], bytes]] = {
     "many offsets": lambda n: _filled('{"a":{"dtype":"U8","shape":[],"data_offsets":[', "0,", "0]}}", n),
     "spaces after a member": lambda n: _filled("{" + _ENTRY.format("a:b"), " ", "}", n),
     "spaces": lambda n: b"{" + b" " * (n - 2) + b"}",
-    "bytes that are no UTF-8": lambda n: b"{" + b"\xff" * (n - 1),
+    "invalid UTF-8": lambda n: b"{" + b"\xff" * (n - 1),
     "zeros": bytes,
 }
 """Name to a function that makes the header from its size in bytes."""
 
 
 def _entries_reversed(nbytes: int) -> bytes:
-    """Make tensors of one byte whose offsets go down."""
+    """Make one-byte tensors with descending offsets."""
     count = nbytes // (len('"t1000000":{"dtype":"U8","shape":[0],"data_offsets":[1000000,1000000]},'))
     entry = '"t%d":{"dtype":"U8","shape":[0],"data_offsets":[%d,%d]}'
     return ("{" + ",".join(entry % (place, place, place + 1) for place in range(count, 0, -1)) + "}").encode()
 
 
 class Cost(NamedTuple):
-    """What reading a header cost.
+    """The cost of reading a header.
 
     Attributes:
-        seconds: Time of the reading alone.
-        peak_nbytes: Memory that it needed beyond what the process had before.
-        outcome: What came of it, in a few words.
+        seconds: Time of the read alone.
+        peak_nbytes: Memory beyond what the process had before.
+        outcome: The outcome, in a few words.
     """
 
     seconds: float
@@ -140,12 +140,12 @@ print(seconds, (peak_kib() - before) * 1024, len(outcome), outcome[:200].replace
 
 
 def cost_of(header: bytes, *, reader: str = "tensorkeep", timeout_s: float = 60) -> Cost:
-    """Read a header in a process of its own.
+    """Read a header in a separate process.
 
     Args:
         header: The header's bytes.
         reader: `"tensorkeep"` or `"reference"`.
-        timeout_s: Seconds after which the process is ended.
+        timeout_s: Seconds until the process is killed.
 
     Returns:
         The cost.

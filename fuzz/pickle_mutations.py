@@ -1,7 +1,7 @@
 """Pickles and files of pickles, broken at random: the input of the fuzzer and of the property tests.
 
-A pickle is taken apart into its opcodes, changed as such (swapped, dropped, put in, spliced with another, given other
-lengths and memo numbers), and then changed as bytes.
+A pickle is split into its opcodes, mutated as such (swapped, dropped, inserted, spliced with another, given other
+lengths and memo numbers), then mutated as bytes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def replace(rng: Random, parts: Parts, _: list[Parts]) -> None:
 
 
 def copy(rng: Random, parts: Parts, pool: list[Parts]) -> None:
-    """Put in some opcodes of another pickle."""
+    """Insert some opcodes of another pickle."""
     other = rng.choice(pool)
     place = rng.randrange(len(other))
     at = rng.randrange(len(parts) + 1)
@@ -100,13 +100,13 @@ def copy(rng: Random, parts: Parts, pool: list[Parts]) -> None:
 
 
 def splice(rng: Random, parts: Parts, pool: list[Parts]) -> None:
-    """Go on in the middle of another pickle."""
+    """Continue in the middle of another pickle."""
     other = rng.choice(pool)
     parts[rng.randrange(len(parts) + 1) :] = other[rng.randrange(len(other)) :]
 
 
 def change_number(rng: Random, parts: Parts, _: list[Parts]) -> None:
-    """Give an opcode another number behind it: a length, a memo number, an integer."""
+    """Change an opcode's numeric argument: a length, a memo number, an integer."""
     place = rng.randrange(len(parts))
     code, argument = parts[place][:1], parts[place][1:]
     width = {
@@ -131,7 +131,7 @@ def change_number(rng: Random, parts: Parts, _: list[Parts]) -> None:
 
 
 def change_memo(rng: Random, parts: Parts, _: list[Parts]) -> None:
-    """Read or keep another value."""
+    """Get or put another memo entry."""
     places = [place for place, part in enumerate(parts) if part[:1] in {b"h", b"q", b"j", b"r"}]
     if places:
         parts[rng.choice(places)] = rng.choice((b"h", b"q")) + bytes([rng.randrange(12)])
@@ -173,11 +173,11 @@ MUTATIONS: tuple[Callable[[Random, Parts, list[Parts]], None], ...] = (*OPCODE_M
 
 
 def mutated(rng: Random, pool: list[Parts]) -> bytes:
-    """Change a pickle: one to four times, as opcodes first and then as bytes.
+    """Mutate a pickle one to four times, first as opcodes, then as bytes.
 
     Args:
         rng: Where chance comes from.
-        pool: What `seeds` gives.
+        pool: The result of `seeds`.
     """
     parts = list(rng.choice(pool))
     chosen = sorted((rng.choice(MUTATIONS) for _ in range(rng.choice((1, 1, 2, 3, 4)))), key=MUTATIONS.index)
@@ -205,7 +205,7 @@ def change_field(rng: Random, data: bytearray) -> None:
 
 
 def change_record(rng: Random, data: bytearray) -> None:
-    """Change a byte of a header: of a zip member, of the directory, of the ends."""
+    """Change a byte of a zip header: a member's, the directory's, an end record's."""
     marks = [b"PK\3\4", b"PK\1\2", b"PK\5\6", b"PK\6\6", b"PK\6\7", b"PK\7\x08", b"ustar"]
     places = [place for mark in marks if (place := data.find(mark, rng.randrange(len(data)))) >= 0]
     if places:
@@ -244,11 +244,11 @@ FILE_MUTATIONS: tuple[Callable[[Random, bytearray], None], ...] = (
 
 
 def mutated_file(rng: Random, pool: list[bytes]) -> bytes:
-    """Change a whole file: one to three times.
+    """Mutate a file one to three times.
 
     Args:
         rng: Where chance comes from.
-        pool: What `files` gives.
+        pool: The result of `files`.
     """
     data = bytearray(rng.choice(pool))
     for _ in range(rng.choice((1, 1, 2, 3))):

@@ -1,4 +1,4 @@
-"""Valid pickles and files of pickles, of every form and protocol: what the mutations begin with."""
+"""Valid pickles and files of pickles, of every form and protocol: the seeds of the mutations."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Parts = list[bytes]
 
 
 def parts_of(data: bytes) -> Parts:
-    """Take a pickle apart into its opcodes with their arguments."""
+    """Split a pickle into its opcodes with their arguments."""
     places = [place for _, _, place in pickletools.genops(data) if place is not None]
     return [data[begin:end] for begin, end in zip(places, [*places[1:], len(data)], strict=True)]
 
 
 class _Plain:
-    """An object that nothing knows."""
+    """An object of an unknown class."""
 
     def __init__(self) -> None:
         self.attributes = {"a": [1, 2], "self": self}
@@ -91,10 +91,10 @@ def _other_values() -> list[Any]:
 
 @cache
 def seeds(*, plain: bool = False) -> list[Parts]:
-    """Return valid pickles, taken apart.
+    """Return valid pickles, split into opcodes.
 
     Args:
-        plain: Only those of plain data, which Python's own readers may be let at.
+        plain: Only plain data, which is safe for Python's own readers.
     """
     pickles = [pickle.dumps(value, protocol) for value in _plain_values() for protocol in range(6)]
     if not plain:
@@ -114,7 +114,7 @@ def files() -> list[bytes]:
     """Return valid files: archives of three protocols, legacy streams, a tar archive, and bare pickles."""
     made = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that some tensors are a prototype
+        warnings.simplefilter("ignore")  # torch warns that some tensors are a prototype
         for value in (*_torch_values(), *_other_values()):
             for protocol, is_zip in ((2, True), (4, True), (5, True), (2, False)):
                 file = io.BytesIO()
@@ -128,7 +128,7 @@ def files() -> list[bytes]:
 
 
 def _tar() -> bytes:
-    """Return an archive as torch 0.1 wrote them: one storage, a view of it, and two tensors."""
+    """Return an archive like those of torch 0.1: one storage, a view of it, and two tensors."""
     numbers = torch.arange(6, dtype=torch.float32).numpy().tobytes()
     storages = (1, (10, "cpu", torch.FloatStorage), struct.pack("<q", 6), numbers, [(11, 10, 2, 4)])
     first = ((1, 10, torch.FloatTensor), struct.pack("<i4x5q", 2, 2, 3, 3, 1, 0))

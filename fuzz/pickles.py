@@ -1,8 +1,8 @@
 """Fuzz the reader of pickles: `python -m fuzz.pickles --pickles 1000000 --files 200000 --seed 0`.
 
-Ends with status 1 if anything comes of a pickle or a file but a value or an error of tensorkeep's, or if one takes
-longer, or more memory, than a bound. Batches are read in a process under a limit of memory; where one does not end or
-dies, its pickles are read again one by one, each in a process of its own.
+Exits with status 1 if a pickle or file gives anything but a value or one of tensorkeep's errors, or exceeds a limit
+of time or memory. Batches are read in a process with limited memory; if one hangs or dies, its pickles are read again
+one by one, each in its own process.
 """
 
 # ruff: noqa: S311, T201 - equal seeds must give equal files; this is a program that prints
@@ -41,16 +41,16 @@ _SHOWN = 400
 
 
 class Tally:
-    """What was seen so far."""
+    """The outcomes so far."""
 
     def __init__(self) -> None:
-        """Start with nothing seen."""
+        """Start empty."""
         self.outcomes: Counter[str] = Counter()
         self.failures: list[str] = []
         self.slowest_s = 0.0
 
     def add(self, outcome: str, seconds: float, data: bytes) -> None:
-        """Count what came of some bytes."""
+        """Count the outcome of an input."""
         self.outcomes[outcome] += 1
         self.slowest_s = max(self.slowest_s, seconds)
         if not (outcome == "value" or outcome.endswith("Error")) or outcome.startswith("FOREIGN"):
@@ -73,7 +73,7 @@ def try_one(data: bytes, reader: Reader) -> tuple[str, float]:
         reader: What they are.
 
     Returns:
-        What came of them, and the processor time in seconds.
+        The outcome, and the processor time in seconds.
     """
     begin = time.process_time()
     try:
@@ -87,13 +87,13 @@ def try_one(data: bytes, reader: Reader) -> tuple[str, float]:
 
 
 def run(count: int, seed: int, reader: Reader, tally: Tally) -> None:
-    """Read mutated bytes in batches, in processes under limits.
+    """Read mutated bytes in batches, in processes with limits.
 
     Args:
-        count: How many.
+        count: Number of inputs.
         seed: Equal seeds give equal bytes.
         reader: `"machine"` for mutated pickles, `"file"` for mutated files.
-        tally: Where outcomes are counted.
+        tally: Counts the outcomes.
     """
     maker = _maker(reader)
     for start in range(0, count, BATCH):
@@ -123,7 +123,7 @@ def _maker(reader: Reader) -> Callable[[Random], bytes]:
 def _try_batch(
     maker: Callable[[Random], bytes], seed: int, size: int, reader: Reader
 ) -> list[tuple[str, float]] | None:
-    """Read a batch in a process of its own; None where that died or did not end."""
+    """Read a batch in a separate process; return None if that died or hung."""
     receiver, sender = os.pipe()
     child = os.fork()
     if child == 0:

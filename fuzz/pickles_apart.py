@@ -1,6 +1,6 @@
-"""Pickles that are read in processes of their own, under a limit of time and memory: what came of each, and its cost.
+"""Reads pickles in separate processes with limits on time and memory, and reports the outcome and cost of each.
 
-A process that stays clean forks one for each pickle, so that starting it takes a millisecond.
+A clean process forks one for each pickle, so that starting takes a millisecond.
 """
 
 # ruff: noqa: S603 - it starts only this interpreter, and itself
@@ -61,15 +61,15 @@ _KINDS = frozenset((*_PLAIN_KINDS, *_OTHER_KINDS, *_RECORDS, *_MORE_RECORDS))
 
 
 class Outcome(NamedTuple):
-    """What came of one pickle.
+    """The outcome of one pickle.
 
     Attributes:
-        error: Name of the error's class; `"FOREIGN …"` for one that is not tensorkeep's, `"EXIT …"` where the process
-            died, `"TIMEOUT"` where it did not end; None for a value.
+        error: Name of the error's class; `"FOREIGN …"` for one that is not tensorkeep's, `"EXIT …"` if the process
+            died, `"TIMEOUT"` if it hung; None for a value.
         words: The error's message, or a short text of the value.
         unknowns: Names of all inert records in the value.
-        seconds: Processor time of the reading.
-        peak_nbytes: Memory that it needed beyond what the process had before.
+        seconds: Processor time of the read.
+        peak_nbytes: Memory beyond what the process had before.
     """
 
     error: str | None
@@ -80,12 +80,12 @@ class Outcome(NamedTuple):
 
 
 def read(data: bytes, reader: Reader = "machine", dangerous: Dangerous = "refuse", *, strict: bool = False) -> Any:
-    """Read a pickle, or a file of pickles, in this process, and look at what came of it.
+    """Read a pickle, or a file of pickles, in this process, and check the result.
 
     Args:
         data: The bytes.
         reader: What they are.
-        dangerous: What to do with names that could only do harm.
+        dangerous: What to do with dangerous names.
         strict: Whether anything but tensors and plain data is refused.
 
     Returns:
@@ -93,7 +93,7 @@ def read(data: bytes, reader: Reader = "machine", dangerous: Dangerous = "refuse
 
     Raises:
         TensorkeepError: As the reader raises it.
-        RuntimeError: If the value holds what no value may: a foreign type, or a tensor out of its storage.
+        RuntimeError: If the value contains a foreign type, or a tensor outside its storage.
     """
     if reader == "machine":
         value = run_pickle(data, 0, Context(strict=strict, dangerous=dangerous))[0]
@@ -102,7 +102,7 @@ def read(data: bytes, reader: Reader = "machine", dangerous: Dangerous = "refuse
         value = document.value
         for key, span in document.spans.items():
             if not (0 <= span.start <= span.stop <= len(data)) or len(span) != document.storages[key].nbytes:
-                raise RuntimeError(f"storage {key!r} does not stand in the file: {span}")
+                raise RuntimeError(f"storage {key!r} is outside the file: {span}")
         if document.spans.keys() != document.storages.keys():
             raise RuntimeError("storages without bytes, or bytes without storages")
     for fault in _faults_in(value):
@@ -121,15 +121,15 @@ def _faults_in(value: Any) -> Iterator[str]:
             )
             numbers = (*node.shape, *node.strides, node.offset)
             if min(numbers) < 0 or max(numbers) >= 2**63:
-                yield f"a tensor of impossible numbers: {node}"
+                yield f"a tensor with impossible values: {node}"
             elif 0 not in node.shape and (last + 1) * bits > 8 * node.storage.nbytes:
-                yield f"a tensor that reaches out of its storage: {node}"
+                yield f"a tensor outside its storage: {node}"
         elif type(node) is ArrayRecord and type(node.data) is not (list if node.holds_objects else bytes):
             yield f"an array without its elements: {node}"
 
 
 def _nodes_of(value: Any) -> Iterator[Any]:
-    """Give all that a value holds, each once."""
+    """Yield everything a value contains, each object once."""
     waiting, seen = [value], set()
     while waiting:
         node = waiting.pop()
@@ -145,15 +145,15 @@ def unknowns_in(value: Any) -> list[Unknown]:
 
 
 class Apart:
-    """A process that reads pickles in processes of its own; use it in a `with` block.
+    """A process that forks one process per pickle; use it in a `with` block.
 
     Args:
-        folder: Where they run: what a payload leaves would be found there.
-        max_nbytes: Memory that each may take beyond what it has at first.
-        timeout_s: Seconds after which one is ended.
+        folder: Their working directory, where a payload would leave its traces.
+        max_nbytes: Maximum memory of each, beyond what it starts with.
+        timeout_s: Seconds until one is killed.
 
     Attributes:
-        folder: The same.
+        folder: The working directory.
     """
 
     def __init__(self, folder: Path, *, max_nbytes: int = 1 << 30, timeout_s: float = 20) -> None:
@@ -200,7 +200,7 @@ def _outcome(data: bytes, reader: Reader, dangerous: Dangerous, max_nbytes: int)
         seconds = time.process_time() - begin
         unknowns = sorted({unknown.qualified_name for unknown in unknowns_in(value)})
         words = ascii(value)[:300] if len(data) < 2000 else type(value).__name__
-        del value  # freeing it must not end the process either
+        del value  # freeing it must not crash the process either
     except TensorkeepError as caught:
         seconds = time.process_time() - begin
         error, words = type(caught).__name__, str(caught)
@@ -229,7 +229,7 @@ def _fork(data: bytes, reader: Reader, dangerous: Dangerous, max_nbytes: int, ti
             os.kill(child, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if not is_ready:
-        return ["TIMEOUT", f"no end after {timeout_s} s", [], timeout_s, 0]
+        return ["TIMEOUT", f"still running after {timeout_s} s", [], timeout_s, 0]
     if status or not answer:
         return [f"EXIT {status}", "the process died", [], 0, 0]
     outcome: list[Any] = json.loads(answer)

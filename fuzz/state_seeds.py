@@ -1,4 +1,4 @@
-"""Whole states whose texts the fuzzer of states breaks: every kind of node, tensor and alias is in one of them."""
+"""Valid states for the fuzzer to break. Together they contain every kind of node, tensor and alias."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["states"]
 
 
 class Phase(enum.Enum):
-    """A member of it is data with a name."""
+    """A member is data with a name."""
 
     TRAIN = 1
 
 
 def states() -> list[dict[str, Any]]:
-    """Return states, none larger than some kilobytes."""
+    """Return states of at most a few kilobytes each."""
     return [_plain(), _tied(), _composed(), _optimizer()]
 
 

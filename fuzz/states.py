@@ -1,7 +1,7 @@
 """Fuzz the reader of states: `python -m fuzz.states --count 100000 --seed 0`.
 
-What files say of their states is broken node by node. Ends with status 1 if anything comes of it but a value or an
-error of tensorkeep's, or if one file takes longer than a bound.
+The states of files are broken node by node. Exits with status 1 if a file gives anything but a value or one of
+tensorkeep's errors, or takes longer than a limit.
 """
 
 # ruff: noqa: S311, T201, BLE001 - equal seeds must give equal files; this is a program that prints; all errors count
@@ -40,7 +40,7 @@ Seed = tuple[dict[str, Any], dict[str, Any], bytes]
 
 
 def seeds() -> list[Seed]:
-    """Return files, taken apart."""
+    """Return files, split into parts."""
     with tempfile.TemporaryDirectory() as folder:
         return [_taken_apart(state, Path(folder) / "state.safetensors") for state in states()]
 
@@ -89,7 +89,7 @@ def _mutate(rng: Random, said: dict[str, Any]) -> None:
 
 
 def _places(node: Any) -> list[tuple[Any, Any]]:
-    """Return all places in a JSON value, but for its own."""
+    """Return all positions in a JSON value, except its root."""
     places: list[tuple[Any, Any]] = []
     waiting = [node]
     while waiting:
@@ -120,7 +120,7 @@ def run(count: int, seed: int) -> tuple[Counter[str], list[str]]:
         seed: Equal seeds give equal files.
 
     Returns:
-        How often what came of them, and what should not have come.
+        How often each outcome occurred, and the failures.
     """
     outcomes: Counter[str] = Counter()
     failures: list[str] = []
@@ -146,7 +146,7 @@ def _text_of(data: bytes) -> str:
 
 
 def main() -> int:
-    """Read broken files, print what came of them, and return the status."""
+    """Read broken files, print the outcomes, and return the status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
