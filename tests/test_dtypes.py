@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fuzz.header_verdicts import reference_dtypes
-from tensorkeep.arrays.numpy._adapter import numpy_dtype
-from tensorkeep.arrays.torch._adapter import torch_dtype
+from tensorkeep.arrays.numpy._dtypes import numpy_dtype
+from tensorkeep.arrays.torch._dense import torch_dtype
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, BY_NUMPY, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType, find_dtype
 from tensorkeep.errors import DtypeError
 

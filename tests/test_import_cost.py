@@ -50,7 +50,7 @@ def test_numpy_tensors_need_no_torch() -> None:
         "assert tensorkeep.open(path)['x'][:2].sum() == 2"
     )
 
-    assert "tensorkeep.arrays.numpy._adapter" in modules
+    assert "tensorkeep.arrays.numpy._dense" in modules
     assert not modules & {"torch", "safetensors"}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tensorkeep.arrays import LIBRARIES
 from tests.support import ROOT
 
 SOURCE = ROOT / "src"
@@ -39,6 +40,14 @@ TRANSPORT_VOCABULARY = {"ByteRange", "ByteSource", "MemorySource"}
 
 IMPORTED_BY_NAME = {"__init__.py", "arrays/_registry.py", "install.py"}
 """Files that may import modules by name, on first use: public names, array libraries, stand-ins for safetensors."""
+
+KNOWS_LIBRARIES = {
+    *("arrays", "models", "training", "integrations", "torch", "numpy"),
+    "formats/pickles",  # modules that pickles name
+    "kinds/pickles/_data.py",  # objects of libraries that pickles hold
+    "state/_described.py",  # NumPy's numbers, as NumPy writes them
+}
+"""Parts that may ask which array library something is of; all others ask the library's record."""
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
@@ -134,6 +143,42 @@ def test_own_code_is_imported_at_the_top(path: Path) -> None:
     ]
 
     assert [target for function in functions for target, _ in own_imports(function)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_nobody_else_asks_which_array_library_it_is(path: Path) -> None:
+    if any(relative(path).removesuffix(".py").startswith(part.removesuffix(".py")) for part in KNOWS_LIBRARIES):
+        return
+    names = {name for library in LIBRARIES.values() for name in (library.name, *library.aliases)}
+
+    assert not names & set(_texts_that_decide(tree_of(path))), "ask tensorkeep.arrays.library_for(...) instead"
+
+
+def _texts_that_decide(tree: ast.AST) -> Iterator[str]:
+    """Give the texts that something is compared with, and the keys of dicts and subscripts."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare():
+                parts = [node.left, *node.comparators]
+            case ast.MatchValue():
+                parts = [node.value]
+            case ast.Dict():
+                parts = [key for key in node.keys if key is not None]
+            case ast.Subscript():
+                parts = [node.slice]
+            case _:
+                continue
+        for part in parts:
+            yield from (inner.value for inner in _constants(part) if isinstance(inner.value, str))
+
+
+def _constants(node: ast.AST) -> Iterator[ast.Constant]:
+    """Give a constant, or those of a tuple, list or set that is written out."""
+    if isinstance(node, ast.Constant):
+        yield node
+    elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+        for item in node.elts:
+            yield from _constants(item)
 
 
 def test_modules_are_imported_by_name_in_few_places() -> None:

@@ -9,6 +9,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
+import importlib.util
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -23,11 +24,8 @@ __all__ = ["install_as_safetensors"]
 REFERENCE_VERSION: Final = "0.8.0"
 """The version of safetensors whose names and signatures these are."""
 
-_MODULES: Final = {
-    "safetensors": "tensorkeep.compat",
-    "safetensors.torch": "tensorkeep.torch",
-    "safetensors.numpy": "tensorkeep.numpy",
-}
+_SUBMODULES: Final = ("flax", "mlx", "numpy", "paddle", "tensorflow", "torch")
+"""The submodules of safetensors: `safetensors.torch` is `tensorkeep.torch`, and so on, if tensorkeep has it."""
 
 
 def install_as_safetensors() -> None:
@@ -78,17 +76,27 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002 - the protocol's
         target: ModuleType | None = None,  # noqa: ARG002 - the protocol's
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in _MODULES:
+        own = _own_module(fullname)
+        if own is None:
             return None
-        return importlib.machinery.ModuleSpec(
-            fullname, _Loader(), origin=_MODULES[fullname], is_package=fullname == "safetensors"
-        )
+        return importlib.machinery.ModuleSpec(fullname, _Loader(), origin=own, is_package=fullname == "safetensors")
 
     def find_distributions(
         self, context: importlib.metadata.DistributionFinder.Context | None = None
     ) -> Iterable[importlib.metadata.Distribution]:
         if context is not None and context.name == "safetensors" and not _is_installed():
             yield _Distribution()
+
+
+def _own_module(fullname: str) -> str | None:
+    """Return the module of tensorkeep that is imported under a name of safetensors."""
+    package, _, submodule = fullname.partition(".")
+    if package != "safetensors":
+        return None
+    if not submodule:
+        return "tensorkeep.compat"
+    own = f"tensorkeep.{submodule}"
+    return own if submodule in _SUBMODULES and importlib.util.find_spec(own) is not None else None
 
 
 def _is_installed() -> bool:
@@ -108,7 +116,7 @@ class _Loader(importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         if spec.name == "safetensors":
             return None
-        module = importlib.import_module(_MODULES[spec.name])
+        module = importlib.import_module(str(spec.origin))
         self._own_spec = module.__spec__
         return module
 
@@ -116,7 +124,7 @@ class _Loader(importlib.abc.Loader):
         if self._own_spec is not None:  # the module itself, so that what is patched there is patched here
             module.__spec__ = self._own_spec
             return
-        source = importlib.import_module(_MODULES["safetensors"])
+        source = importlib.import_module("tensorkeep.compat")
         errors = importlib.import_module("tensorkeep.errors")
         public = {name: value for name, value in vars(source).items() if not name.startswith("__")}
         module.__dict__.update(public, SafetensorError=errors.SafetensorError, __version__=REFERENCE_VERSION)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tensorkeep.arrays import TensorToWrite, tensor_to_write
+from tensorkeep.arrays import TensorToWrite, library_for, tensor_to_write
 from tensorkeep.collector import PausedCollector
 from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file, torch_raw, torch_sharing
 from tensorkeep.compat.torch_sharing import storage_ptr, storage_size
@@ -154,7 +154,7 @@ def load_file(
         TensorkeepError: If device or backend does not exist.
         TransportError: If the file cannot be read.
     """
-    path, chosen = check_path(filename), check_device(device, "pt")
+    path, chosen = check_path(filename), check_device(device, library_for("torch"))
     return load_tensors(path, framework="torch", device=chosen, backend=check_backend(backend))
 
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tensorkeep.arrays import adapter_for
-from tensorkeep.arrays.numpy._adapter import numpy_dtype
-from tensorkeep.arrays.torch._adapter import torch_dtype
+from tensorkeep.arrays.numpy._dtypes import numpy_dtype
+from tensorkeep.arrays.torch._dense import torch_dtype
 from tensorkeep.dtypes import BY_NAME
 
 NARROW = ["F8_E5M2", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F16", "BF16"]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from tensorkeep.arrays import Extent, adapter_for, attributes_of, plain_library, tensor_to_write
+from tensorkeep.arrays import Extent, attributes_of, codec_for, plain_library, tensor_to_write
+from tensorkeep.arrays.sharing import shared_memory_for
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import FormatError
 from tests.support.arrays.apart import through_bytes
@@ -64,8 +65,8 @@ def test_memory_and_strides_tell_every_element(array: Any) -> None:
     memory = np.frombuffer(memory_of(array, extent.start, extent.stop), np.uint8).copy()
     first = -sum(min(0, (n - 1) * step) for n, step in zip(shape, extent.strides, strict=True))
 
-    adapter = adapter_for("numpy")
-    again = adapter.shared(adapter.storage(memory), BY_NAME["F32"], first, shape, extent.strides)
+    shared = shared_memory_for("numpy")
+    again = shared.view_of(shared.storage(memory), BY_NAME["F32"], first, shape, extent.strides)
 
     assert np.array_equal(again, np.asarray(array))
 
@@ -159,12 +160,12 @@ def test_what_lies_in_order_already_is_not_copied() -> None:
     last = IMAGES.contiguous(memory_format=torch.channels_last)
     marks = {"order": [0, 2, 3, 1], "class": "Parameter", "grad": True, "name": "another member"}
 
-    assert adapter_for("torch").with_attributes(last, marks).data_ptr() == last.data_ptr()
-    assert np.shares_memory(adapter_for("numpy").with_attributes(BASE.T, {"order": [2, 1, 0]}), BASE)
+    assert codec_for("torch").with_attributes(last, marks).data_ptr() == last.data_ptr()
+    assert np.shares_memory(codec_for("numpy").with_attributes(BASE.T, {"order": [2, 1, 0]}), BASE)
 
 
 def test_numpy_passes_over_what_it_has_not() -> None:
-    assert adapter_for("numpy").with_attributes(BASE, {"class": "Parameter", "grad": True}) is BASE
+    assert codec_for("numpy").with_attributes(BASE, {"class": "Parameter", "grad": True}) is BASE
 
 
 WRONG: list[dict[str, Any]] = [
@@ -188,13 +189,13 @@ WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize("marks", WRONG)
 def test_wrong_marks_are_refused(library: str, marks: dict[str, Any]) -> None:
     with pytest.raises(FormatError):
-        adapter_for(library).with_attributes(BASE if library == "numpy" else TORCH, marks)
+        codec_for(library).with_attributes(BASE if library == "numpy" else TORCH, marks)
 
 
 @pytest.mark.parametrize("marks", [{"grad": True}, {"grad": True, "class": "Parameter"}])
 def test_integers_have_no_gradients(marks: dict[str, Any]) -> None:
     with pytest.raises(FormatError, match="gradients"):
-        adapter_for("torch").with_attributes(torch.arange(3), marks)
+        codec_for("torch").with_attributes(torch.arange(3), marks)
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,74 @@
-"""Who holds the tensor? One file per array library, imported on first use; none knows files or formats.
+"""Who holds the tensor? One folder per array library; none knows files or formats.
 
-- `_base`: `ArrayAdapter`, what tensors need from a library; `TensorToWrite`, a tensor on its way to a file; `Extent`,
-  where it lies in memory; `EncodedObject`, a value that was taken apart.
-- `_pieces`: how a tensor is cut when it must be copied in bounded memory. Pure.
-- `elements`: a tensor's bytes as unsigned numbers, one per element; fp4 and fp6 unpacked (imports NumPy).
-- `_memory`: the bytes at an address.
-- `_attributes`: what is said of a dense tensor beside its elements. Pure.
+A new library is a folder and a record in the table of `_registry`; `tests/contracts/array_library.py` says whether it
+does everything right. A library is imported when the first tensor of it is made.
+
+- `_base`: `Library`, the record of a library, and the interfaces that it implements: `DenseArrays` (all of them),
+  `SharedMemory` and `ObjectCodec` (some); `TensorToWrite` and `EncodedObject`, what these return.
+- `_registry`: the table, and the library for a name or a tensor.
+- `_codec`: objects of any library as plain data and back.
+- `_attributes`: what is kept of a dense tensor beside its elements. Pure.
+- `_pieces`: how a tensor is cut to be copied in bounded memory. Pure.
+- `elements`: elements as unsigned integers, the form in which they are moved; F4 and F6 unpacked (imports NumPy).
+- `sharing`: tensors over common memory, also for libraries that can only copy (imports NumPy).
+- `numpy/`: NumPy's arrays.
 - `torch/`: torch's tensors.
-- `numpy/`: numPy's arrays.
-- `_registry`: the adapter for a framework's name or for a tensor.
-- `_codec`: what is data but no dense tensor, taken apart and put together by the library that it is of.
 """
 
 from tensorkeep.arrays._attributes import dense_order
-from tensorkeep.arrays._base import ArrayAdapter, EncodedObject, Extent, TensorToWrite
-from tensorkeep.arrays._codec import attributes_of, decode_object, encode_object, known_class, plain_library
+from tensorkeep.arrays._base import (
+    DenseArrays,
+    EncodedObject,
+    Extent,
+    Library,
+    ObjectCodec,
+    SharedMemory,
+    TensorToWrite,
+)
+from tensorkeep.arrays._codec import (
+    attributes_of,
+    decode_object,
+    encode_object,
+    known_class,
+    plain_library,
+    tensor_hint,
+)
 from tensorkeep.arrays._pieces import pieces
-from tensorkeep.arrays._registry import FRAMEWORKS, adapter_for, check_framework, is_tensor, tensor_to_write
+from tensorkeep.arrays._registry import (
+    DEFAULT_FRAMEWORK,
+    LIBRARIES,
+    adapter_for,
+    codec_for,
+    device_for,
+    find_library,
+    is_tensor,
+    library_for,
+    tensor_to_write,
+)
 
 __all__ = [
-    "FRAMEWORKS",
-    "ArrayAdapter",
+    "DEFAULT_FRAMEWORK",
+    "LIBRARIES",
+    "DenseArrays",
     "EncodedObject",
     "Extent",
+    "Library",
+    "ObjectCodec",
+    "SharedMemory",
     "TensorToWrite",
     "adapter_for",
     "attributes_of",
-    "check_framework",
+    "codec_for",
     "decode_object",
     "dense_order",
+    "device_for",
     "encode_object",
+    "find_library",
     "is_tensor",
     "known_class",
+    "library_for",
     "pieces",
     "plain_library",
+    "tensor_hint",
     "tensor_to_write",
 ]

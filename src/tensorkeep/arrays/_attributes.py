@@ -1,26 +1,26 @@
-"""What a library says of a dense tensor beside its elements: the marks of a leaf of a state. Pure.
+"""What a library keeps of a dense tensor beside its elements: members of the tensor's node in a saved state. Pure.
 
-"class": "Parameter" or "Buffer"    what torch's modules call it
-"grad": true                        gradients are wanted
-"order": [0, 2, 3, 1]               dimensions from the outermost to the innermost in memory, where the tensor is
-                                    dense there but not in C order (here: channels last)
+"class": "Parameter" or "Buffer"    how torch's modules hold it
+"grad": true                        it requires gradients
+"order": [0, 2, 3, 1]               dimensions from the outermost to the innermost in memory, if the tensor has no
+                                    gaps there but is not in C order (here: channels last)
 
-Only what is needed is said: mostly nothing.
+Members that would say the usual are left out, so most tensors have none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tensorkeep.errors import FormatError
 
-CLASSES = ("Parameter", "Buffer")
-"""What torch's modules call their tensors."""
+CLASSES: Final = ("Parameter", "Buffer")
+"""How torch's modules hold tensors."""
 
 
 def dense_order(shape: Sequence[int], strides: Sequence[int], step: int = 1) -> list[int] | None:
-    """Return the order of the dimensions in memory."""
+    """Return the order of the dimensions in memory; None for C order, and for a tensor with gaps or overlaps."""
     order = sorted(range(len(shape)), key=lambda place: -strides[place])
     if 0 in shape or order == list(range(len(shape))):
         return None
@@ -32,13 +32,13 @@ def dense_order(shape: Sequence[int], strides: Sequence[int], step: int = 1) -> 
     return order
 
 
-def check_marks(marks: Mapping[str, Any], ndim: int) -> tuple[str | None, bool, list[int] | None]:
-    """Check the marks of a tensor. Other members than those of marks are passed over."""
-    name, grad, order = marks.get("class"), marks.get("grad", False), marks.get("order")
+def check_attributes(attributes: Mapping[str, Any], ndim: int) -> tuple[str | None, bool, list[int] | None]:
+    """Return class, grad and order, checked; other members are ignored."""
+    name, grad, order = attributes.get("class"), attributes.get("grad", False), attributes.get("order")
     if name is not None and name not in CLASSES:
-        raise FormatError("a tensor has a class that none has", expected=" or ".join(CLASSES), found=repr(name))
+        raise FormatError("a tensor has an unknown class", expected=" or ".join(CLASSES), found=repr(name))
     if type(grad) is not bool:
-        raise FormatError("a tensor's `grad` is malformed", expected="true", found=repr(grad))
+        raise FormatError("a tensor's `grad` is malformed", expected="true or false", found=repr(grad))
     if order is not None and not _is_permutation(order, ndim):
         raise FormatError(
             "a tensor's `order` is malformed", expected=f"each of its {ndim} dimensions once", found=repr(order)

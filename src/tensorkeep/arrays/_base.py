@@ -1,4 +1,13 @@
-"""What tensors need from an array library."""
+"""What tensorkeep needs from an array library.
+
+A library is one `Library` record in the table of `_registry` and one folder beside this file. The folder has
+
+- a `DenseArrays`, for one device: five methods that make dense tensors of bytes and describe them for writing;
+- a `SharedMemory`, if tensors can be views of one storage: mostly the same class with two more methods;
+- an `ObjectCodec`, if there is data of the library that is not a dense tensor.
+
+`numpy/` is the one to read first.
+"""
 
 from __future__ import annotations
 
@@ -16,46 +25,58 @@ if TYPE_CHECKING:
 
 
 FindClass: TypeAlias = Callable[[str], type | None]
-"""Gives the class of a name such as `"package.module:Class"`, where somebody allowed it."""
+"""Returns the class for a name such as `"package.module:Class"`, if the caller allowed it."""
 
 LARGEST_E4M3: Final = 448.0
-"""The largest number of F8_E4M3, to which larger ones are cut; some versions of the libraries make NaN of them."""
+"""The largest F8_E4M3 number. Larger ones are clamped to it: some versions of the libraries make NaN of them."""
 
 
-class TensorToWrite(msgspec.Struct, frozen=True):
-    """A tensor on its way to a file.
+class Library(msgspec.Struct, frozen=True, kw_only=True):
+    """One array library: its names, where its code is, and what it can do.
 
     Attributes:
-        dtype: Its row in the dtype table.
-        shape: Elements along each dimension, as the header will say.
-        nbytes: Bytes it will take.
-        extent: Tells where it lies in memory, or None where it has no memory of its own.
-        buffers: Gives those bytes in order, in C order and little endian: views of the tensor's own memory where
-            it lies so, else copies of bounded size, one at a time.
-        memory: Gives the bytes [start, stop) of the addresses that `extent` speaks of, which lie in one allocation:
-            a view of them on the CPU, copies of bounded size from a device. None where there are no addresses.
+        name: What users pass as `framework`, and what files say.
+        aliases: Other names for it, such as those of safetensors' API.
+        module: The module to look for in `sys.modules`: tensors exist only if somebody imported it.
+        tensor_classes: Attributes of that module: the classes of its tensors, of every kind.
+        arrays: `"module:class"` of its `DenseArrays`. The class takes a device if `has_devices`, else nothing.
+        codec: `"module:class"` of its `ObjectCodec`; None if it has no objects of its own.
+        install: The command that installs it.
+        has_devices: Whether tensors can be elsewhere than in the CPU's memory.
+        can_share_memory: Whether several tensors can be views of one storage; its arrays are then `SharedMemory`.
+        alignment: Bytes. A tensor over a buffer shares its memory if its address is a multiple of this and of the
+            size of an element; else it is a copy. 1 if the size of an element decides alone.
+        attributes: What it can keep of a dense tensor beside its elements: `"order"`, `"grad"`, `"class"`.
+        known_packages: Packages whose classes its codec may rebuild without the caller allowing it.
+        gives_views: Whether `safe_open` hands out views of one mapping, as the reference does for torch alone.
     """
 
-    dtype: DType
-    shape: tuple[int, ...]
-    nbytes: int
-    extent: Callable[[], Extent | None]
-    buffers: Callable[[], Iterator[Buffer]]
-    memory: Callable[[int, int], Iterator[Buffer]] | None = None
+    name: str
+    aliases: tuple[str, ...] = ()
+    module: str
+    tensor_classes: tuple[str, ...]
+    arrays: str
+    codec: str | None = None
+    install: str
+    has_devices: bool = False
+    can_share_memory: bool = False
+    alignment: int = 1
+    attributes: frozenset[str] = frozenset()
+    known_packages: tuple[str, ...] = ()
+    gives_views: bool = False
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """Where a tensor lies in memory, for finding tensors that share it.
+    """Where a tensor lies in memory, to find tensors that share it.
 
     Attributes:
         device: A key that is equal for tensors on the same device.
         start: Address of the first byte.
         stop: One past the last byte; equal to `start` for a tensor without elements.
-        strides: Elements from one entry to the next, along each dimension of the tensor's shape as the header will
-            say it; negative where NumPy's go backwards. Empty, though the tensor has dimensions, where they cannot
-            be told in elements: such a tensor can only be copied.
-        is_conj: Whether the tensor stands for the conjugates of what is in memory.
-        is_neg: Whether it stands for their negatives.
+        strides: For each dimension, elements from one entry to the next; negative where an array runs backwards.
+            Empty, though there are dimensions, if strides are not whole elements: such a tensor is only copied.
+        is_conj: Whether the tensor is the complex conjugate of what is in memory.
+        is_neg: Whether it is the negative of what is in memory.
     """
 
     device: str
@@ -66,14 +87,36 @@ class Extent(msgspec.Struct, frozen=True):
     is_neg: bool = False
 
 
-class EncodedObject(msgspec.Struct, frozen=True):
-    """A value of an array library that is data but no dense tensor, taken apart.
+class TensorToWrite(msgspec.Struct, frozen=True):
+    """A tensor described for writing.
 
     Attributes:
-        library: `"numpy"` or `"torch"`.
+        dtype: Its row in the dtype table.
+        shape: Elements along each dimension, as the header will say.
+        nbytes: Bytes in the file.
+        extent: Returns where it lies in memory; None if it has no memory of its own.
+        buffers: Yields the file's bytes, C order and little endian: views of the tensor's memory if they lie there
+            in that form, else copies of bounded size, one at a time.
+        memory: Yields the bytes at the half-open range of addresses [start, stop), which is within one allocation:
+            a view on the CPU, copies of bounded size from a device. None if there are no addresses.
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    nbytes: int
+    extent: Callable[[], Extent | None]
+    buffers: Callable[[], Iterator[Buffer]]
+    memory: Callable[[int, int], Iterator[Buffer]] | None = None
+
+
+class EncodedObject(msgspec.Struct, frozen=True):
+    """An object of an array library that is not a dense tensor, as tensors and plain data.
+
+    Attributes:
+        library: The library's name.
         kind: What it is, such as `"sparse_coo"`, `"dtype"`, `"generator"`.
-        parts: Name to tensor, or to what is a tree of data again.
-        settings: All else that it takes, by name: plain data.
+        parts: Name to tensor, or to nested data.
+        settings: Everything else, by name: plain data.
     """
 
     library: str
@@ -85,72 +128,103 @@ class EncodedObject(msgspec.Struct, frozen=True):
         return hash((self.library, self.kind, frozenset(self.settings), frozenset(self.parts)))
 
 
-class ArrayAdapter(Protocol):
-    """One array library.
+class DenseArrays(Protocol):
+    """A library's dense tensors on one device.
 
     Attributes:
-        name: `"numpy"` or `"torch"`.
-        is_on_host: Whether tensors stay in the CPU's memory.
-        plain_classes: Classes of dense tensors, and what says whether a file can hold a tensor of it as it is.
+        is_on_host: Whether `place` leaves tensors in the CPU's memory.
+        plain_classes: Each class of dense tensors, with a test whether a file can hold a given one as it is.
     """
 
-    name: str
     is_on_host: bool
     plain_classes: Mapping[type, Callable[[Any], bool]]
 
     def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Any]:
-        """Make tensors over a buffer, without a copy where the library can read the bytes as they lie."""
+        """Make tensors on the CPU of a buffer whose byte `base` is byte 0 of the entries; no copy if that can be."""
 
     def place(self, tensors: dict[str, Any]) -> dict[str, Any]:
-        """Move tensors that were made over a buffer to where they are wanted."""
+        """Move tensors that `views` made to the device."""
 
     def from_elements(self, elements: np.ndarray[Any, Any], dtype: DType) -> Any:
-        """Make a tensor of elements that were moved as unsigned numbers."""
-
-    def storage(self, data: np.ndarray[Any, Any]) -> Any:
-        """Make memory that several tensors are to share, on the device."""
-
-    def shared(
-        self, storage: Any, dtype: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
-    ) -> Any:
-        """Make a tensor over a storage, without a copy: it shares memory with all others that are made so."""
-
-    def marked(self, tensor: Any, *, is_conj: bool, is_neg: bool, requires_grad: bool) -> Any:
-        """Give a tensor what the library keeps beside its elements."""
-
-    def without_data(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any | None:
-        """Make a tensor that has a shape and no elements."""
-
-    def composed(self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any | None:
-        """Make a tensor of several: a sparse, quantized or nested one. All that the parts say is checked first."""
-
-    def attributes_of(self, tensor: Any) -> dict[str, Any]:
-        """Return what is to be said of a dense tensor beside its elements; see `tensorkeep.arrays.attributes_of`."""
-
-    def with_attributes(self, tensor: Any, marks: Mapping[str, Any]) -> Any:
-        """Give a dense tensor its marks back."""
-
-    def encode_object(self, value: Any) -> EncodedObject | None:
-        """Take apart what is data of the library but no dense tensor; see `tensorkeep.arrays.encode_object`."""
-
-    def decode_object(
-        self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass
-    ) -> Any | None:
-        """Put together what `encode_object` gave."""
-
-    def known_class(self, name: str) -> type | None:
-        """Return a class of the closed registry; see `tensorkeep.arrays.known_class`."""
-
-    def labelled(self, kind: str, text: str) -> Any | None:
-        """Return the library's object that a text names."""
+        """Make a tensor on the device of elements in the form of `tensorkeep.arrays.elements`."""
 
     def cast(self, tensor: Any, dtype: DType) -> Any:
         """Convert numbers to another floating-point dtype, rounded to nearest, ties to even.
 
-        Every library gives the same numbers, those of torch 2.13: F64 is rounded to F32 on the way to anything
-        narrower; what is too large becomes infinite in F8_E5M2, F16, BF16 and F32, NaN in the FNUZ kinds, and the
-        largest number (448) in F8_E4M3, infinities too. NaN stays NaN; which of them is left to the library.
+        All libraries give the numbers that torch 2.13 gives. F64 goes through F32 on the way to anything narrower.
+        Numbers that are too large become infinite in F8_E5M2, F16, BF16 and F32 and NaN in the FNUZ dtypes; in
+        F8_E4M3 they, and infinities, become ±448. NaN stays NaN, with any payload.
         """
 
     def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
-        """Describe one of the library's tensors for writing."""
+        """Describe a tensor of the library, on any device, for writing."""
+
+
+class SharedMemory(Protocol):
+    """Tensors that are views of one storage."""
+
+    def storage(self, data: np.ndarray[Any, Any]) -> Any:
+        """Make a storage of bytes, on the device."""
+
+    def view_of(
+        self,
+        storage: Any,
+        dtype: DType,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        *,
+        is_conj: bool = False,
+        is_neg: bool = False,
+    ) -> Any:
+        """Make a tensor over a storage; offset and strides are counted in elements, and lie within it."""
+
+
+class ObjectCodec:
+    """A library's own objects as data, and what it keeps beside the elements of dense tensors.
+
+    A library overrides what it has. Files can say anything: whatever `decode_object` and `composed` are given must
+    be checked before the library is trusted with it.
+    """
+
+    def attributes_of(self, tensor: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Return what to save of a dense tensor beside its elements, in the form of `_attributes`."""
+        return {}
+
+    def with_attributes(self, tensor: Any, attributes: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """Return a dense tensor that has the attributes, ignoring those that the library has not."""
+        return tensor
+
+    def encode_object(self, value: Any) -> EncodedObject | None:  # noqa: ARG002
+        """Return an object as tensors and plain data; None if it is not one of the library's."""
+        return None
+
+    def decode_object(
+        self,
+        kind: str,  # noqa: ARG002
+        parts: Mapping[str, Any],  # noqa: ARG002
+        settings: Mapping[str, Any],  # noqa: ARG002
+        find_class: FindClass,  # noqa: ARG002
+    ) -> Any | None:
+        """Return the object that `encode_object` encoded; None if it needs a class that is not allowed."""
+        return None
+
+    def known_class(self, name: str) -> type | None:  # noqa: ARG002
+        """Return a class that may be rebuilt without the caller allowing it."""
+        return None
+
+    def hint(self, value: Any) -> str:  # noqa: ARG002
+        """Say what to do with one of the library's tensors that cannot be saved."""
+        return "Save a plain tensor with the same elements"
+
+    def composed(self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any | None:  # noqa: ARG002
+        """Return a tensor that a pickle makes of several: sparse, quantized, nested."""
+        return None
+
+    def labelled(self, kind: str, text: str) -> Any | None:  # noqa: ARG002
+        """Return the object that a pickle names, such as a dtype or device."""
+        return None
+
+    def without_data(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any | None:  # noqa: ARG002
+        """Return a tensor that has a shape and no elements."""
+        return None

@@ -1,4 +1,4 @@
-"""How a tensor is cut when it must be copied in bounded memory. Pure."""
+"""How a tensor is cut to be copied in bounded memory. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import prod
 
 
 def pieces(shape: tuple[int, ...], itemsize: int, max_nbytes: int) -> Iterator[tuple[int | slice, ...]]:
-    """Cut a tensor into index tuples, in C order."""
+    """Give the indices of parts of at most `max_nbytes`, in C order; one element at a time at worst."""
     if prod(shape) * itemsize <= max_nbytes or not shape:
         yield ()
         return

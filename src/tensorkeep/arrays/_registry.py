@@ -1,98 +1,138 @@
-"""The adapter for a framework's name, or for a tensor that somebody hands over."""
+"""The table of array libraries: a new one is a folder and a record here.
+
+This is the one place that imports code by name, so that a library is imported when the first tensor of it is made.
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
-from tensorkeep.arrays._base import ArrayAdapter, TensorToWrite
+from tensorkeep.arrays._base import DenseArrays, Library, ObjectCodec, TensorToWrite
 from tensorkeep.errors import MissingDependencyError, UnsupportedError
 
-FRAMEWORKS: dict[str, str] = {
-    "np": "numpy",
-    "numpy": "numpy",
-    "pt": "torch",
-    "torch": "torch",
-    "pytorch": "torch",
+DEFAULT_FRAMEWORK: Final = "numpy"
+"""Tensors come out in it if neither the caller nor the file names another."""
+
+LIBRARIES: Final = {
+    library.name: library
+    for library in (
+        Library(
+            name="torch",
+            aliases=("pt", "pytorch"),
+            module="torch",
+            tensor_classes=("Tensor",),
+            arrays="tensorkeep.arrays.torch._dense:TorchArrays",
+            codec="tensorkeep.arrays.torch._codec:TorchCodec",
+            install='pip install "tensorkeep[torch]"',
+            has_devices=True,
+            can_share_memory=True,
+            attributes=frozenset({"class", "grad", "order"}),
+            known_packages=("torchao",),
+            gives_views=True,
+        ),
+        Library(
+            name="numpy",
+            aliases=("np",),
+            module="numpy",
+            tensor_classes=("ndarray", "generic"),
+            arrays="tensorkeep.arrays.numpy._dense:NumpyArrays",
+            codec="tensorkeep.arrays.numpy._codec:NumpyCodec",
+            install="pip install numpy",
+            can_share_memory=True,
+            attributes=frozenset({"order"}),
+        ),
+    )
 }
-"""The names that safetensors and its users give the array libraries, and ours for each."""
+"""Name to library."""
 
 
-_ADAPTERS = {
-    "numpy": ("tensorkeep.arrays.numpy._adapter", "NumpyAdapter"),
-    "torch": ("tensorkeep.arrays.torch._adapter", "TorchAdapter"),
-}
-"""Module and class of each adapter: the one place where own modules are imported by name, on first use."""
+def find_library(framework: str) -> Library | None:
+    """Return the library that goes by a name or alias."""
+    found = LIBRARIES.get(framework)
+    return found or next((library for library in LIBRARIES.values() if framework in library.aliases), None)
 
 
-def check_framework(framework: str) -> None:
-    """Refuse a name that no array library has, without importing any."""
-    if framework not in FRAMEWORKS:
-        raise UnsupportedError(f"framework {framework} is invalid", expected="one of " + ", ".join(FRAMEWORKS))
+def library_for(framework: str) -> Library:
+    """Return the library that goes by a name or alias, without importing it; refuse any other name."""
+    library = find_library(framework)
+    if library is None:
+        names = (name for known in LIBRARIES.values() for name in (known.name, *known.aliases))
+        raise UnsupportedError(f"framework {framework} is invalid", expected="one of " + ", ".join(sorted(names)))
+    return library
 
 
-def adapter_for(framework: str, device: Any = "cpu") -> ArrayAdapter:
-    """Return the adapter for an array library, importing it if need be."""
-    check_framework(framework)
-    name = FRAMEWORKS[framework]
-    make = _adapter_class(name)
-    adapter: ArrayAdapter
-    if name == "torch":
-        adapter = make(device)
-        return adapter
-    if device is not None and str(device) != "cpu":
-        raise UnsupportedError(f"Device {device} is not supported for framework {name}")
-    adapter = make()
-    return adapter
+def device_for(framework: str, device: Any) -> Any:
+    """Return where tensors go that are asked for on a device, of which some may be of a library without devices."""
+    return device if library_for(framework).has_devices else "cpu"
+
+
+def adapter_for(framework: str, device: Any = "cpu") -> DenseArrays:
+    """Return a library's dense tensors on a device, importing the library if need be."""
+    library = library_for(framework)
+    if not library.has_devices and device is not None and str(device) != "cpu":
+        raise UnsupportedError(f"Device {device} is not supported for framework {library.name}")
+    make: Callable[..., DenseArrays] = _load(library, library.arrays)
+    return make(device) if library.has_devices else make()
 
 
 @cache
-def _adapter_class(name: str) -> Any:
-    """Import the file of an array library, which imports the library."""
-    module, class_name = _ADAPTERS[name]
+def host_arrays(library: str) -> DenseArrays:
+    """Return a library's dense tensors on the CPU, always the same object."""
+    return adapter_for(library)
+
+
+@cache
+def codec_for(framework: str) -> ObjectCodec:
+    """Return the codec of a library's own objects, which finds none if the library has none."""
+    library = library_for(framework)
+    codec: ObjectCodec = _load(library, library.codec)() if library.codec else ObjectCodec()
+    return codec
+
+
+def _load(library: Library, path: str) -> Any:
+    """Return a class by the name of its module, which imports the library."""
+    module, _, class_name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), class_name)
     except ModuleNotFoundError as error:
-        if error.name != name:
+        if error.name is None or error.name.split(".")[0] != library.module.split(".")[0]:
             raise
         raise MissingDependencyError(
-            f"{name} is not installed", hint=f'Install it: pip install "tensorkeep[{name}]"'
+            f"{library.name} is not installed", hint=f"Install it: {library.install}"
         ) from error
 
 
-def tensor_to_write(tensor: Any, name: str) -> TensorToWrite:
-    """Describe a tensor of any supported library for writing."""
-    library = _library_of(tensor)
-    if library is not None:
-        return host_adapter(library).tensor_to_write(tensor, name)
-    raise UnsupportedError(
-        f"`{name}` is not a tensor",
-        tensor=name,
-        expected="a NumPy array or a torch tensor",
-        found=type(tensor).__name__,
-    )
+def imported_libraries() -> Iterator[Library]:
+    """Give the libraries that somebody imported: only these can have tensors."""
+    return (library for library in LIBRARIES.values() if sys.modules.get(library.module) is not None)
 
 
-def is_tensor(value: Any) -> bool:
-    """Say whether a value is a tensor of a supported library, of whatever kind."""
-    return _library_of(value) is not None
-
-
-def _library_of(value: Any) -> str | None:
-    for library, classes in _TENSOR_CLASSES.items():
-        module = sys.modules.get(library)
-        if module is not None and isinstance(value, tuple(getattr(module, name) for name in classes)):
+def library_of(value: Any) -> Library | None:
+    """Return the library that a value is a tensor of, of any kind."""
+    for library in imported_libraries():
+        module = sys.modules[library.module]
+        if issubclass(type(value), tuple([getattr(module, name) for name in library.tensor_classes])):
             return library
     return None
 
 
-@cache
-def host_adapter(library: str) -> ArrayAdapter:
-    """Return the adapter for a library's tensors in the CPU's memory, always the same one."""
-    return adapter_for(library)
+def is_tensor(value: Any) -> bool:
+    """Say whether a value is a tensor of a known library, of any kind."""
+    return library_of(value) is not None
 
 
-_TENSOR_CLASSES = {"torch": ("Tensor",), "numpy": ("ndarray", "generic")}
-"""What each library calls its tensors; a library that nobody imported has none."""
+def tensor_to_write(tensor: Any, name: str) -> TensorToWrite:
+    """Describe a tensor of any known library for writing."""
+    library = library_of(tensor)
+    if library is not None:
+        return host_arrays(library.name).tensor_to_write(tensor, name)
+    raise UnsupportedError(
+        f"`{name}` is not a tensor",
+        tensor=name,
+        expected="a NumPy array or a tensor of " + ", ".join(known for known in LIBRARIES if known != "numpy"),
+        found=type(tensor).__name__,
+    )

@@ -1,12 +1,13 @@
-"""A tensor's bytes as unsigned numbers, one per element: the form in which elements are moved without being read.
+"""A tensor's elements as unsigned integers of their width: the form in which they are moved (imports NumPy).
 
-Elements narrower than a byte (F4, F6) are packed in files and one per byte in memory. Those of a tensor are one
-stream of bits, lowest bits first: of two F4 elements the first is in the low half of the byte (torch's
-`float4_e2m1fn_x2`), and four F6 elements fill three bytes.
+Elements narrower than a byte (F4, F6) are packed in files, and one per byte in memory. Packed, they are one stream of
+bits, lowest first: the first of two F4 elements is the low half of a byte (torch's `float4_e2m1fn_x2`), and four F6
+elements fill three bytes.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,11 +24,11 @@ Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
 _ALIGNMENT = 16
-"""Bytes of the largest element, a complex number of two doubles."""
+"""Bytes of the largest element, a C128."""
 
 
 def unpack(packed: Bytes, bits: int, first: int, n_elements: int) -> Bytes:
-    """Spread packed elements to one per byte."""
+    """Return packed elements from number `first` on, one per byte."""
     if bits == 4:
         both = np.empty((len(packed), 2), np.uint8)
         np.bitwise_and(packed, 0x0F, out=both[:, 0])
@@ -39,7 +40,7 @@ def unpack(packed: Bytes, bits: int, first: int, n_elements: int) -> Bytes:
 
 
 def pack(elements: npt.NDArray[Any], bits: int) -> Bytes:
-    """Close up elements to a stream of bits."""
+    """Return elements of one byte each as a stream of bits."""
     if bits == 4:
         pairs = elements.reshape(-1, 2)
         packed: Bytes = np.bitwise_or(pairs[:, 0] & 0x0F, pairs[:, 1] << 4, dtype=np.uint8)
@@ -49,7 +50,7 @@ def pack(elements: npt.NDArray[Any], bits: int) -> Bytes:
 
 
 def known_dtype(name: str, entry: TensorEntry) -> DType:
-    """Return the dtype of a tensor that is to be loaded."""
+    """Return the dtype of a tensor that is about to be loaded."""
     dtype = entry.known_dtype
     if dtype is None:
         raise DtypeError(
@@ -63,7 +64,7 @@ def known_dtype(name: str, entry: TensorEntry) -> DType:
 
 
 def elements_of(name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> Array:
-    """View a tensor's bytes as unsigned numbers, one per element."""
+    """Return a tensor's elements as unsigned integers: a view of the buffer if they are aligned."""
     dtype = known_dtype(name, entry)
     with within_numpys_limits(name, entry.shape):
         if dtype.is_packed:
@@ -77,13 +78,39 @@ def elements_of(name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> A
 
 
 def aligned(data: Bytes) -> Bytes:
-    """Return bytes that elements of every dtype can be read from where they lie."""
+    """Return the bytes, copied if elements of some dtype could not be read where they are."""
     return data if data.ctypes.data % _ALIGNMENT == 0 else data.copy()
+
+
+def resolve(
+    elements: npt.NDArray[Any], dtype: DType, *, is_conj: bool = False, is_neg: bool = False, swap: bool = False
+) -> None:
+    """Swap the bytes of C-contiguous elements, conjugate and negate them, in place, by their bits alone."""
+    bits = dtype.bits // 2 if dtype.is_complex else dtype.bits
+    if bits < 8 or not (swap or is_conj or is_neg):
+        return
+    parts = elements.reshape(-1).view(f"u{bits // 8}")
+    sign = parts.dtype.type(1 << (bits - 1))
+    if swap:
+        parts.byteswap(inplace=True)
+    if is_conj and dtype.is_complex:
+        parts[1::2] ^= sign
+    if is_neg and (dtype.is_float or dtype.is_complex):
+        parts ^= sign
+    elif is_neg:
+        np.negative(parts, out=parts)
+
+
+def bytes_at(start: int, stop: int, owner: Any) -> Iterator[Buffer]:
+    """Give the bytes at an address of this process, without a copy; they keep their owner alive."""
+    found = (ctypes.c_ubyte * (stop - start)).from_address(start)
+    found.owner = owner  # type: ignore[attr-defined]
+    yield memoryview(found).cast("B")
 
 
 @contextmanager
 def within_numpys_limits(name: str, shape: tuple[int, ...]) -> Iterator[None]:
-    """Turn NumPy's refusal of a shape in the block into an error of this package."""
+    """Turn NumPy's refusal of a shape into a `LimitError`."""
     try:
         yield
     except TensorkeepError:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from tensorkeep.arrays import check_framework
+from tensorkeep.arrays import DEFAULT_FRAMEWORK, library_for
 from tensorkeep.checkpoint.verifying import verify as verify_at
 from tensorkeep.errors import SourceChangedError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits
-from tensorkeep.kinds import DEFAULT_FRAMEWORK, LoadOptions, Opened, OpenOptions, Place, refuse
+from tensorkeep.kinds import LoadOptions, Opened, OpenOptions, Place, refuse
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.state import Classes
@@ -79,7 +79,7 @@ def open_checkpoint(
             the digests are of a later version, or there are none to verify by.
         TransportError: If it cannot be read.
     """
-    check_framework(framework)
+    library_for(framework)
     if backend not in BACKENDS:
         raise UnsupportedError(f"backend {backend!r} is invalid", expected="one of " + ", ".join(BACKENDS))
     if dangerous not in {"refuse", "record"}:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from tensorkeep.arrays import FRAMEWORKS
 from tensorkeep.compat.wording import check_backend, check_device, check_framework, check_instance, check_path
 from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
 from tensorkeep.kinds import OpenOptions
@@ -41,12 +40,12 @@ class safe_open:  # noqa: N801 - the reference's name
         self._open(check_path(filename), framework, device, backend)
 
     def _open(self, target: Openable, framework: str, device: Any, backend: str) -> None:
-        self._framework = check_framework(framework)
+        self._library = check_framework(framework)
         self._file: TensorFile | None = open_file(
             target,
             OpenOptions(
                 framework=framework,
-                device=check_device(device, framework),
+                device=check_device(device, self._library),
                 backend=check_backend(backend),
                 check=False,
             ),
@@ -96,7 +95,7 @@ class safe_open:  # noqa: N801 - the reference's name
             TransportError: If the bytes cannot be read.
         """
         lazy = self._lazy(name)
-        if FRAMEWORKS[self._framework] != "torch":
+        if not self._library.gives_views:
             return lazy[...]
         view = lazy.view()
         return lazy.load() if view is None else lazy.place(view)
@@ -121,7 +120,7 @@ class safe_open:  # noqa: N801 - the reference's name
             TensorNotFoundError: If there is none of that name.
             TensorkeepError: If the file is closed.
         """
-        return SafeSlice(self._lazy(name), FRAMEWORKS[self._framework])
+        return SafeSlice(self._lazy(name), gives_views=self._library.gives_views)
 
     def _lazy(self, name: str) -> LazyTensor:
         check_instance(name, "name", str)
@@ -148,9 +147,9 @@ class _safe_open_handle(safe_open):  # noqa: N801 - the reference's name
 class SafeSlice:
     """A tensor of a file, read by indexing: `PySafeSlice` in the reference."""
 
-    def __init__(self, lazy: LazyTensor, framework: str) -> None:
+    def __init__(self, lazy: LazyTensor, *, gives_views: bool) -> None:
         self._lazy = lazy
-        self._framework = framework
+        self._gives_views = gives_views
 
     def get_shape(self) -> list[int]:
         """Return the elements along each dimension."""
@@ -166,7 +165,7 @@ class SafeSlice:
         A mapped file gives torch tensors as torch indexes them, without a copy; anything else is read as NumPy
         indexes it, and nothing but the part is read.
         """
-        view = self._lazy.view() if self._framework == "torch" else None
+        view = self._lazy.view() if self._gives_views else None
         if view is not None:
             return self._lazy.place(view[index])
         try:

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tensorkeep.arrays import FRAMEWORKS
+from tensorkeep.arrays import Library, find_library
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TensorkeepError, TransportError
 from tensorkeep.transport import BACKENDS
 
 _DEVICES = re.compile(r"(cpu|mps|(cuda|xpu|npu|hpu|xla|mlu|musa)(:\d+)?)")
-_LATER_FRAMEWORKS = {"tf", "tensorflow", "flax", "jax", "mlx", "paddle"}
+_REFERENCE_FRAMEWORKS = {"tf", "tensorflow", "flax", "jax", "mlx", "paddle"}
+"""More frameworks that the reference has; once the table of array libraries has one, it is found there first."""
 
 
 def _is_not(value: Any, kind: str) -> str:
@@ -72,31 +73,32 @@ def check_metadata(metadata: Any) -> Mapping[str, str] | None:
     return checked
 
 
-def check_framework(framework: Any) -> str:
-    """Return a framework's name."""
+def check_framework(framework: Any) -> Library:
+    """Return the library that a framework's name means."""
     check_instance(framework, "framework", str)
-    if framework in _LATER_FRAMEWORKS:
+    library = find_library(framework)
+    if library is not None:
+        return library
+    if framework in _REFERENCE_FRAMEWORKS:
         raise TensorkeepError(
             f"framework {framework} is not supported by this version of tensorkeep",
             hint='Use "numpy", and convert its arrays',
         )
-    if framework not in FRAMEWORKS:
-        raise TensorkeepError(f"framework {framework} is invalid")
-    return str(framework)
+    raise TensorkeepError(f"framework {framework} is invalid")
 
 
-def check_device(device: Any, framework: str) -> Any:
-    """Return a device that torch understands."""
+def check_device(device: Any, library: Library) -> Any:
+    """Return a device that the library understands."""
     if device is None:
         return "cpu"
-    if type(device).__module__ == "torch" and type(device).__name__ == "device":
+    if not isinstance(device, str | int):  # a library's own object, such as a torch.device
         device = str(device)
     is_index = isinstance(device, int) and not isinstance(device, bool) and device >= 0
     if not is_index and not (isinstance(device, str) and _DEVICES.fullmatch(device)):
         raise TensorkeepError(f"device {device} is invalid")
-    if device != "cpu" and FRAMEWORKS[framework] != "torch":
+    if device != "cpu" and not library.has_devices:
         spelled = f"cuda:{device}" if is_index else device if ":" in device or device == "mps" else f"{device}:0"
-        raise TensorkeepError(f"Device {spelled} is not supported for framework {FRAMEWORKS[framework]}")
+        raise TensorkeepError(f"Device {spelled} is not supported for framework {library.name}")
     return device
 
 

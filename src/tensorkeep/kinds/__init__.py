@@ -25,11 +25,10 @@ from tensorkeep.kinds._description import Description, Digests, FileDescription
 from tensorkeep.kinds._findings import Finding, Verification, refuse
 from tensorkeep.kinds._flat_file import FlatFile, file_kind
 from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import DEFAULT_FRAMEWORK, LoadOptions, OpenOptions
+from tensorkeep.kinds._options import LoadOptions, OpenOptions
 from tensorkeep.kinds._place import Place
 
 __all__ = [
-    "DEFAULT_FRAMEWORK",
     "Check",
     "Checks",
     "Description",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tensorkeep.arrays import DEFAULT_FRAMEWORK
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.state import Classes
@@ -15,9 +16,6 @@ from tensorkeep.transport import Backend
 
 if TYPE_CHECKING:
     from tensorkeep.formats.pickles import Dangerous, PickleLimits
-
-DEFAULT_FRAMEWORK: Final = "numpy"
-"""The array library of tensors where neither the caller nor the file names one."""
 
 
 class OpenOptions(msgspec.Struct, frozen=True):

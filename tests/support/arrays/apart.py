@@ -11,6 +11,7 @@ from tensorkeep.arrays import (
     EncodedObject,
     adapter_for,
     attributes_of,
+    codec_for,
     decode_object,
     encode_object,
     known_class,
@@ -25,9 +26,10 @@ def through_bytes(tensor: Any) -> Any:
     host = tensor_to_write(tensor, "w")
     data = bytearray().join(host.buffers())
     assert len(data) == host.nbytes
-    adapter = adapter_for(plain_library(tensor) or "")
+    library = plain_library(tensor) or ""
     entry = TensorEntry(host.dtype.name, host.shape, (0, len(data)))
-    return adapter.with_attributes(adapter.views(memoryview(data), {"w": entry}, 0)["w"], attributes_of(tensor))
+    read = adapter_for(library).views(memoryview(data), {"w": entry}, 0)["w"]
+    return codec_for(library).with_attributes(read, attributes_of(tensor))
 
 
 def taken(value: Any) -> Any:

@@ -1,10 +1,9 @@
-"""NumPy's arrays.
+"""NumPy's arrays. Nothing here is imported before an array is needed.
 
-- `_dtypes`: the same for NumPy: its dtypes, bytes that hold nothing, its random generators, all of it.
-- `_padding`: the same for NumPy: its dtypes, bytes that hold nothing, its random generators, all of it.
-- `_random`: the same for NumPy: its dtypes, bytes that hold nothing, its random generators, all of it.
-- `_codec`: the same for NumPy: its dtypes, bytes that hold nothing, its random generators, all of it.
-- `_adapter`: the adapters.
+- `_dense`: `NumpyArrays`, arrays over buffers and storages, cast, and described for writing.
+- `_dtypes`: NumPy's dtypes for those of the format; any other as plain data.
+- `_codec`: `NumpyCodec`, scalars, dtypes, arrays of other dtypes, and the order of dimensions.
+- `_random`: random generators as plain data.
 """
 
 __all__: list[str] = []

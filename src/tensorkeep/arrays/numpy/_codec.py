@@ -1,71 +1,99 @@
-"""What is data of NumPy but no array that a file holds as it is, taken apart and put together.
+"""NumPy's own objects as plain data and arrays that a file can hold as they are.
 
 kind           parts                              settings
 scalar                                            dtype, data: the bytes, or the text of a `numpy.str_`
-dtype                                             dtype (see `_numpy_dtypes` for the form)
-complex        data: F64, one dimension more      dtype: that of the array, complex128
-array          data, as follows                   dtype: that of the array
-                 of big-endian numbers: the same numbers, little endian
-                 of dates and times: I64 of the same shape
-                 of anything else (text, structured, longdouble, int4): U8, the bytes of an element in one
-                 dimension more; those that hold nothing, such as 6 of a longdouble's 16, are zero
-objects        items: a list of them, in C order  shape
-bit_generator  the arrays of its state            bit_generator: its name; numbers of its state; seed, if known
-random_generator, random_state
-               bit_generator                      has_gauss and gauss of a `RandomState`
+dtype                                             dtype, in the form of `_dtypes`
+complex        data: F64, one dimension more      dtype of the array, complex128
+array          data, as follows                   dtype of the array
+                 big-endian numbers: the same numbers, little endian
+                 dates and times: I64 of the same shape
+                 anything else (text, structured, longdouble, int4): U8, with the bytes of an element in one more
+                 dimension; padding, such as 6 of a longdouble's 16 bytes, is zero
+objects        items: a list, in C order          shape
+bit_generator, random_generator, random_state: see `_random`
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from functools import cache
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays._base import EncodedObject
-from tensorkeep.arrays.numpy._dtypes import described, dtype_of
-from tensorkeep.arrays.numpy._padding import has_padding, without_padding
-from tensorkeep.arrays.numpy._random import RANDOM_KINDS, put_random_together, take_random_apart
-from tensorkeep.dtypes import BY_NUMPY
+from tensorkeep.arrays._attributes import check_attributes, dense_order
+from tensorkeep.arrays._base import EncodedObject, FindClass, ObjectCodec
+from tensorkeep.arrays.numpy._dtypes import OWN_DTYPES, described, dtype_of, is_plain
+from tensorkeep.arrays.numpy._random import RANDOM_KINDS, decode_random, encode_random
 from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
 
 Array = npt.NDArray[Any]
 
 _LARGEST_CODE_POINT: Final = 0x10FFFF
 
+_EXTENDED_NBYTES: Final = 10
+"""Bytes of an x87 number, which NumPy keeps in 12 or 16."""
 
-def _is_plain(array: Array) -> bool:
-    dtype = array.dtype
-    if dtype.isbuiltin == _BY_ANOTHER_LIBRARY:
-        return dtype.isnative and dtype.name in BY_NUMPY
-    return dtype in _PLAIN_DTYPES
+_EXTENDED_MANTISSA: Final = 63
 
 
-_BY_ANOTHER_LIBRARY: Final = 2
-"""What `numpy.dtype.isbuiltin` says of the dtypes of ml_dtypes."""
+class NumpyCodec(ObjectCodec):
+    """NumPy's scalars, dtypes, random generators, and arrays of dtypes that the format lacks."""
 
-_PLAIN_DTYPES: Final = frozenset(np.dtype(row.numpy) for row in BY_NUMPY.values() if row.is_in_numpy)
-"""Those of NumPy itself, in the machine's byte order."""
+    def attributes_of(self, tensor: Any) -> dict[str, Any]:
+        """Return the order of the dimensions in memory, if it is not C order."""
+        if tensor.flags.c_contiguous:
+            return {}
+        order = dense_order(tensor.shape, tensor.strides, tensor.itemsize)
+        return {} if order is None else {"order": order}
 
-PLAIN_CLASSES: Final = {np.ndarray: _is_plain, np.memmap: _is_plain}
-"""Classes of arrays that a file may hold as they are."""
+    def with_attributes(self, tensor: Any, attributes: Mapping[str, Any]) -> Array:
+        """Restore the order of the dimensions in memory."""
+        array: Array = tensor
+        order = check_attributes(attributes, array.ndim)[2]
+        if order is None or order == dense_order(array.shape, array.strides, array.itemsize):
+            return array
+        return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+
+    def encode_object(self, value: Any) -> EncodedObject | None:
+        """Return an object of NumPy as arrays and plain data."""
+        if isinstance(value, np.ndarray):
+            return _encode_array(value) if type(value) in {np.ndarray, np.memmap} else None
+        if isinstance(value, np.generic):
+            return _encode_scalar(value)
+        if isinstance(value, np.dtype):
+            description = described(value)
+            return None if description is None else EncodedObject("numpy", "dtype", {}, {"dtype": description})
+        return encode_random(value)
+
+    def decode_object(
+        self,
+        kind: str,
+        parts: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        find_class: FindClass,  # noqa: ARG002
+    ) -> Any:
+        """Return the object that was encoded."""
+        if kind not in _DECODERS and kind not in RANDOM_KINDS:
+            raise UnsupportedError(f"NumPy has no objects of kind {kind!r:.100}", hint="A later version may know it")
+        try:
+            if kind in RANDOM_KINDS:
+                return decode_random(kind, parts, settings)
+            return _DECODERS[kind](parts, settings)
+        except TensorkeepError:
+            raise
+        except (TypeError, ValueError, LookupError, OverflowError, MemoryError, AttributeError) as error:
+            raise FormatError(f"the parts of NumPy's {kind} do not fit together", found=f"{error!s:.500}") from None
+
+    def hint(self, value: Any) -> str:  # noqa: ARG002
+        """Say what to do with an array that cannot be saved."""
+        return "Save numpy.asarray(...) of it, and what else it holds beside it"
 
 
-def take_numpy_apart(value: Any) -> EncodedObject | None:
-    """Take apart what is data of NumPy."""
-    if isinstance(value, np.ndarray):
-        return _take_array_apart(value) if type(value) in PLAIN_CLASSES else None
-    if isinstance(value, np.generic):
-        return _take_scalar_apart(value)
-    if isinstance(value, np.dtype):
-        description = described(value)
-        return None if description is None else EncodedObject("numpy", "dtype", {}, {"dtype": description})
-    return take_random_apart(value)
-
-
-def _take_scalar_apart(value: np.generic) -> EncodedObject | None:
+def _encode_scalar(value: np.generic) -> EncodedObject | None:
     dtype = value.dtype
     description = described(dtype)
     if type(value) is not dtype.type or description is None or dtype.hasobject:
@@ -78,11 +106,11 @@ def _take_scalar_apart(value: np.generic) -> EncodedObject | None:
         dtype = dtype.newbyteorder("<")
     data = np.frombuffer(np.asarray(value, dtype).tobytes(), np.uint8)
     return EncodedObject(
-        "numpy", "scalar", {}, {"dtype": described(dtype), "data": without_padding(data, dtype).tobytes()}
+        "numpy", "scalar", {}, {"dtype": described(dtype), "data": _without_padding(data, dtype).tobytes()}
     )
 
 
-def _take_array_apart(array: Array) -> EncodedObject | None:
+def _encode_array(array: Array) -> EncodedObject | None:
     dtype = array.dtype
     if dtype == np.object_:
         return EncodedObject("numpy", "objects", {"items": list(array.flat)}, {"shape": array.shape})
@@ -102,45 +130,55 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _data_of(array: Array, dtype: np.dtype[Any]) -> Array:
-    """View an array as one that a file holds as it is: it shares its memory, unless some of that holds nothing."""
+    """Return an array's bytes as one that a file can hold as it is: a view, unless its elements have padding."""
     if dtype.kind in "mM":
         return array.view(np.int64)
-    if _is_plain(array):
+    if is_plain(array):
         return array
     if not dtype.itemsize:
         return np.empty((*array.shape, 0), np.uint8)
     if dtype == np.complex128:
         return array[..., np.newaxis].view(np.float64)
     data = array[..., np.newaxis].view(np.uint8)
-    return without_padding(data, dtype) if has_padding(dtype) else data
+    return data if _used_bytes(dtype).all() else _without_padding(data, dtype)
 
 
-def put_numpy_together(kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """Put together what `take_numpy_apart` gave."""
-    if kind not in _KINDS and kind not in RANDOM_KINDS:
-        raise UnsupportedError(f"NumPy has no values of kind {kind!r:.100}", hint="A later version may know it")
-    try:
-        if kind in RANDOM_KINDS:
-            return put_random_together(kind, parts, settings)
-        return _KINDS[kind](parts, settings)
-    except TensorkeepError:
-        raise
-    except (TypeError, ValueError, LookupError, OverflowError, MemoryError, AttributeError) as error:
-        raise FormatError(f"the parts of NumPy's {kind} do not fit together", found=f"{error!s:.500}") from None
+def _without_padding(data: npt.NDArray[np.uint8], dtype: np.dtype[Any]) -> npt.NDArray[np.uint8]:
+    """Return a copy with zeros for padding, in which whatever was in memory would be saved."""
+    return np.where(_used_bytes(dtype), data, np.uint8(0))
 
 
-def _put_dtype(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> np.dtype[Any]:
+@cache
+def _used_bytes(dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]:
+    """Return, for each byte of an element, whether it is not padding."""
+    used = np.zeros(dtype.itemsize, np.bool_)
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return np.tile(_used_bytes(base), int(np.prod(shape)))
+    if dtype.fields is not None:
+        for field, offset in (entry[:2] for entry in dtype.fields.values()):
+            used[offset : offset + field.itemsize] |= _used_bytes(field)
+        return used
+    if dtype.type not in {np.longdouble, np.clongdouble} or np.finfo(dtype).nmant != _EXTENDED_MANTISSA:
+        return ~used
+    number = used[: np.dtype(np.longdouble).itemsize].copy()
+    is_little = dtype.byteorder == "<" or (dtype.byteorder == "=" and sys.byteorder == "little")
+    number[slice(_EXTENDED_NBYTES) if is_little else slice(-_EXTENDED_NBYTES, None)] = True
+    return np.tile(number, dtype.itemsize // len(number))
+
+
+def _decode_dtype(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> np.dtype[Any]:
     del parts
     return dtype_of(settings["dtype"])
 
 
-def _put_scalar(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+def _decode_scalar(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
     del parts
     dtype = dtype_of(settings["dtype"])
     data: Any = settings["data"]
     if type(data) is not (str if dtype.kind == "U" else bytes):
         raise TypeError(f"the data of a {dtype} is a {type(data).__name__}")
-    if dtype.kind in "US":  # an array would lose NULs at the end
+    if dtype.kind in "US":  # an array would drop trailing NULs
         return dtype.type(data)
     _check_holds_bytes(dtype)
     raw: Any = data
@@ -149,27 +187,27 @@ def _put_scalar(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
     return np.frombuffer(raw, dtype)[0].copy() if dtype.itemsize else dtype.type(b"")
 
 
-def _put_array(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Array:
+def _decode_array(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Array:
     dtype, data = dtype_of(settings["dtype"]), parts["data"]
     _check_holds_bytes(dtype)
     if type(data) is not np.ndarray:
         raise TypeError(f"data is a {type(data).__name__}")
     array = _array_of(data, _native(dtype))
     if dtype.kind == "U" and array.size and np.ascontiguousarray(array).view("<u4").max() > _LARGEST_CODE_POINT:
-        raise ValueError("a character that Unicode has not")
+        raise ValueError("a character is not in Unicode")
     return array if array.dtype == dtype else array.astype(dtype, order="K")
 
 
 def _check_holds_bytes(dtype: np.dtype[Any]) -> None:
-    """Refuse dtypes whose elements are addresses: they would be followed."""
+    """Refuse dtypes whose elements are addresses: NumPy would follow them."""
     if dtype.hasobject or dtype.subdtype is not None or dtype.kind in "OT":
-        raise TypeError(f"elements of {dtype} are no plain bytes")
+        raise TypeError(f"elements of {dtype} are not plain bytes")
 
 
 def _array_of(data: Array, dtype: np.dtype[Any]) -> Array:
     if dtype.kind in "mM":
         return _expected(data, np.dtype(np.int64)).view(dtype)
-    if dtype in _PLAIN_DTYPES:
+    if dtype in OWN_DTYPES:
         return _expected(data, dtype)
     carrier = np.dtype(np.float64 if dtype == np.complex128 else np.uint8)
     length = dtype.itemsize // carrier.itemsize
@@ -185,26 +223,26 @@ def _array_of(data: Array, dtype: np.dtype[Any]) -> Array:
 
 def _expected(data: Array, dtype: np.dtype[Any]) -> Array:
     if data.dtype != dtype:
-        raise TypeError(f"data is of {data.dtype} instead of {dtype}")
+        raise TypeError(f"data is {data.dtype} instead of {dtype}")
     return data
 
 
-def _put_objects(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Array:
+def _decode_objects(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Array:
     items, shape = parts["items"], settings["shape"]
     if type(items) is not list or type(shape) not in {tuple, list} or any(type(n) is not int for n in shape):
-        raise TypeError("items are no list, or the shape is none")
+        raise TypeError("items or shape is not a list")
     if min(shape, default=0) < 0 or prod(shape) != len(items):
         raise ValueError(f"{len(items)} items in shape {shape!r:.100}")
     array = np.empty(len(items), np.object_)
-    for place, item in enumerate(items):
+    for place, item in enumerate(items):  # NumPy would unpack sequences if it got the list
         array[place] = item
     return array.reshape(shape)
 
 
-_KINDS: Final = {
-    "array": _put_array,
-    "complex": _put_array,
-    "dtype": _put_dtype,
-    "objects": _put_objects,
-    "scalar": _put_scalar,
+_DECODERS: Final = {
+    "array": _decode_array,
+    "complex": _decode_array,
+    "dtype": _decode_dtype,
+    "objects": _decode_objects,
+    "scalar": _decode_scalar,
 }

@@ -1,4 +1,4 @@
-"""NumPy's dtypes as plain data, and back.
+"""NumPy's dtypes: those of the format, and any other as plain data and back.
 
     float64, little endian       "<f8"                 (NumPy's own text, with the byte order)
     bfloat16, int4               "bfloat16", "int4"    (ml_dtypes, by name)
@@ -6,7 +6,7 @@
                                  and "aligned": True if it is laid out as C would
     a field of several elements  {"base": "<f4", "shape": (2, 3)}
 
-Titles and metadata of dtypes, records and variable-width strings have no such form.
+Dtypes with titles or metadata, records and variable-width strings have no such form.
 """
 
 from __future__ import annotations
@@ -16,19 +16,46 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from tensorkeep.errors import FormatError
+from tensorkeep.dtypes import BY_NUMPY, DType
+from tensorkeep.errors import DtypeError, FormatError
 
 _OWN_TEXT: Final = re.compile(r"[<>|][?biufcSUVO]\d{0,10}|[<>][mM]8(\[\d{0,9}[a-zA-Zμ]{1,2}\])?")
-_BY_ANOTHER_LIBRARY: Final = 2
-"""What `numpy.dtype.isbuiltin` says of the dtypes of ml_dtypes."""
+_FROM_ANOTHER_LIBRARY: Final = 2
+"""`numpy.dtype.isbuiltin` of the dtypes of ml_dtypes."""
+
+OWN_DTYPES: Final = frozenset(np.dtype(row.numpy) for row in BY_NUMPY.values() if row.is_in_numpy)
+"""The dtypes of the format that NumPy itself has, in the machine's byte order."""
 
 _MAX_DEPTH: Final = 32
-"""Dtypes within dtypes; C code has a few."""
+"""Dtypes nested in dtypes; C code has a few."""
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """Return NumPy's dtype, in the machine's byte order."""
+    if not dtype.numpy:
+        raise DtypeError(
+            f"NumPy has no dtype for {dtype.name}", found=dtype.name, hint='Load it with framework="torch"'
+        )
+    if dtype.is_in_numpy:
+        return np.dtype(dtype.numpy)
+    import ml_dtypes  # 10 ms, and only the narrow floats need it
+
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype.numpy))
+    return found
+
+
+def is_plain(array: npt.NDArray[Any]) -> bool:
+    """Say whether a file can hold the elements of an array as they are."""
+    dtype = array.dtype
+    if dtype.isbuiltin == _FROM_ANOTHER_LIBRARY:
+        return dtype.isnative and dtype.name in BY_NUMPY
+    return dtype in OWN_DTYPES
 
 
 def described(dtype: np.dtype[Any]) -> Any | None:
-    """Return a dtype as plain data."""
+    """Return a dtype as plain data; None if it has no such form."""
     if dtype.metadata is not None or dtype.type is np.record or dtype.kind == "T":
         return None
     if dtype.subdtype is not None:
@@ -36,7 +63,7 @@ def described(dtype: np.dtype[Any]) -> Any | None:
         return None if base is None else {"base": base, "shape": dtype.subdtype[1]}
     if dtype.fields is not None:
         return _described_fields(dtype)
-    if dtype.isbuiltin != _BY_ANOTHER_LIBRARY:
+    if dtype.isbuiltin != _FROM_ANOTHER_LIBRARY:
         return dtype.str if _OWN_TEXT.fullmatch(dtype.str) else None
     return dtype.name if _narrow_dtypes().get(dtype.name) == dtype else None
 
@@ -58,7 +85,7 @@ def _described_fields(dtype: np.dtype[Any]) -> dict[str, Any] | None:
 
 @cache
 def _narrow_dtypes() -> dict[str, np.dtype[Any]]:
-    """Return the dtypes of ml_dtypes by name; NumPy knows the names only after it was imported."""
+    """Return the dtypes of ml_dtypes by name, which NumPy knows only once ml_dtypes is imported."""
     import ml_dtypes
 
     classes = [item for item in vars(ml_dtypes).values() if isinstance(item, type) and issubclass(item, np.generic)]
@@ -66,7 +93,7 @@ def _narrow_dtypes() -> dict[str, np.dtype[Any]]:
 
 
 def dtype_of(description: Any, depth: int = 0) -> np.dtype[Any]:
-    """Return the dtype of a description."""
+    """Return the dtype that was described."""
     try:
         return _made(description, depth)
     except FormatError:
@@ -77,7 +104,7 @@ def dtype_of(description: Any, depth: int = 0) -> np.dtype[Any]:
 
 def _made(description: Any, depth: int) -> np.dtype[Any]:
     if depth > _MAX_DEPTH:
-        raise ValueError("dtypes within dtypes without end")
+        raise ValueError("dtypes are nested too deep")
     if type(description) is str:
         return np.dtype(description) if _OWN_TEXT.fullmatch(description) else _narrow_dtypes()[description]
     if type(description) is not dict:
@@ -86,7 +113,7 @@ def _made(description: Any, depth: int) -> np.dtype[Any]:
         return np.dtype((dtype_of(description["base"], depth + 1), tuple(_naturals(description["shape"]))))
     names, formats = description["names"], description["formats"]
     if any(type(items) not in {list, tuple} for items in (names, formats)):
-        raise TypeError("names and formats are no lists")
+        raise TypeError("names and formats are not lists")
     return np.dtype(
         {
             "names": list(names),

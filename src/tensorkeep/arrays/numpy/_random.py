@@ -1,7 +1,11 @@
-"""The random generators of NumPy as data.
+"""NumPy's random generators as plain data.
 
-A generator is a bit generator, which has a state, and what makes numbers of its bits. NumPy believes what it is told
-of a state, and reads beside its tables where a position is not true: so every field is checked before.
+kind              parts                              settings
+bit_generator     the arrays of its state            bit_generator: its name; the numbers of its state; seed, if known
+random_generator  bit_generator
+random_state      bit_generator                      has_gauss and gauss
+
+NumPy trusts a state that it is given, and reads out of bounds if a position in it is wrong: every field is checked.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ _FIELDS: Final[dict[str, dict[str, Any]]] = {
     "Philox": {"counter": ("uint64", 4), "key": ("uint64", 2), "buffer": ("uint64", 4), "buffer_pos": 4} | _HALF,
     "SFC64": {"state": ("uint64", 4)} | _HALF,
 }
-"""The fields of each state: the dtype and length of an array, or the largest value of a natural number."""
+"""The fields of each state: the dtype and length of an array, or the largest value of a number."""
 
 _INNER: Final = {"key", "pos", "state", "inc", "counter"}
 """Fields that NumPy keeps one level deeper."""
@@ -39,8 +43,8 @@ _MAX_SEED_WORDS: Final = 4096
 """Numbers in a seed; NumPy makes four."""
 
 
-def take_random_apart(value: Any) -> EncodedObject | None:
-    """Take a generator apart."""
+def encode_random(value: Any) -> EncodedObject | None:
+    """Return a generator as arrays and plain data; None if it is not one."""
     if type(value) is np.random.Generator:
         return EncodedObject("numpy", "random_generator", {"bit_generator": value.bit_generator}, {})
     if type(value) is np.random.RandomState:
@@ -48,11 +52,11 @@ def take_random_apart(value: Any) -> EncodedObject | None:
         settings = {"has_gauss": int(state["has_gauss"]), "gauss": float(state["gauss"])}
         return EncodedObject("numpy", "random_state", {"bit_generator": value._bit_generator}, settings)
     if type(value) in _BIT_GENERATORS.values():
-        return _take_bits_apart(value)
+        return _encode_bits(value)
     return None
 
 
-def _take_bits_apart(value: Any) -> EncodedObject:
+def _encode_bits(value: Any) -> EncodedObject:
     state = dict(value.state)
     name = state.pop("bit_generator")
     fields = {**state.pop("state"), **state}
@@ -69,25 +73,25 @@ def _as_numbers(value: Any) -> Any:
     return int(value) if np.ndim(value) == 0 else tuple(int(word) for word in value)
 
 
-def put_random_together(kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """Put a generator together."""
+def decode_random(kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    """Return the generator that was encoded."""
     if kind == "bit_generator":
-        return _put_bits_together(parts, settings)
+        return _decode_bits(parts, settings)
     bits = parts["bit_generator"]
     if type(bits) not in _BIT_GENERATORS.values():
-        raise TypeError("the bit generator is none")
+        raise TypeError("bit_generator is not a bit generator")
     if kind == "random_generator":
         return np.random.Generator(bits)
     gauss = settings["gauss"]
     if type(gauss) is not float:
-        raise TypeError("gauss is no float")
+        raise TypeError("gauss is not a float")
     has_gauss = _natural(settings, "has_gauss", 1)
     generator = np.random.RandomState(bits)
     generator.set_state({**bits.state, "has_gauss": has_gauss, "gauss": gauss})
     return generator
 
 
-def _put_bits_together(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+def _decode_bits(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
     name = settings["bit_generator"]
     state: dict[str, Any] = {"bit_generator": name, "state": {}}
     for field, rule in _FIELDS[name].items():
@@ -114,7 +118,7 @@ def _array(parts: Mapping[str, Any], field: str, dtype: str, length: int) -> Any
 
 def _seed_of(seed: Any) -> np.random.SeedSequence:
     if type(seed) is not dict:
-        raise TypeError("the seed is no dict")
+        raise TypeError("the seed is not a dict")
     words = {field: _words(seed[field]) for field in ("entropy", "spawn_key")}
     return np.random.SeedSequence(
         **words,
@@ -126,5 +130,5 @@ def _seed_of(seed: Any) -> np.random.SeedSequence:
 def _words(value: Any) -> Any:
     words = value if type(value) in {list, tuple} else [value]
     if len(words) > _MAX_SEED_WORDS or any(type(word) is not int or not 0 <= word <= _U128**64 for word in words):
-        raise ValueError("a seed is no natural number")
+        raise ValueError("a seed is not a list of numbers from 0")
     return value

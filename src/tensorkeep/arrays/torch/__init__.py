@@ -1,12 +1,12 @@
-"""torch's tensors.
+"""torch's tensors. Nothing here is imported before a tensor is needed.
 
-- `devices`: devices of torch that there are here (imports torch).
-- `_composed`: sparse, quantized, nested and wide complex tensors of torch, checked and made.
-- `_torchao`: the closed registry of tensors that wrap others, and what must be true of their parts.
-- `_subclasses`: tensors that wrap others, taken apart and put together.
-- `_codec`: all that is data of torch, taken apart and put together.
-- `_attributes`: parameters, gradients and memory formats of torch.
-- `_adapter`: the adapters.
+- `devices`: the devices that torch has on this machine.
+- `_dense`: `TorchArrays`, dense tensors over buffers and storages, on devices, cast, and described for writing.
+- `_attributes`: Parameter or Buffer, requires_grad, memory format.
+- `_composed`: sparse, quantized, nested and wide complex tensors, checked and made.
+- `_torchao`: the closed registry of torchao's classes, and checks of their parts.
+- `_subclasses`: tensors that wrap others.
+- `_codec`: `TorchCodec`, all of torch's objects as plain data and back.
 """
 
 __all__: list[str] = []

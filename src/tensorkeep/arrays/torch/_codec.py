@@ -1,4 +1,4 @@
-"""What is data of torch but no dense tensor that a file holds as it is, taken apart and put together.
+"""torch's own objects as plain data and tensors that a file can hold as they are.
 
     kind                 parts                                       settings
     dtype, layout, memory_format, qscheme, device                    name: "torch.float32", "cuda:0"
@@ -14,42 +14,29 @@
                          data, scales, zero_points                   dtype, axis
     nested               buffer, sizes, strides, storage_offsets
     jagged               values, offsets, lengths if it has them     _ragged_idx
-    subclass             what its `__tensor_flatten__` names         class, context, shape, strides
+    subclass             the tensors that it wraps                   class, context, shape, strides
 
-Tensors have two more settings, where they are true: `requires_grad`, and `class` with `Parameter` or `Buffer` (of a
-subclass it is called `mark`).
+Tensors can have two more settings: `requires_grad`, true; and `class`, `Parameter` or `Buffer`, which a subclass
+calls `mark`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
 
 from tensorkeep.arrays._attributes import CLASSES
-from tensorkeep.arrays._base import EncodedObject, FindClass
-from tensorkeep.arrays.torch._attributes import class_of, put_torch_class
+from tensorkeep.arrays._base import EncodedObject, FindClass, ObjectCodec
+from tensorkeep.arrays.torch._attributes import attributes_of, class_of, with_attributes, with_class
 from tensorkeep.arrays.torch._composed import INTEGERS_OF, TORCH_CONSTANTS, compose, torch_device
-from tensorkeep.arrays.torch._subclasses import put_subclass_together, take_subclass_apart
-from tensorkeep.dtypes import BY_TORCH
+from tensorkeep.arrays.torch._dense import PLAIN_CLASSES, torch_dtype
+from tensorkeep.arrays.torch._subclasses import decode_subclass, encode_subclass
+from tensorkeep.arrays.torch._torchao import known_class
+from tensorkeep.dtypes import DType
 from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
 from tensorkeep.limits import MAX_I64
-
-_FILE_DTYPES: Final = frozenset(dtype for name in BY_TORCH if (dtype := getattr(torch, name, None)) is not None)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return (
-        tensor.layout is torch.strided
-        and tensor.dtype in _FILE_DTYPES
-        and not tensor.is_meta
-        and not tensor.is_nested
-    )
-
-
-PLAIN_CLASSES: Final[dict[type, Callable[[Any], bool]]] = {torch.Tensor: _is_plain, torch.nn.Parameter: _is_plain}
-"""Classes of tensors that a file may hold as they are."""
 
 _LABELS: Final = {
     torch.dtype: "dtype",
@@ -66,28 +53,74 @@ _COMPRESSED: Final = {
 }
 
 
-def take_torch_apart(value: Any) -> EncodedObject | None:
-    """Take apart what is data of torch."""
-    if not isinstance(value, torch.Tensor):
-        return _take_value_apart(value)
-    if value.is_meta:
-        return None
-    if type(value) not in PLAIN_CLASSES and value.layout is not torch.jagged:
-        return take_subclass_apart(value)
-    tensor = value.detach()
-    taken = _take_nested_apart(tensor) if tensor.is_nested else _take_tensor_apart(tensor)
-    if taken is None:
-        return None
-    settings = dict(taken.settings)
-    name = class_of(value)
-    if name is not None:
-        settings["class"] = name
-    if value.requires_grad:
-        settings["requires_grad"] = True
-    return EncodedObject("torch", taken.kind, taken.parts, settings)
+class TorchCodec(ObjectCodec):
+    """torch's constants, generators, and tensors that are not dense or have a dtype that the format lacks."""
+
+    def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """Return what to save of a dense tensor beside its elements."""
+        return attributes_of(tensor)
+
+    def with_attributes(self, tensor: torch.Tensor, attributes: Mapping[str, Any]) -> torch.Tensor:
+        """Return a dense tensor that has the attributes."""
+        return with_attributes(tensor, attributes)
+
+    def encode_object(self, value: Any) -> EncodedObject | None:
+        """Return an object of torch as tensors and plain data."""
+        if not isinstance(value, torch.Tensor):
+            return _encode_value(value)
+        if value.is_meta:
+            return None
+        if type(value) not in PLAIN_CLASSES and value.layout is not torch.jagged:
+            return encode_subclass(value)
+        tensor = value.detach()
+        encoded = _encode_nested(tensor) if tensor.is_nested else _encode_tensor(tensor)
+        if encoded is None:
+            return None
+        settings = dict(encoded.settings)
+        name = class_of(value)
+        if name is not None:
+            settings["class"] = name
+        if value.requires_grad:
+            settings["requires_grad"] = True
+        return EncodedObject("torch", encoded.kind, encoded.parts, settings)
+
+    def decode_object(
+        self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass
+    ) -> Any | None:
+        """Return the object that was encoded."""
+        if any(not isinstance(part, torch.Tensor) for part in parts.values()):
+            raise FormatError(f"a part of torch's {kind} is not a tensor")
+        try:
+            return _decode(kind, parts, settings, find_class)
+        except TensorkeepError:
+            raise
+        except (RuntimeError, ValueError, TypeError, LookupError, OverflowError, AttributeError) as error:
+            raise FormatError(f"torch's {kind} is malformed", found=f"{error!s:.500}") from None
+
+    def known_class(self, name: str) -> type | None:
+        """Return a class of torchao's closed registry."""
+        return known_class(name)
+
+    def hint(self, value: torch.Tensor) -> str:
+        """Say what to do with a tensor that cannot be saved."""
+        if type(value).__module__.startswith("torch") and bool(value.is_meta):  # runs no code of another class
+            return "Device meta has no elements: give it memory with to_empty(device=...), and numbers"
+        return super().hint(value)
+
+    def composed(self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> torch.Tensor | None:
+        """Return a sparse, quantized or nested tensor."""
+        return compose(kind, parts, settings)
+
+    def labelled(self, kind: str, text: str) -> Any | None:
+        """Return a device, or a constant such as a dtype."""
+        return torch_device(text) if kind == "device" else TORCH_CONSTANTS.get(text)
+
+    def without_data(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+        """Return a tensor on the device meta."""
+        return torch.empty_strided(shape, strides, dtype=torch_dtype(dtype), device="meta")
 
 
-def _take_value_apart(value: Any) -> EncodedObject | None:
+def _encode_value(value: Any) -> EncodedObject | None:
     kind = type(value)
     if kind in _LABELS:
         return EncodedObject("torch", _LABELS[kind], {}, {"name": str(value)})
@@ -98,7 +131,7 @@ def _take_value_apart(value: Any) -> EncodedObject | None:
     return None
 
 
-def _take_tensor_apart(tensor: torch.Tensor) -> EncodedObject | None:
+def _encode_tensor(tensor: torch.Tensor) -> EncodedObject | None:
     if tensor.layout is torch.sparse_coo:
         parts = {"indices": tensor._indices(), "values": tensor._values()}
         settings = {"shape": tuple(tensor.shape), "is_coalesced": tensor.is_coalesced()}
@@ -108,7 +141,7 @@ def _take_tensor_apart(tensor: torch.Tensor) -> EncodedObject | None:
         parts = {name: getattr(tensor, name)() for name in names}
         return EncodedObject("torch", _kind_of(tensor.layout), parts, {"shape": tuple(tensor.shape)})
     if tensor.is_quantized:
-        return _take_quantized_apart(tensor)
+        return _encode_quantized(tensor)
     if tensor.layout is torch.strided and tensor.dtype in {torch.complex32, torch.complex128}:
         data = torch.view_as_real(tensor.resolve_conj().resolve_neg())
         return EncodedObject("torch", "complex", {"data": data}, {})
@@ -119,7 +152,7 @@ def _kind_of(constant: Any) -> str:
     return str(constant).removeprefix("torch.")
 
 
-def _take_quantized_apart(tensor: torch.Tensor) -> EncodedObject | None:
+def _encode_quantized(tensor: torch.Tensor) -> EncodedObject | None:
     integers = INTEGERS_OF.get(tensor.dtype)
     if integers is None:
         return None
@@ -137,7 +170,7 @@ def _take_quantized_apart(tensor: torch.Tensor) -> EncodedObject | None:
     return None
 
 
-def _take_nested_apart(tensor: Any) -> EncodedObject:
+def _encode_nested(tensor: Any) -> EncodedObject:
     if tensor.layout is torch.jagged:
         parts = {"values": tensor._values, "offsets": tensor._offsets, "lengths": tensor._lengths}
         present = {name: part.detach() for name, part in parts.items() if part is not None}
@@ -151,49 +184,39 @@ def _take_nested_apart(tensor: Any) -> EncodedObject:
     return EncodedObject("torch", "nested", parts, {})
 
 
-def put_torch_together(
-    kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass
-) -> Any | None:
-    """Put together what `take_torch_apart` gave."""
-    if any(not isinstance(part, torch.Tensor) for part in parts.values()):
-        raise FormatError(f"a part of torch's {kind} is no tensor")
-    try:
-        if kind in _LABELS.values():
-            return _label(kind, settings)
-        if kind == "size":
-            return _size(settings)
-        if kind == "generator":
-            return _generator(parts, settings)
-        if kind == "subclass":
-            return put_subclass_together(parts, settings, find_class)
-        tensor = compose(kind, parts, {name: item for name, item in settings.items() if name != "requires_grad"})
-        if tensor is None:
-            raise UnsupportedError(f"torch has no values of kind {kind!r:.100}", hint="A later version may know it")
-        return _classed(tensor, settings)
-    except TensorkeepError:
-        raise
-    except (RuntimeError, ValueError, TypeError, LookupError, OverflowError, AttributeError) as error:
-        raise FormatError(f"what is said of torch's {kind} is malformed", found=f"{error!s:.500}") from None
+def _decode(kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass) -> Any | None:
+    if kind in _LABELS.values():
+        return _label(kind, settings)
+    if kind == "size":
+        return _size(settings)
+    if kind == "generator":
+        return _generator(parts, settings)
+    if kind == "subclass":
+        return decode_subclass(parts, settings, find_class)
+    tensor = compose(kind, parts, {name: item for name, item in settings.items() if name != "requires_grad"})
+    if tensor is None:
+        raise UnsupportedError(f"torch has no objects of kind {kind!r:.100}", hint="A later version may know it")
+    return _classed(tensor, settings)
 
 
 def _classed(tensor: torch.Tensor, settings: Mapping[str, Any]) -> torch.Tensor:
     name = settings.get("class")
     if name is not None and name not in CLASSES:
         raise ValueError(f"class {name!r:.100}")
-    return put_torch_class(tensor, name, settings.get("requires_grad") is True)
+    return with_class(tensor, name, settings.get("requires_grad") is True)
 
 
 def _label(kind: str, settings: Mapping[str, Any]) -> Any:
     label = torch_device(settings["name"]) if kind == "device" else TORCH_CONSTANTS[settings["name"]]
     if _LABELS.get(type(label)) != kind:
-        raise ValueError(f"no {kind} is called {settings['name']!r:.100}")
+        raise ValueError(f"there is no {kind} {settings['name']!r:.100}")
     return label
 
 
 def _size(settings: Mapping[str, Any]) -> torch.Size:
     shape = settings["shape"]
     if type(shape) not in {tuple, list} or any(type(n) is not int or abs(n) > MAX_I64 for n in shape):
-        raise TypeError("a size is no list of integers")
+        raise TypeError("a size is not a list of integers")
     return torch.Size(shape)
 
 
@@ -203,7 +226,7 @@ def _generator(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> torch.G
         raise ValueError(f"a state of {state.dtype}, shape {tuple(state.shape)}, for {settings['device']!r:.100}")
     try:
         generator = torch.Generator(device)
-    except RuntimeError:  # of a device that this machine has not
+    except RuntimeError:  # this machine has no such device
         return None
     generator.set_state(state.cpu().contiguous())
     return generator

@@ -1,7 +1,7 @@
-"""torch tensors that are made of others: sparse, quantized, nested and wide complex ones.
+"""torch tensors made of several: sparse, quantized, nested, and complex of widths that the format lacks.
 
-torch's constructors trust what they are given, and read out of bounds where it is not true. So all of it is checked
-before: by torch's own checks of invariants for sparse tensors, and by this file for the rest.
+torch's constructors trust their arguments, and read out of bounds if these do not fit each other. So everything is
+checked first: by torch's own invariant checks for sparse tensors, by this file for the rest.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ TORCH_CONSTANTS: Final[dict[str, Any]] = {
     for name, value in vars(torch).items()
     if isinstance(value, torch.dtype | torch.layout | torch.qscheme | torch.memory_format)
 }
-"""Text to what it names, such as `"torch.float32"`."""
+"""Text such as `"torch.float32"` to the object that it names."""
 
 INTEGERS_OF: Final = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
-"""What quantized numbers are in memory; those of which several share a byte are none of it."""
+"""The integers that quantized dtypes are in memory; dtypes that pack several into a byte are not supported."""
 
 _MAX_DEVICE: Final = 127
-"""The largest number of a device, which torch keeps in a signed byte: a larger one becomes another in silence."""
+"""torch keeps the index of a device in a signed byte: a larger one would silently become another."""
 
 _Parts = Mapping[str, torch.Tensor]
 _Settings = Mapping[str, Any]
 
 
 def compose(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor | None:
-    """Make a tensor of several."""
+    """Make a tensor of its parts; None for an unknown kind."""
     make = _KINDS.get(kind)
     if make is None:
         return None
@@ -48,7 +48,7 @@ def compose(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor | Non
 
 
 def _check_part(name: str, part: torch.Tensor) -> None:
-    """Refuse a part that has no elements of its own for all that its shape says: they would be walked one by one."""
+    """Refuse a part with fewer bytes than its shape needs: an expanded one of 2^60 elements would be walked."""
     if part.device.type == "meta":
         raise ValueError(f"{name} has no data")
     if part.numel() * part.element_size() > part.untyped_storage().nbytes():
@@ -58,7 +58,7 @@ def _check_part(name: str, part: torch.Tensor) -> None:
 
 
 def torch_device(text: str) -> torch.device | None:
-    """Return a device."""
+    """Return a device; None if torch has none of that name."""
     index = text.partition(":")[2]
     if len(index) > 3 or (index.isdigit() and int(index) > _MAX_DEVICE):
         return None
@@ -95,7 +95,7 @@ def _quantized(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
     data = parts["data"]
     dtype = TORCH_CONSTANTS[settings["dtype"]]
     if INTEGERS_OF.get(dtype) != data.dtype:
-        raise ValueError(f"{data.dtype} are no {dtype}")
+        raise ValueError(f"{data.dtype} elements cannot be {dtype}")
     limits = torch.iinfo(data.dtype)
     if kind == "per_tensor_affine":
         if not limits.min <= settings["zero_point"] <= limits.max:
@@ -127,7 +127,7 @@ def _nested(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
     del kind, settings
     buffer, sizes, strides, offsets = (parts[name] for name in ("buffer", "sizes", "strides", "storage_offsets"))
     if buffer.ndim != 1 or not buffer.is_contiguous():
-        raise ValueError("the buffer is not one run of numbers")
+        raise ValueError("the buffer is not contiguous")
     if any(part.dtype != torch.int64 for part in (sizes, strides, offsets)):
         raise ValueError("sizes, strides and offsets are not int64")
     if not offsets.numel():
@@ -151,13 +151,13 @@ def _jagged(kind: str, parts: _Parts, settings: _Settings) -> torch.Tensor:
     if type(axis) is not int or not 1 <= axis <= values.ndim or offsets.ndim != 1 or not len(offsets):
         raise ValueError(f"offsets of shape {tuple(offsets.shape)} along axis {axis}")
     if any(part is not None and part.dtype not in {torch.int32, torch.int64} for part in (offsets, lengths)):
-        raise ValueError("offsets or lengths are no integers")
+        raise ValueError("offsets or lengths are not integers")
     starts = offsets.tolist()
     stops = starts[1:] if lengths is None else [a + n for a, n in zip(starts, lengths.tolist(), strict=False)]
     if any(not 0 <= start <= stop <= values.shape[axis - 1] for start, stop in zip(starts, stops, strict=False)):
-        raise ValueError(f"a part reaches out of {values.shape[axis - 1]} rows")
+        raise ValueError(f"a part reaches beyond {values.shape[axis - 1]} rows")
     if lengths is None and (starts[0] != 0 or starts[-1] != values.shape[axis - 1]):
-        raise ValueError(f"the parts are not all of {values.shape[axis - 1]} rows")
+        raise ValueError(f"the parts do not cover all {values.shape[axis - 1]} rows")
     if lengths is not None and lengths.shape != (len(offsets) - 1,):
         raise ValueError(f"lengths of shape {tuple(lengths.shape)}")
     return torch.nested.nested_tensor_from_jagged(values, offsets, lengths, jagged_dim=axis)

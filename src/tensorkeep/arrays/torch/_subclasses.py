@@ -1,8 +1,8 @@
-"""Tensors of torch that wrap others, such as the quantized weights of torchao.
+"""Tensors that wrap other tensors, such as torchao's quantized weights.
 
-What they wrap, and the plain data beside it, is what their `__tensor_flatten__` says, the protocol of torch. They are
-rebuilt by their class's `__tensor_unflatten__`, which is called only for classes that the caller allows and for those
-of a closed registry, `_torchao`.
+torch's protocol for them is `__tensor_flatten__`, which returns the tensors and the plain data, and
+`__tensor_unflatten__`, which rebuilds. The latter is code of the class: it is called only for classes that the caller
+allows, and for those of the closed registry in `_torchao`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import torch
 
 from tensorkeep.arrays._attributes import CLASSES
 from tensorkeep.arrays._base import EncodedObject, FindClass
-from tensorkeep.arrays.torch._attributes import class_of, put_torch_class
+from tensorkeep.arrays.torch._attributes import class_of, with_class
 from tensorkeep.arrays.torch._torchao import check_parts, known_class
 from tensorkeep.errors import FormatError
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
 
-def take_subclass_apart(value: Any) -> EncodedObject | None:
-    """Take apart a tensor that wraps others."""
+def encode_subclass(value: Any) -> EncodedObject | None:
+    """Return a tensor that wraps others as these and plain data; None for any other tensor."""
     if not hasattr(value, "__tensor_flatten__"):
         return None
     names, context = value.__tensor_flatten__()
@@ -35,38 +35,38 @@ def take_subclass_apart(value: Any) -> EncodedObject | None:
         "shape": tuple(value.shape),
         "strides": tuple(value.stride()),
     }
-    mark = class_of(value)
-    if mark is not None:
-        settings["mark"] = mark
+    held_as = class_of(value)
+    if held_as is not None:
+        settings["mark"] = held_as  # "class" is taken
     if value.requires_grad:
         settings["requires_grad"] = True
     return EncodedObject("torch", "subclass", parts, settings)
 
 
-def put_subclass_together(
+def decode_subclass(
     parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass
 ) -> torch.Tensor | None:
-    """Put a tensor together that wraps others."""
-    name, mark = settings["class"], settings.get("mark")
+    """Return the tensor that was encoded; None if its class is not allowed."""
+    name, held_as = settings["class"], settings.get("mark")
     shape, strides = _extents(settings["shape"]), _extents(settings["strides"])
-    if type(name) is not str or (mark is not None and mark not in CLASSES):
-        raise TypeError(f"class {name!r:.100}, mark {mark!r:.100}")
+    if type(name) is not str or (held_as is not None and held_as not in CLASSES):
+        raise TypeError(f"class {name!r:.100}, held as {held_as!r:.100}")
     if len(shape) != len(strides) or prod(shape) > MAX_I64:
         raise ValueError(f"shape {shape}, strides {strides}")
     kind: Any = find_class(name) or known_class(name)
     if kind is None:
         return None
     if not (isinstance(kind, type) and issubclass(kind, torch.Tensor) and hasattr(kind, "__tensor_unflatten__")):
-        raise TypeError(f"{name} is no class of tensors that wrap others")
+        raise TypeError(f"{name} is not a class of tensors that wrap others")
     tensor = _rebuilt(kind, parts, settings["context"], shape, strides)
-    return put_torch_class(tensor, mark, settings.get("requires_grad") is True)
+    return with_class(tensor, held_as, settings.get("requires_grad") is True)
 
 
 def _extents(items: Any) -> tuple[int, ...]:
     if type(items) not in {tuple, list} or len(items) > MAX_NDIM:
-        raise TypeError(f"{items!r:.100} is no shape")
+        raise TypeError(f"{items!r:.100} is not a shape")
     if any(type(item) is not int or not 0 <= item <= MAX_I64 for item in items):
-        raise ValueError(f"{items!r:.100} is no shape")
+        raise ValueError(f"{items!r:.100} is not a shape")
     return tuple(items)
 
 
@@ -86,15 +86,15 @@ def _rebuilt(
     if type(tensor) is not kind or tuple(tensor.shape) != shape or names != set(parts):
         raise FormatError(
             f"the parts of a {kind.__name__} make another tensor",
-            expected=f"shape {shape} of {', '.join(parts)}",
-            found=f"a {type(tensor).__name__} of shape {tuple(tensor.shape)} of {', '.join(names)}",
+            expected=f"shape {shape} with parts {', '.join(parts)}",
+            found=f"a {type(tensor).__name__} of shape {tuple(tensor.shape)} with parts {', '.join(names)}",
         )
     rebuilt: torch.Tensor = tensor
     return rebuilt
 
 
 def _moved(context: Any, device: torch.device) -> Any:
-    """Return plain data in which every device is the one that the parts are on now."""
+    """Return plain data with every device replaced by the one that the parts are on now."""
     if type(context) is torch.device:
         return device
     if type(context) is dict:

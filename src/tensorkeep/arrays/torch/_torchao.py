@@ -1,7 +1,7 @@
-"""The closed registry: tensors of torchao that may be rebuilt without being allowed by the caller.
+"""The closed registry: torchao's tensors that may be rebuilt without the caller allowing their class.
 
-Kernels trust what the parts of such a tensor say of each other; so it is checked when one is rebuilt. Tensors whose
-bytes only a kernel can read (tile-packed, preshuffled, opaque, 2:4 sparse) cannot be checked and are not here.
+Kernels trust that the parts of such a tensor fit each other, so this is checked when one is rebuilt. Tensors whose
+bytes only a kernel understands (tile-packed, preshuffled, opaque, 2:4 sparse) cannot be checked and are not here.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _CONTEXTS: Final = (
     "QuantizeTensorToInt8Kwargs",
     "SubclassTensorArgs",
 )
-"""Plain data that stands beside the parts of those tensors."""
+"""Classes of the plain data beside their parts."""
 
 
 def known_class(name: str) -> type | None:
-    """Return a class of the registry."""
+    """Return a class of the registry; None for any other name."""
     module, _, class_name = name.partition(":")
     if module.partition(".")[0] != "torchao" or (class_name not in _CHECKS and class_name not in _CONTEXTS):
         return None
@@ -48,7 +48,7 @@ def _classes() -> dict[str, type]:
 
 
 def _modules() -> Iterator[ModuleType]:
-    """Import the parts of torchao that have classes of the registry; a version may lack some."""
+    """Import the modules that have the classes; a version of torchao may lack some."""
     with suppress(ImportError):
         from torchao.quantization import granularity, quant_primitives
 
@@ -88,7 +88,7 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def check_parts(tensor: Any) -> None:
-    """Check what the parts of a tensor of the registry say of each other."""
+    """Check that the parts of a tensor fit each other."""
     for name in tensor.__tensor_flatten__()[0]:
         dtype = getattr(tensor, name).dtype
         _require(not dtype.is_complex and dtype != torch.bool, f"{name} is {dtype}")
@@ -101,7 +101,7 @@ def _require(condition: bool, what: str) -> None:
 
 
 def _check_scale(data: torch.Tensor, scale: torch.Tensor) -> None:
-    """One number for each block of the data, or one for all of it."""
+    """Check that there is one number for each block of the data, or one for all of it."""
     fits = scale.ndim == data.ndim and all(
         n > 0 and extent % n == 0 for n, extent in zip(scale.shape, data.shape, strict=True)
     )
@@ -119,7 +119,7 @@ def _check_int8(tensor: Any) -> None:
     _require(tensor.scale.is_floating_point(), f"scale is {tensor.scale.dtype}")
     _check_scale(tensor.qdata, tensor.scale)
     zero_point = tensor.zero_point
-    _require(zero_point is None or zero_point.shape == tensor.scale.shape, "zero_point is not as scale")
+    _require(zero_point is None or zero_point.shape == tensor.scale.shape, "zero_point and scale differ in shape")
 
 
 def _check_int4(tensor: Any) -> None:
@@ -133,7 +133,7 @@ def _check_int4_in_int32(tensor: Any) -> None:
 
 
 def _check_groups(tensor: Any, shape: tuple[int, ...]) -> None:
-    """Numbers packed in the last dimension; one scale for each group in a row, the groups before the rows."""
+    """Check numbers packed along the last dimension, and scales of shape (..., groups in a row, rows)."""
     *outer, rows, columns = shape
     group = tensor.block_size[-1]
     _require(tuple(tensor.shape) == shape, f"qdata is of shape {shape}, unpacked")
@@ -144,7 +144,7 @@ def _check_groups(tensor: Any, shape: tuple[int, ...]) -> None:
 
 
 def _check_intx(tensor: Any) -> None:
-    """All that it says was checked by its own class when it was made, but where assertions are switched off."""
+    # Its class checks all of this by assertions, which -O switches off.
     _require(tensor.qdata.dtype == torch.int8, f"qdata is {tensor.qdata.dtype}")
     _check_scale(tensor.qdata, tensor.scale)
     _check_scale(tensor.qdata, tensor.zero_point)
@@ -197,4 +197,4 @@ _CHECKS: Final[dict[str, Callable[[Any], None]]] = {
     "OptimState8bit": _check_8_bits,
     "OptimStateFp8": _check_blockwise,
 }
-"""The tensors, and what must be true of the parts of each."""
+"""Name of a tensor's class to the check of its parts."""

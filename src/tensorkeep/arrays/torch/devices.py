@@ -1,4 +1,4 @@
-"""Devices of torch that there are here (imports torch)."""
+"""The devices that torch has on this machine (imports torch)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tensorkeep.errors import UnsupportedError
 
 
 def check_device(device: Any) -> torch.device:
-    """Return a device that tensors can be on here."""
+    """Return a device in full (`"cuda"` becomes `cuda:0`), or refuse one that is not here."""
     try:
-        return torch.empty(0, device=device).device  # "cuda" is "cuda:0" now
+        return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError) as error:
         n_cuda = torch.cuda.device_count()
         here = ["cpu", *(f"cuda:{index}" for index in range(n_cuda))]

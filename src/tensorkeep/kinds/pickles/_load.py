@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import ArrayAdapter
+from tensorkeep.arrays import codec_for
+from tensorkeep.arrays.sharing import shared_memory_for
 from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError
@@ -38,7 +39,8 @@ class _Loader:
 
     def __init__(self, document: PickleDocument, reader: TensorReader) -> None:
         self._is_swapped = document.is_big_endian != (sys.byteorder == "big")
-        self._adapter: ArrayAdapter = reader.adapter
+        self._memory = shared_memory_for(reader.framework, reader.device)
+        self._codec = codec_for(reader.framework)
         self._bytes = _read_storages(document, reader.with_framework("numpy"))
         self._storages: dict[tuple[str, int], Any] = {}
 
@@ -55,22 +57,28 @@ class _Loader:
             return array_of(record)
         if kind is DtypeRecord:
             return dtype_of(record)
-        found = self._adapter.labelled(record.kind, str(record)) if kind is Label else None
+        found = self._codec.labelled(record.kind, str(record)) if kind is Label else None
         return record if found is None else found
 
     def _tensor(self, record: TensorRecord) -> Any:
         dtype = ALL_BY_NAME[record.dtype]
         if record.storage is None:
-            made = self._adapter.without_data(dtype, record.shape, record.strides)
-            return record if made is None else self._marked(made, record)
-        storage = self._storage(record.storage, dtype)
-        tensor = self._adapter.shared(storage, dtype, record.offset, record.shape, record.strides)
-        return self._marked(tensor, record)
-
-    def _marked(self, tensor: Any, record: TensorRecord) -> Any:
-        return self._adapter.marked(
-            tensor, is_conj=record.is_conj, is_neg=record.is_neg, requires_grad=record.requires_grad
-        )
+            tensor = self._codec.without_data(dtype, record.shape, record.strides)
+            if tensor is None:
+                return record
+        else:
+            storage = self._storage(record.storage, dtype)
+            tensor = self._memory.view_of(
+                storage,
+                dtype,
+                record.offset,
+                record.shape,
+                record.strides,
+                is_conj=record.is_conj,
+                is_neg=record.is_neg,
+            )
+        has_gradients = record.requires_grad and (dtype.is_float or dtype.is_complex)
+        return self._codec.with_attributes(tensor, {"grad": True}) if has_gradients else tensor
 
     def _storage(self, record: StorageRecord, dtype: DType) -> Any:
         width = dtype.itemsize // (2 if dtype.is_complex else 1) if self._is_swapped else 1
@@ -79,13 +87,13 @@ class _Loader:
             data = self._bytes[record.key]
             if width > 1:
                 data = data[: len(data) // width * width].view(f"u{width}").byteswap().view(np.uint8)
-            self._storages[place] = self._adapter.storage(data)
+            self._storages[place] = self._memory.storage(data)
         return self._storages[place]
 
     def _composed(self, record: CompositeRecord, name: str, copy: Copy) -> Any:
         parts = {part: copy(tensor, joined(name, part)) for part, tensor in record.parts.items()}
         try:
-            tensor = self._adapter.composed(record.kind, parts, record.settings)
+            tensor = self._codec.composed(record.kind, parts, record.settings)
         except FormatError as error:
             raise error.with_fields(tensor=name) from None
         return CompositeRecord(record.kind, parts, copy(record.settings, name)) if tensor is None else tensor

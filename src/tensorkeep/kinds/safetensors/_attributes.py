@@ -1,21 +1,17 @@
-"""What an array library keeps beside elements, given back to tensors that were loaded."""
+"""What an array library keeps of a tensor beside its elements, given back to loaded tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from tensorkeep.arrays import adapter_for
+from tensorkeep.arrays import codec_for, library_for
 from tensorkeep.errors import FormatError
 from tensorkeep.formats.safetensors import Alias
 
-_MARKS: Final = frozenset({"class", "grad", "order"})
-_MARKS_OF: Final = {"numpy": frozenset({"order"})}
-"""What libraries can say of a tensor, where that is less than all."""
 
-
-class Marked:
-    """Gives each tensor its class, its memory format and whether it wants gradients."""
+class WithAttributes:
+    """Gives loaded tensors their attributes: class, memory format, `requires_grad`."""
 
     def __init__(
         self, tensors: Mapping[str, Any], frameworks: Mapping[str, str], aliases: Mapping[str, Alias]
@@ -29,22 +25,25 @@ class Marked:
     def tensor(self, name: str, members: Mapping[str, Any]) -> Any:
         """Return a tensor as it was saved."""
         tensor = self._tensors[name]
-        kept = _MARKS_OF.get(self._frameworks[name], _MARKS)
-        marks = {key: member for key, member in members.items() if key in kept}
-        if not marks:
+        if not members:
             return tensor
-        adapter = adapter_for(self._frameworks[name])
-        if "order" in marks and self._is_whole(name):
+        kept = library_for(self._frameworks[name]).attributes
+        attributes = {key: member for key, member in members.items() if key in kept}
+        if not attributes:
+            return tensor
+        codec = codec_for(self._frameworks[name])
+        if "order" in attributes and self._is_whole(name):
+            # Reordering copies, so names for one tensor get views of one copy: they must still share memory.
             owner = (self._aliases[name].of if name in self._aliases else name), self._frameworks[name]
+            order = {"order": attributes.pop("order")}
             if owner not in self._reordered:
-                self._reordered[owner] = adapter.with_attributes(tensor, {"order": marks["order"]})
+                self._reordered[owner] = codec.with_attributes(tensor, order)
             tensor = self._reordered[owner][...]
-            del marks["order"]
         try:
-            return adapter.with_attributes(tensor, marks) if marks else tensor
+            return codec.with_attributes(tensor, attributes) if attributes else tensor
         except FormatError as error:
             raise error.with_fields(tensor=name) from None
 
     def _is_whole(self, name: str) -> bool:
-        """Return whether it is one of several tensors that are the same."""
+        """Say whether a tensor is one of several names for the same one."""
         return self._aliases[name].is_whole if name in self._aliases else name in self._owners

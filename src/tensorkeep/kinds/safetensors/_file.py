@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from tensorkeep.arrays import device_for
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, IntegrityError, TransportError, UnsupportedError
@@ -208,7 +209,7 @@ class TensorFile(SavedTensors):
 
     def _load_whole(self, framework: str, device: Any) -> dict[str, Any]:
         """Read all tensors, without a lazy tensor for each."""
-        reader = self._open_reader().with_framework(framework, "cpu" if framework == "numpy" else device)
+        reader = self._open_reader().with_framework(framework, device_for(framework, device))
         return reader.load(self._header.entries, are_apart=True)
 
     def describe(self) -> Description:

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from tensorkeep.arrays import FRAMEWORKS, adapter_for, decode_object, known_class
+from tensorkeep.arrays import DEFAULT_FRAMEWORK, LIBRARIES, adapter_for, decode_object, find_library, known_class
 from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions
 from tensorkeep.kinds.safetensors._aliases import alias_tensor
-from tensorkeep.kinds.safetensors._attributes import Marked
+from tensorkeep.kinds.safetensors._attributes import WithAttributes
 from tensorkeep.kinds.safetensors._tied import load_tied, refuse_copies
 from tensorkeep.state import Classes, classes_by_name, decode_tree, part_libraries, selected, tensor_names
 from tensorkeep.tensors import (
@@ -26,9 +26,6 @@ from tensorkeep.tensors import (
     nothing_chosen,
     selectors_of,
 )
-
-_FRAMEWORK = "numpy"
-"""The array library of tensors of which nobody said another."""
 
 
 class SavedTensors(Opened):
@@ -167,7 +164,7 @@ class SavedTensors(Opened):
         """
         check_ties(ties)
         if framework is not None or not self.has_tree:
-            adapter_for(framework or self._library or _FRAMEWORK, device)
+            adapter_for(framework or self._library or DEFAULT_FRAMEWORK, device)
         try:
             if not self.has_tree:
                 return self._load_flat(only, ties, framework, device)
@@ -186,7 +183,7 @@ class SavedTensors(Opened):
             refuse_copies({name: self[name] for name in names}, self.aliases, self.stored)
         return super().load(names)
 
-    def load_shared(self, *, framework: str = _FRAMEWORK, device: Any = "cpu") -> dict[str, Any]:
+    def load_shared(self, *, framework: str = DEFAULT_FRAMEWORK, device: Any = "cpu") -> dict[str, Any]:
         """Load all tensors by name, whatever they were parts of; those that shared memory share it again.
 
         Args:
@@ -209,13 +206,13 @@ class SavedTensors(Opened):
         else:
             names = list(self) if only is None else chosen_names(self, selectors_of(only))
             self._refuse_nothing(bool(names), only)
-        return self._load_named(dict.fromkeys(names, framework or self._library or _FRAMEWORK), ties, device)
+        return self._load_named(dict.fromkeys(names, framework or self._library or DEFAULT_FRAMEWORK), ties, device)
 
     def _load_nested(
         self, only: _Only, classes: Mapping[str, type], ties: Ties, framework: str | None, device: Any
     ) -> Any:
         tree = self._tree if only is None else self._part(only)
-        library = framework or self._library or _FRAMEWORK
+        library = framework or self._library or DEFAULT_FRAMEWORK
         parts = part_libraries(tree) if self._may_have_parts else {}
         frameworks = {
             name: parts.get(name) or framework or members.get("library") or library
@@ -223,14 +220,14 @@ class SavedTensors(Opened):
         }
         self._refuse_stale(frameworks, is_whole=only is None)
         tensors = self._load_named(frameworks, ties, device)
-        marked = Marked(tensors, frameworks, self.aliases if ties == "share" else {})
+        attributed = WithAttributes(tensors, frameworks, self.aliases if ties == "share" else {})
 
         def find_class(name: str) -> type | None:
             return classes.get(name) or known_class(name)
 
         return decode_tree(
             tree,
-            tensor=marked.tensor,
+            tensor=attributed.tensor,
             compose=lambda composed: decode_object(composed, device=device, find_class=find_class),
             find_class=find_class,
             content=tensors.__getitem__,
@@ -279,13 +276,15 @@ class SavedTensors(Opened):
         return load_tied(self, dict.fromkeys(self, framework), {}, self.stored, device=device)
 
     def _load_named(self, frameworks: Mapping[str, str], ties: Ties, device: Any) -> dict[str, Any]:
-        for framework in set(frameworks.values()) - FRAMEWORKS.keys():
-            raise UnsupportedError(
-                f"a tensor was saved from {framework!r}, which is not known here",
-                path=self.path,
-                hint='framework="numpy" gives NumPy arrays',
-            )
         libraries = set(frameworks.values())
+        for framework in libraries:
+            if find_library(framework) is None:
+                raise UnsupportedError(
+                    f"a tensor was saved from {framework!r}, an array library that is not known here",
+                    path=self.path,
+                    expected=" or ".join(LIBRARIES),
+                    hint='framework="numpy" gives NumPy arrays',
+                )
         is_all = len(frameworks) == len(self) and all(name in self for name in frameworks)
         if is_all and len(libraries) == 1 and not self.aliases:
             return self._load_whole(libraries.pop(), device)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tensorkeep.arrays import adapter_for
+from tensorkeep.arrays import SharedMemory, device_for
 from tensorkeep.arrays.elements import known_dtype
+from tensorkeep.arrays.sharing import shared_memory_for
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.entries import TensorEntry
@@ -46,7 +47,7 @@ def load_tied(
                 framework = frameworks[name]
                 reader = readers.get((lazy.reader, framework))
                 if reader is None:
-                    reader = lazy.reader.with_framework(framework, _device_for(framework, device))
+                    reader = lazy.reader.with_framework(framework, device_for(framework, device))
                     readers[lazy.reader, framework] = reader
                 alone[name] = LazyTensor(name, lazy.entry, reader)
     loaded = load_together(alone)
@@ -72,10 +73,6 @@ def refuse_copies(
             )
 
 
-def _device_for(framework: str, device: Any) -> Any:
-    return "cpu" if framework == "numpy" else device
-
-
 def _groups(wanted: Mapping[str, LazyTensor], aliases: Mapping[str, Alias]) -> dict[str, list[str]]:
     """Return name of what is stored to the names of those that share it, where these are two or more, or a view."""
     groups: dict[str, list[str]] = {}
@@ -97,28 +94,30 @@ def _load_groups(
 ) -> dict[str, Any]:
     owners = {owner: stored(owner) for owner in groups}
     memory = _load_bytes(owners)
+    makers = {
+        framework: shared_memory_for(framework, device_for(framework, device))
+        for framework in {frameworks[name] for names in groups.values() for name in names}
+    }
     made: dict[str, Any] = {}
     for owner, names in groups.items():
         storages: dict[str, Any] = {}
         for name in names:
             framework = frameworks[name]
-            adapter = adapter_for(framework, _device_for(framework, device))
             if framework not in storages:
-                storages[framework] = adapter.storage(memory[owner])
-            made[name] = _view(adapter, storages[framework], aliases.get(name) or Alias(owner), owners[owner].entry)
+                storages[framework] = makers[framework].storage(memory[owner])
+            alias = aliases.get(name) or Alias(owner)
+            made[name] = _view(makers[framework], storages[framework], alias, owners[owner].entry)
     return made
 
 
-def _view(adapter: Any, storage: Any, alias: Alias, entry: TensorEntry) -> Any:
-    """Make a tensor over memory that it shares; that it lies inside was checked when the alias was found."""
+def _view(maker: SharedMemory, storage: Any, alias: Alias, entry: TensorEntry) -> Any:
+    """Make a tensor over memory that it shares; the range was checked when the alias was read."""
     dtype_name = alias.dtype or entry.dtype
     dtype = ALL_BY_NAME.get(dtype_name) or known_dtype(alias.of, entry)
     shape = entry.shape if alias.shape is None else alias.shape
     strides = c_strides(shape) if alias.strides is None else alias.strides
-    tensor = adapter.shared(storage, dtype, alias.offset * 8 // dtype.bits, shape, strides)
-    if alias.is_conj or alias.is_neg:
-        tensor = adapter.marked(tensor, is_conj=alias.is_conj, is_neg=alias.is_neg, requires_grad=False)
-    return tensor
+    offset = alias.offset * 8 // dtype.bits
+    return maker.view_of(storage, dtype, offset, shape, strides, is_conj=alias.is_conj, is_neg=alias.is_neg)
 
 
 def _load_bytes(owners: Mapping[str, LazyTensor]) -> dict[str, Any]:

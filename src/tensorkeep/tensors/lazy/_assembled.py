@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import ArrayAdapter, TensorToWrite, adapter_for, pieces, tensor_to_write
+from tensorkeep.arrays import DenseArrays, TensorToWrite, adapter_for, pieces, tensor_to_write
 from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, DType
@@ -92,7 +92,7 @@ class AssembledReader:
         return AssembledReader(self._shape, self._placed, self._path, framework, device)
 
     @cached_property
-    def adapter(self) -> ArrayAdapter:
+    def adapter(self) -> DenseArrays:
         """The array library, imported when the first tensor is made."""
         return adapter_for(*self._target)
 

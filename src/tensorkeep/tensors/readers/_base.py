@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from tensorkeep.arrays import ArrayAdapter, Extent, TensorToWrite
+from tensorkeep.arrays import DenseArrays, Extent, TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
@@ -36,7 +36,7 @@ class Reader(Protocol):
         """The dtype that its tensors have; None for the one that they are stored in."""
 
     @property
-    def adapter(self) -> ArrayAdapter:
+    def adapter(self) -> DenseArrays:
         """The array library."""
 
     def with_framework(self, framework: str, device: Any = "cpu") -> Reader:

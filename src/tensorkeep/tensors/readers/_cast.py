@@ -1,6 +1,6 @@
 """A reader that converts numbers to another floating-point dtype on their way.
 
-What a cast gives is said by `ArrayAdapter.cast`. Tensors are converted by the array library that they come out in, on
+What a cast gives is said by `DenseArrays.cast`. Tensors are converted by the array library that they come out in, on
 their device; bytes for a file always by NumPy, so that equal input gives equal files whatever library is in use.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.arrays import ArrayAdapter, TensorToWrite, tensor_to_write
+from tensorkeep.arrays import DenseArrays, TensorToWrite, tensor_to_write
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType, find_dtype
 from tensorkeep.entries import TensorEntry
@@ -52,7 +52,7 @@ class CastReader(msgspec.Struct, frozen=True):
         """None: the converted bytes stand nowhere."""
 
     @property
-    def adapter(self) -> ArrayAdapter:
+    def adapter(self) -> DenseArrays:
         """The array library."""
         return self.stored.adapter
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import ArrayAdapter, adapter_for, check_framework
+from tensorkeep.arrays import DenseArrays, adapter_for, library_for
 from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
@@ -46,19 +46,19 @@ class TensorReader:
         device: Any = "cpu",
         checked: ByteSource | None = None,
     ) -> None:
-        check_framework(framework)
+        library_for(framework)  # refuses an unknown one now, not when something is read
         self.source = source
         self.whole_source = source if checked is None else checked
         self.data_start = data_start
-        self._framework = framework
-        self._device = device
-        self._adapter: ArrayAdapter | None = None
+        self.framework = framework
+        self.device = device
+        self._adapter: DenseArrays | None = None
         self._whole: tuple[Buffer, int] | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         checked = None if self.whole_source is self.source else self.whole_source
-        return TensorReader, (self.source, self.data_start, self._framework, self._device, checked)
+        return TensorReader, (self.source, self.data_start, self.framework, self.device, checked)
 
     def with_framework(self, framework: str, device: Any = "cpu") -> TensorReader:
         """Return a reader of the same source that gives the tensors of another array library."""
@@ -66,13 +66,13 @@ class TensorReader:
 
     def checking(self, checked: ByteSource) -> TensorReader:
         """Return a reader that takes whole tensors from elsewhere."""
-        return TensorReader(self.source, self.data_start, self._framework, self._device, checked)
+        return TensorReader(self.source, self.data_start, self.framework, self.device, checked)
 
     @property
-    def adapter(self) -> ArrayAdapter:
+    def adapter(self) -> DenseArrays:
         """The array library, imported when the first tensor is made."""
         if self._adapter is None:
-            self._adapter = adapter_for(self._framework, self._device)
+            self._adapter = adapter_for(self.framework, self.device)
         return self._adapter
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import ArrayAdapter, Extent, TensorToWrite, pieces, tensor_to_write
+from tensorkeep.arrays import DenseArrays, Extent, TensorToWrite, pieces, tensor_to_write
 from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, DType
@@ -80,7 +80,7 @@ class StridedReader(msgspec.Struct, frozen=True):
         """None: tensors have the dtype that they are stored in."""
 
     @property
-    def adapter(self) -> ArrayAdapter:
+    def adapter(self) -> DenseArrays:
         """The array library."""
         return self.stored.adapter
 

@@ -1,22 +1,17 @@
-"""torch tensors, on any device."""
+"""Dense torch tensors, on any device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from tensorkeep.arrays._base import LARGEST_E4M3, EncodedObject, Extent, FindClass, TensorToWrite
-from tensorkeep.arrays._memory import bytes_at
+from tensorkeep.arrays._base import LARGEST_E4M3, Extent, TensorToWrite
 from tensorkeep.arrays._pieces import pieces
-from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
-from tensorkeep.arrays.torch._attributes import put_torch_marks, torch_marks
-from tensorkeep.arrays.torch._codec import PLAIN_CLASSES, put_torch_together, take_torch_apart
-from tensorkeep.arrays.torch._composed import TORCH_CONSTANTS, compose, torch_device
-from tensorkeep.arrays.torch._torchao import known_class
+from tensorkeep.arrays.elements import aligned, bytes_at, elements_of, pack, within_numpys_limits
 from tensorkeep.arrays.torch.devices import check_device
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
@@ -25,11 +20,11 @@ from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.limits import PACK_NBYTES
 
 _Carrier = tuple[np.dtype[Any], torch.dtype | None]
-"""The NumPy dtype under which torch takes the bytes, and what to view them as then, if anything else."""
+"""The NumPy dtype in which torch takes the bytes, and the dtype to view them as then, if it is another."""
 
 
 def torch_dtype(dtype: DType) -> torch.dtype | None:
-    """Return torch's dtype, or None where it has none."""
+    """Return torch's dtype; None if this version of torch has none."""
     found = getattr(torch, dtype.torch, None) if dtype.torch else None
     return found if isinstance(found, torch.dtype) else None
 
@@ -49,32 +44,35 @@ _CARRIERS_AS_STORED = {
     for name, (stored, viewed) in _CARRIERS.items()
     if np.little_endian and name in BY_NAME and not BY_NAME[name].is_packed
 }
-"""Those of dtypes whose bytes torch reads as they lie, with the mask of offsets at which it cannot.
+"""Carriers of dtypes whose bytes torch reads as they are in a file, with the mask of misaligned offsets.
 
-None that the format has not: an entry of such a name is of a dtype that its file's reader did not check.
+C32 and C128 are not among them: a safetensors file that names one was not checked for its size.
 """
-
 
 _DTYPES = {torch_dtype(dtype): dtype for dtype in DTYPES if torch_dtype(dtype) is not None}
 """torch's dtype to its row in the dtype table, for those that the format has."""
 
 
-class TorchAdapter:
-    """torch."""
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and tensor.dtype in _DTYPES and not tensor.is_meta and not tensor.is_nested
 
-    name = "torch"
-    plain_classes = PLAIN_CLASSES
+
+PLAIN_CLASSES: Final[dict[type, Callable[[Any], bool]]] = {torch.Tensor: _is_plain, torch.nn.Parameter: _is_plain}
+
+
+class TorchArrays:
+    """Dense torch tensors on one device: `DenseArrays` and `SharedMemory`."""
+
+    plain_classes: Final[Mapping[type, Callable[[Any], bool]]] = PLAIN_CLASSES
 
     def __init__(self, device: Any = "cpu") -> None:
         self._device = None if device is None or str(device) == "cpu" else device
         self.is_on_host = self._device is None
 
     def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, torch.Tensor]:
-        """Make tensors over a buffer; see `ArrayAdapter.views`.
-
-        Each goes through an array of its own, since tensors that are views of one torch tensor would share its
-        version counter, and an in-place write to one would then fail the backward pass of another.
-        """
+        """Make tensors over a buffer, without a copy if their elements are aligned."""
+        # Each tensor gets a NumPy array, and so a storage, of its own: views of one torch tensor share its version
+        # counter, so that an in-place write to one fails the backward pass of another.
         make = np.ndarray
         from_numpy = torch.from_numpy
         carriers = _CARRIERS_AS_STORED
@@ -88,13 +86,17 @@ class TorchAdapter:
                     tensor = from_numpy(make(entry.shape, stored, buffer, offset))
                     tensors[name] = tensor if viewed is None else tensor.view(viewed)
                     continue
-            except (KeyError, ValueError, OverflowError):  # packed, unknown, or a shape that NumPy cannot hold
+            except (
+                KeyError,
+                ValueError,
+                OverflowError,
+            ):  # a packed or unknown dtype, a shape beyond NumPy
                 pass
             tensors[name] = self._copied(name, entry, buffer, offset)
         return tensors
 
     def place(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Move tensors to the device; see `ArrayAdapter.place`."""
+        """Move tensors to the device."""
         if self._device is None:
             return tensors
         try:
@@ -113,15 +115,13 @@ class TorchAdapter:
         return self._on_cpu(np.array(elements, copy=True), BY_NAME[entry.dtype])
 
     def from_elements(self, elements: npt.NDArray[Any], dtype: DType) -> torch.Tensor:
-        """Give elements their dtype and device; see `ArrayAdapter.from_elements`."""
+        """Give elements their dtype, on the device."""
         return self.place({"": self._on_cpu(elements, dtype)})[""]
 
     def _on_cpu(self, elements: npt.NDArray[Any], dtype: DType) -> torch.Tensor:
         carrier = _CARRIERS.get(dtype.name)
         if carrier is None:
-            raise DtypeError(
-                f"torch has no dtype for {dtype.name}", found=dtype.name, hint='Load it with framework="numpy"'
-            )
+            raise _no_dtype(dtype)
         stored, viewed = carrier
         if dtype.is_packed:
             halved = _halved(elements.shape)
@@ -132,68 +132,35 @@ class TorchAdapter:
         return tensor if viewed is None else tensor.view(viewed)
 
     def storage(self, data: npt.NDArray[np.uint8]) -> torch.UntypedStorage:
-        """Make a storage over the bytes, or on the device; see `ArrayAdapter.storage`."""
+        """Make a storage of bytes: over them on the CPU, a copy on any other device."""
         if not data.size:
             return torch.empty(0, dtype=torch.uint8, device=self._device or "cpu").untyped_storage()
         return self.place({"": torch.from_numpy(aligned(data))})[""].untyped_storage()
 
-    def shared(
-        self, storage: Any, dtype: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    def view_of(
+        self,
+        storage: Any,
+        dtype: DType,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        *,
+        is_conj: bool = False,
+        is_neg: bool = False,
     ) -> torch.Tensor:
-        """Make a tensor over a storage; see `ArrayAdapter.shared`."""
+        """Make a tensor over a storage; torch conjugates and negates when the elements are used."""
         own = torch_dtype(dtype)
         if own is None:
-            raise DtypeError(
-                f"torch has no dtype for {dtype.name}", found=dtype.name, hint='Load it with framework="numpy"'
-            )
+            raise _no_dtype(dtype)
         if dtype.is_packed:
             offset, shape = offset // 2, _halved(shape)
             strides = (*(stride // 2 for stride in strides[:-1]), 1)
-        empty = torch.empty(0, dtype=own, device=storage.device)
-        return empty.set_(storage, offset, shape, strides)
-
-    def marked(self, tensor: torch.Tensor, *, is_conj: bool, is_neg: bool, requires_grad: bool) -> torch.Tensor:
-        """Set what torch keeps beside the elements; see `ArrayAdapter.marked`."""
+        tensor = torch.empty(0, dtype=own, device=storage.device).set_(storage, offset, shape, strides)
         tensor = tensor.conj() if is_conj else tensor
-        tensor = torch._neg_view(tensor) if is_neg else tensor
-        return tensor.requires_grad_() if requires_grad and _has_gradients(tensor) else tensor
-
-    def without_data(self, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-        """Make a tensor on the device meta; see `ArrayAdapter.without_data`."""
-        return torch.empty_strided(shape, strides, dtype=torch_dtype(dtype), device="meta")
-
-    def composed(self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> torch.Tensor | None:
-        """Make a sparse, quantized or nested tensor; see `ArrayAdapter.composed`."""
-        return compose(kind, parts, settings)
-
-    def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
-        """Tell what torch keeps beside the elements; see `ArrayAdapter.attributes_of`."""
-        return torch_marks(tensor)
-
-    def with_attributes(self, tensor: torch.Tensor, marks: Mapping[str, Any]) -> torch.Tensor:
-        """Restore what torch keeps beside the elements; see `ArrayAdapter.with_attributes`."""
-        return put_torch_marks(tensor, marks)
-
-    def encode_object(self, value: Any) -> EncodedObject | None:
-        """Take apart what is data of torch; see `ArrayAdapter.encode_object`."""
-        return take_torch_apart(value)
-
-    def decode_object(
-        self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any], find_class: FindClass
-    ) -> Any | None:
-        """Put together what is data of torch; see `ArrayAdapter.decode_object`."""
-        return put_torch_together(kind, parts, settings, find_class)
-
-    def known_class(self, name: str) -> type | None:
-        """Return a class of torchao; see `ArrayAdapter.known_class`."""
-        return known_class(name)
-
-    def labelled(self, kind: str, text: str) -> Any | None:
-        """Return a device, or a constant of torch; see `ArrayAdapter.labelled`."""
-        return torch_device(text) if kind == "device" else TORCH_CONSTANTS.get(text)
+        return torch._neg_view(tensor) if is_neg else tensor
 
     def cast(self, tensor: torch.Tensor, dtype: DType) -> torch.Tensor:
-        """Convert to another floating-point dtype; see `ArrayAdapter.cast`."""
+        """Convert to another floating-point dtype."""
         if dtype.bits < 32 and tensor.dtype == torch.float64:
             tensor = tensor.to(torch.float32)
         if dtype.name == "F8_E4M3":
@@ -201,7 +168,7 @@ class TorchAdapter:
         return tensor.to(torch_dtype(dtype))
 
     def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
-        """Describe a tensor for writing; see `ArrayAdapter.tensor_to_write`."""
+        """Describe a tensor for writing."""
         dtype = _DTYPES.get(tensor.dtype)
         if dtype is None:
             raise DtypeError(
@@ -217,7 +184,7 @@ class TorchAdapter:
                 tensor=name,
                 expected="a dense tensor with data",
                 found=obstacle,
-                hint="Save what it stands for, such as `.full_tensor()` of a DTensor or `.to_dense()`",
+                hint="Save its full value, such as `.full_tensor()` of a DTensor or `.to_dense()`",
             )
         shape = tuple(tensor.shape)
         if dtype.is_packed:
@@ -233,12 +200,12 @@ class TorchAdapter:
         )
 
 
-def _has_gradients(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
+def _no_dtype(dtype: DType) -> DtypeError:
+    return DtypeError(f"torch has no dtype for {dtype.name}", found=dtype.name, hint='Load it with framework="numpy"')
 
 
 def _obstacle(tensor: torch.Tensor) -> str | None:
-    """Say why a tensor's bytes cannot be had, if they cannot."""
+    """Say why a tensor has no bytes that can be read; None if it has."""
     if tensor.layout != torch.strided:
         return f"layout {tensor.layout}"
     if tensor.device.type == "meta":
@@ -270,14 +237,14 @@ def _extent(tensor: torch.Tensor, *, is_packed: bool) -> Extent | None:
 
 
 def _unpaired(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return strides in single elements for those of torch's pairs; none where pairs are apart from each other."""
+    """Return strides in elements for strides in torch's pairs; none if the pairs of a row are not adjacent."""
     if not shape or (shape[-1] > 1 and strides[-1] != 1):
         return ()
     return (*(2 * stride for stride in strides[:-1]), 1)
 
 
 def _memory(tensor: torch.Tensor, start: int, stop: int) -> Iterator[Buffer]:
-    """Give the bytes at addresses of the tensor's allocation; those of a device are copied piece by piece."""
+    """Give the bytes at addresses of the tensor's allocation, copied piece by piece from a device."""
     if tensor.device.type == "cpu":
         return bytes_at(start, stop, tensor)
     storage = tensor.untyped_storage()
@@ -285,7 +252,7 @@ def _memory(tensor: torch.Tensor, start: int, stop: int) -> Iterator[Buffer]:
     last = stop - storage.data_ptr()
     if not 0 <= first <= last <= storage.nbytes():
         raise UnsupportedError(
-            f"tensors on {tensor.device} share memory that is not of one storage", hint="Save a `.clone()` of them"
+            f"tensors on {tensor.device} share memory that is not one storage", hint="Save a `.clone()` of them"
         )
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
     return (
@@ -294,7 +261,7 @@ def _memory(tensor: torch.Tensor, start: int, stop: int) -> Iterator[Buffer]:
 
 
 def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape that torch's two-in-one fp4 dtype has for a shape in elements."""
+    """Return the shape in torch's fp4 dtype, which holds two elements in one, for a shape in elements."""
     if not shape or shape[-1] % 2:
         raise DtypeError(
             "torch holds fp4 in pairs",
@@ -306,7 +273,7 @@ def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _buffers(tensor: torch.Tensor) -> Iterator[Buffer]:
-    """Give the file's bytes of a tensor: its own memory, or copies of bounded size."""
+    """Give the file's bytes: the tensor's own memory, or copies of bounded size."""
     tensor = tensor.detach()
     if not tensor.numel():
         return
@@ -327,6 +294,6 @@ def _buffers(tensor: torch.Tensor) -> Iterator[Buffer]:
 
 
 def _bytes_of(tensor: torch.Tensor) -> Iterator[Buffer]:
-    """Give the memory of a contiguous tensor, which stays alive as long as the bytes are."""
+    """Give the memory of a contiguous tensor, which lives as long as the bytes are used."""
     start = tensor.data_ptr()
     return bytes_at(start, start + tensor.numel() * tensor.element_size(), tensor)
