@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays import DenseArrays, Extent, TensorToWrite, pieces, tensor_to_write
-from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
+from tensorkeep.arrays.elements import known_dtype, resolve, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, DType
 from tensorkeep.entries import TensorEntry
@@ -219,6 +219,7 @@ class StridedReader(msgspec.Struct, frozen=True):
         """Return the block, of dtype `bits_name`; read-only where it repeats elements."""
         if not selection.n_elements:
             return np.empty(selection.block_shape, dtype.bits_name)
+        layout = self.layout
         once, strides = self._once(selection)
         mapping = self.stored.mapping()
         if mapping is None:
@@ -226,10 +227,14 @@ class StridedReader(msgspec.Struct, frozen=True):
         else:
             buffer, first = mapping
             steps = [dtype.itemsize * stride for stride in strides]
-            block = take_block(
-                np.ndarray(once.shape, dtype.bits_name, buffer, self.layout.start - first, steps), once
-            )
-        _resolve(block, dtype, self.layout)
+            block = take_block(np.ndarray(once.shape, dtype.bits_name, buffer, layout.start - first, steps), once)
+        resolve(
+            block,
+            dtype,
+            is_conj=layout.is_conj,
+            is_neg=layout.is_neg,
+            swap=dtype.bits > 8 and layout.is_big_endian == np.little_endian,
+        )
         return block if block.shape == selection.block_shape else np.broadcast_to(block, selection.block_shape)
 
     def _once(self, selection: Selection) -> tuple[Selection, tuple[int, ...]]:
@@ -255,21 +260,6 @@ def _in_order_of_source(selection: Selection, strides: Sequence[int]) -> tuple[S
     shape = tuple(selection.shape[axis] for axis in order)
     ordered = Selection(shape, tuple(selection.axes[axis] for axis in order), ())
     return ordered, order, [strides[axis] for axis in order]
-
-
-def _resolve(elements: Array, dtype: DType, layout: Layout) -> None:
-    """Bring elements into the machine's byte order, and conjugate and negate them, in place."""
-    bits = dtype.bits // 2 if dtype.is_complex else dtype.bits
-    parts = elements.reshape(-1).view(f"u{bits // 8}")
-    sign = parts.dtype.type(1 << (bits - 1))
-    if layout.is_big_endian == np.little_endian:
-        parts.byteswap(inplace=True)
-    if layout.is_conj and dtype.is_complex:
-        parts[1::2] ^= sign
-    if layout.is_neg and (dtype.is_float or dtype.is_complex):
-        parts ^= sign
-    elif layout.is_neg:
-        np.negative(parts, out=parts)
 
 
 def _has_negatives(dtype: DType) -> bool:
