@@ -14,7 +14,7 @@ import tensorkeep
 from tensorkeep.arrays import LIBRARIES, Library, adapter_for, is_tensor
 from tensorkeep.errors import LimitError, MissingDependencyError, UnsupportedError
 from tests.contracts.array_library import ArrayLibrary, file_bytes
-from tests.contracts.toy_arrays import TOY, Toy
+from tests.support.arrays.toy import TOY, Toy
 
 
 class TestNumpy(ArrayLibrary):
