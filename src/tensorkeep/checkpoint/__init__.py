@@ -53,6 +53,7 @@ from tensorkeep.checkpoint.verifying import (
     verify,
     verify_folder,
 )
+from tensorkeep.kinds.safetensors import StrayShardWarning
 
 __all__ = [
     "DataDiff",
@@ -67,6 +68,7 @@ __all__ = [
     "SaveHandle",
     "Sending",
     "StoredPart",
+    "StrayShardWarning",
     "TensorDiff",
     "UploadedFile",
     "add_sha256",
