@@ -1,7 +1,7 @@
-"""The application: its commands, and what becomes of errors.
+"""The application: registers the commands, and turns errors into messages and exit codes.
 
-A new command is a new file with one function, registered here. Command files are all imported at the start, so they
-import nothing slow: array libraries come in through names of `tensorkeep`, which are resolved on first use.
+A new command is a new file with one function, registered here. All command files are imported at the start, so they
+must import nothing slow: use names of `tensorkeep`, which are resolved on first use.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from tensorkeep.errors import TensorkeepError
 
 EXIT_ERROR: Final = 1
 EXIT_UNANSWERED: Final = 2
-"""An error of a command that says yes or no by 0 or 1."""
+"""An error in a command whose exit codes 0 and 1 are answers."""
 
 EXIT_INTERRUPTED: Final = 130
-"""128 and the number of SIGINT, as shells report it."""
+"""128 plus the number of SIGINT, as shells report it."""
 
 EXIT_OUTPUT_CLOSED: Final = 141
-"""128 and the number of SIGPIPE, as shells report it."""
+"""128 plus the number of SIGPIPE, as shells report it."""
 
 _QUESTIONS: Final = {"diff", "scan", "verify"}
-"""The commands that do."""
+"""Commands whose exit codes are answers."""
 
 _UsageError = cast("type[Exception]", typer.BadParameter.__base__)
-"""What typer raises for a command line that it cannot read; its home differs between versions."""
+"""Raised by typer for a command line it cannot parse; its module differs between versions."""
 
 _NEGATIVE = re.compile(r"-[0-9]")
-"""What is left in an error of an index such as `-12:`, taken for an option."""
+"""What an error shows of an index such as `-12:` that was taken for an option."""
 
 app = typer.Typer(
     name="tensorkeep",
@@ -83,7 +83,7 @@ def _tensorkeep(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Keeps tensors safe: looks into checkpoints, checks, compares and rewrites them, and never runs code."""
+    """Keeps tensors safe: inspects, verifies, compares and rewrites checkpoints, and never runs code from them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,9 +115,7 @@ def _run(arguments: list[str]) -> int:
 
 def _usage_message(error: Any) -> str:
     message = " ".join(error.format_message().split()).removesuffix(".")
-    message = message.replace(
-        ": Value error, ", ": ", 1
-    )  # pydantic's words, which newer versions of typer let through
+    message = message.replace(": Value error, ", ": ", 1)  # pydantic's prefix, which newer versions of typer keep
     if _NEGATIVE.fullmatch(getattr(error, "option_name", "")):
-        message += ". An index that starts with a minus goes in brackets, such as '[-1]'"
+        message += ". Put an index that starts with a minus in brackets, such as '[-1]'"
     return f"{message} (see {error.ctx.command_path} --help)" if error.ctx else message

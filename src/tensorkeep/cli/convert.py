@@ -1,4 +1,4 @@
-"""`tensorkeep convert`: a checkpoint of any kind as safetensors, without running anything of it."""
+"""`tensorkeep convert`: a checkpoint of any kind to safetensors, without running anything in it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tensorkeep.cli.inputs import (
     pairs_of,
     size_of,
 )
-from tensorkeep.cli.reports import conversion_lines, conversion_members, document_lines
-from tensorkeep.cli.terminal import progress_bar, show, show_text
+from tensorkeep.cli.reports import Converted
+from tensorkeep.cli.terminal import progress_bar, show_result
 
 
 def convert(
@@ -35,7 +35,7 @@ def convert(
         str,
         typer.Argument(
             metavar="DESTINATION",
-            help="A directory, made if its parent is there; or a file that ends in .safetensors.",
+            help="A directory, created if its parent exists, or a file that ends in .safetensors.",
             show_default=False,
         ),
     ],
@@ -44,7 +44,7 @@ def convert(
     drop_unknown: Annotated[
         bool,
         typer.Option(
-            "--drop-unknown", help="Leave out objects that are not known to be data, but for their tensors."
+            "--drop-unknown", help="Leave out objects that are not known to be data, but keep their tensors."
         ),
     ] = False,
     select: Select = None,
@@ -54,26 +54,26 @@ def convert(
     cast: Cast = None,
     share_views: Annotated[
         bool,
-        typer.Option("--share-views", help="Store memory that tensors overlap in once; only tensorkeep finds them."),
+        typer.Option("--share-views", help="Store overlapping memory once; only tensorkeep can read such views."),
     ] = False,
     sha256: Sha256 = False,
     check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Hold the source against its sums, and read back all tensors.")
+        bool, typer.Option("--check/--no-check", help="Check the source's checksums and read back every tensor.")
     ] = True,
     variant: Variant = None,
     output_variant: NewVariant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a safe checkpoint of pickles.
+    """Convert a checkpoint to safetensors.
 
-    Nothing of it is run: its pickle is read, and the bytes of its tensors are copied. Numbers, texts and how all is
-    nested are kept, unless tensors are chosen with --select or --drop. Whenever this is stopped, the destination
+    Nothing in the source is run: pickles are read as data, and the bytes of tensors are copied. Numbers, text and
+    nesting are kept, unless tensors are chosen with --select or --drop. Whenever this is stopped, the destination
     holds the new checkpoint or what it held before.
 
-    Options act in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be given again.
+    Options apply in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be repeated.
     """
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
-    write = tensorkeep.convert  # which brings in what it needs, before the clock starts
+    write = tensorkeep.convert  # import everything before the clock starts
     start = perf_counter()
     with progress_bar("converting") as progress:
         conversion = write(
@@ -93,8 +93,4 @@ def convert(
             check=check,
             progress=progress,
         )
-    seconds = perf_counter() - start
-    if as_json:
-        show_text(document_lines(conversion_members(conversion, seconds)))
-    else:
-        show(conversion_lines(conversion, seconds))
+    show_result(Converted(conversion, perf_counter() - start), as_json=as_json)

@@ -1,4 +1,4 @@
-"""`tensorkeep edit`: metadata and names changed in place."""
+"""`tensorkeep edit`: change metadata and names in place."""
 
 from __future__ import annotations
 
@@ -8,29 +8,25 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import AsJson, Rename, Target, pairs_of
-from tensorkeep.cli.reports import document_lines
-from tensorkeep.cli.terminal import show, show_text
+from tensorkeep.cli.terminal import json_lines, show, show_text
 
 
 def edit(
     path: Target,
     *,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=TEXT", help="Give a metadata key this text.")
+        list[str] | None, typer.Option("--set", metavar="KEY=TEXT", help="Set a metadata key to this text.")
     ] = None,
-    unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="KEY", help="Take a metadata key away.")
-    ] = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="Remove a metadata key.")] = None,
     rename: Rename = None,
     as_json: AsJson = False,
 ) -> None:
     """Change metadata and names in place.
 
-    Headers and the index are written anew, in all shards alike; tensors are copied only where a new header does not
-    fit in the place of the old one. Digests stay true. Whenever this is stopped, the checkpoint is the old or the new
-    one, and nothing between.
+    Headers and the index are rewritten, in all shards alike; tensors are copied only if a new header does not fit in
+    the space of the old one. Digests stay valid. Whenever this is stopped, the checkpoint is the old or the new one.
 
-    Every option can be given again.
+    Every option can be repeated.
     """
     added = pairs_of(assignments, "--set", "KEY=TEXT")
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
@@ -38,11 +34,11 @@ def edit(
     tensorkeep.edit(path, set_metadata=added, unset=unset or [], rename=renaming or None)
     if as_json:
         with tensorkeep.open(path) as tensors:
-            show_text(document_lines({"path": path, "metadata": tensors.metadata, "renamed": renaming}))
+            show_text(json_lines({"path": path, "metadata": tensors.metadata, "renamed": renaming}))
     else:
         show([[("edited ", ""), (path, "title")]])
 
 
 def _refuse_nothing(n_changes: int) -> None:
     if not n_changes:
-        raise typer.BadParameter("there is nothing to change", param_hint="'--set', '--unset' or '--rename'")
+        raise typer.BadParameter("nothing to change", param_hint="'--set', '--unset' or '--rename'")

@@ -1,31 +1,32 @@
-"""`tensorkeep fetch`: all of a remote checkpoint on the disk."""
+"""`tensorkeep fetch`: download a whole checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import AsJson, Variant
-from tensorkeep.cli.reports import document_lines
-from tensorkeep.cli.terminal import Line, progress_bar, show, show_text, size_text
+from tensorkeep.cli.terminal import Line, progress_bar, show_result, size_text, speed_text
 
 
 def fetch(
     url: Annotated[
         str,
         typer.Argument(
-            metavar="URL", help="Of a directory, an index or a file: https, s3, gs, az, hf …", show_default=False
+            metavar="URL",
+            help="The URL of a directory, an index or a file: https, s3, gs, az, hf …",
+            show_default=False,
         ),
     ],
     destination: Annotated[
         str,
         typer.Argument(
             metavar="DESTINATION",
-            help="A directory, made if its parent is there; for the URL of a file also the name of one.",
+            help="A directory, created if its parent exists; for the URL of a file also a file name.",
             show_default=False,
         ),
     ],
@@ -33,57 +34,63 @@ def fetch(
     variant: Variant = None,
     companions: Annotated[
         bool,
-        typer.Option("--companions/--no-companions", help="Bring configuration, tokenizer and the like along."),
+        typer.Option("--companions/--no-companions", help="Download configuration, tokenizer and the like too."),
     ] = True,
     durable: Annotated[
-        bool, typer.Option("--durable/--no-durable", help="Wait until the disk has everything (fsync).")
+        bool, typer.Option("--durable/--no-durable", help="Wait until everything is on the disk (fsync).")
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Download a checkpoint, whole.
+    """Download a whole checkpoint.
 
-    Many ranges come at once. What is stopped, by Ctrl-C or in any other way, goes on when the same command is run
-    again. All that comes is checked before it replaces what was there, in one step.
+    Many ranges are downloaded at once. A download that was stopped, by Ctrl-C or otherwise, resumes when the same
+    command is run again. Everything is verified before it replaces what was there, in one step.
 
-    Credentials come from the environment, as AWS_ACCESS_KEY_ID or HF_TOKEN do, or stand in the URL.
+    Credentials come from the environment, such as AWS_ACCESS_KEY_ID or HF_TOKEN, or from the URL.
     """
-    bring = tensorkeep.fetch  # which brings in what it needs, before the clock starts
+    download = tensorkeep.fetch  # import everything before the clock starts
     start = perf_counter()
     with progress_bar("fetching") as progress:
         extent = _Extent(progress)
-        path = bring(url, destination, variant=variant, companions=companions, durable=durable, progress=extent)
-    seconds = perf_counter() - start
-    if as_json:
-        members = {
-            "path": path,
-            "nbytes": extent.nbytes,
-            "fetched_nbytes": extent.n_came,
-            "seconds": round(seconds, 3),
-        }
-        show_text(document_lines(members))
-    else:
-        show([_line(path, extent, seconds)])
+        path = download(url, destination, variant=variant, companions=companions, durable=durable, progress=extent)
+    show_result(_Fetched(path, extent.nbytes, extent.fetched_nbytes, perf_counter() - start), as_json=as_json)
 
 
 class _Extent:
-    """What is told of progress, and how much there was."""
+    """Counts the bytes while it passes progress on."""
 
     def __init__(self, progress: Callable[[int, int], None] | None) -> None:
         self._progress = progress
         self._first: int | None = None
         self.nbytes = 0
-        self.n_came = 0
+        self.fetched_nbytes = 0
 
     def __call__(self, done: int, total: int) -> None:
         self._first = done if self._first is None else self._first
-        self.nbytes, self.n_came = total, done - self._first
+        self.nbytes, self.fetched_nbytes = total, done - self._first
         if self._progress is not None:
             self._progress(done, total)
 
 
-def _line(path: str, extent: _Extent, seconds: float) -> Line:
-    speed = size_text(int(extent.n_came / max(seconds, 1e-9)))
-    here = extent.nbytes - extent.n_came
-    came = f"{size_text(extent.n_came)} in {seconds:.2f} s ({speed}/s)" if extent.n_came else "nothing new"
-    already = f", {size_text(here)} were here" if here else ""
-    return [("fetched ", ""), (path, "title"), (f": {came}{already}", "")]
+class _Fetched(NamedTuple):
+    """A finished download."""
+
+    path: str
+    nbytes: int
+    fetched_nbytes: int
+    seconds: float
+
+    def lines(self, _width: int | None) -> list[Line]:
+        present = self.nbytes - self.fetched_nbytes
+        speed = speed_text(self.fetched_nbytes, self.seconds)
+        new = f"{size_text(self.fetched_nbytes)} in {speed}" if self.fetched_nbytes else "nothing new"
+        already = f", {size_text(present)} already present" if present else ""
+        return [[("fetched ", ""), (self.path, "title"), (f": {new}{already}", "")]]
+
+    def members(self) -> dict[str, object]:
+        return {
+            "path": self.path,
+            "nbytes": self.nbytes,
+            "fetched_nbytes": self.fetched_nbytes,
+            "seconds": round(self.seconds, 3),
+        }

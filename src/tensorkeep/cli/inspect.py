@@ -1,4 +1,4 @@
-"""`tensorkeep inspect`: what is in a file or a checkpoint, from headers alone."""
+"""`tensorkeep inspect`: what is in a file or a checkpoint, from its headers alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensorkeep.cli.reports import (
     ASCII_GUIDES,
     GUIDES,
     Order,
-    json_lines,
+    inspect_lines,
     nothing,
     rank_lines,
     read_ranks,
@@ -30,40 +30,42 @@ from tensorkeep.collector import PausedCollector
 def inspect(
     path: Target,
     *,
-    flat: Annotated[bool, typer.Option("--flat", help="One row per tensor, with its place in the file.")] = False,
-    expand: Annotated[bool, typer.Option("--expand", help="Show layers of equal content one by one.")] = False,
-    all_state: Annotated[bool, typer.Option("--state", help="All values of a state that are no tensors.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="All of it as JSON, one tensor per line; has no views.")
+    flat: Annotated[
+        bool, typer.Option("--flat", help="List tensors, one per row, with their place in the file.")
     ] = False,
+    expand: Annotated[bool, typer.Option("--expand", help="Show equal layers one by one.")] = False,
+    all_state: Annotated[
+        bool, typer.Option("--state", help="Show all values of a state that are not tensors.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, one tensor per line.")] = False,
     pattern: Annotated[
         str | None,
-        typer.Option("--filter", metavar="GLOB", help="Only tensors of matching full names, such as '*.bias'."),
+        typer.Option("--filter", metavar="GLOB", help="Only tensors whose full names match, such as '*.bias'."),
     ] = None,
     order: Annotated[
-        Order | None, typer.Option("--sort", help="By default the tree is sorted by name, lists by offset.")
+        Order | None, typer.Option("--sort", help="Sort by; the default is name for the tree and offset for lists.")
     ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option("--ranks", metavar="N", min=1, max=100_000, help="What each of N ranks would read."),
+        typer.Option("--ranks", metavar="N", min=1, max=100_000, help="Show what each of N ranks would read."),
     ] = None,
     dim: Annotated[
-        int, typer.Option("--dim", metavar="D", min=0, help="With --ranks: what tensors are cut along.")
+        int, typer.Option("--dim", metavar="D", min=0, help="With --ranks: the dimension to cut tensors along.")
     ] = 0,
     variant: Variant = None,
 ) -> None:
     """Show what is in a checkpoint.
 
-    That is names, shapes, dtypes, sizes, totals, metadata and alignment, from headers alone.
+    Names, shapes, dtypes, sizes, totals, metadata and alignment are read from headers alone.
 
-    Names are split at dots into modules; numbered modules of equal content are folded into one row such as
-    0..11 (12x), whose counts, sizes and shares are those of all 12.
-    Tensors that share memory with others have no bytes of their own. Of a whole state, numbers, texts and all else
-    that is no tensor stand at the end.
+    Names are split at dots into modules; numbered modules with equal content are folded into one row such as
+    0..11 (12x), whose counts, sizes and shares are totals of all 12.
+    Tensors that share memory with others have no bytes of their own. In a training state, numbers, text and other
+    values that are not tensors come last.
     Sizes are decimal: 1 MB is 1,000,000 bytes.
 
-    With --ranks N: what each of N ranks would read, if every tensor is cut in N along dimension 0 (--dim D) as FSDP
-    cuts it; neighbours are read together.
+    With --ranks N: what each of N ranks would read if every tensor is cut into N parts along dimension 0 (--dim D),
+    as FSDP does; neighbouring parts are read together.
     """
     if ranks is not None:
         _refuse_with_ranks(flat=flat, expand=expand, json=as_json, filter=pattern, sort=order)
@@ -74,7 +76,7 @@ def inspect(
     with PausedCollector():
         report = read_report(path, variant=variant, pattern=pattern, order=order or Order.OFFSET)
         if as_json:
-            show_text(json_lines(report, pattern))
+            show_text(inspect_lines(report, pattern))
             return
         guides = ASCII_GUIDES if draws_ascii_only() else GUIDES
         width = terminal_width()
@@ -102,10 +104,10 @@ def inspect(
 def _refuse_with_ranks(**given: object) -> None:
     for name, value in given.items():
         if value:
-            raise typer.BadParameter("it says nothing of what ranks read (--ranks)", param_hint=f"'--{name}'")
+            raise typer.BadParameter("it does not apply to --ranks", param_hint=f"'--{name}'")
 
 
 def _refuse_views(*, flat: bool, expand: bool) -> None:
     for name, is_given in (("--flat", flat), ("--expand", expand)):
         if is_given:
-            raise typer.BadParameter("it is a view for people, and --json has none", param_hint=f"'{name}'")
+            raise typer.BadParameter("it does not apply to --json", param_hint=f"'{name}'")

@@ -1,17 +1,16 @@
-"""`tensorkeep list`: the steps of a store, those that are whole and those that are not."""
+"""`tensorkeep list`: the steps of a store, whole or not."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import AsJson
-from tensorkeep.cli.reports import document_lines
-from tensorkeep.cli.terminal import Column, Line, Style, columns, printable, shortened, show, show_text, size_text
+from tensorkeep.cli.terminal import Column, Line, Style, columns, printable, shortened, show_result, size_text
 from tensorkeep.phrases import listed
 
 if TYPE_CHECKING:
@@ -44,46 +43,56 @@ def list_steps(
     root: Annotated[str, typer.Argument(metavar="ROOT", help="The directory of a store.", show_default=False)],
     *,
     monitor: Annotated[
-        str, typer.Option("--monitor", metavar="NAME", help="The metric that says which step is best.")
+        str, typer.Option("--monitor", metavar="NAME", help="The metric that decides which step is best.")
     ] = "valid_loss",
-    greatest: Annotated[bool, typer.Option("--max", help="The greatest is best, not the least.")] = False,
+    greatest: Annotated[bool, typer.Option("--max", help="The largest value is best, not the smallest.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the steps of a CheckpointStore.
 
-    For each its metrics, the size of its files, and how much of that is its own: files of tensors that did not change
-    are shared by several steps. Steps that are damaged, or whose save is under way or was interrupted, are listed as
-    such; they never count as the latest or the best. Index and headers are checked; tensorkeep verify checks all.
+    Shows for each step its metrics, the size of its files, and how much of that is its own: steps share the files of
+    tensors that did not change. Steps that are damaged, still being saved or were interrupted are marked, and never
+    count as the latest or the best. Only the index and headers are checked; `tensorkeep verify` checks every byte.
     """
-    found = tensorkeep.CheckpointStore(root, monitor=monitor, mode="max" if greatest else "min").listing()
-    if as_json:
-        show_text(document_lines({"path": root, "steps": map(_members, found)}))
-    elif found:
-        show(columns(_COLUMNS, [_row(each) for each in found]))
-    else:
-        show([[(f"no steps in {printable(root)}", "dim")]])
+    steps = tensorkeep.CheckpointStore(root, monitor=monitor, mode="max" if greatest else "min").listing()
+    show_result(_Steps(root, steps), as_json=as_json)
 
 
-def _row(each: StepListing) -> list[Line]:
-    record = each.found.record
-    style = _STYLES[each.found.condition]
+class _Steps(NamedTuple):
+    """The steps of a store."""
+
+    root: str
+    steps: list[StepListing]
+
+    def lines(self, _width: int | None) -> Iterable[Line]:
+        if not self.steps:
+            return [[(f"no steps in {printable(self.root)}", "dim")]]
+        return columns(_COLUMNS, list(map(_row, self.steps)))
+
+    def members(self) -> dict[str, object]:
+        return {"path": self.root, "steps": map(_members, self.steps)}
+
+
+def _row(step: StepListing) -> list[Line]:
+    record = step.found.record
+    style = _STYLES[step.found.condition]
     return [
-        [(str(each.found.step), "title" if each.is_latest or each.is_best else "")],
+        [(str(step.found.step), "title" if step.is_latest or step.is_best else "")],
         [(printable(record.saved_at[:19].replace("T", " ")) if record else "", "")],
-        [(_metrics_text(each.found.metrics), "")],
-        [(size_text(each.files.nbytes), "")],
-        [(size_text(each.files.own_nbytes), "")],
-        [(f"{each.files.n_shards:,}", "")],
-        [(", ".join(_marks(each)), style)],
+        [(_metrics_text(step.found.metrics), "")],
+        [(size_text(step.files.nbytes), "")],
+        [(size_text(step.files.own_nbytes), "")],
+        [(f"{step.files.n_shards:,}", "")],
+        [(", ".join(_marks(step)), style)],
     ]
 
 
-def _marks(each: StepListing) -> Iterator[str]:
-    if each.found.condition != "whole":
-        yield each.found.condition
-    if each.is_latest:
+def _marks(step: StepListing) -> Iterator[str]:
+    if step.found.condition != "whole":
+        yield step.found.condition
+    if step.is_latest:
         yield "latest"
-    if each.is_best:
+    if step.is_best:
         yield "best"
 
 
@@ -94,19 +103,19 @@ def _metrics_text(metrics: dict[str, float]) -> str:
     return listed(texts, _MAX_METRICS, " ")
 
 
-def _members(each: StepListing) -> dict[str, object]:
-    record = each.found.record
-    metrics = {name: value if math.isfinite(value) else str(value) for name, value in each.found.metrics.items()}
+def _members(step: StepListing) -> dict[str, object]:
+    record = step.found.record
+    metrics = {name: value if math.isfinite(value) else str(value) for name, value in step.found.metrics.items()}
     return {
-        "step": each.found.step,
-        "path": each.found.path,
-        "condition": each.found.condition,
-        "problem": each.found.problem,
+        "step": step.found.step,
+        "path": step.found.path,
+        "condition": step.found.condition,
+        "problem": step.found.problem,
         "saved_at": record.saved_at if record else None,
         "metrics": metrics,
-        "nbytes": each.files.nbytes,
-        "own_nbytes": each.files.own_nbytes,
-        "n_shards": each.files.n_shards,
-        "is_latest": each.is_latest,
-        "is_best": each.is_best,
+        "nbytes": step.files.nbytes,
+        "own_nbytes": step.files.own_nbytes,
+        "n_shards": step.files.n_shards,
+        "is_latest": step.is_latest,
+        "is_best": step.is_best,
     }

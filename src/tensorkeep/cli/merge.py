@@ -1,4 +1,4 @@
-"""`tensorkeep merge`: several checkpoints as one."""
+"""`tensorkeep merge`: combine several checkpoints into one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tensorkeep.cli.inputs import (
     Variant,
     size_of,
 )
-from tensorkeep.cli.reports import show_written
-from tensorkeep.cli.terminal import progress_bar
+from tensorkeep.cli.reports import read_written
+from tensorkeep.cli.terminal import progress_bar, show_result
 
 
 def merge(
@@ -43,14 +43,14 @@ def merge(
     output_variant: NewVariant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write several checkpoints as one.
+    """Combine several checkpoints into one.
 
-    Their tensors are put together; no arithmetic is done. No two of them may have a tensor of the same name. Tensors
-    go from file to file and are never all in memory. Whenever this is stopped, the directory holds the new checkpoint
-    or what it held before, and nothing between.
+    The result has the tensors of all of them; no arithmetic is done. No two may have a tensor with the same name.
+    Tensors are copied from file to file and are never all in memory. Whenever this is stopped, the directory holds
+    the new checkpoint or what it held before.
     """
     _refuse_one(sources)
-    write = tensorkeep.merge  # which brings in what it needs, before the clock starts
+    write = tensorkeep.merge  # import everything before the clock starts
     start = perf_counter()
     with progress_bar("writing") as progress:
         write(
@@ -67,10 +67,11 @@ def merge(
             sha256=sha256,
             progress=progress,
         )
-    show_written(directory, output_variant, seconds=perf_counter() - start, as_json=as_json)
+    seconds = perf_counter() - start
+    show_result(read_written(directory, output_variant, seconds), as_json=as_json)
 
 
 def _refuse_one(sources: list[str]) -> None:
-    """Refuse what somebody types who has forgotten the directory, which would be an input."""
+    """Refuse a single source: without the directory, the last source would be written to."""
     if len(sources) < 2:
-        raise typer.BadParameter("at least two, and then the directory to write to", param_hint="'SOURCE...'")
+        raise typer.BadParameter("at least two sources, and then the directory to write to", param_hint="'SOURCE...'")

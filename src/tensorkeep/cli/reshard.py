@@ -1,4 +1,4 @@
-"""`tensorkeep reshard`: a checkpoint written anew, in other shards, with digests."""
+"""`tensorkeep reshard`: rewrite a checkpoint in other shards, with digests."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tensorkeep.cli.inputs import (
     pairs_of,
     size_of,
 )
-from tensorkeep.cli.reports import show_written
-from tensorkeep.cli.terminal import progress_bar
+from tensorkeep.cli.reports import read_written
+from tensorkeep.cli.terminal import progress_bar, show_result
 
 
 def reshard(
@@ -44,16 +44,16 @@ def reshard(
     output_variant: NewVariant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a checkpoint in other shards.
+    """Rewrite a checkpoint in other shards.
 
-    And with digests; if asked for with fewer tensors, other names, or another dtype. Tensors go from file to file and
-    are never all in memory. Whenever this is stopped, the directory holds the new checkpoint or what it held before,
-    and nothing between; it may be that of the source.
+    The new checkpoint has digests, and on request fewer tensors, other names or another dtype. Tensors are copied
+    from file to file and are never all in memory. Whenever this is stopped, the directory holds the new checkpoint
+    or what it held before; it may be the source's own directory.
 
-    Options act in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be given again.
+    Options apply in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be repeated.
     """
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
-    write = tensorkeep.reshard  # which brings in what it needs, before the clock starts
+    write = tensorkeep.reshard  # import everything before the clock starts
     start = perf_counter()
     with progress_bar("writing") as progress:
         write(
@@ -72,4 +72,5 @@ def reshard(
             sha256=sha256,
             progress=progress,
         )
-    show_written(directory, output_variant, seconds=perf_counter() - start, as_json=as_json)
+    seconds = perf_counter() - start
+    show_result(read_written(directory, output_variant, seconds), as_json=as_json)

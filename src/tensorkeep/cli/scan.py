@@ -1,4 +1,4 @@
-"""`tensorkeep scan`: what the pickles in files would run, found out without running it."""
+"""`tensorkeep scan`: what the pickles in files would run, without running it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import AsJson
-from tensorkeep.cli.reports import report_lines
+from tensorkeep.cli.reports import scan_lines
 from tensorkeep.cli.terminal import progress_bar, show, show_text
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _Paths = Annotated[
-    list[str], typer.Argument(metavar="PATH", help="Files, and directories of them.", show_default=False)
+    list[str], typer.Argument(metavar="PATH", help="Files, or directories of files.", show_default=False)
 ]
 _EXIT_CODES: Final[dict[Verdict, int]] = {"clean": 0, "unknown": 0, "dangerous": 1, "unreadable": 2}
 
@@ -27,23 +27,23 @@ def scan(
     as_json: AsJson = False,
     sarif: Annotated[bool, typer.Option("--sarif", help="One SARIF 2.1.0 document, for code scanning.")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Names that are not known to be data count as dangerous.")
+        bool, typer.Option("--strict", help="Treat names that are not known to be data as dangerous.")
     ] = False,
 ) -> int:
     """List what pickles would run.
 
-    Files of torch.save in all their forms, bare pickles, NumPy arrays, zip and tar archives and what is in them:
-    shown is every name that would be imported, called or built, where it stands, and what is known of it. Nothing
-    of it is imported or called.
+    Scans files of torch.save in all their forms, bare pickles, NumPy arrays, and zip and tar archives with their
+    members. Lists every name that would be imported, called or built, where it is, and what is known about it.
+    Nothing is imported or called.
 
-    The exit status is 0 where nothing known to be dangerous is found, 1 where there is, 2 where a file cannot be
-    read, so that nobody can say. With --strict it is 1 too where a name is not known to be data.
+    The exit status is 0 if nothing known to be dangerous is found, 1 if something is, 2 if a file cannot be read, so
+    that there is no answer. With --strict it is also 1 if a name is not known to be data.
     """
     with progress_bar("scanning") as progress:
         report = tensorkeep.scan(*paths, progress=progress)
     if as_json or sarif:
         show_text((report.to_sarif() if sarif else report.to_json()).splitlines())
     else:
-        show(report_lines(report))
+        show(scan_lines(report))
     is_refused = strict and any(file.verdict == "unknown" for file in report.files)
     return 1 if is_refused else _EXIT_CODES[report.verdict]

@@ -1,4 +1,4 @@
-"""`tensorkeep slice`: a part of one tensor, printed or written to a file, read without the rest."""
+"""`tensorkeep slice`: print or save a part of one tensor, reading only that part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _PIPED_WIDTH = 100
-"""Characters in a line of values that goes elsewhere than to a terminal."""
+"""Characters per line of values if the output is not a terminal."""
 
 
 def slice_tensor(
@@ -25,28 +25,30 @@ def slice_tensor(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The full name of a tensor.", show_default=False)],
     index: Annotated[
         str | None,
-        typer.Argument(metavar="INDEX", help="What to take, as in NumPy: '[0:4, :8]'. All if left out."),
+        typer.Argument(metavar="INDEX", help="An index as in NumPy, such as '[0:4, :8]'. Everything if left out."),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="OUT.npy", help="Write the result to this file; print nothing of it."),
+        typer.Option(
+            "--output", "-o", metavar="OUT.npy", help="Write the result to this file instead of printing it."
+        ),
     ] = None,
     dtype: Annotated[
         Float | None,
         typer.Option("--as", help="Convert the values. bfloat16 and narrower floats need this to be written."),
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what it would cost to read it; read nothing.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what the read would cost; read nothing.")] = False,
     variant: Variant = None,
 ) -> None:
     """Show or save a part of one tensor.
 
-    Only that part is read; of a large one, which is printed with dots as NumPy does, only what is printed. Of a
-    state, NAME may also be that of a number, a text or anything else that is no tensor; it is printed whole.
+    Only that part is read; if it is large, NumPy prints it with dots, and only the printed values are read. In a
+    training state, NAME may also be a number, text or another value that is not a tensor; it is printed whole.
 
-    An index holds integers, slices, ..., None, and lists of integers or of True and False; it is read, never run.
+    An index has integers, slices, ..., None, and lists of integers or of True and False; it is parsed, never run.
     Put it in brackets if it starts with a minus: '[-1]'.
 
-    A .npy file has no bfloat16 and no floats of a byte or less: to write those, choose --as float32, which holds
+    A .npy file cannot hold bfloat16 or floats of a byte or less: to write those, pass --as float32, which represents
     each of their values exactly.
     """
     items = () if index is None else parse_index_text(index)

@@ -1,4 +1,4 @@
-"""`tensorkeep verify`: whether every byte of a checkpoint is the one that was saved."""
+"""`tensorkeep verify`: check every byte of a checkpoint against its digests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import AsJson, Target, Variant, share_of
-from tensorkeep.cli.reports import Status, Verdict, document_lines, verdict_lines, verdict_members
-from tensorkeep.cli.terminal import progress_bar, show, show_text
+from tensorkeep.cli.reports import Status, Verdict
+from tensorkeep.cli.terminal import progress_bar, show_result
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, TensorkeepError
 from tensorkeep.transport import ByteRange, open_source
 
@@ -30,32 +30,29 @@ def verify(
     path: Target,
     *,
     patterns: Annotated[
-        list[str] | None, typer.Option("--name", metavar="GLOB", help="Only tensors of matching full names.")
+        list[str] | None, typer.Option("--name", metavar="GLOB", help="Only tensors whose full names match.")
     ] = None,
     sample: Annotated[
         str | None,
-        typer.Option("--sample", metavar="SHARE", help="Only so much of the bytes, drawn by chance, such as 10%."),
+        typer.Option("--sample", metavar="SHARE", help="Only a random share of the bytes, such as 10%."),
     ] = None,
     as_json: AsJson = False,
     variant: Variant = None,
 ) -> int:
     """Check every byte of a checkpoint.
 
-    Each is held against the digests that were saved with it; libraries other than tensorkeep save none. Index and
-    headers are always checked whole: that all shards are there, of their size, and of one save. With no option every
-    tensor is checked too, and every shard whose SHA-256 was recorded.
+    Bytes are compared with the digests that were saved with them; other libraries save none. The index and headers
+    are always checked completely: whether all shards exist, have the right size and belong to one save. Without
+    options, every tensor is checked, and every shard with a recorded SHA-256.
 
-    The exit status is 0 where all is whole, 1 where anything is damaged, 2 where that cannot be said: nothing is
-    there, it is no checkpoint or cannot be read, or it has no digests.
+    The exit status is 0 if everything is whole, 1 if anything is damaged, 2 if there is no answer: nothing is there,
+    it is not a checkpoint or cannot be read, or it has no digests.
     """
     share = None if sample is None else share_of(sample)
     names = _chosen(path, patterns, variant) if patterns else None
     with progress_bar("verifying") as progress:
         verdict = _verdict(path, names, share, variant, progress)
-    if as_json:
-        show_text(document_lines(verdict_members(verdict)))
-    else:
-        show(verdict_lines(verdict))
+    show_result(verdict, as_json=as_json)
     return _EXIT_CODES[verdict.status]
 
 

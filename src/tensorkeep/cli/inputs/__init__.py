@@ -1,9 +1,9 @@
-"""What people type.
+"""What people type, and the values that it becomes.
 
 - `_options`: arguments and options that several commands share.
-- `_index_syntax`: the text of an index, read without being evaluated. Pure.
+- `_index_syntax`: parses an index such as `[0:4, :8]` without evaluating it. Pure.
 - `_preview`: the part of a large tensor that is printed, read without the rest.
-- `_npy`: an array as a `.npy` file.
+- `_npy`: writes an array to a `.npy` file.
 """
 
 from tensorkeep.cli.inputs._index_syntax import Index, parse_index_text

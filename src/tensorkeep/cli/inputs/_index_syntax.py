@@ -1,7 +1,7 @@
-"""The text of an index, such as `[0:4, :8]`, as the value that it is. Pure.
+"""Parses an index such as `[0:4, :8]`. Pure.
 
-The text is parsed as Python but never evaluated: the few kinds of literal that an index is made of are read out of
-the syntax tree, and anything else is refused.
+The text is parsed as Python but never evaluated: the few literals that an index consists of are read from the syntax
+tree, and anything else is refused.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TypeAlias
 from tensorkeep.errors import SelectionError
 
 IndexItem: TypeAlias = "int | slice | EllipsisType | list[int] | list[bool] | None"
-"""What may stand between two commas of an index."""
+"""One item of an index, between two commas."""
 
 Index = tuple[IndexItem, ...]
 
 
 def parse_index_text(text: str) -> Index:
-    """Read an index as it would stand in Python code; the outer brackets may be left out."""
+    """Parse an index as in Python code; the outer brackets are optional."""
     subscript = _subscript(f"_{text}") or _subscript(f"_[{text}]")
     items = None if subscript is None or not text.strip("[] ") else _items(subscript)
     if items is None:
@@ -33,11 +33,11 @@ def parse_index_text(text: str) -> Index:
 
 
 class _OtherSyntaxError(Exception):
-    """A node that is no part of an index."""
+    """A syntax node that an index cannot contain."""
 
 
 def _subscript(source: str) -> ast.expr | None:
-    """Return what stands between the brackets of `_[…]`, or None where the source is something else."""
+    """Return the content of the brackets in `_[…]`, or None if the source is something else."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as "invalid decimal literal", which is refused anyway
@@ -49,7 +49,7 @@ def _subscript(source: str) -> ast.expr | None:
 
 
 def _items(subscript: ast.expr) -> Index | None:
-    """Read what stands between the brackets; None where any of it is no part of an index."""
+    """Return the items, or None if one of them is not valid in an index."""
     try:
         return tuple(_item(node) for node in (subscript.elts if isinstance(subscript, ast.Tuple) else [subscript]))
     except _OtherSyntaxError:
@@ -78,7 +78,7 @@ def _bound(node: ast.expr | None) -> int | None:
 
 
 def _booleans(nodes: list[ast.expr]) -> list[bool]:
-    """Return the elements of a list of True and False, or none where it is another list."""
+    """Return the elements of a list of booleans, or an empty list for any other list."""
     values = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, bool)]
     return values if len(values) == len(nodes) else []
 

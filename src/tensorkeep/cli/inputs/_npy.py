@@ -1,4 +1,4 @@
-"""An array as a `.npy` file, complete or not at all."""
+"""Writes an array to a `.npy` file, completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Float(StrEnum):
-    """What values can be converted to: the types that hold every narrower float exactly."""
+    """Dtypes that values can be converted to: those that represent every narrower float exactly."""
 
     FLOAT32 = "float32"
     FLOAT64 = "float64"
@@ -23,7 +23,9 @@ class Float(StrEnum):
 def as_float(array: NDArray[Any], dtype: Float) -> NDArray[Any]:
     """Convert values."""
     if array.dtype.kind == "c":
-        raise DtypeError("complex values are no floats", found=array.dtype.name, hint="Leave out --as")
+        raise DtypeError(
+            "complex values cannot be converted to floats", found=array.dtype.name, hint="Leave out --as"
+        )
     return array.astype(dtype.value)
 
 
@@ -33,11 +35,11 @@ def write_npy(array: NDArray[Any], path: str) -> None:
     from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 
     if not path.endswith(".npy"):
-        raise UnsupportedError("only .npy files are written", expected="a path that ends in .npy", found=path)
+        raise UnsupportedError("the output must be a .npy file", expected="a path that ends in .npy", found=path)
     if array.dtype.isbuiltin != 1:
         raise DtypeError(
             f"a .npy file cannot hold {array.dtype.name}",
-            hint="Pass --as float32, which holds each of its values exactly",
+            hint="Pass --as float32, which represents each of its values exactly",
         )
     head = BytesIO()
     write_array_header_1_0(head, header_data_from_array_1_0(array))

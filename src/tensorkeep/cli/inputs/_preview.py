@@ -1,7 +1,7 @@
 """The part of a large result that is printed, read without the rest.
 
-NumPy prints the first and last three entries along each long axis. So four are read at each end of each axis, one
-more than are printed: NumPy then sees that there are more, and sets the dots itself.
+NumPy prints the first and last three entries along each long axis. Four are read at each end, one more than are
+printed, so that NumPy sees that there are more and prints the dots itself.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 _PRINTED_WHOLE = 1000
-"""Elements up to which NumPy prints all of them."""
+"""Most elements that NumPy prints without leaving any out."""
 
 _EDGE = 4
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """What is printed of a result.
+    """The printed part of a result.
 
     Attributes:
-        shape: Elements of the whole result along each dimension.
+        shape: Shape of the whole result, in elements.
         values: The result, or its corners: at most 8 entries along each axis.
     """
 
@@ -38,11 +38,11 @@ class Preview(msgspec.Struct, frozen=True):
 
     @property
     def is_cut(self) -> bool:
-        """Whether `values` leaves anything out."""
+        """Whether `values` is only a part."""
         return self.values.shape != self.shape
 
     def lines(self, width: int) -> list[str]:
-        """Write the values as NumPy writes those of the whole result."""
+        """Format the values as NumPy formats the whole result."""
         import numpy as np
 
         threshold = 0 if self.is_cut else _PRINTED_WHOLE
@@ -52,7 +52,7 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 def read_preview(tensor: LazyTensor, index: Index) -> Preview:
-    """Read what will be printed of a part of a tensor."""
+    """Read the part of `tensor[index]` that will be printed."""
     items = _spelled_out(index, tensor.ndim)
     if items is not None:
         shape, choices = _corners(items, tensor.shape)
@@ -63,7 +63,7 @@ def read_preview(tensor: LazyTensor, index: Index) -> Preview:
 
 
 def _spelled_out(index: Index, ndim: int) -> list[IndexItem] | None:
-    """Give every dimension its item; None for lists, and for an index that fits no tensor of so many dimensions."""
+    """Return one item per dimension; None for an index with lists, or one that does not fit."""
     n_missing = ndim - sum(item is not None and item is not ... for item in index)
     if n_missing < 0 or index.count(...) > 1 or any(isinstance(item, list) for item in index):
         return None
@@ -73,7 +73,7 @@ def _spelled_out(index: Index, ndim: int) -> list[IndexItem] | None:
 
 
 def _corners(items: list[IndexItem], extents: tuple[int, ...]) -> tuple[tuple[int, ...], list[list[IndexItem]]]:
-    """Return the result's shape, and for each item those that are read in its place: itself, or two ends of it."""
+    """Return the result's shape, and for each item what to read in its place: itself, or its two ends."""
     shape: list[int] = []
     choices: list[list[IndexItem]] = []
     remaining = iter(extents)

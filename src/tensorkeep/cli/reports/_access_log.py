@@ -1,4 +1,4 @@
-"""Requests that a server answered, on their way to the terminal, and as lines for people."""
+"""Requests that a server answered, queued for the terminal and written as lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _MAX_WAITING: Final = 10_000
-"""Requests that wait to be printed; while more come than a terminal can take, they are only counted."""
+"""Most requests that wait to be printed; if the terminal is slower, the others are only counted."""
 
 _MAX_BATCH: Final = 1_000
 
@@ -24,8 +24,8 @@ class AccessLog:
     """Requests that were answered.
 
     Attributes:
-        n_requests: How many so far.
-        nbytes: Bytes of the bodies that were sent for them.
+        n_requests: Number of requests so far.
+        nbytes: Bytes of the bodies that were sent.
     """
 
     def __init__(self) -> None:
@@ -34,31 +34,31 @@ class AccessLog:
         self._waiting: SimpleQueue[Served | None] = SimpleQueue()
 
     def add(self, served: Served) -> None:
-        """Count a request, and keep it until it is printed; from the server's thread."""
+        """Count a request and queue it for printing; called from the server's thread."""
         self.n_requests += 1
         self.nbytes += served.nbytes
         if self._waiting.qsize() < _MAX_WAITING:
             self._waiting.put(served)
 
     def end(self) -> None:
-        """Let `batches` end; from a handler of signals, too."""
+        """Let `batches` end; safe to call from a signal handler."""
         self._waiting.put(None)
 
     def batches(self) -> Iterator[list[Served]]:
-        """Give requests as they come, until somebody calls `end`."""
+        """Yield requests as they arrive, until `end` is called."""
         for first in iter(self._waiting.get, None):
             batch = [first]
             for _ in range(min(self._waiting.qsize(), _MAX_BATCH)):
                 served = self._waiting.get()
                 if served is None:
-                    self.end()  # which the next turn meets
+                    self.end()  # put the end mark back for the outer loop
                     break
                 batch.append(served)
             yield batch
 
 
 def served_line(served: Served) -> Line:
-    """Write a request as a line: when, what came of it, its bytes and how fast they went, what was asked, by whom."""
+    """Write a request as a line: time, status, bytes and rate, path, client."""
     is_fine = served.is_whole and served.status < 400
     rate = f"{size_text(int(served.nbytes / max(served.seconds, 1e-9)))}/s" if served.nbytes else ""
     method = "" if served.method == "GET" else f"{printable(served.method)} "

@@ -1,4 +1,4 @@
-"""What sets two checkpoints apart, as lines for people and as an object for programs. Pure."""
+"""How two checkpoints differ. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tensorkeep.cli.terminal import Column, Line, columns, printable, shape_text, share_text, tensors_text
+from tensorkeep.cli.terminal import Column, Line, columns, printable, shape_text, share_text
+from tensorkeep.phrases import counted
 
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import DataDiff, Diff, TensorDiff
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Two checkpoints, and what sets them apart.
+    """Two checkpoints and how they differ.
 
     Attributes:
-        path_a: The first, as the caller gave it.
-        path_b: The second.
-        a: The tensors of the first that were compared.
-        b: Those of the second.
-        diff: What sets them apart.
-        with_values: Whether the elements were compared too.
+        path_a: Path of the first, as given.
+        path_b: Path of the second, as given.
+        a: Tensors of the first.
+        b: Tensors of the second.
+        diff: How they differ.
+        with_values: Whether elements were compared too.
     """
 
     path_a: str
@@ -33,6 +34,35 @@ class Comparison(msgspec.Struct, frozen=True):
     b: Mapping[str, LazyTensor]
     diff: Diff
     with_values: bool
+
+    def lines(self, width: int | None) -> Iterator[Line]:
+        """Write what differs, and nothing that does not."""
+        diff = self.diff
+        if diff.changed:
+            yield from columns(_COLUMNS, list(map(_row, diff.changed)), width=width)
+            yield []
+        yield from _only(self.path_a, diff.only_in_a, self.a, width)
+        yield from _only(self.path_b, diff.only_in_b, self.b, width)
+        yield from _data(diff.ties, "memory")
+        yield from _data(diff.data, "value")
+        yield _summary(self)
+
+    def members(self) -> dict[str, object]:
+        """Return the same for JSON."""
+        diff = self.diff
+        return {
+            "a": self.path_a,
+            "b": self.path_b,
+            "is_equal": diff.is_equal,
+            "with_values": self.with_values,
+            "n_equal": diff.n_equal,
+            "n_unread": diff.n_unread,
+            "only_in_a": (_described(self.a[name]) for name in diff.only_in_a),
+            "only_in_b": (_described(self.b[name]) for name in diff.only_in_b),
+            "changed": map(_changed_members, diff.changed),
+            "ties": map(_data_members, diff.ties),
+            "data": map(_data_members, diff.data),
+        }
 
 
 _COLUMNS = (
@@ -46,19 +76,6 @@ _COLUMNS = (
     Column("NaN", "right"),
     Column("Inf", "right"),
 )
-
-
-def comparison_lines(comparison: Comparison, width: int | None = None) -> Iterator[Line]:
-    """Write what differs, and nothing that does not."""
-    diff = comparison.diff
-    if diff.changed:
-        yield from columns(_COLUMNS, list(map(_row, diff.changed)), width=width)
-        yield []
-    yield from _only(comparison.path_a, diff.only_in_a, comparison.a, width)
-    yield from _only(comparison.path_b, diff.only_in_b, comparison.b, width)
-    yield from _data(diff.ties, "memory")
-    yield from _data(diff.data, "value")
-    yield _summary(comparison)
 
 
 def _row(tensor: TensorDiff) -> list[Line]:
@@ -76,7 +93,7 @@ def _row(tensor: TensorDiff) -> list[Line]:
 
 
 def _how_many(tensor: TensorDiff) -> str:
-    """Write how many elements differ, or what does where no number says it."""
+    """Write how many elements differ, or what differs if no count is known."""
     if tensor.n_different is None:
         return "bytes" if tensor.is_bitwise_equal is False and tensor.shape_a == tensor.shape_b else ""
     is_same_kind = tensor.dtype_a == tensor.dtype_b
@@ -92,7 +109,7 @@ def _number(value: float | None) -> str:
 
 
 def _counts(a: int | None, b: int | None) -> str:
-    """Write how many there are in each, where there are any."""
+    """Write the counts of both, if either has any."""
     return _both(f"{a or 0:,}", f"{b or 0:,}") if a or b else ""
 
 
@@ -117,12 +134,12 @@ def _data(differences: Sequence[DataDiff], what: str) -> Iterator[Line]:
         return
     rows: list[list[Line]] = [
         [
-            [(printable(each.path) or "(all)", "")],
-            [("-", "dim") if each.a is None else (printable(each.a), "")],
+            [(printable(difference.path) or "(all)", "")],
+            [("-", "dim") if difference.a is None else (printable(difference.a), "")],
             [("->", "dim")],
-            [("-", "dim") if each.b is None else (printable(each.b), "")],
+            [("-", "dim") if difference.b is None else (printable(difference.b), "")],
         ]
-        for each in differences
+        for difference in differences
     ]
     layout = (Column("name"), Column(what), Column(""), Column(""))
     yield from columns(layout, rows)
@@ -133,44 +150,30 @@ def _summary(comparison: Comparison) -> Line:
     diff = comparison.diff
     compared = _how(comparison)
     if diff.is_equal:
-        return [("equal", "title"), (f": {tensors_text(diff.n_equal)}{compared}", "")]
+        return [("equal", "title"), (f": {counted(diff.n_equal, 'tensor')}{compared}", "")]
     facts = [
-        f"{tensors_text(len(diff.changed))} {'differs' if len(diff.changed) == 1 else 'differ'}",
+        f"{counted(len(diff.changed), 'tensor')} {'differs' if len(diff.changed) == 1 else 'differ'}",
         f"{len(diff.only_in_a):,} only in {comparison.path_a}",
         f"{len(diff.only_in_b):,} only in {comparison.path_b}",
     ]
     if diff.ties:
-        facts.append(f"{tensors_text(len(diff.ties))} tied otherwise")
+        facts.append(f"{counted(len(diff.ties), 'tensor')} tied differently")
     if diff.data:
-        facts.append("1 value differs" if len(diff.data) == 1 else f"{len(diff.data):,} values differ")
+        facts.append(f"{counted(len(diff.data), 'value')} {'differs' if len(diff.data) == 1 else 'differ'}")
     facts.append(f"{diff.n_equal:,} equal{compared}")
     return [("different", "title"), (f": {', '.join(facts)}", "")]
 
 
 def _how(comparison: Comparison) -> str:
-    """Say what was not read."""
+    """Say what was not compared or not read."""
     if not comparison.with_values:
         return " in name, dtype and shape; values were not compared"
     n = comparison.diff.n_unread
-    return f" ({n:,} by their digests, unread: tensorkeep verify tells whether they still have them)" if n else ""
-
-
-def comparison_members(comparison: Comparison) -> dict[str, object]:
-    """Give the same for programs."""
-    diff = comparison.diff
-    return {
-        "a": comparison.path_a,
-        "b": comparison.path_b,
-        "is_equal": diff.is_equal,
-        "with_values": comparison.with_values,
-        "n_equal": diff.n_equal,
-        "n_unread": diff.n_unread,
-        "only_in_a": (_described(comparison.a[name]) for name in diff.only_in_a),
-        "only_in_b": (_described(comparison.b[name]) for name in diff.only_in_b),
-        "changed": map(_changed_members, diff.changed),
-        "ties": map(_data_members, diff.ties),
-        "data": map(_data_members, diff.data),
-    }
+    return (
+        f" ({n:,} by their digests, without reading them: `tensorkeep verify` checks that the bytes still match)"
+        if n
+        else ""
+    )
 
 
 def _data_members(difference: DataDiff) -> dict[str, str | None]:

@@ -1,6 +1,4 @@
-"""Results as JSON: everything, with stable keys, numbers as numbers. Pure.
-
-The text is ASCII: whatever a file has for names, a terminal shows it and obeys none of it. What `inspect` prints:
+"""What `inspect --json` prints: everything, with stable keys, numbers as numbers. Pure.
 
     {
       "path": "model.safetensors",
@@ -55,41 +53,17 @@ names that could only do harm.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tensorkeep.cli.reports._report import Report, Totals
 from tensorkeep.cli.reports._state_lines import state_members
+from tensorkeep.cli.terminal import json_lines
 from tensorkeep.kinds import FileDescription
 
 
-def document_lines(members: Mapping[str, object]) -> Iterator[str]:
-    """Write an object as JSON, one member per line."""
-    yield "{"
-    for place, (key, value) in enumerate(members.items(), start=1):
-        end = "," if place < len(members) else ""
-        if isinstance(value, Iterator):
-            yield from _array(key, value, end=end)
-        else:
-            yield f"  {_encoded(key)}: {_encoded(value)}{end}"
-    yield "}"
-
-
-def _array(key: str, elements: Iterator[object], *, end: str) -> Iterator[str]:
-    yield f"  {_encoded(key)}: ["
-    pending = None
-    for element in elements:
-        if pending is not None:
-            yield pending + ","
-        pending = f"    {_encoded(element)}"
-    if pending is not None:
-        yield pending
-    yield f"  ]{end}"
-
-
-def json_lines(report: Report, pattern: str | None = None) -> Iterator[str]:
-    """Write what files hold as JSON."""
-    return document_lines({
+def inspect_lines(report: Report, pattern: str | None = None) -> Iterator[str]:
+    """Write a report as JSON."""
+    return json_lines({
         "path": report.path,
         "format": report.form,
         "index": report.index,
@@ -156,7 +130,3 @@ def _sharing(report: Report, name: str) -> dict[str, object]:
     if name in report.state.views:
         return {"of": report.state.views[name].alias.of}
     return {"n_sharing": report.state.storages[name]} if name in report.state.storages else {}
-
-
-def _encoded(value: object) -> str:
-    return json.dumps(value).replace("\x7f", r"\u007f")  # the one control character that JSON lets stand

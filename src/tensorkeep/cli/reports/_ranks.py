@@ -1,4 +1,4 @@
-"""What each of many ranks would read, as lines."""
+"""What each rank would read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN: Final = 16
-"""Ranks that have a line each; of more, those at both ends."""
+"""Ranks that get a line each; if there are more, the first and the last."""
 
 _COLUMNS: Final = (
     Column("rank"),
@@ -26,7 +26,7 @@ _COLUMNS: Final = (
 
 
 def read_ranks(path: str, variant: str | None, n_ranks: int, dim: int) -> list[RankReads]:
-    """Find out what each rank would read; no data is read."""
+    """Compute what each rank would read; no data is read."""
     checkpoint = tensorkeep.checkpoint
     with tensorkeep.open(path, variant=variant, dangerous="record") as tensors:
         plan = checkpoint.RankPlan(checkpoint.parts_of(tensors), (n_ranks,), checkpoint.sharded_along(dim))
@@ -34,18 +34,16 @@ def read_ranks(path: str, variant: str | None, n_ranks: int, dim: int) -> list[R
 
 
 def rank_lines(path: str, reads: Sequence[RankReads], dim: int) -> Iterator[Line]:
-    """Say what each rank would read."""
+    """Write what each rank would read."""
     yield [(printable(path), "title")]
-    yield [
-        (f"  {len(reads):,} ranks, each tensor cut along dimension {dim}; those without it are read by all", "dim")
-    ]
+    yield [(f"  {len(reads):,} ranks, tensors cut along dimension {dim}; all ranks read those without it", "dim")]
     yield []
     hidden = range(_SHOWN // 2, len(reads) - _SHOWN // 2) if len(reads) > _SHOWN else range(0)
-    rows = [_row(str(each.rank), each) for each in reads if each.rank not in hidden]
+    rows = [_row(str(of_rank.rank), of_rank) for of_rank in reads if of_rank.rank not in hidden]
     if hidden:
         left_out: Line = [("…", "dim")]
         rows.insert(hidden.start, [[(f"{hidden.start}..{hidden.stop - 1}", "dim")], *[left_out] * 4])
-    totals = [sum(getattr(each, name) for each in reads) for name in ("wanted_nbytes", "nbytes", "n_requests")]
+    totals = [sum(getattr(of_rank, name) for of_rank in reads) for name in ("wanted_nbytes", "nbytes", "n_requests")]
     rows.append([
         [("all", "")],
         [],
@@ -54,8 +52,8 @@ def rank_lines(path: str, reads: Sequence[RankReads], dim: int) -> Iterator[Line
         [(f"{totals[2]:,}", "")],
     ])
     yield from columns(_COLUMNS, rows)
-    most = max(reads, key=lambda each: each.nbytes)
-    share = most.nbytes / max(1, mean(each.nbytes for each in reads))
+    most = max(reads, key=lambda of_rank: of_rank.nbytes)
+    share = most.nbytes / max(1, mean(of_rank.nbytes for of_rank in reads))
     yield []
     yield [(f"rank {most.rank} reads most: {size_text(most.nbytes)}, {share:.2f} times the mean", "")]
 

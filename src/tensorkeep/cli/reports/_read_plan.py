@@ -1,4 +1,4 @@
-"""What a read would cost, as lines. Pure."""
+"""What a read would cost. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_RANGES: Final = 3
 
 
 def plan_lines(plan: ReadPlan) -> Iterator[Line]:
-    """Say which requests a read would make."""
+    """Write the requests that a read would make."""
     yield [(str(plan), "")]
     shown = plan.requests[:_MAX_REQUESTS]
     rows: list[list[Line]] = [

@@ -1,6 +1,6 @@
-"""What `scan` found, as lines for people. Pure.
+"""What `scan` found. Pure.
 
-All that comes from a file is escaped: a name or an argument may be made to look like something else on a terminal.
+Everything from a file is escaped: a name or an argument may be crafted to look like something else on a terminal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _MAX_FINDINGS: Final = 20
-"""Names of one file that are shown, all dangerous ones besides."""
+"""Names that are shown per file; dangerous ones are always shown."""
 
 _MAX_ARGUMENTS: Final = 3
 _MAX_CHARS: Final = 200
@@ -34,8 +34,8 @@ _DEEDS: Final = {"import": "imported", "call": "called", "build": "built", "exte
 _NOTHING_WAS_RUN: Final = "nothing was run"
 
 
-def report_lines(report: ScanReport) -> Iterator[Line]:
-    """Write what was found file by file, and then what it comes to."""
+def scan_lines(report: ScanReport) -> Iterator[Line]:
+    """Write what was found in each file, and then the verdict."""
     width = max((len(file.verdict) for file in report.files), default=0)
     for file in report.files:
         yield from _file_lines(file, width)
@@ -68,7 +68,7 @@ def _file_lines(file: ScannedFile, width: int) -> Iterator[Line]:
 
 def _row(finding: ScanFinding) -> Sequence[Line]:
     deeds = ", ".join(_DEEDS[deed] for deed in finding.deeds)
-    how = " (found by a sweep)" if finding.is_swept else ""
+    how = " (found by a raw search)" if finding.is_swept else ""
     return [
         [(shortened(printable(finding.name or ""), _MAX_CHARS), _STYLES[finding.severity])],
         [(f"{deeds}{how}", "")],
@@ -79,7 +79,7 @@ def _row(finding: ScanFinding) -> Sequence[Line]:
 
 
 def _argument_lines(finding: ScanFinding) -> Iterator[Line]:
-    """Show what a name known to be dangerous would be called with."""
+    """Show the arguments of calls to dangerous or suspicious names."""
     if finding.severity in {"dangerous", "suspicious"}:
         for text in finding.arguments[:_MAX_ARGUMENTS]:
             yield [("    with ", "dim"), (shortened(printable(text), _MAX_CHARS), "")]

@@ -20,10 +20,10 @@ from tensorkeep.cli.terminal import (
     share_text,
     shortened,
     size_text,
-    tensors_text,
 )
 from tensorkeep.entries import TensorEntry
 from tensorkeep.kinds import Digests
+from tensorkeep.phrases import counted
 
 _LIGHT = 100
 """Below this part of a file, sizes are dim, so that the eye falls on what is large."""
@@ -88,7 +88,7 @@ def _state(state: StateReport) -> Span:
     n_views = len(state.views) - state.n_tied
     facts = [
         "1 value that is no tensor" if state.n_values == 1 else f"{state.n_values:,} values that are no tensors",
-        f"{tensors_text(state.n_tied)} tied to others" if state.n_tied else "",
+        f"{counted(state.n_tied, 'tensor')} tied to others" if state.n_tied else "",
         ("1 view of another" if n_views == 1 else f"{n_views:,} views of others") if n_views else "",
     ]
     return ", ".join(filter(None, facts)), ""

@@ -1,7 +1,8 @@
 """Text on the terminal.
 
-- `_text`: values as people read them; columns of styled text. Pure.
-- `_columns`: values as people read them; columns of styled text. Pure.
+- `_text`: sizes, shares and shapes as people read them, and text from files made harmless. Pure.
+- `_columns`: columns of styled text. Pure.
+- `_result`: what a command reports, as lines and as JSON. Pure.
 - `_render`: the only file that prints.
 """
 
@@ -13,20 +14,24 @@ from tensorkeep.cli.terminal._render import (
     progress_bar,
     show,
     show_error,
+    show_result,
     show_text,
     show_warning,
     terminal_width,
 )
-from tensorkeep.cli.terminal._text import printable, shape_text, share_text, shortened, size_text, tensors_text
+from tensorkeep.cli.terminal._result import Result, json_lines
+from tensorkeep.cli.terminal._text import printable, shape_text, share_text, shortened, size_text, speed_text
 
 __all__ = [
     "Column",
     "Line",
     "OutputClosedError",
+    "Result",
     "Span",
     "Style",
     "columns",
     "draws_ascii_only",
+    "json_lines",
     "make_streams_lenient",
     "printable",
     "progress_bar",
@@ -35,9 +40,10 @@ __all__ = [
     "shortened",
     "show",
     "show_error",
+    "show_result",
     "show_text",
     "show_warning",
     "size_text",
-    "tensors_text",
+    "speed_text",
     "terminal_width",
 ]

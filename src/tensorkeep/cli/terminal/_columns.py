@@ -1,6 +1,6 @@
 """Lines of styled text, and columns of them. Pure.
 
-Columns are laid out here because rich's tables wrap and measure each cell: 0.4 ms a row, which is 40 s for a file of
+Columns are laid out here because rich's tables wrap and measure each cell: 0.4 ms per row, or 40 s for a file with
 100,000 tensors.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from rich.cells import cell_len
 
 Style = Literal["", "dim", "heading", "title", "module", "dtype", "warning", "error"]
-"""What a piece of text is; `_render` says how that looks."""
+"""The role of a piece of text; `_render` decides how it looks."""
 
 Span = tuple[str, Style]
 Line = list[Span]
@@ -22,22 +22,17 @@ _GAP = 2
 """Spaces between columns."""
 
 _MAX_CELLS = 100
-"""Terminal cells up to which one long text widens its column; a longer one moves only the rest of its own row."""
+"""Widest text, in terminal cells, that widens its column; a longer one only shifts the rest of its row."""
 
 _MIN_CELLS = 20
-"""Terminal cells that the first column keeps in the narrowest terminal."""
+"""Fewest terminal cells of the first column, however narrow the terminal is."""
 
 _DOTS = "…"
-"""What stands for a middle that is left out."""
+"""Replaces the middle of a text that is too long."""
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One column.
-
-    Attributes:
-        heading: What stands above it.
-        align: Where its texts stand.
-    """
+    """The heading and the alignment of a column."""
 
     heading: str
     align: Literal["left", "right"] = "left"
@@ -46,7 +41,7 @@ class Column(msgspec.Struct, frozen=True):
 def columns(
     layout: Sequence[Column], rows: Sequence[Sequence[Line]], *, headings: bool = True, width: int | None = None
 ) -> Iterator[Line]:
-    """Lay out rows in columns, as wide as what stands in them."""
+    """Lay out rows in columns that are as wide as their texts."""
     if headings:
         rows = [[[(column.heading, "heading")] for column in layout], *rows]
     if width is not None:
@@ -71,14 +66,14 @@ def columns(
 
 
 def _fitted(rows: Sequence[Sequence[Line]], width: int) -> list[list[Line]]:
-    """Clip the first cell of each row to what the columns beside it leave of the line."""
+    """Clip the first cell of each row to the space that the other columns leave."""
     _, *others = (_column_width(map(_width, column)) for column in zip(*rows, strict=True))
     n_cells = max(width - sum(others) - _GAP * len(others), _MIN_CELLS)
     return [[_clipped(first, n_cells), *rest] for first, *rest in rows]
 
 
 def _clipped(line: Line, n_cells: int) -> Line:
-    """Cut the middle out of the longest text of a line that takes more than so many cells."""
+    """Cut the middle out of the longest text of a line that is wider than `n_cells`."""
     excess = _width(line) - n_cells
     if excess <= 0:
         return line

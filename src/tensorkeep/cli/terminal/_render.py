@@ -1,7 +1,7 @@
 """The only file that prints.
 
-Nothing but characters that a terminal shows leaves here: all others are escaped, and rich's markup is never read.
-Colours appear on terminals only, and not where `NO_COLOR` is set. No line is cut or wrapped here.
+Only characters that a terminal shows are printed; all others are escaped, and rich's markup is never interpreted.
+Colours appear only on terminals, and not if `NO_COLOR` is set. No line is cut or wrapped here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rich.segment import Segment, Segments
 from rich.style import Style as Look
 
 from tensorkeep.cli.terminal._columns import Line, Style
+from tensorkeep.cli.terminal._result import Result, json_lines
 from tensorkeep.cli.terminal._text import printable
 
 _LOOKS: dict[Style, Look | None] = {
@@ -31,18 +32,18 @@ _LOOKS: dict[Style, Look | None] = {
     "error": Look(color="red"),
 }
 _BATCH = 1000
-"""Lines that are printed at once: so many that printing is fast, so few that `| head` stops the work early."""
+"""Lines per print: enough to be fast, few enough that `| head` stops the work early."""
 
 
 class OutputClosedError(Exception):
-    """Nobody reads the output any more, as after `| head`."""
+    """Nothing reads the output any more, as after `| head`."""
 
 
 class _Console(Console):
-    """A console that leaves it to the caller what a closed pipe means."""
+    """A console that lets the caller handle a closed pipe."""
 
     def on_broken_pipe(self) -> None:
-        """Say so, where rich would exit with the code of an error."""
+        """Raise, where rich would exit with an error code."""
         raise OutputClosedError
 
 
@@ -56,19 +57,27 @@ def show_text(lines: Iterable[str]) -> None:
     show([(line, "")] for line in lines)
 
 
+def show_result(result: Result, *, as_json: bool) -> None:
+    """Print the result of a command, for people or for programs."""
+    if as_json:
+        show_text(json_lines(result.members()))
+    else:
+        show(result.lines(terminal_width()))
+
+
 def show_error(message: str) -> None:
-    """Print what went wrong to standard error, in one line."""
+    """Print an error to standard error, in one line."""
     _print(_Console(stderr=True), [[(f"error: {message}", "error")]])
 
 
 def show_warning(message: str) -> None:
-    """Print what is no error, and should be known, to standard error, in one line."""
+    """Print a warning to standard error, in one line."""
     _print(_Console(stderr=True), [[(f"warning: {message}", "warning")]])
 
 
 @contextmanager
 def progress_bar(doing: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show on standard error how far long work is, if that is a terminal; the bar goes when the work ends."""
+    """Show progress on standard error, if that is a terminal; the bar disappears at the end."""
     console = _Console(stderr=True)
     if not console.is_terminal:
         yield None
@@ -86,18 +95,18 @@ def progress_bar(doing: str) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def terminal_width() -> int | None:
-    """Return the terminal's width in characters, or None where output goes elsewhere."""
+    """Return the terminal's width in characters, or None if the output is not a terminal."""
     console = _Console()
     return console.width if console.is_terminal else None
 
 
 def draws_ascii_only() -> bool:
-    """Say whether standard output cannot take more than ASCII."""
+    """Say whether standard output can encode only ASCII."""
     return _Console().options.ascii_only
 
 
 def make_streams_lenient() -> None:
-    """Let standard output and error escape characters that their encoding lacks, instead of failing."""
+    """Let standard output and error escape characters that they cannot encode, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -116,7 +125,7 @@ def _print(console: Console, lines: Iterable[Line]) -> None:
 
 
 def _discard_rest(console: Console) -> None:
-    """Send what is still buffered nowhere, so that the interpreter does not wait for it or fail on it at its exit."""
+    """Discard buffered output, so that the interpreter neither waits for it nor fails on it at exit."""
     with suppress(OSError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), console.file.fileno())
 

@@ -1,4 +1,4 @@
-"""Values as people read them: sizes, counts, shares, shapes, and text from files made harmless. Pure."""
+"""Sizes, shares and shapes as people read them, and text from files made harmless. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _SHOWN_EXTENTS = 8
 
 
 def printable(text: str) -> str:
-    r"""Escape every character that a terminal could act on instead of showing it."""
+    """Escape every character that a terminal could obey instead of showing."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
@@ -18,7 +18,7 @@ def _escaped(char: str) -> str:
 
 
 def shortened(text: str, max_chars: int) -> str:
-    """Cut a long text and say how long it is."""
+    """Cut a long text and append its length."""
     if len(text) <= max_chars:
         return text
     return f"{text[:max_chars]}... ({len(text):,} characters)"
@@ -35,8 +35,13 @@ def size_text(nbytes: int) -> str:
     return f"{value:.{digits}f} {unit}"
 
 
+def speed_text(nbytes: int, seconds: float) -> str:
+    """Write how long something took, and how fast it was."""
+    return f"{seconds:.2f} s ({size_text(int(nbytes / max(seconds, 1e-9)))}/s)"
+
+
 def share_text(part: int, whole: int) -> str:
-    """Write a share in percent."""
+    """Write a fraction in percent."""
     if not whole:
         return ""
     percent = 100 * part / whole
@@ -44,13 +49,8 @@ def share_text(part: int, whole: int) -> str:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """Write a shape as a list, leaving out the end of one that no model has."""
+    """Write a shape as a list, without the end of an absurdly long one."""
     extents = [str(extent) for extent in shape[:_SHOWN_EXTENTS]]
     if len(shape) > _SHOWN_EXTENTS:
         extents.append(f"... {len(shape) - _SHOWN_EXTENTS:,} more")
     return f"[{', '.join(extents)}]"
-
-
-def tensors_text(n: int) -> str:
-    """Write a number of tensors."""
-    return "1 tensor" if n == 1 else f"{n:,} tensors"
