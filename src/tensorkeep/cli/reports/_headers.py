@@ -1,4 +1,4 @@
-"""The headers of whatever is at a path, read for `tensorkeep inspect`."""
+"""Reads headers for `tensorkeep inspect`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensorkeep.transport import finish_pending_commit
 
 
 def read_report(path: str, *, variant: str | None, pattern: str | None, order: Order) -> Report:
-    """Read headers, and nothing else."""
+    """Read the headers of a checkpoint, and nothing else."""
     is_alone = path.endswith(".safetensors") and not os.path.isdir(path) and not _is_under_way(path)
     with tensorkeep.open(path, variant=variant, check=not is_alone, dangerous="record") as opened:
         description = opened.describe()
@@ -20,11 +20,11 @@ def read_report(path: str, *, variant: str | None, pattern: str | None, order: O
 
 
 def state_of(description: Description) -> StateReport | None:
-    """Read what files say of a state, as far as it can be read."""
+    """Read the metadata about a state, as far as it is readable."""
     return read_state(description.state, description.stored)
 
 
 def _is_under_way(path: str) -> bool:
-    """Say whether the file is of a save that was committed, and cannot be finished now; one that can be is."""
+    """Say whether the file belongs to a committed save that this process cannot finish."""
     directory, name = os.path.split(path)
     return finish_pending_commit(directory or os.curdir, name.removesuffix(".safetensors")) is not None

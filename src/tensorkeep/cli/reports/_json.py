@@ -32,23 +32,23 @@
       ]
     }
 
-with one tensor per line. Everything before `shown` is about all files: one, or those that `index` lists; with
-several, `data_start` is null and the others are sums. `splits` has the pieces of tensors that are cut over shards;
-the pieces stand among the tensors. `digests` is "all", "some" or "none" of the tensors, or "stale" where a header is
-not the one that its digests are of. `shown`, `dtypes` and `tensors` are about the tensors that the filter lets
-through, all of them if there is none: `shown` has their sums, `dtypes` the sums by dtype, most bytes first. Bytes
-count from the start of a file, except `data_offsets`, which are half-open ranges from the `data_start` of the shard.
-`state` is null where no whole state was saved; else it has its version, the library that tensors came from, and
+with one tensor per line. Everything before `shown` covers all files: the only one, or those in `index`; with several,
+`data_start` is null and the counts are totals. `splits` lists the pieces of tensors that are split over shards; the
+pieces themselves are among the tensors. `digests` is "all", "some" or "none" of the tensors, or "stale" if a header
+does not match its digests. `shown`, `dtypes` and `tensors` cover the tensors that pass the filter, if there is one:
+`shown` has their totals, `dtypes` the totals by dtype, most bytes first. Bytes count from the start of a file, except
+`data_offsets`: half-open ranges from the `data_start` of the shard. `state` is null if no training state was saved;
+otherwise it has the version, the library of the tensors, and
 
     "n_aliases": 1, "n_values": 1, "problem": null,
     "aliases": {"head.weight": {"of": "embed.weight"}},
     "values": {"epoch": 3}
 
-that is, which tensors are views of others, and all that is no tensor under dotted names: what JSON has as it is,
-sequences and sets as arrays, all else as a text. `problem` is a text where not all of it can be read. A tensor that
-is a view has the member `of`, 0 bytes and an empty range; memory that only views share has `n_sharing`.
-`format` tells pickles of PyTorch apart, whose `n_unknown` objects are not known to be data, and whose `dangers` are
-names that could only do harm.
+which say which tensors are views of others, and give all other values by dotted name: JSON values as they are,
+sequences and sets as arrays, anything else as text. `problem` says why part of it is unreadable. A tensor that is a
+view has the member `of`, 0 bytes and an empty range; memory that only views share has `n_sharing`. `format` tells
+PyTorch's pickles apart: `n_unknown` of their objects are not known to be data, and `dangers` are names that
+could only do harm.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tensors as the tree of modules that their names spell, with equal layers folded. Pure.
 
-A name is split at its dots. A module that holds a single thing is joined with it (`encoder.layer`). Numbered siblings
-of equal content (the same names, dtypes and shapes below them, all the way down) are one branch, even where others
-stand between them, as in models that alternate between two kinds of layer.
+Names are split at dots. A module with a single child is joined with it (`encoder.layer`). Numbered siblings with
+equal content (the same names, dtypes and shapes, all the way down) are one branch, even if others come between them, as in
+models that alternate between two kinds of layer.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from tensorkeep.cli.reports._report import Order, natural_key
 from tensorkeep.entries import TensorEntry
 
 _MAX_DEPTH = 24
-"""Parts that a name is split into at most, so that a name of a million dots is not a million modules."""
+"""Most parts of a name, so that a name with a million dots is not a million modules."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _MAX_RANGES = 4
 
 
 class Branch(msgspec.Struct, frozen=True, gc=False):
-    """A tensor or a module, or several modules or tensors of equal content.
+    """A tensor or a module, or several with equal content.
 
     Attributes:
         label: Its part of the name, such as `"weight"`, `"encoder.layer"` or `"0..11"`.
         entry: The tensor (the first of several), or None for a module.
-        n_copies: How many of equal content this stands for.
+        n_copies: Number of tensors or modules that were folded into this branch.
         n_tensors: Tensors in one copy.
         nbytes: Bytes of one copy.
         start: Where the data of the first copy begins, in bytes from the start of the file's data.
         content: A number that is equal for equal content.
-        children: What the module holds; in each copy, if there are several.
-        note: What is to be said of the tensor's memory.
+        children: The contents of the module, in each copy.
+        note: A note about the tensor's memory.
     """
 
     label: str
@@ -61,7 +61,7 @@ def tree_of(
 
 
 class _Module(msgspec.Struct):
-    """A module under construction; a module and a tensor may have the same name."""
+    """A module that is being built; a module and a tensor may have the same name."""
 
     tensors: dict[str, tuple[TensorEntry, str]]
     modules: dict[str, _Module]
@@ -82,7 +82,7 @@ def _nested(entries: Mapping[str, TensorEntry], note_of: Callable[[str], str] | 
 
 
 class _Tree:
-    """Makes branches out of modules, giving equal numbers to equal content."""
+    """Turns modules into branches, and numbers their contents."""
 
     def __init__(self, order: Order, *, folds: bool) -> None:
         self._order = order
@@ -130,7 +130,7 @@ class _Tree:
 
 
 def _joined(branch: Branch) -> Branch:
-    """Join a module with the single thing that it holds, unless the module stands for several."""
+    """Join a module with its only child, unless the module is several."""
     if branch.n_copies > 1 or len(branch.children) != 1:
         return branch
     only = branch.children[0]
@@ -138,7 +138,7 @@ def _joined(branch: Branch) -> Branch:
 
 
 def _folded(branches: Iterable[Branch]) -> list[Branch]:
-    """Make one branch of each group of numbered siblings with equal content, where its first member stood."""
+    """Fold numbered siblings with equal content into one branch, at the place of the first."""
     groups: dict[int | str, list[Branch]] = {}
     for place, branch in enumerate(branches):
         is_numbered = _NUMBER.fullmatch(branch.label) is not None
@@ -152,7 +152,7 @@ def _fold(group: list[Branch]) -> Branch:
 
 
 def _ranges_text(numbers: list[int]) -> str:
-    """Write ascending numbers as ranges: `0..2, 5`, or `1, 3, ..., 31` where there are many."""
+    """Write ascending numbers as ranges: `0..2, 5`, or `1, 3, ..., 31` if there are many."""
     breaks = [place for place, (low, high) in enumerate(pairwise(numbers), start=1) if high != low + 1]
     ranges = [
         str(numbers[begin]) if end == begin + 1 else f"{numbers[begin]}..{numbers[end - 1]}"

@@ -1,4 +1,4 @@
-"""What the headers of a file, or of all shards of a checkpoint, say: counted and put in order. Pure."""
+"""The headers of a file, or of all shards of a checkpoint: counted, filtered and sorted. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tensorkeep.kinds import Description, Digests, FileDescription
 from tensorkeep.transport import without_secrets
 
 _MAX_ALIGNMENT_NBYTES = 64
-"""The alignment beyond which nobody asks: a cache line, and the widest vector registers."""
+"""Largest alignment of interest: a cache line, and the widest vector registers."""
 
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
 
 class Order(StrEnum):
-    """What tensors are sorted by."""
+    """How tensors are sorted."""
 
     NAME = "name"
     SIZE = "size"
@@ -43,7 +43,7 @@ class Totals(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, entries: Iterable[TensorEntry], n_storages: int = 0) -> Totals:
-        """Count tensors, and what they have in the files: nothing where they are stored with others."""
+        """Count tensors; those that are stored inside others have no elements or bytes of their own."""
         counts = [(entry.n_elements if entry.nbytes else 0, entry.nbytes) for entry in entries]
         n_elements = sum(count for count, _ in counts)
         return cls(len(counts) - n_storages, n_elements, sum(nbytes for _, nbytes in counts))
@@ -53,16 +53,16 @@ class Report(msgspec.Struct, frozen=True):
     """One file, or all shards of one checkpoint.
 
     Attributes:
-        path: As the caller gave it.
+        path: As given.
         index: Name of the index, or None for a single file.
         files: What each file holds, in order.
         whole: Sums over all tensors.
         n_misaligned: Tensors that do not start at a multiple of their element size.
-        shown: The tensors that were asked for, in the order asked for; the offsets of each count from the start of
-            the data of its own file.
-        shards: Name of a tensor to the place of its file in `files`.
+        shown: The requested tensors, in the requested order; offsets count from the start of the data in the
+            tensor's own file.
+        shards: Name of a tensor to the index of its file in `files`.
         splits: Name of a tensor that is cut over shards to the names of its pieces, which are listed as tensors.
-        state: What the files say of a whole state; None where they say nothing.
+        state: The metadata about a state, or None.
     """
 
     path: str
@@ -77,22 +77,22 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def form(self) -> str:
-        """What kind of files they are."""
+        """The format of the files."""
         return self.files[0].form if self.files else "safetensors"
 
     @property
     def is_safetensors(self) -> bool:
-        """Whether they have headers, of which the rest of a report speaks."""
+        """Whether the files have safetensors headers to report on."""
         return self.form == "safetensors"
 
     @property
     def n_unknown(self) -> int:
-        """Objects in all files that are not known to be data."""
+        """Number of objects that are not known to be data."""
         return sum(content.n_unknown for content in self.files)
 
     @property
     def dangers(self) -> dict[str, str]:
-        """Names in all files that could only do harm, and why."""
+        """Names that could only do harm, and why."""
         return {name: reason for content in self.files for name, reason in content.dangers.items()}
 
     @property
@@ -107,18 +107,18 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def data_start(self) -> int | None:
-        """Byte of the file at which the data begins; None where there are several files."""
+        """Byte of the file at which the data begins; None if there are several files."""
         return self.files[0].data_start if self.index is None else None
 
     @property
     def data_alignment(self) -> int:
-        """The largest power of two, in bytes and up to 64, of which the start of each file's data is a multiple."""
+        """The largest power of two, up to 64 bytes, that the start of each file's data is a multiple of."""
         starts = [content.data_start for content in self.files if content.data_start]
         return min([_MAX_ALIGNMENT_NBYTES, *(start & -start for start in starts)])
 
     @property
     def metadata(self) -> Mapping[str, str] | None:
-        """The free text of the first file, which a save gives to all; without the names of tied tensors."""
+        """The metadata of the first file, which a save gives to all files; without the names of tied tensors."""
         metadata = self.files[0].metadata if self.files else None
         if metadata is None or self.state is None:
             return metadata
@@ -127,7 +127,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def digests(self) -> Digests:
-        """Which tensors carry a digest."""
+        """Which tensors have a digest."""
         found = {content.digests for content in self.files} or {"none"}
         if "stale" in found:
             return "stale"
@@ -150,11 +150,11 @@ class Report(msgspec.Struct, frozen=True):
         return len(self.state.storages.keys() & names) if self.state else 0
 
     def note_of(self, name: str) -> str:
-        """Return what is to be said of a tensor's memory; empty where it is all its own."""
+        """Return a note about a tensor's memory; empty if the tensor shares none."""
         return self.state.note_of(name) if self.state else ""
 
     def in_a_row(self) -> Mapping[str, TensorEntry]:
-        """Return what is shown with offsets that count on from file to file, as if their data were one."""
+        """Return the shown tensors with offsets that continue from file to file."""
         if self.index is None:
             return self.shown
         starts = [0]
@@ -163,7 +163,7 @@ class Report(msgspec.Struct, frozen=True):
         return {name: _shifted(entry, starts[self.shards[name]]) for name, entry in self.shown.items()}
 
     def file_of(self, name: str) -> str:
-        """Return the name of the file that holds a tensor."""
+        """Return the name of the file that stores a tensor."""
         return self.files[self.shards[name]].file
 
 
@@ -175,7 +175,7 @@ def report_on(
     pattern: str | None = None,
     order: Order = Order.OFFSET,
 ) -> Report:
-    """Count files and choose what is shown of them."""
+    """Count the contents of files, and choose the tensors to show."""
     files, splits = description.files, description.splits
     entries = {name: entry for file in files for name, entry in file.entries.items()}
     shards = {name: place for place, file in enumerate(files) for name in file.entries}
@@ -196,7 +196,7 @@ def report_on(
 
 
 def is_misaligned(entry: TensorEntry, data_start: int) -> bool:
-    """Say whether a tensor's first byte is not at a multiple of its element size, counted from the file's start."""
+    """Say whether a tensor does not start at a multiple of its element size, counted from the start of the file."""
     dtype = entry.known_dtype
     return dtype is not None and entry.nbytes > 0 and (data_start + entry.data_offsets[0]) % dtype.itemsize != 0
 

@@ -1,4 +1,4 @@
-"""What files say of a whole state that was saved in them: who shares memory, and the tree of all other data. Pure."""
+"""The metadata about a saved state: which tensors share memory, and the tree of all other data. Pure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _T = TypeVar("_T")
 
 
 class View(msgspec.Struct, frozen=True):
-    """A tensor that is stored with another.
+    """A tensor that is stored inside another.
 
     Attributes:
-        alias: What the file says of it.
+        alias: Its record in the file.
         entry: Its dtype and shape, and the place of its first byte; it has no bytes of its own.
-        note: What it is of the other, for people.
+        note: How it relates to the other tensor, for people.
     """
 
     alias: Alias
@@ -34,17 +34,17 @@ class View(msgspec.Struct, frozen=True):
 
 
 class StateReport(msgspec.Struct, frozen=True):
-    """What files say of a state.
+    """The metadata about a state.
 
     Attributes:
-        version: Version of what is said; None where it cannot be read.
-        library: The array library of its tensors, where it is known.
-        views: Tensors that are stored with others, by name.
-        storages: Names that only hold memory for others, to how many share it.
-        tree: The nodes of the tree, checked; None where there is none that can be read.
-        paths: Names of the containers in it, for what refers to them.
-        n_values: Values in it that are no tensors.
-        problem: Why not all of it could be read; None where it was.
+        version: Its version; None if it cannot be read.
+        library: The array library of its tensors, if known.
+        views: Tensors that are stored inside others, by name.
+        storages: Names that only hold memory for other tensors, to how many share it.
+        tree: The nodes of the tree, checked; None if there is no readable one.
+        paths: Names of its containers, for references to them.
+        n_values: Values that are not tensors.
+        problem: Why part of it is unreadable; None if all of it was read.
     """
 
     version: int | None = None
@@ -58,18 +58,18 @@ class StateReport(msgspec.Struct, frozen=True):
 
     @property
     def n_tied(self) -> int:
-        """Tensors that are others under other names."""
+        """Number of tensors that are another tensor under a second name."""
         return sum(view.alias.is_whole for view in self.views.values())
 
     @property
-    def is_told(self) -> bool:
-        """Whether it says more than the names of tensors."""
+    def has_content(self) -> bool:
+        """Whether it adds anything to the names of tensors."""
         tree = self.tree
         is_flat = type(tree) is list and tree[0] == "dict" and all(type(part) is dict for part in tree[2::2])
         return bool(self.problem or self.views or (tree is not None and not is_flat))
 
     def note_of(self, name: str) -> str:
-        """Return what is to be said of a tensor's memory, for people; empty where it is all its own."""
+        """Return a note about a tensor's memory, for people; empty if the tensor shares none."""
         if name in self.views:
             return self.views[name].note
         n_sharing = self.storages.get(name)
@@ -77,7 +77,7 @@ class StateReport(msgspec.Struct, frozen=True):
 
 
 def read_state(text: str | None, stored: Mapping[str, TensorEntry]) -> StateReport | None:
-    """Read what files say of a state, as far as it can be read."""
+    """Read the metadata about a state, as far as it is readable."""
     if text is None:
         return None
     problems: list[str] = []
@@ -110,7 +110,7 @@ def _read(problems: list[str], read: Callable[[], _T]) -> _T | None:
 
 
 def _sentence(error: TensorkeepError) -> str:
-    """Write an error without the path, which the reader knows."""
+    """Write an error without its path, which the user already knows."""
     return str(type(error)(error.message, expected=error.expected, found=error.found, hint=error.hint))
 
 
@@ -120,7 +120,7 @@ def _tree(state: State, has_tensor: Callable[[str], bool]) -> Node:
 
 
 def _view(name: str, alias: Alias, stored: Mapping[str, TensorEntry]) -> View:
-    """Find out what a tensor is of another."""
+    """Describe a tensor that is stored inside another."""
     check_owner(name, alias, stored)
     owner = stored[alias.of]
     check_view(name, alias, owner)
@@ -141,7 +141,7 @@ def _note(alias: Alias, owner: TensorEntry, dtype: str, shape: tuple[int, ...]) 
 
 
 def _rows(alias: Alias, owner: TensorEntry, dtype: str, shape: tuple[int, ...]) -> str:
-    """Write which rows of the other it is, or where in its bytes it begins."""
+    """Write which rows of the other tensor it is, or at which of its bytes it begins."""
     n_rows = owner.shape[0] if owner.shape else 0
     row_nbytes = owner.nbytes // n_rows if n_rows else 0
     row = ALL_BY_NAME[dtype]
@@ -154,7 +154,7 @@ def _rows(alias: Alias, owner: TensorEntry, dtype: str, shape: tuple[int, ...]) 
 
 
 def value_text(state: StateReport | None, name: str) -> str | None:
-    """Write a value that is no tensor."""
+    """Write a value that is not a tensor, found by its dotted name."""
     if state is None:
         return None
     waiting = [("", state.tree)]

@@ -1,4 +1,4 @@
-"""The data of a state that are no tensors, as a tree for people and as an object for programs. Pure."""
+"""The values of a state that are not tensors, as a tree for people and as JSON for programs. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tensorkeep.cli.terminal import Column, Line, columns, printable
 from tensorkeep.state import FIRST_ITEM, NAMED, Node, described, joined, parts_of, plain_values
 
 _MAX_LINES: Final = 30
-"""Lines that are shown unless all are asked for."""
+"""Most lines that are shown without --state."""
 
 _MAX_CHARS: Final = 72
-"""Characters of a value."""
+"""Most characters of a value."""
 
 _FIRST_MEMBER: Final = {**FIRST_ITEM, "set": 1, "frozenset": 1}
-"""Tag to the place of the first item or member, which are the rest of the array."""
+"""Tag of a sequence or set to the position of its first item in the node."""
 
 _IsShown = Callable[[str], object]
 
 
 class _Branch(msgspec.Struct, frozen=True):
-    """A value with a name of its own, or what holds some."""
+    """A named value, or a container of some."""
 
     label: str
     node: Node
@@ -43,7 +43,7 @@ def state_lines(
     shows_all: bool = False,
     width: int | None = None,
 ) -> Iterator[Line]:
-    """Draw the tree of all data that are no tensors."""
+    """Draw the tree of all values that are not tensors."""
     rows = list(_rows(_top(state.tree, _chooser(pattern)), guides))
     if not rows:
         return
@@ -66,7 +66,7 @@ def _top(tree: Node, is_shown: _IsShown) -> tuple[_Branch, ...]:
 
 
 def _branches(node: Node, path: str, is_shown: _IsShown) -> tuple[_Branch, ...]:
-    """Return what a container holds besides tensors."""
+    """Return the contents of a container, without tensors."""
     found = (_branch(label, child, joined(path, label), is_shown) for label, child in parts_of(node) or ())
     return tuple(branch for branch in found if branch is not None)
 
@@ -90,12 +90,12 @@ def _branch(label: str, node: Node, path: str, is_shown: _IsShown) -> _Branch | 
 
 
 def _class_of(node: Any) -> str:
-    """Return the name of the class of a dataclass or namedtuple; empty for all else."""
+    """Return the class name of a dataclass or namedtuple; empty for anything else."""
     return described(node[1]).strip("'") if node[0] in NAMED else ""
 
 
 def _rows(branches: tuple[_Branch, ...], guides: Guides, indent: str | None = None) -> Iterator[tuple[str, _Branch]]:
-    """Give branches, and all that they hold, each with what is drawn before it."""
+    """Yield branches and their contents, each with the guide to draw before it."""
     for branch in branches:
         guide = inner = ""
         if indent is not None:
@@ -117,7 +117,7 @@ def _value(branch: _Branch, paths: tuple[str, ...]) -> Line:
 
 
 def state_members(state: StateReport | None, *, pattern: str | None = None) -> dict[str, object] | None:
-    """Give the same for programs."""
+    """Return the same for JSON."""
     if state is None:
         return None
     return {
@@ -141,7 +141,7 @@ def _named_values(state: StateReport, pattern: str | None) -> Iterator[tuple[str
 
 
 def _json_value(node: Node, paths: tuple[str, ...]) -> object:
-    """Return a value as JSON has it, sequences and sets as arrays; as a text of one line where JSON has none."""
+    """Return a JSON value: sequences and sets as arrays, anything else that JSON lacks as one line of text."""
     if type(node) is list and node[0] in _FIRST_MEMBER:
         return [_json_value(item, paths) for item in node[_FIRST_MEMBER[node[0]] :]]
     return described(node, paths) if isinstance(node, list | dict) else node

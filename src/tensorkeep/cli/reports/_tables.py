@@ -1,4 +1,4 @@
-"""A report as lines: what the files are, its tensors as a tree or a table, its sums. Pure."""
+"""What `inspect` prints: a summary, tensors as a tree or a table, totals. Pure."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from tensorkeep.kinds import Digests
 from tensorkeep.phrases import counted
 
 _LIGHT = 100
-"""Below this part of a file, sizes are dim, so that the eye falls on what is large."""
+"""Sizes below this fraction of the file (1/100) are dim, so that large ones stand out."""
 
 _MAX_METADATA_KEYS = 20
 _MAX_METADATA_CHARS = 64
 
 
 class Guides(msgspec.Struct, frozen=True):
-    """What draws the tree; all of equal width.
+    """The lines of the tree, all of equal width.
 
     Attributes:
         between: Before a branch that others follow.
         last: Before the last branch.
-        passing: Beside what a branch holds, where others follow it.
-        blank: Beside what the last branch holds.
+        passing: Before the contents of a branch that others follow.
+        blank: Before the contents of the last branch.
     """
 
     between: str
@@ -50,11 +50,11 @@ class Guides(msgspec.Struct, frozen=True):
 
 GUIDES = Guides("├─ ", "└─ ", "│  ")
 ASCII_GUIDES = Guides("|- ", "`- ", "|  ")
-"""For terminals that have no UTF-8."""
+"""For terminals without UTF-8."""
 
 
 def summary(report: Report) -> Iterator[Line]:
-    """Say what the files are."""
+    """Summarise the files."""
     yield [(printable(report.path), "title")]
     rows: list[list[Line]] = [[[("  " + label, "dim")], [value]] for label, value in _facts(report)]
     rows += [[[("  metadata" if not place else "", "dim")], line] for place, line in enumerate(_metadata(report))]
@@ -71,10 +71,10 @@ def _facts(report: Report) -> Iterator[tuple[str, Span]]:
     if not report.is_safetensors:
         yield "form", (f"{report.form}; nothing in it was run", "")
     yield "tensors", (f"{report.whole.n_tensors:,} ({report.whole.n_elements:,} parameters)", "")
-    if report.state is not None and report.state.is_told:
+    if report.state is not None and report.state.has_content:
         yield "state", _state(report.state)
     for name, reason in report.dangers.items():
-        yield "DANGER", (f"{printable(name)} {reason}: do not load this file with anything else", "error")
+        yield "DANGER", (f"{printable(name)} {reason}: do not load this file with another program", "error")
     if report.n_unknown:
         objects = "1 object is" if report.n_unknown == 1 else f"{report.n_unknown:,} objects are"
         yield "unknown", (f"{objects} not known to be data: see tensorkeep scan", "warning")
@@ -87,7 +87,7 @@ def _state(state: StateReport) -> Span:
         return printable(state.problem), "error"
     n_views = len(state.views) - state.n_tied
     facts = [
-        "1 value that is no tensor" if state.n_values == 1 else f"{state.n_values:,} values that are no tensors",
+        "1 value that is not a tensor" if state.n_values == 1 else f"{state.n_values:,} values that are not tensors",
         f"{counted(state.n_tied, 'tensor')} tied to others" if state.n_tied else "",
         ("1 view of another" if n_views == 1 else f"{n_views:,} views of others") if n_views else "",
     ]
@@ -106,8 +106,8 @@ def _layout_facts(report: Report) -> Iterator[tuple[str, Span]]:
 
 _DIGESTS: dict[Digests, Span] = {
     "all": ("BLAKE3 of every tensor", ""),
-    "some": ("BLAKE3 of the tensors of some shards only", "warning"),
-    "stale": ("not those of this header: it was damaged, or changed by another program", "warning"),
+    "some": ("BLAKE3 of the tensors in some shards only", "warning"),
+    "stale": ("do not match this header: it is damaged, or another program changed it", "warning"),
 }
 
 
@@ -171,7 +171,7 @@ _MEMORY = Column("memory")
 def _without_empty_column(
     layout: tuple[Column, ...], rows: list[list[Line]]
 ) -> tuple[tuple[Column, ...], list[list[Line]]]:
-    """Leave out the last column where nothing stands in it."""
+    """Leave out the last column if it is empty."""
     if any(text for row in rows for text, _ in row[-1]):
         return layout, rows
     return layout[:-1], [row[:-1] for row in rows]
@@ -180,7 +180,7 @@ def _without_empty_column(
 def _tree_rows(
     branches: Sequence[Branch], whole_nbytes: int, guides: Guides, indent: str | None = None, n_outer: int = 1
 ) -> Iterator[list[Line]]:
-    """Give the rows of branches and of all that they hold; the outermost, without an indent, have no guides."""
+    """Yield the rows of branches and their contents; the outermost, without an indent, have no guides."""
     for branch in branches:
         guide = inner = ""
         if indent is not None:
@@ -223,7 +223,7 @@ _TABLE_COLUMNS = (
 
 
 def table(report: Report, width: int | None = None) -> Iterator[Line]:
-    """List tensors one by one."""
+    """List tensors, one per row."""
     layout = _TABLE_COLUMNS if report.index is None else (*_TABLE_COLUMNS, Column("shard"))
     rows = [_table_row(name, entry, report.whole.nbytes) for name, entry in report.shown.items()]
     if report.index is not None:
@@ -256,7 +256,7 @@ _TOTALS_COLUMNS = (
 
 
 def totals(report: Report) -> Iterator[Line]:
-    """Sum the tensors that are shown, by dtype and in all, and say how many are not."""
+    """Total the shown tensors, by dtype and overall, and count the others."""
     by_dtype = report.totals_by_dtype()
     shown = report.totals
     rows = [_totals_row(printable(dtype), sums, report.whole.nbytes) for dtype, sums in by_dtype.items()]
@@ -279,18 +279,18 @@ def _totals_row(label: str, sums: Totals, whole_nbytes: int) -> list[Line]:
 
 
 def nothing(report: Report, pattern: str | None) -> Line:
-    """Say why no tensor is shown."""
+    """Explain why no tensor is shown."""
     if pattern is None or not report.whole.n_tensors:
         return [("The file has no tensors." if report.index is None else "The checkpoint has no tensors.", "")]
     return [
         (
-            f"No tensor of {report.whole.n_tensors:,} has a name that matches '{printable(pattern)}' as a whole.",
+            f"No tensor of {report.whole.n_tensors:,} has a full name that matches '{printable(pattern)}'.",
             "warning",
         )
     ]
 
 
 def part(name: str, dtype: str, shape: tuple[int, ...], whole_shape: tuple[int, ...]) -> Line:
-    """Say which part of a tensor follows."""
+    """Write which part of a tensor follows."""
     line: Line = [(printable(name), "title"), ("  ", ""), (printable(dtype), "dtype"), (f"  {shape_text(shape)}", "")]
     return line if shape == whole_shape else [*line, (f" of {shape_text(whole_shape)}", "dim")]
