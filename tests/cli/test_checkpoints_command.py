@@ -197,7 +197,7 @@ def test_digests_of_another_header_are_a_warning(capsys: pytest.CaptureFixture[s
 
     text = printed(capsys, "inspect", path)
 
-    assert "  digests    not those of this header: it was damaged, or changed by another program\n" in text
+    assert "  digests    do not match this header: it is damaged, or another program changed it\n" in text
     assert json.loads(printed(capsys, "inspect", "--json", path))["digests"] == "stale"
 
 

@@ -104,7 +104,7 @@ def test_options(capsys: pytest.CaptureFixture[str], source: Path, tmp_path: Pat
     out = call(capsys, source, other, target, *options)
 
     assert "one.safetensors: 2 tensors, 16 B" in out
-    assert "tensors by name, and nothing beside them\n" in out
+    assert "tensors by name, and nothing else\n" in out
     assert {name: lazy.dtype for name, lazy in tensorkeep.open(target).items()} == {"extra": "BF16", "v": "BF16"}
 
 

@@ -40,7 +40,7 @@ def test_a_checkpoint(run: Any, site: str, tmp_path: Path) -> None:
     assert (first.returncode, first.stderr) == (0, "")
     assert first.stdout.startswith(f"fetched {tmp_path}/copy: 122 kB in ")
     assert first.stdout.endswith("B/s)\n")
-    assert second.stdout.endswith(": nothing new, 122 kB were here\n")
+    assert second.stdout.endswith(": nothing new, 122 kB already present\n")
     assert tensorkeep.verify(tmp_path / "copy").is_whole
     assert (tmp_path / "copy" / "config.json").exists()
 

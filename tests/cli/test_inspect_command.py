@@ -216,7 +216,7 @@ def test_json_counts_the_file_and_sums_what_is_shown(minilm: str) -> None:
 def test_a_filter_that_matches_nothing_gives_a_sentence_and_no_tables(minilm: str, view: list[str]) -> None:
     assert inspect("--filter", "pooler", *view, minilm).splitlines()[7:] == [
         "",
-        "No tensor of 104 has a name that matches 'pooler' as a whole.",
+        "No tensor of 104 has a full name that matches 'pooler'.",
     ]
     assert r"matches '\x1b[2J'" in inspect("--filter", "\x1b[2J", minilm)
 
@@ -234,7 +234,7 @@ def test_json_refuses_views(capsys: pytest.CaptureFixture[str], minilm: str, vie
     assert main(["inspect", "--json", view, minilm]) == 1
     assert capsys.readouterr() == (
         "",
-        f"error: Invalid value for '{view}': it is a view for people, and --json has none (see {HELP})\n",
+        f"error: Invalid value for '{view}': it does not apply to --json (see {HELP})\n",
     )
 
 

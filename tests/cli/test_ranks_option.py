@@ -23,7 +23,7 @@ def test_each_rank_has_a_line(folder: Path, capsys: pytest.CaptureFixture[str]) 
 
     assert capsys.readouterr().out.splitlines() == [
         str(folder),
-        "  4 ranks, each tensor cut along dimension 0; those without it are read by all",
+        "  4 ranks, tensors cut along dimension 0; all ranks read those without it",
         "",
         "rank  tensors   wanted     read  requests",
         "0           3  10.0 kB  10.0 kB         2",

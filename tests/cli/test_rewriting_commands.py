@@ -156,7 +156,7 @@ REFUSALS: dict[str, tuple[list[str], str]] = {
     "a pattern that matches nothing": (["--select", "nothing"], "no tensor is chosen"),
     "a name that is not there": (["--rename", "a=b"], "there is no tensor a to rename"),
     "a name without another": (["--rename", "a"], "expected OLD=NEW"),
-    "a name twice": (["--rename", "a=b", "--rename", "a=c"], "'a' stands there twice"),
+    "a name twice": (["--rename", "a=b", "--rename", "a=c"], "'a' is given twice"),
     "two tensors of one name": (["--rename", "model.layers.0.weight=model.layers.1.weight"], "model.layers.0.weight"),
     "no such prefix": (["--strip-prefix", "encoder."], "no name begins with 'encoder.'"),
     "no such dtype": (["--cast", "float17"], "float17"),
@@ -278,7 +278,7 @@ def test_edit_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "there is nothing to change"),
+        ([], "nothing to change"),
         (["--set", "text"], "expected KEY=TEXT"),
         (["--set", "a=1", "--unset", "a"], "to be set and removed"),
         (["--set", "tensorkeep=1"], "holds the digests"),

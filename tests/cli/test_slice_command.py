@@ -131,7 +131,7 @@ def test_npy_refuses_what_it_cannot_hold_until_told_to_convert(
     out = tmp_path / "out.npy"
 
     assert main(["slice", narrow, name, "-o", str(out)]) == 1
-    assert "Pass --as float32, which holds each of its values exactly" in capsys.readouterr().err
+    assert "Pass --as float32, which represents each of its values exactly" in capsys.readouterr().err
     assert not out.exists()
 
     assert main(["slice", narrow, name, "-o", str(out), "--as", "float32"]) == 0
@@ -141,7 +141,10 @@ def test_npy_refuses_what_it_cannot_hold_until_told_to_convert(
 
 def test_complex_values_are_not_cut_to_floats(capsys: pytest.CaptureFixture[str], narrow: str) -> None:
     assert main(["slice", narrow, "c", "--as", "float64"]) == 1
-    assert capsys.readouterr().err == "error: complex values are no floats: found complex64. Leave out --as\n"
+    assert (
+        capsys.readouterr().err
+        == "error: complex values cannot be converted to floats: found complex64. Leave out --as\n"
+    )
 
 
 def test_only_npy_files_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path, narrow: str) -> None:

@@ -69,7 +69,7 @@ def test_inspect_shows_who_shares_memory(capsys: pytest.CaptureFixture[str], pat
     lines = run(capsys, "inspect", path)
 
     assert row(lines, "  tensors") == "5 (112 parameters)"
-    assert row(lines, "  state") == "9 values that are no tensors, 1 tensor tied to others, 3 views of others"
+    assert row(lines, "  state") == "9 values that are not tensors, 1 tensor tied to others, 3 views of others"
     assert row(lines, "embed") == "F32 [4, 3] 48 B 10.7 %"
     assert row(lines, "head") == "F32 [4, 3] 0 B 0.0 % = model.embed"
     assert row(lines, "rows") == "F32 [2, 3] 0 B 0.0 % view of model.embed[1:3]"
@@ -238,7 +238,7 @@ def test_diff_of_a_state_with_itself(capsys: pytest.CaptureFixture[str], path: P
 
     lines = run(capsys, "diff", path, tmp_path / "again")
 
-    assert lines[0].startswith("equal: 5 tensors (5 by their digests, unread")
+    assert lines[0].startswith("equal: 5 tensors (5 by their digests, without reading them")
 
 
 def test_diff_shows_values_types_and_ties(capsys: pytest.CaptureFixture[str], path: Path, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_diff_shows_values_types_and_ties(capsys: pytest.CaptureFixture[str], pa
     assert row(lines, "when") == "2026-01-02 00:00:00 -> -"
     assert row(lines, "new") == "- -> {'a': 1}"
     assert row(lines, "losses") == "…5, 0.5, 0.5, 0.5] -> …5, 0.5, 0.5, 0.25]"
-    assert ", 1 tensor tied otherwise, 5 values differ, 5 equal" in lines[-1]
+    assert ", 1 tensor tied differently, 5 values differ, 5 equal" in lines[-1]
     assert run(capsys, "diff", path, tmp_path / "other", "--select", "optim.*") == ["equal: 0 tensors"]
     assert run(capsys, "diff", path, tmp_path / "other", "--select", "epoch", code=1)[-1].endswith(
         "1 value differs, 0 equal"

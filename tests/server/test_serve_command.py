@@ -119,7 +119,7 @@ def test_the_network_is_served_to_all_on_request(served: Path) -> None:
         assert command.end() == (
             0,
             ["served 0 requests, 0 B"],
-            "warning: all who can reach this machine can read the directory\n",
+            "warning: everyone who can reach this machine can read the directory\n",
         )
 
 
@@ -175,7 +175,7 @@ def test_few_descriptors_mean_few_connections(served: Path) -> None:
         f"from tensorkeep.cli import main; main(['serve', {str(served)!r}, '--port', '0'])"
     )
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr.readline() == "warning: the system gives descriptors for 12 connections only\n"
+        assert process.stderr.readline() == "warning: the system's limit on open files allows only 12 connections\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
 

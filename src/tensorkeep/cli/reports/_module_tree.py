@@ -1,8 +1,8 @@
 """Tensors as the tree of modules that their names spell, with equal layers folded. Pure.
 
 Names are split at dots. A module with a single child is joined with it (`encoder.layer`). Numbered siblings with
-equal content (the same names, dtypes and shapes, all the way down) are one branch, even if others come between them, as in
-models that alternate between two kinds of layer.
+equal content (the same names, dtypes and shapes, all the way down) are one branch, even if others come between them,
+as in models that alternate between two kinds of layer.
 """
 
 from __future__ import annotations
