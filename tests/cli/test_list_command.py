@@ -98,7 +98,7 @@ def test_nothing_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
 
     code, out, err = call(capsys, tmp_path / "none")
     assert (code, out) == (1, "")
-    assert err.startswith("error: no store")
+    assert err.startswith("error: no such store")
 
 
 def test_the_command_as_users_run_it(run: Any, root: Path) -> None:

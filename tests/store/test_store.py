@@ -165,7 +165,7 @@ def test_what_is_no_step_is_refused(root: Path, step: Any) -> None:
         lambda: store(root).load(step),
         lambda: store(root).path_of(step),
     ):
-        with pytest.raises(UnsupportedError, match="no number of a step"):
+        with pytest.raises(UnsupportedError, match="not the number of a step"):
             act()
 
 
@@ -306,7 +306,7 @@ def test_a_directory_with_anything_else_is_left_alone(root: Path) -> None:
         *(".hidden", "best", "step-00000001", "step-00000002", "step-00000004.old", "step-00000005"),
         *("step-00000030", "step-3"),
     ]
-    with pytest.raises(UnsupportedError, match="no step of this store"):
+    with pytest.raises(UnsupportedError, match="not a step of this store"):
         kept.load(2)
 
 
@@ -466,7 +466,7 @@ def test_old_steps_that_cannot_be_removed_do_not_undo_the_save(root: Path, monke
 def test_a_store_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
 
-    with pytest.raises(TransportError, match=r"the store is no directory.*found a file") as caught:
+    with pytest.raises(TransportError, match=r"the store is not a directory.*found a file") as caught:
         store(tmp_path / "run")
 
     assert caught.value.errno == errno.ENOTDIR
@@ -497,13 +497,13 @@ def test_a_step_that_is_not_there_is_answered_with_those_that_are(root: Path) ->
 def test_metrics_that_do_not_tell_the_best_are_told(root: Path) -> None:
     kept = store(root, keep_last=1)
 
-    with pytest.warns(RetentionWarning, match="metrics have no `valid_loss`, only loss, acc.*monitor=") as caught:
+    with pytest.warns(RetentionWarning, match="metrics lack `valid_loss`, and have only loss, acc.*monitor=") as caught:
         kept.save(1, {"a": 1}, {"loss": 0.5, "acc": 0.1})
     assert caught[0].filename == __file__
     with pytest.warns(RetentionWarning):
         kept.save_async(2, {"a": 1}, {"loss": 0.5}).result()
 
-    with pytest.raises(SourceMissingError, match=r"expected one with `valid_loss`, found `loss`.*monitor="):
+    with pytest.raises(SourceMissingError, match=r"expected a step with `valid_loss`, found `loss`.*monitor="):
         kept.load("best")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -525,7 +525,7 @@ def test_a_loss_that_has_a_graph_is_a_number(root: Path) -> None:
 
 @pytest.mark.parametrize("metrics", [0.5, [0.5], "valid_loss", torch.ones(())])
 def test_metrics_are_a_dict(root: Path, metrics: Any) -> None:
-    with pytest.raises(StateError, match="metrics are a dict: expected a dict such as"):
+    with pytest.raises(StateError, match="metrics are not a dict: expected a dict such as"):
         store(root).save(1, {"a": 1}, metrics)
     assert not root.exists()
 

@@ -1,30 +1,31 @@
-"""The checkpoints of a run: saved step by step, kept by rules, found again.
+"""The checkpoints of a run, saved step by step and kept by rules.
 
-- `_names`: the names that stand in a store.
-- `_record`: what is said of a step: metrics, and when it was saved.
-- `_steps`: which steps there are, and whether they are whole.
-- `_listing`: steps as they are listed.
-- `_retention`: which of them are kept.
-- `_removal`: how the others go.
-- `_layout`: which tensor goes into which file, so that what rests need not be written again.
-- `_saving`: a step on its way in, and what is done before and after.
-- `_missing`: what is said of a step that is not there.
-- `_loading`: the state of a step, checked.
-- `_store`: all of it as one object.
+- `_names`: names of steps. Pure.
+- `_record`: the metadata of a step: metrics, and when it was saved. Pure.
+- `_steps`: the steps in a store, and whether they are whole.
+- `_retention`: rules for which steps are kept. Pure.
+- `_removal`: steps that are removed, and what dead processes left.
+- `_layout`: which tensor goes into which file, so that unchanged ones need not be written again. Pure.
+- `_saving`: saving a step, with clean-up before and retention after.
+- `_newest`: the newest of several directories that is whole.
+- `_loading`: the state of a step, verified.
+- `_step_errors`: errors for steps that do not exist.
+- `_store`: `CheckpointStore`.
 """
 
 from tensorkeep.store._layout import group_tensors
-from tensorkeep.store._listing import StepFiles, StepListing
 from tensorkeep.store._loading import DamagedStepWarning
+from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
 from tensorkeep.store._record import StepRecord
 from tensorkeep.store._retention import Retention, best_steps
 from tensorkeep.store._saving import RetentionWarning
-from tensorkeep.store._steps import Condition, Step
+from tensorkeep.store._steps import Condition, Step, StepFiles, StepListing
 from tensorkeep.store._store import CheckpointStore
 
 __all__ = [
     "CheckpointStore",
     "Condition",
+    "DamagedCheckpointWarning",
     "DamagedStepWarning",
     "Retention",
     "RetentionWarning",
@@ -34,4 +35,5 @@ __all__ = [
     "StepRecord",
     "best_steps",
     "group_tensors",
+    "load_newest_whole",
 ]

@@ -1,10 +1,9 @@
-"""Which tensor goes into which file of a step, so that what rests and what changes lie apart. Pure.
+"""Which tensor goes into which file of a step, so that frozen and trained tensors are separate. Pure.
 
-A file whose tensors have not changed since the step before is not written again. So files should hold nothing but
-tensors that rest, or nothing but such that change. Of a first step nobody knows which those are, and names and sizes
-have to tell: large matrices that a fine-tune leaves alone stand between small ones that it trains, and under another
-name than the state of its optimizer. Later steps keep the files of the one before. Where it turns out that a file
-holds tensors of both kinds, they are taken apart.
+A file whose tensors have not changed since the previous step is not written again. So a file should hold only tensors
+that change, or only tensors that do not. For the first step this is guessed from names and sizes: large matrices that
+fine-tuning leaves alone are mixed with small tensors that it trains, and the optimizer's state has other names. Later
+steps keep the files of the previous one; a file that turns out to hold both kinds is split.
 """
 
 from __future__ import annotations
@@ -13,20 +12,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 _WORTH_NBYTES: Final = 2**16
-"""Bytes of resting tensors from which a file is worth taking apart."""
+"""Bytes of unchanged tensors in a file from which splitting it is worthwhile."""
 
 _WORTH_SHARE: Final = 16
-"""The share of a file that they must be: one in so many bytes."""
+"""They must also be at least one byte in this many of the file."""
 
 _SPARE_FILES: Final = 16
-"""Files beyond twice as many as needed, from which on all tensors are laid out anew."""
+"""If there are more files than twice the necessary number and this, all tensors are laid out again."""
 
 _CLASS_BITS: Final = 4
-"""Each class of sizes goes up to 16 times that of the one below it."""
+"""Each size class reaches up to 2**4 times the one below it."""
 
 _SMALLEST_CLASS: Final = 4
-"""That of all tensors below 512 KiB; biases, norms and adapters are there."""
-
+"""The class of all tensors below 512 KiB, such as biases, norms and adapters."""
 
 _WITHOUT_DIGITS: Final = str.maketrans("", "", "0123456789")
 
@@ -38,15 +36,15 @@ def group_tensors(
     before: Iterable[Sequence[str]] = (),
     resting: Collection[str] = frozenset(),
 ) -> list[list[str]]:
-    """Give each tensor to a file."""
+    """Return the names of the tensors in each file, given the files `before` and the tensors that did not change."""
     fresh = _filled(sizes, sizes, resting, max_nbytes)
     kept: list[list[str]] = []
     placed: set[str] = set()
     for names in before:
-        there = [name for name in names if name in sizes]
-        if there and not _is_mixed(there, sizes, resting):
-            kept.append(there)
-            placed.update(there)
+        remaining = [name for name in names if name in sizes]
+        if remaining and not _is_mixed(remaining, sizes, resting):
+            kept.append(remaining)
+            placed.update(remaining)
     groups = kept + _filled([name for name in sizes if name not in placed], sizes, resting, max_nbytes)
     return groups if len(groups) <= 2 * len(fresh) + _SPARE_FILES else fresh
 
@@ -61,7 +59,7 @@ def _is_mixed(names: Iterable[str], sizes: Mapping[str, int], resting: Collectio
 def _filled(
     names: Iterable[str], sizes: Mapping[str, int], resting: Collection[str], max_nbytes: int
 ) -> list[list[str]]:
-    """Fill files with tensors of one kind each."""
+    """Fill files, each with tensors of one kind: unchanged or not, with one prefix, of one size class."""
     kinds: dict[tuple[bool, str, int], list[list[str]]] = {}
     room: dict[tuple[bool, str, int], int] = {}
     for name in names:
@@ -76,7 +74,7 @@ def _filled(
 
 
 def _part(name: str) -> str:
-    """Return the first part of a name with dots, such as `optimizer`, without what only counts."""
+    """Return the first part of a dotted name, such as `optimizer`, without digits."""
     part, dot, _ = name.partition(".")
     return part.translate(_WITHOUT_DIGITS) if dot else ""
 

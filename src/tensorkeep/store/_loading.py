@@ -1,28 +1,29 @@
-"""The state of a step, read when every byte of it was found to be the one that was saved."""
+"""The state of a step, read only after every byte of it was verified."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from tensorkeep.checkpoint import verify
 from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, TensorkeepError
 from tensorkeep.kinds import OpenOptions, refuse
 from tensorkeep.kinds.safetensors import Checkpoint, read_index
+from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
 from tensorkeep.store._steps import Step, StepReader, open_step
 
 _ATTEMPTS: Final = 50
-"""How often a step is read anew because it was replaced or removed in the meantime."""
+"""How often a step is read again because it was replaced or removed meanwhile."""
 
 
-class DamagedStepWarning(UserWarning):
-    """The newest step is not as it was saved, and an older one was loaded in its place."""
+class DamagedStepWarning(DamagedCheckpointWarning):
+    """The newest step is damaged, and an older one was loaded instead."""
 
 
 def load_step(path: str, options: OpenOptions, read: Callable[[Checkpoint], Any], *, checks: bool) -> Any:
-    """Read a step."""
+    """Read a step, and verify it first if `checks`."""
     for _ in range(_ATTEMPTS):
         with open_step(path, options) as opened:
             if not checks or _is_as_saved(opened, path):
@@ -31,55 +32,61 @@ def load_step(path: str, options: OpenOptions, read: Callable[[Checkpoint], Any]
 
 
 def _is_as_saved(opened: Checkpoint, path: str) -> bool:
-    """Say whether all bytes are those that were saved; False where another step stands there now.
+    """Verify a step; return False if another one has replaced the one that is open.
 
-    What was checked is what is open: the index has the digests of all headers, and these have those of all tensors.
+    The index has the digests of all headers, and these have the digests of all tensors. So if the index on disk is
+    still the one that is open, what was verified is what is open.
     """
     try:
-        found = verify(path)
+        verification = verify(path)
         if read_index(opened.path) != opened.index:
             return False
     except TensorkeepError:
         if os.path.isdir(path):
             raise
         raise SourceMissingError("no such step", path=path, found="it was removed meanwhile") from None
-    refuse(found.findings, path)
-    if not found.is_whole:
+    refuse(verification.findings, path)
+    if not verification.is_whole:
         raise IntegrityError("the step has no digests", path=path, found="a file that another program wrote")
     return True
 
 
 def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
-    """Load the step that was saved last of those that are as they were saved."""
-    damaged: set[int] = set()
-    while True:
-        for step in steps.newest_first():
-            if step.step in damaged or step.condition in {"incomplete", "foreign"}:
-                continue
-            problem = step.problem or ""
-            if step.condition == "whole":
-                try:
-                    return load(step.path)
-                except (IntegrityError, SourceMissingError) as error:
-                    if not os.path.isdir(step.path):
-                        break  # removed, as newer ones had come
-                    problem = str(error)
-                    steps.note_damage(step, problem)
-            damaged.add(step.step)
-            _warn(step, problem)
-        else:
-            raise SourceMissingError(
-                "no whole step in the store",
-                path=steps.root,
-                found=f"steps {', '.join(map(str, sorted(damaged)))}, which are damaged"
-                if damaged
-                else "none at all",
-            )
+    """Load the last saved of the steps that are whole."""
+    by_path: dict[str, Step] = {}
+    damaged: list[int] = []
+
+    def newest_first() -> Iterable[str]:
+        by_path.clear()
+        by_path.update((step.path, step) for step in steps.newest_first() if _is_candidate(step))
+        return list(by_path)
+
+    def load_whole(path: str) -> Any:
+        step = by_path[path]
+        if step.condition != "whole":
+            raise IntegrityError(step.problem or "")
+        return load(path)
+
+    def on_damage(path: str, error: TensorkeepError) -> None:
+        step, problem = by_path[path], str(error)
+        if step.condition == "whole":
+            steps.note_damage(step, problem)
+        damaged.append(step.step)
+        warnings.warn(
+            f"step {step.step} is not as it was saved, and an older one is tried: {problem}",
+            DamagedStepWarning,
+            stacklevel=5,
+        )
+
+    found = load_newest_whole(newest_first, load_whole, on_damage, (IntegrityError, SourceMissingError))
+    if found is None:
+        raise SourceMissingError(
+            "no whole step in the store",
+            path=steps.root,
+            found=f"steps {', '.join(map(str, sorted(damaged)))}, which are damaged" if damaged else "no steps",
+        )
+    return found[1]
 
 
-def _warn(step: Step, problem: str) -> None:
-    warnings.warn(
-        f"step {step.step} is not as it was saved, and an older one is tried: {problem}",
-        DamagedStepWarning,
-        stacklevel=4,
-    )
+def _is_candidate(step: Step) -> bool:
+    return step.condition not in {"incomplete", "foreign"}

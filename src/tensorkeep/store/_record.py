@@ -1,9 +1,9 @@
-"""What the index of a step says of it: its number, its metrics and when it was saved. Pure.
+"""The metadata of a step in its shard index: number, metrics and time. Pure.
 
     "tensorkeep_store": {"metrics": {"valid_loss": 0.25, "lr": "nan"},
                          "saved_at": "2027-01-31T12:00:00.000000+00:00", "step": 500}
 
-Numbers that JSON does not have stand there as text: `"nan"`, `"inf"` and `"-inf"`.
+Numbers that JSON does not have are written as text: `"nan"`, `"inf"` and `"-inf"`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _KEY: Final = "tensorkeep_store"
 
 
 class StepRecord(msgspec.Struct, frozen=True):
-    """What is said of one step.
+    """Metadata of a step.
 
     Attributes:
         step: Its number.
-        metrics: Name to number, as the caller measured them.
-        saved_at: When the save began, ISO 8601 in UTC to the microsecond: as text it sorts as time does.
+        metrics: Metric name to value.
+        saved_at: When the save began, as ISO 8601 in UTC to the microsecond, so that texts sort as times do.
     """
 
     step: int
@@ -36,7 +36,7 @@ class StepRecord(msgspec.Struct, frozen=True):
 
 
 class _Text(msgspec.Struct, frozen=True):
-    """The same as it stands in the index."""
+    """A record as it is written in the index."""
 
     step: Annotated[int, msgspec.Meta(ge=0, lt=MAX_STEP)]
     metrics: dict[str, float | Literal["nan", "inf", "-inf"]]
@@ -44,23 +44,23 @@ class _Text(msgspec.Struct, frozen=True):
 
 
 def metrics_of(given: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return metrics as plain numbers."""
+    """Check metrics, and return them as plain numbers."""
     if given is not None and not isinstance(given, Mapping):
         raise StateError(
-            "metrics are a dict", expected='a dict such as {"valid_loss": 0.25}', found=f"{given!r:.100}"
+            "metrics are not a dict", expected='a dict such as {"valid_loss": 0.25}', found=f"{given!r:.100}"
         )
     return {_checked_name(name): _number(name, value) for name, value in (given or {}).items()}
 
 
 def _checked_name(name: object) -> str:
     if not isinstance(name, str) or not name.isprintable():
-        raise StateError("the name of a metric is no text", expected="printable text", found=repr(name))
+        raise StateError("the name of a metric is not text", expected="printable text", found=repr(name))
     return name
 
 
 def _number(name: str, value: Any) -> float:
     refusal = StateError(
-        f"the metric `{name}` is no number", expected="one number", found=f"{value!r} ({type(value).__name__})"
+        f"the metric `{name}` is not a number", expected="one number", found=f"{value!r} ({type(value).__name__})"
     )
     if isinstance(value, str | bytes | bytearray):
         raise refusal
@@ -71,28 +71,28 @@ def _number(name: str, value: Any) -> float:
 
 
 def time_text(time: datetime) -> str:
-    """Return what a record says of a time."""
+    """Return a time as a record has it."""
     return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def later_than(newest: str | None, time: str) -> str:
-    """Return the time of a new step, which comes after all others though a clock may have been set back."""
+    """Return the time for a new step: later than the newest one even if the clock was set back."""
     if newest is None or newest < time:
         return time
     try:
         return time_text(datetime.fromisoformat(newest) + timedelta(microseconds=1))
-    except OverflowError:  # the last instant of the year 9999, which somebody else has written there
+    except OverflowError:  # the end of the year 9999, which another program must have written
         return newest
 
 
 def record_members(record: StepRecord) -> dict[str, Any]:
-    """Return what the index is to say beside the sizes."""
+    """Return the members that the index gets for a record."""
     metrics = {name: value if math.isfinite(value) else str(value) for name, value in record.metrics.items()}
     return {_KEY: {"metrics": metrics, "saved_at": record.saved_at, "step": record.step}}
 
 
 def read_record(metadata: Mapping[str, Any]) -> StepRecord | None:
-    """Return what an index says of a step."""
+    """Return the record in an index, or None if it has none that is valid."""
     try:
         text = msgspec.convert(metadata.get(_KEY), _Text)
         saved_at = time_text(text.saved_at)

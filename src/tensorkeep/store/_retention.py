@@ -1,4 +1,4 @@
-"""Which steps are kept. Pure."""
+"""Rules for which steps are kept. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Mode = Literal["min", "max"]
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """The rules; a step that any of them names is kept.
+    """Rules for which steps are kept; one rule is enough to keep a step.
 
     Attributes:
-        keep_last: How many of those that were saved last, whatever their numbers; None for all.
-        keep_best: How many of those with the best metric; None for all that have it.
-        keep_every: Those that are multiples of this; None for no such rule.
-        monitor: The metric that says what is best.
-        mode: Whether the least or the greatest is best.
+        keep_last: How many of the last saved steps to keep, whatever their numbers; None for all.
+        keep_best: How many of the steps with the best metric to keep; None for all that have it.
+        keep_every: Keep multiples of this; None for no such rule.
+        monitor: Name of the metric that decides which is best.
+        mode: Whether its minimum or its maximum is best.
     """
 
     keep_last: int | None
@@ -31,10 +31,10 @@ class Retention(msgspec.Struct, frozen=True):
     mode: Mode
 
     def to_remove(self, whole: Collection[StepRecord], saved: int) -> list[int]:
-        """Return the steps that no rule keeps.
+        """Return the whole steps that no rule keeps, and that are not the one just saved.
 
-        A run that went back to an earlier step saves lower numbers than it did before. So what comes last is told by
-        the time: the steps that it has left behind go, and not those that it saves now.
+        A run that went back to an earlier step saves lower numbers than before. So the last steps are those that
+        were saved last: the abandoned ones go, and not those that are saved now.
         """
         if self.keep_last is None:
             return []
@@ -47,14 +47,14 @@ class Retention(msgspec.Struct, frozen=True):
         return sorted(step for step in by_time if step not in kept)
 
     def is_blind_to(self, metrics: Mapping[str, float]) -> bool:
-        """Say whether a step with metrics can go as if it had none, since none of them is the monitored one."""
+        """Say whether a step that has metrics lacks the one that the rules need."""
         is_used = self.keep_best != 0 and self.keep_last is not None
         return bool(metrics) and is_used and self.monitor not in metrics
 
     def damaged_to_remove(self, damaged: Iterable[int], whole: Iterable[int]) -> list[int]:
-        """Return damaged steps that nobody needs: as many whole ones as are kept at least have higher numbers.
+        """Return damaged steps for which there are `keep_last` whole steps with higher numbers.
 
-        When they were saved is not known, as nothing that is damaged can be relied on.
+        Numbers decide here, since the time in a damaged step cannot be relied on.
         """
         if self.keep_last is None:
             return []
@@ -64,14 +64,13 @@ class Retention(msgspec.Struct, frozen=True):
 
 
 def saving_order(record: StepRecord) -> tuple[str, int]:
-    """Return what steps are sorted by, from the one that was saved first to the one that was saved last."""
+    """Return the sort key of steps, from the first saved to the last."""
     return record.saved_at, record.step
 
 
 def best_steps(steps: Mapping[int, Mapping[str, float]], monitor: str, mode: Mode) -> list[int]:
-    """Return the steps that have a metric, the best first; of equal ones that which came first."""
+    """Return the steps that have a metric, the best first; of equal ones, the lowest number first."""
     measured = {step: metrics[monitor] for step, metrics in steps.items() if monitor in metrics}
     sign = 1 if mode == "min" else -1
-    return sorted(
-        (step for step, value in measured.items() if not math.isnan(value)), key=lambda it: (sign * measured[it], it)
-    )
+    numbers = (step for step, value in measured.items() if not math.isnan(value))
+    return sorted(numbers, key=lambda step: (sign * measured[step], step))

@@ -1,4 +1,4 @@
-"""A step on its way into a store, and what is done before and after."""
+"""Saving a step, with clean-up before and retention after."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from tensorkeep.layout import Index, shard_name
 from tensorkeep.store._layout import group_tensors
 from tensorkeep.store._names import BASE_NAME, step_name
 from tensorkeep.store._record import StepRecord, later_than, record_members
-from tensorkeep.store._removal import remove_step, sweep_removed, sweep_step
+from tensorkeep.store._removal import remove_step, sweep_step
 from tensorkeep.store._retention import Retention
 from tensorkeep.store._steps import StepReader, open_step
 from tensorkeep.tensors import Prepared
-from tensorkeep.transport import has_staging, sync_directory
+from tensorkeep.transport import delete_moved_aside, has_staging, sync_directory
 
 _ATTEMPTS: Final = 10
-"""How often a directory is made again that somebody else took, still empty, for that of a dead process."""
+"""How often a step's directory is created again after another process took it, still empty, for a dead save's."""
 
 
 class RetentionWarning(UserWarning):
-    """Steps are not kept as the rules say: none can be the best, or older ones could not be removed."""
+    """The rules cannot be followed: no step can be the best, or old ones could not be removed."""
 
 
 class StepWriter(msgspec.Struct, frozen=True):
     """Saves steps, and removes those that no rule keeps.
 
     Attributes:
-        root: The store.
-        steps: What stands in it.
+        root: The directory of the store.
+        steps: Reads its steps.
         retention: The rules.
-        max_shard_nbytes: Bytes of tensors in one file.
-        durable: Whether to wait until the disk has everything.
+        max_shard_nbytes: Largest number of bytes of tensors in one file.
+        durable: Whether saves wait until data is on the disk.
     """
 
     root: str
@@ -51,17 +51,17 @@ class StepWriter(msgspec.Struct, frozen=True):
     durable: bool
 
     def write(self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any]) -> None:
-        """Save a step, complete or not at all; then remove what is to go."""
-        _make_root(self.root, durable=self.durable)
+        """Save a step, completely or not at all; then remove those that no rule keeps."""
+        _create_root(self.root, durable=self.durable)
         self._sweep()
-        record = self._last(record)
+        record = self._with_latest_time(record)
         path = os.path.join(self.root, step_name(record.step))
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._write(prepared, path, record, options)
                 break
             except SourceMissingError as error:
-                was_taken = error.path == path or not os.path.isdir(path)  # it may have been made anew already
+                was_taken = error.path == path or not os.path.isdir(path)  # it may exist again already
                 if attempt == _ATTEMPTS or not was_taken or not os.path.isdir(self.root):
                     raise
         self._retain(record.step)
@@ -83,17 +83,17 @@ class StepWriter(msgspec.Struct, frozen=True):
             for opened in older:
                 opened.close()
 
-    def _last(self, record: StepRecord) -> StepRecord:
-        """Let a step come after all that are there, also where a clock was set back since."""
+    def _with_latest_time(self, record: StepRecord) -> StepRecord:
+        """Let a step come after all existing ones, even if the clock was set back."""
         newest = max((step.record.saved_at for step in self.steps.survey() if step.record), default=None)
         return msgspec.structs.replace(record, saved_at=later_than(newest, record.saved_at))
 
     def _newest_two(self) -> list[Checkpoint]:
-        """Open the two whole steps that were saved last, the last one first."""
+        """Open the two last saved whole steps, the last one first."""
         opened: list[Checkpoint] = []
         for step in self.steps.newest_first():
             if step.condition == "whole":
-                with suppress(TensorkeepError):  # removed in this instant, or damaged: nothing of it is used
+                with suppress(TensorkeepError):  # removed meanwhile, or damaged: it is not used
                     opened.append(open_step(step.path, OpenOptions()))
             if len(opened) == 2:
                 break
@@ -101,7 +101,8 @@ class StepWriter(msgspec.Struct, frozen=True):
 
     def _sweep(self) -> None:
         """Remove what dead processes left."""
-        sweep_removed(self.root)
+        with suppress(SourceMissingError), as_transport_error("could not read the store", self.root):
+            delete_moved_aside(self.root)
         for step in self.steps.survey():
             if step.condition == "incomplete" or has_staging(step.path):
                 sweep_step(step.path)
@@ -121,12 +122,12 @@ class StepWriter(msgspec.Struct, frozen=True):
         for step in steps:
             try:
                 remove_step(self.root, step)
-            except (BusyError, SourceMissingError):  # it is being saved anew, or somebody else has removed it
+            except (BusyError, SourceMissingError):  # it is being saved again, or another process removed it
                 continue
 
 
-def _make_root(root: str, *, durable: bool) -> None:
-    with as_transport_error("could not make the store", root):
+def _create_root(root: str, *, durable: bool) -> None:
+    with as_transport_error("could not create the store", root):
         if not os.path.isdir(root):
             os.makedirs(root, exist_ok=True)
             if durable:
@@ -134,13 +135,13 @@ def _make_root(root: str, *, durable: bool) -> None:
 
 
 def _layout(to_write: Mapping[str, TensorToWrite], older: list[Checkpoint], max_shard_nbytes: int) -> Index:
-    """Say which tensor goes into which file: as in the step before, but that what rests and what changes part."""
+    """Lay out files as in the previous step, except that changed and unchanged tensors are separated."""
     resting: set[str] = set()
     if len(older) == 2:
         now, before = map(_digests, older)
         resting = {name for name, digest in now.items() if before.get(name) == digest}
     groups = group_tensors(
-        {name: host.nbytes for name, host in to_write.items()},
+        {name: tensor.nbytes for name, tensor in to_write.items()},
         max_nbytes=max_shard_nbytes,
         before=[list(shard.entries) for shard in older[0].shards.values()] if older else (),
         resting=resting,
@@ -150,7 +151,7 @@ def _layout(to_write: Mapping[str, TensorToWrite], older: list[Checkpoint], max_
 
 
 def _digests(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """Return the digest of each tensor that the files hold."""
+    """Return the digest of each tensor in the files."""
     return {
         name: digest
         for shard in checkpoint.shards.values()

@@ -1,9 +1,11 @@
-"""What stands in a store: which steps there are, and whether they are whole."""
+"""The steps in a store, and whether they are whole."""
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, Literal
 
 import msgspec
@@ -21,26 +23,28 @@ from tensorkeep.errors import (
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint, open_safetensors
 from tensorkeep.layout import index_name
+from tensorkeep.phrases import listed
 from tensorkeep.store._names import BASE_NAME, step_name, step_of
 from tensorkeep.store._record import StepRecord, read_record
 from tensorkeep.transport import finish_pending_commit
 
 Condition = Literal["whole", "damaged", "incomplete", "foreign", "unreadable"]
-"""`whole`: index and headers are as they were saved, and all files have their size. `incomplete`: a save is under way
-or was interrupted. `foreign`: no store wrote it. `unreadable`: this version, or this user, cannot read it."""
+"""`whole`: the shard index and all headers are as saved, and all files have their size. `damaged`: they are not.
+`incomplete`: a save is in progress or was interrupted. `foreign`: not written by a store. `unreadable`: this version,
+or this user, cannot read it."""
 
 _INDEX: Final = index_name(BASE_NAME)
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One directory of a store.
+    """A step in a store.
 
     Attributes:
         step: Its number.
-        path: The directory.
-        condition: What it holds.
-        record: What is said of it; None where that cannot be read.
-        problem: What is wrong with it, in words.
+        path: Its directory.
+        condition: Whether it is whole, and if not, why.
+        record: Its number, metrics and time, or None if they cannot be read.
+        problem: What is wrong with it, or None.
     """
 
     step: int
@@ -51,24 +55,54 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Name to number; none where they cannot be read."""
+        """Metric name to value; empty if they cannot be read."""
         return dict(self.record.metrics) if self.record else {}
+
+
+class StepFiles(msgspec.Struct, frozen=True):
+    """The size of a step's files.
+
+    Attributes:
+        nbytes: Bytes of all of them.
+        own_nbytes: Bytes that removing the step would free: those of files that no other step shares.
+        n_shards: Files of tensors.
+    """
+
+    nbytes: int
+    own_nbytes: int
+    n_shards: int
+
+
+class StepListing(msgspec.Struct, frozen=True):
+    """A step in the listing of a store.
+
+    Attributes:
+        found: The step.
+        files: The size of its files.
+        is_latest: Whether it is the whole step that was saved last.
+        is_best: Whether it is the whole step with the best metric.
+    """
+
+    found: Step
+    files: StepFiles
+    is_latest: bool
+    is_best: bool
 
 
 _Identity = tuple[tuple[str, int, int, int], ...]
 
 
 class StepReader:
-    """Reads which steps a store has; what has not changed since it was last read is not read again."""
+    """Reads which steps a store has; a step that has not changed since is not read again."""
 
     def __init__(self, root: str) -> None:
         self.root = root
         self._known: dict[int, tuple[_Identity, Step]] = {}
 
     def newest_first(self) -> list[Step]:
-        """Look at all steps, whole or not; that which was saved last comes first, whatever its number.
+        """Return all steps, whole or not, the last saved first, whatever its number.
 
-        A step of which nobody knows when it was saved stands where the known one with the next lower number does.
+        A step whose time is unknown is taken to be as old as the one with the next lower number.
         """
         order: dict[int, tuple[str, int]] = {}
         saved_at = ""
@@ -79,20 +113,20 @@ class StepReader:
         return sorted(steps, key=lambda found: order[found.step], reverse=True)
 
     def survey(self) -> list[Step]:
-        """Look at all steps, ascending, whole or not; no tensor's data is read."""
+        """Return all steps, ascending, whole or not; no tensor's data is read."""
         while True:
             numbers = self._numbers()
             found = [self.look_at(step) for step in numbers]
             if None not in found or numbers == self._numbers():
                 return [step for step in found if step is not None]
-            # one was removed in this instant, perhaps because newer ones have come
+            # one was removed meanwhile, perhaps because newer ones have come: look again
 
     def _numbers(self) -> list[int]:
         steps = (step_of(name) for name in list_names(self.root))
         return sorted(step for step in steps if step is not None)
 
     def look_at(self, step: int) -> Step | None:
-        """Look at a step; no tensor's data is read."""
+        """Return a step, or None if there is none; no tensor's data is read."""
         path = os.path.join(self.root, step_name(step))
         identity = _identity(path)
         known = self._known.get(step)
@@ -105,7 +139,7 @@ class StepReader:
         return found
 
     def note_damage(self, found: Step, problem: str) -> None:
-        """Take note that the bytes of a step are not those that were saved, which headers do not tell."""
+        """Remember that the bytes of a step are damaged, which its headers do not show."""
         known = self._known.get(found.step)
         if known is not None and known[1] is found:
             damaged = msgspec.structs.replace(found, condition="damaged", problem=problem)
@@ -113,17 +147,32 @@ class StepReader:
 
 
 def latest_of(newest_first: Iterable[Step]) -> int | None:
-    """Return the whole step that was saved last; None if none is whole."""
+    """Return the whole step that was saved last, or None."""
     return next((found.step for found in newest_first if found.condition == "whole"), None)
 
 
 def whole_metrics(steps: Iterable[Step]) -> dict[int, dict[str, float]]:
-    """Return the metrics of the steps that are whole, by number."""
+    """Return the metrics of the whole steps, by number."""
     return {step.step: step.metrics for step in steps if step.condition == "whole"}
 
 
+def measure(path: str) -> StepFiles:
+    """Measure the files of a step."""
+    files: list[tuple[str, os.stat_result]] = []
+    with suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                files.append((entry.name, entry.stat()))
+    regular = [(name, status) for name, status in files if stat.S_ISREG(status.st_mode)]
+    return StepFiles(
+        nbytes=sum(status.st_size for _, status in regular),
+        own_nbytes=sum(status.st_size for _, status in regular if status.st_nlink == 1),
+        n_shards=sum(name.endswith(".safetensors") for name, _ in regular),
+    )
+
+
 def list_names(root: str) -> list[str]:
-    """Return the names in a store; none where it does not exist yet."""
+    """Return the names in a directory; none if it does not exist yet."""
     try:
         with as_transport_error("could not read the store", root):
             return os.listdir(root)
@@ -132,7 +181,7 @@ def list_names(root: str) -> list[str]:
 
 
 def open_step(path: str, options: OpenOptions) -> Checkpoint:
-    """Open a step; its index and all headers are checked."""
+    """Open a step, and check its index and all headers."""
     try:
         opened = open_safetensors(path, options)
     except (IntegrityError, SourceMissingError):
@@ -143,15 +192,15 @@ def open_step(path: str, options: OpenOptions) -> Checkpoint:
         return opened
     opened.close()
     raise ForeignStepError(
-        "no step of this store",
+        "not a step of this store",
         path=path,
-        found="a checkpoint that no store has written, or the step of another number",
+        found="a checkpoint that was not written by a store, or a step with another number",
         hint="tensorkeep.open opens it",
     )
 
 
 class ForeignStepError(UnsupportedError):
-    """Somebody else's checkpoint stands where a step would."""
+    """A checkpoint that is not a step of the store has a step's name."""
 
 
 def _record_of(opened: Checkpoint, path: str) -> StepRecord | None:
@@ -161,7 +210,7 @@ def _record_of(opened: Checkpoint, path: str) -> StepRecord | None:
 
 def _examined(step: int, path: str) -> Step | None:
     try:
-        if not _has_index(path):  # which opening it would wait for
+        if not _has_index(path):  # opening it would wait for one to appear
             return _without_index(step, path)
         with open_step(path, OpenOptions(backend="pread")) as opened:
             return Step(step, path, "whole", _record_of(opened, path))
@@ -176,17 +225,17 @@ def _examined(step: int, path: str) -> Step | None:
 
 
 def _has_index(path: str) -> bool:
-    """Say whether a step is committed, be it that its files are still on their way to their places."""
+    """Say whether a step is committed, even if its files still have to be renamed."""
     index = os.path.join(path, _INDEX)
     return os.path.lexists(index) or finish_pending_commit(path, BASE_NAME) is not None or os.path.lexists(index)
 
 
 def _without_index(step: int, path: str) -> Step | None:
-    """Tell an interrupted save from what others have put there."""
+    """Tell an interrupted save from files of other programs."""
     names = [name for name in list_names(path) if not name.startswith(".")]
     if names:
-        return Step(step, path, "foreign", None, f"no step of this store: {', '.join(sorted(names)[:5])}")
-    problem = "a save is under way, or was interrupted"
+        return Step(step, path, "foreign", None, f"not a step of this store: {listed(sorted(names))}")
+    problem = "a save is in progress, or was interrupted"
     return Step(step, path, "incomplete", None, problem) if os.path.isdir(path) else None
 
 
@@ -195,12 +244,12 @@ def _with_problem(step: int, path: str, condition: Condition, error: TensorkeepE
 
 
 def _identity(path: str) -> _Identity | None:
-    """Return what changes when any file of a step does; None where there is no such directory."""
+    """Return a value that changes when any file of a step does; None if there is no such directory."""
     try:
         with os.scandir(path) as entries:
             found = [(entry.name, os.stat(entry.path)) for entry in entries]
-    except (FileNotFoundError, NotADirectoryError):  # of the directory, or of a file that has just gone
+    except (FileNotFoundError, NotADirectoryError):  # the directory, or a file that has just gone
         return () if os.path.isdir(path) else None
-    except OSError:  # which opening it will tell
+    except OSError:  # opening it will report that
         return ()
     return tuple(sorted((name, status.st_ino, status.st_size, status.st_mtime_ns) for name, status in found))

@@ -93,7 +93,7 @@ def test_other_shapes_without_a_device_map(tmp_path: Path) -> None:
     run = make_run(0)
     run.accelerator.save_model(nn.Linear(8, 2), tmp_path / "model")
 
-    with pytest.raises(StateDictMismatchError, match="Make the model with the shapes") as caught:
+    with pytest.raises(StateDictMismatchError, match="Create the model with the shapes") as caught:
         load_checkpoint_and_dispatch(nn.Linear(8, 3), tmp_path / "model")
 
     assert "ignore_mismatched" not in str(caught.value)

@@ -35,7 +35,7 @@ def test_a_numbered_checkpoint_is_never_replaced(tmp_path: Path) -> None:
     make_run(0, project=tmp_path).accelerator.save_state()
     other = make_run(1, project=tmp_path)
 
-    with pytest.raises(RefusedError, match=r"there already.*found checkpoint_0.*iteration = 1"):
+    with pytest.raises(RefusedError, match=r"already has.*found checkpoint_0.*iteration = 1"):
         other.accelerator.save_state()
 
     other.accelerator.project_configuration.iteration = 12

@@ -160,7 +160,7 @@ def test_a_hook_chooses_what_is_saved(tmp_path: Path) -> None:
     run.accelerator.save_state(tmp_path / "state")
 
     assert set(tensorkeep.open(tmp_path / "state" / "model.safetensors")) == {"3.weight", "3.bias"}
-    with pytest.raises(StateDictMismatchError, match=r"missing: 0\.weight"):
+    with pytest.raises(StateDictMismatchError, match=r"missing: `0\.weight`"):
         run.accelerator.load_state(tmp_path / "state")
     run.accelerator.load_state(tmp_path / "state", strict=False)
 
@@ -300,7 +300,7 @@ def test_a_process_that_is_none(saved: tuple[Run, Path], change: dict[str, Any])
         tensorkeep.save(state | change, Path(staging, "process_0.safetensors"))
     before = everything(run)
 
-    with pytest.raises(FormatError, match="no state of a process"):
+    with pytest.raises(FormatError, match="not the state of a process"):
         run.accelerator.load_state(path)
 
     assert same(everything(run), before)

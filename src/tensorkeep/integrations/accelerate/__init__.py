@@ -17,9 +17,9 @@
 
 from tensorkeep.integrations.accelerate._accelerator import Accelerator, keep_safe
 from tensorkeep.integrations.accelerate._dispatch import load_checkpoint_and_dispatch, load_checkpoint_in_model
-from tensorkeep.integrations.accelerate._naming import DamagedCheckpointWarning
 from tensorkeep.integrations.accelerate._offload import OffloadedWeights
 from tensorkeep.integrations.accelerate._save import IncompleteStateWarning
+from tensorkeep.store import DamagedCheckpointWarning
 
 __all__ = [
     "Accelerator",

@@ -1,4 +1,4 @@
-"""A checkpoint into a model whose parts are on several devices, or stay on the disk until they are used."""
+"""Loading a checkpoint into a model whose modules are on several devices, or stay on the disk until used."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Source: TypeAlias = "str | os.PathLike[str] | LazyTensors"
 DeviceMap: TypeAlias = Mapping[str, Any]
 Dtype: TypeAlias = "str | torch.dtype | None"
 
-_WAYS: Final = ("auto", "balanced", "balanced_low_0", "sequential")
-"""Texts that leave the device map to accelerate."""
+_STRATEGIES: Final = ("auto", "balanced", "balanced_low_0", "sequential")
+"""Values of `device_map` that let accelerate find a map."""
 
 
 def load_checkpoint_and_dispatch(
@@ -53,50 +53,50 @@ def load_checkpoint_and_dispatch(
     *,
     verify: bool = False,
 ) -> nn.Module:
-    """Load a checkpoint into a model, its parts on the devices of a map, and let it run there.
-
-    Takes what accelerate's function of that name takes. What differs: names that only the model or only the
-    checkpoint has are an error, unless `strict` is off; and what the map leaves on the disk is read from the
-    checkpoint itself whenever it is used, so that nothing is copied, and `offload_folder` is not needed.
+    """Load a checkpoint into a model, distribute its modules over devices, and attach the hooks that let it run.
 
         with init_empty_weights():
             model = Model()
         model = load_checkpoint_and_dispatch(model, "checkpoint", device_map="auto")
 
+    It takes the arguments of accelerate's function of this name, with two differences. Names that only the model or
+    only the checkpoint has are an error, unless `strict` is False. Weights that the map leaves on the disk are read
+    from the checkpoint itself each time they are used, so nothing is copied, and `offload_folder` is not needed.
+
     Args:
-        model: The model; one on device meta takes no memory before.
-        checkpoint: A directory, an index or a file, of safetensors or of pickles, of which nothing is run; or an
-            open checkpoint or a view of one. Files with weights that stay on the disk must stay as they are.
-        device_map: Module name to device, `"cpu"` or `"disk"`; or one of accelerate's ways to find a map, such as
-            `"auto"`; None to load the model where it is.
-        max_memory: Device to bytes that it has, for such a way.
-        no_split_module_classes: Names of classes whose modules are to be on one device each, likewise.
-        offload_folder: Of no effect.
-        offload_buffers: Whether buffers of modules on the disk or the CPU are there, too, between their calls.
-        dtype: What floating-point numbers are to be; None for what each is in the model.
-        offload_state_dict: Of no effect.
-        skip_keys: Keyword arguments of modules that are not moved to their device.
-        preload_module_classes: Names of classes whose modules get all weights of their submodules when called.
-        force_hooks: Whether to attach hooks where all is on one device.
-        strict: Whether names that only one side has are an error.
-        full_state_dict: Of no effect; only True is supported.
+        model: The model; on device meta it takes no memory until it is loaded.
+        checkpoint: A directory, a shard index or a file, of safetensors or of pickles, which are never run; or an
+            open checkpoint or a view of one. Files with weights that stay on the disk must not change.
+        device_map: Module name to device, `"cpu"` or `"disk"`; or `"auto"`, `"balanced"`, `"balanced_low_0"` or
+            `"sequential"` to let accelerate find a map; None to load the model where it is.
+        max_memory: Device to the bytes that may be used there, for finding a map.
+        no_split_module_classes: Names of classes whose modules must not be split over devices, for finding a map.
+        offload_folder: Ignored.
+        offload_buffers: Whether buffers of modules on the disk or the CPU also stay there between calls.
+        dtype: The dtype of all floating-point tensors; None for the dtype of each in the model.
+        offload_state_dict: Ignored.
+        skip_keys: Keyword arguments of modules that are not moved to the module's device.
+        preload_module_classes: Names of classes whose modules load the weights of all submodules when called.
+        force_hooks: Whether to attach hooks even if everything is on one device.
+        strict: Whether to refuse names that only one side has, and tied weights that were saved with different
+            values.
+        full_state_dict: Only True is supported.
         broadcast_from_rank0: Only False is supported: each process reads for itself.
-        verify: Whether to hold every byte against its digest before the model is touched, and those on the disk
-            again whenever they are read. Without, headers and index are checked.
+        verify: Whether to check every byte against its digest before the model is changed, and weights on the disk
+            again each time they are read. Otherwise only headers and the shard index are checked.
 
     Returns:
         The model.
 
     Raises:
-        StateDictMismatchError: If names or shapes do not fit, or weights that the model ties differ; the model is as
-            it was.
-        IntegrityError: If the checkpoint is not whole, or `verify` finds damage or a tensor without a digest.
+        StateDictMismatchError: If names, shapes or tied weights do not fit. The model is unchanged.
+        IntegrityError: If the checkpoint is incomplete, or `verify` finds damage or a tensor without a digest.
         UnsupportedError: If an argument is not supported.
-        ValueError: If the device map leaves out a module, or is no such text.
+        ValueError: If the device map leaves out a module.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
         FormatError: If it is malformed.
-        UnsafeError: If a pickle names what could only do harm.
-        DtypeError: If a tensor cannot become what the model has.
+        UnsafeError: If a pickle names functions that serve only to do harm.
+        DtypeError: If a tensor cannot be cast to the model's dtype.
         TransportError: If it cannot be read.
     """
     if isinstance(device_map, str):
@@ -143,36 +143,39 @@ def load_checkpoint_in_model(
     *,
     verify: bool = False,
 ) -> OffloadedWeights:
-    """Load a checkpoint into a model, its parts on the devices of a map, without the hooks that let it run there.
-
-    Arguments are those of `load_checkpoint_and_dispatch`, and:
+    """Load a checkpoint into a model and distribute its modules over devices, without attaching hooks.
 
     Args:
-        model: The model.
-        checkpoint: The checkpoint.
-        device_map: Module name to device.
-        offload_folder: Of no effect.
-        dtype: What floating-point numbers are to be.
-        offload_state_dict: Of no effect.
-        offload_buffers: Whether buffers of modules on the disk stay there, too.
-        keep_in_fp32_modules: Modules that keep float32 where `dtype` is float16.
+        model: The model; on device meta it takes no memory until it is loaded.
+        checkpoint: A directory, a shard index or a file, of safetensors or of pickles, which are never run; or an
+            open checkpoint or a view of one. Files with weights that stay on the disk must not change.
+        device_map: Module name to device, `"cpu"` or `"disk"`; None to load the model where it is.
+        offload_folder: Ignored.
+        dtype: The dtype of all floating-point tensors; None for the dtype of each in the model.
+        offload_state_dict: Ignored.
+        offload_buffers: Whether buffers of modules on the disk also stay there.
+        keep_in_fp32_modules: Names of modules that stay float32 if `dtype` is float16.
         offload_8bit_bnb: Only False is supported.
-        strict: Whether names that only one side has are an error.
+        strict: Whether to refuse names that only one side has, and tied weights that were saved with different
+            values.
         full_state_dict: Only True is supported.
-        broadcast_from_rank0: Only False is supported.
-        verify: Whether to hold every byte against its digest before the model is touched.
+        broadcast_from_rank0: Only False is supported: each process reads for itself.
+        verify: Whether to check every byte against its digest before the model is changed, and weights on the disk
+            again each time they are read.
 
     Returns:
-        What stays on the disk, for `dispatch_model(model, device_map, state_dict=…, offload_index={})`.
+        The weights that stay on the disk, for
+        `dispatch_model(model, device_map, state_dict=weights, offload_index={})`.
 
     Raises:
+        StateDictMismatchError: If names, shapes or tied weights do not fit. The model is unchanged.
         UnsupportedError: If an argument is not supported.
-        TensorkeepError: Of each other class that `load_checkpoint_and_dispatch` names.
         ValueError: If the device map leaves out a module.
+        TensorkeepError: If the checkpoint cannot be read, as in `load_checkpoint_and_dispatch`.
     """
     if offload_8bit_bnb or broadcast_from_rank0 or not full_state_dict:
         raise UnsupportedError(
-            "weights are neither quantized nor sent to other processes while they are loaded",
+            "weights are not quantized or sent to other processes while they are loaded",
             expected="offload_8bit_bnb=False, broadcast_from_rank0=False and full_state_dict=True",
         )
     if device_map is not None:
@@ -203,8 +206,8 @@ def _load_whole(model: nn.Module, tensors: LazyTensors, *, strict: bool, assign:
     try:
         load_into(model, tensors, strict=strict, assign=assign)
     except StateDictMismatchError as error:
-        if error.mismatched:  # there is an argument for these, and not here
-            error.hint = "Make the model with the shapes of the checkpoint"
+        if error.mismatched:  # load_into suggests an argument that its callers here do not have
+            error.hint = "Create the model with the shapes of the checkpoint"
         raise
 
 
@@ -213,11 +216,11 @@ def _check_bytes(path: str) -> None:
     refuse(report.findings, path)
     if report.n_unprotected:
         raise IntegrityError(
-            "not all that was saved can be verified",
+            "not all tensors can be verified",
             path=path,
             expected="a digest of each tensor",
             found=f"{report.n_unprotected:,} tensors without one",
-            hint="Leave out verify=True, or save the checkpoint anew with tensorkeep.reshard",
+            hint="Leave out verify=True, or rewrite the checkpoint with tensorkeep.reshard",
         )
 
 
@@ -238,8 +241,8 @@ def _inferred(
     dtype: Dtype,
     offload_buffers: bool,
 ) -> DeviceMap:
-    if way not in _WAYS:
-        raise UnsupportedError(f"device_map={way!r} is no way to find a device map", expected=" or ".join(_WAYS))
+    if way not in _STRATEGIES:
+        raise UnsupportedError(f"device_map={way!r} is invalid", expected=" or ".join(_STRATEGIES))
     if way != "sequential":
         max_memory = get_balanced_memory(
             model,
@@ -259,7 +262,7 @@ def _inferred(
 
 
 def _dispatched(model: nn.Module, device_map: DeviceMap, offloaded: OffloadedWeights, **hooks: Any) -> Any:
-    """Attach accelerate's hooks, which find what is not in place in the checkpoint."""
+    """Attach accelerate's hooks, which read weights that are not in memory from the checkpoint."""
     device = main_device(device_map)
     if not offloaded:
         return dispatch_model(model, device_map, device, **hooks)

@@ -1,13 +1,11 @@
-"""What `save_state` writes: which state stands in which file of the directory.
+"""The files that `save_state` writes, each a safetensors file with one state.
 
-All files are safetensors files, each of one state:
-
-    model.safetensors, model_1.safetensors …     models, in the order in which they were prepared
-    optimizer.safetensors …                      optimizers
-    scheduler.safetensors …                      schedulers
-    scaler.safetensors                           the scaler of gradients
-    custom_checkpoint_0.safetensors …            what was registered for checkpointing
-    process_0.safetensors …                      of each process: random generators, data loaders, its step
+model.safetensors, model_1.safetensors …     models, in the order in which they were prepared
+optimizer.safetensors …                      optimizers
+scheduler.safetensors …                      schedulers
+scaler.safetensors                           the gradient scaler
+custom_checkpoint_0.safetensors …            what was registered for checkpointing
+process_0.safetensors …                      for each process: random generators, data loaders, its step
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ _PATTERNS: Final = {
 
 
 class Shared(msgspec.Struct):
-    """States that all processes have in common; each a list in the order in which accelerate keeps the objects.
+    """States that all processes share, each a list in the order in which accelerate keeps the objects.
 
     Attributes:
         models: State dicts of models.
-        optimizers: Those of optimizers.
-        schedulers: Those of schedulers.
-        scalers: That of the scaler of gradients, if there is one.
-        registered: Those of what was registered for checkpointing.
+        optimizers: State dicts of optimizers.
+        schedulers: State dicts of schedulers.
+        scalers: The state dict of the gradient scaler, if there is one.
+        registered: State dicts of objects registered for checkpointing.
     """
 
     models: list[Any]
@@ -53,15 +51,15 @@ class Shared(msgspec.Struct):
 
 
 class Process(msgspec.Struct):
-    """What each process has for itself.
+    """The state of one process.
 
     Attributes:
-        n_processes: How many there were; None where that was not said.
-        step: Batches that `accumulate` has counted.
-        rng: States of the random generators that everybody has.
-        generators: Name to random generator, of data loaders; None where none were saved.
-        stateful: Number of a data loader that keeps its place itself, to its state.
-        places: Where each data loader was.
+        n_processes: How many there were, or None if unknown.
+        step: Batches counted by `accumulate`.
+        rng: States of the global random generators.
+        generators: Name to random generator of a data loader; None if they were not saved.
+        stateful: Number of a data loader that keeps its own position, to its state.
+        places: The position of each data loader.
     """
 
     n_processes: int | None
@@ -73,17 +71,17 @@ class Process(msgspec.Struct):
 
 
 def file_name(part: str, number: int) -> str:
-    """Return the name of a file."""
+    """Return the name of a file that `save_state` writes."""
     return numbered(_PATTERNS[part], number)
 
 
 def numbered(pattern: str, number: int) -> str:
-    """Return a name with a number in it: the first is called `model.safetensors`, the next `model_1.safetensors`."""
+    """Return a numbered name: the first is `model.safetensors`, the next `model_1.safetensors`."""
     return pattern.format(number if "_{}" in pattern else f"_{number}" if number else "")
 
 
 def files_of(folder: str, *patterns: str) -> Iterator[str]:
-    """Give the files of one part, until there is none of the next number."""
+    """Give the files of one part, up to the first number that does not exist."""
     for number in count():
         paths = [os.path.join(folder, numbered(pattern, number)) for pattern in patterns]
         found = next(filter(os.path.isfile, paths), None)
@@ -93,7 +91,7 @@ def files_of(folder: str, *patterns: str) -> Iterator[str]:
 
 
 def read_shared(folder: str, classes: Classes) -> Shared:
-    """Read what all processes have in common."""
+    """Read the states that all processes share."""
     return Shared(**{
         part: [load(path, classes=classes) for path in files_of(folder, _PATTERNS[part])]
         for part in Shared.__struct_fields__
@@ -101,9 +99,9 @@ def read_shared(folder: str, classes: Classes) -> Shared:
 
 
 def read_process(folder: str, number: int, classes: Classes) -> Process:
-    """Read what one process has for itself."""
+    """Read the state of one process."""
     path = os.path.join(folder, file_name("process", number))
     try:
         return msgspec.convert(load(path, classes=classes), Process)
     except msgspec.ValidationError as error:
-        raise FormatError("no state of a process", path=path, found=str(error)) from error
+        raise FormatError("not the state of a process", path=path, found=str(error)) from error

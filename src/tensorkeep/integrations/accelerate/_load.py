@@ -1,4 +1,4 @@
-"""The state of a run out of a directory, back into its objects."""
+"""`load_state`: the state of a run, loaded from a directory into its objects."""
 
 from __future__ import annotations
 
@@ -30,12 +30,30 @@ def load_state(
     classes: Classes = (),
     map_location: Any = None,  # noqa: ARG001 - accelerate has it
 ) -> None:
-    """Bring what `save_state` saved back into a run, so that it goes on as if it had never stopped.
+    """Load what `save_state` saved into the objects of a run, so that it continues as if it had never stopped.
 
-    Every byte is held against its digest, and everything against the objects of the run, before any of them is
-    changed. Directories that accelerate saved itself are read too, and nothing of them is run. All processes must
-    call it. Hooks of `register_load_state_pre_hook` are called as ever, after the bytes were checked, and change what
-    they change.
+    Every byte is checked against its digest, and every state against its object, before any object is changed.
+    Directories that accelerate itself saved are accepted too, and nothing in their pickles is run. All processes must
+    call it. Hooks of `register_load_state_pre_hook` run after the bytes were checked.
+
+    Args:
+        accelerator: The accelerator of the run.
+        input_dir: The directory; None for the newest whole one with `automatic_checkpoint_naming`.
+        load_kwargs: Ignored.
+        strict: Whether a model's names must be exactly those saved, and optimizers and schedulers of the same kind.
+        rng: Whether to set the random generators; if not, another number of processes is allowed.
+        classes: Dataclasses, enums and named tuples that may be created from the files.
+        map_location: Ignored.
+
+    Raises:
+        SourceMissingError: If there is no such directory, a file is missing, or there is no checkpoint yet.
+        IntegrityError: If a byte is not as it was saved.
+        StateDictMismatchError: If a state does not fit its object. Nothing was changed.
+        UnsupportedError: If a state holds an object of a class that was not passed. Nothing was changed.
+        RefusedError: If no directory is given, and checkpoints are not numbered.
+        FormatError: If a file is malformed.
+        UnsafeError: If a pickle names functions that serve only to do harm.
+        TransportError: If a file cannot be read.
     """
     meet(accelerator, "load_state()")
     folder, is_own = on_main(accelerator, lambda: _checked(accelerator, input_dir))
@@ -50,17 +68,17 @@ def load_state(
 
 
 def _checked(accelerator: Any, input_dir: str | os.PathLike[str] | None) -> tuple[str, bool]:
-    """Return the directory to load, which was verified, and whether it was saved here, and not by accelerate."""
+    """Verify the directory to load; return its path, and whether tensorkeep wrote it and not accelerate."""
     if input_dir is not None:
         folder = os.path.abspath(os.path.expanduser(os.fsdecode(input_dir)))
         return folder, _check(accelerator, folder)
     if is_numbered(accelerator):
         return newest(accelerator, lambda folder: _check(accelerator, folder))
-    raise RefusedError("there is no directory to load from", expected="input_dir, or automatic_checkpoint_naming")
+    raise RefusedError("no directory to load from", expected="input_dir, or automatic_checkpoint_naming")
 
 
 def _check(accelerator: Any, folder: str) -> bool:
-    """Make sure that a directory is whole; return whether it was saved here, and not by accelerate."""
+    """Check that a directory is whole; return whether tensorkeep wrote it and not accelerate."""
     try:
         findings = verify_folder(folder)
     except SourceMissingError:  # no manifest, or no directory
@@ -74,7 +92,7 @@ def _check(accelerator: Any, folder: str) -> bool:
 
 def _check_old(accelerator: Any, folder: str) -> None:
     if not os.path.isdir(folder):
-        raise SourceMissingError("there is no such directory", path=folder)
+        raise SourceMissingError("no such directory", path=folder)
     n_expected = {
         "optimizers": len(accelerator._optimizers),
         "schedulers": len(accelerator._schedulers),
@@ -89,7 +107,7 @@ def _load(accelerator: Any, folder: str, *, is_own: bool, strict: bool, rng: boo
     for hook in accelerator._load_model_state_pre_hook.values():
         hook(models, folder)
     shared = read_shared(folder, classes) if is_own else read_old_shared(folder)
-    if len(models) < len(accelerator._models):  # a hook has loaded the others
+    if len(models) < len(accelerator._models):  # a hook has taken the others, and loads them itself
         del shared.models[len(models) :]
     if not is_own:
         _complete_ties(models, shared.models)
@@ -103,7 +121,7 @@ def _load(accelerator: Any, folder: str, *, is_own: bool, strict: bool, rng: boo
 
 
 def _complete_ties(models: Sequence[Any], states: Sequence[Any]) -> None:
-    """Give every name of weights that a model ties what one of them has: accelerate saves only that."""
+    """Add the names of tied weights that accelerate left out: it saves only one of them."""
     for model, state in zip(models, states, strict=False):
         for names in find_tied_parameters(model) if isinstance(state, dict) else ():
             kept = next((name for name in names if name in state), None)
@@ -113,17 +131,17 @@ def _complete_ties(models: Sequence[Any], states: Sequence[Any]) -> None:
 
 
 def _process(accelerator: Any, folder: str, *, is_own: bool, rng: bool, classes: Classes) -> Process:
-    """Read what this process has for itself; of other numbers of processes what the first one had."""
+    """Read the state of this process, or that of the first one if random generators are not loaded."""
     first = _read_process(accelerator, folder, 0, is_own=is_own, classes=classes)
     if not rng:
         return first
     if first.n_processes != accelerator.num_processes:
         raise StateDictMismatchError(
-            "random generators of a run with another number of processes cannot be brought back",
+            "random generators cannot be loaded: the run had another number of processes",
             path=folder,
             expected=f"{accelerator.num_processes} processes",
             found=f"{first.n_processes}",
-            hint="Nothing was changed; load_state(…, rng=False) goes on with those that there are",
+            hint="Nothing was changed; load_state(…, rng=False) leaves the generators as they are",
         )
     number = accelerator.process_index
     return _read_process(accelerator, folder, number, is_own=is_own, classes=classes) if number else first
@@ -138,7 +156,7 @@ def _read_process(accelerator: Any, folder: str, number: int, *, is_own: bool, c
 def _restore(
     accelerator: Any, models: Sequence[Any], shared: Shared, process: Process, *, strict: bool, rng: bool
 ) -> None:
-    """Bring states into objects, all or none."""
+    """Load all states into their objects, or none."""
     stateful_loaders = stateful(accelerator._dataloaders)
     targets: dict[str, Any] = {
         "optimizers": accelerator._optimizers,

@@ -1,4 +1,4 @@
-"""Where data loaders are: the epoch, the order in which they shuffle, their random generators."""
+"""The positions of data loaders: their epochs, the order in which they shuffle, their random generators."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torch.utils.data import BatchSampler, RandomSampler
 from tensorkeep.errors import StateDictMismatchError
 
 _WHOLE: Final = "_tensorkeep_whole"
-"""Attribute of a loader for the rest of an epoch: the loader that it is the rest of."""
+"""Attribute of a loader for the rest of an epoch: the loader for the whole epoch."""
 
 
 class Seeding(msgspec.Struct, frozen=True):
-    """What decides on the order of a seedable sampler.
+    """The state of a seedable sampler, which determines its order.
 
     Attributes:
-        epoch: The epoch that it is in.
-        initial_seed: The seed of epoch 0; that of the others are the numbers after it.
+        epoch: Its current epoch.
+        initial_seed: The seed of epoch 0; each later epoch adds 1.
     """
 
     epoch: int
@@ -31,11 +31,11 @@ class Seeding(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a data loader is.
+    """The position of a data loader.
 
     Attributes:
-        epoch: The epoch that it is in, or begins next.
-        seeding: What decides on the order in it; None where that is no seedable sampler.
+        epoch: The current epoch, or the next one if none is running.
+        seeding: The state of its seedable sampler, or None if it has another sampler.
     """
 
     epoch: int
@@ -43,10 +43,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def place_of(loader: Any) -> Place:
-    """Return the epoch in which a loader is, and what decides on the order in it.
-
-    An epoch whose last batch is in use is over.
-    """
+    """Return the position of a loader; an epoch whose last batch is in use counts as finished."""
     is_over = any(running.end_of_dataloader for running in _running(loader))
     sampler = _sampler(loader)
     is_seedable = isinstance(sampler, SeedableRandomSampler)
@@ -55,16 +52,16 @@ def place_of(loader: Any) -> Place:
 
 
 def is_order_lost(loader: Any) -> bool:
-    """Say whether a loader is amid an epoch in an order that nobody knows any more."""
+    """Say whether a loader is in the middle of an epoch whose order cannot be reproduced."""
     sampler = _sampler(loader)
     shuffles = isinstance(sampler, RandomSampler) and not isinstance(sampler, SeedableRandomSampler)
-    is_amid = any(not running.end_of_dataloader for running in _running(loader))
-    keeps_it = hasattr(sampler, "state_dict") and getattr(loader, "use_stateful_dataloader", False)
-    return shuffles and is_amid and not keeps_it
+    is_running = any(not running.end_of_dataloader for running in _running(loader))
+    is_saved = hasattr(sampler, "state_dict") and getattr(loader, "use_stateful_dataloader", False)
+    return shuffles and is_running and not is_saved
 
 
 def _running(loader: Any) -> Iterator[Any]:
-    """Give the loader itself if batches of it are being used, and what gives the rest of its epoch."""
+    """Give the loader if its batches are in use, and the loaders for the rest of its epoch."""
     for running in GradientState().dataloader_references:
         if running is not None and _whole(running) is loader:
             yield running
@@ -75,11 +72,11 @@ def _whole(loader: Any) -> Any:
 
 
 def prepare_places(loaders: Sequence[Any], places: Sequence[Place]) -> Iterator[Callable[[], None]]:
-    """Give what brings loaders to the epochs in which others were; nothing is changed before it is called."""
+    """Check positions, and give the actions that move loaders there; nothing is changed before these run."""
     if len(loaders) != len(places):
         raise StateDictMismatchError(
-            "the checkpoint is of a run with other data loaders",
-            expected=f"{len(loaders)} that were prepared",
+            "the checkpoint is from a run with other data loaders",
+            expected=f"{len(loaders)} prepared loaders",
             found=str(len(places)),
             hint="Nothing was changed",
         )
@@ -106,9 +103,9 @@ def _action(loader: Any, sampler: Any, place: Place) -> Callable[[], None]:
 
 
 def generators_of(loaders: Sequence[Any]) -> dict[str, torch.Generator]:
-    """Return the random generators that loaders shuffle with, by the loader's number and what has it.
+    """Return the random generators of loaders, by the loader's number and the owner, such as `"0.sampler"`.
 
-    Those of seedable samplers are left out: they begin anew in each epoch.
+    Generators of seedable samplers are left out: they are seeded again in each epoch.
     """
     found: dict[str, torch.Generator] = {}
     for number, loader in enumerate(loaders):
@@ -124,15 +121,23 @@ def generators_of(loaders: Sequence[Any]) -> dict[str, torch.Generator]:
 
 
 def stateful(loaders: Sequence[Any]) -> dict[str, Any]:
-    """Return those loaders that keep their place themselves (`use_stateful_dataloader`), by number."""
+    """Return the loaders that keep their own position (`use_stateful_dataloader`), by number."""
     return {str(n): loader for n, loader in enumerate(loaders) if getattr(loader, "use_stateful_dataloader", False)}
 
 
 def skip_first_batches(accelerator: Any, dataloader: Any, num_batches: int = 0) -> Any:  # noqa: ARG001 - a method
-    """Return a loader for the rest of an epoch, as accelerate's method does, that leaves no trace of its beginning.
+    """Return a loader for the rest of an epoch, as accelerate's method does, but as if the epoch had never stopped.
 
-    It draws nothing from the random generator that everybody has, since the epoch that it goes on with has done that
-    before; and when it is at its end, the loader itself goes on with the next epoch, in another order.
+    It draws nothing from the global random generator, since the epoch drew its number when it began; and when it
+    ends, the original loader continues with the next epoch, in another order.
+
+    Args:
+        accelerator: The accelerator of the run.
+        dataloader: The loader.
+        num_batches: How many batches to skip.
+
+    Returns:
+        A loader for the remaining batches.
     """
     rest = accelerate.skip_first_batches(dataloader, num_batches)
     if num_batches:
@@ -156,9 +161,9 @@ def _end_together(rest: Any, whole: Any) -> None:
 
 
 def _sampler(loader: Any) -> Any:
-    """Return what decides on the order, None for loaders of iterable data sets."""
+    """Return the sampler that determines the order, or None for iterable data sets."""
     is_of_batches = isinstance(loader.sampler, BatchSampler)
     batches = loader.sampler if is_of_batches else loader.batch_sampler
-    while hasattr(batches, "batch_sampler"):  # the share of a process in the batches of all
+    while hasattr(batches, "batch_sampler"):  # a process's share of all batches
         batches = batches.batch_sampler
     return getattr(batches, "sampler", None)

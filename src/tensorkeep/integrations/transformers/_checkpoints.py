@@ -1,15 +1,10 @@
-"""The checkpoints of a Trainer in its output directory: which are whole, which is the newest, which may go.
-
-run/checkpoint-500/                                 complete, from one instant on
-run/.checkpoint-400.tensorkeep-removed/             on its way out; whoever saves next finishes that
-"""
+"""The checkpoints in the output directory of a Trainer: which are whole, which is the newest, which to remove."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import warnings
 from collections.abc import Iterator
 from typing import Final, NoReturn
@@ -19,13 +14,13 @@ from transformers.trainer_utils import sort_checkpoints
 from tensorkeep.checkpoint import has_manifest, open_checkpoint, verify, verify_folder
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.kinds import refuse
-from tensorkeep.transport import recover_directories
+from tensorkeep.store import DamagedCheckpointWarning, load_newest_whole
+from tensorkeep.transport import delete_moved_aside, move_aside, recover_directories
 
 _match_name = re.compile(r"checkpoint-(?P<step>[0-9]+)").fullmatch
-_REMOVED: Final = ".tensorkeep-removed"
 _STATE: Final = "trainer_state.json"
 _N_LISTED: Final = 10
-"""Checkpoints that a message lists."""
+"""Checkpoints in a message."""
 _WEIGHTS: Final = tuple(
     f"{stem}{ending}"
     for stem, kind in (
@@ -36,43 +31,38 @@ _WEIGHTS: Final = tuple(
     )
     for ending in (f".{kind}.index.json", f".{kind}")
 )
-"""Files that weights are opened by, of models and of adapters."""
-
-
-class DamagedCheckpointWarning(UserWarning):
-    """The newest checkpoint is not whole, and an older one is taken."""
+"""Files by which the weights of models and adapters are opened."""
 
 
 def get_last_checkpoint(folder: str | os.PathLike[str], *, verify: bool = True) -> str | None:
     """Find the newest checkpoint of a Trainer that is whole.
 
-    Those that are not, since a save was interrupted or bytes have changed, are passed over with a warning. One that
-    transformers.Trainer wrote has no digests: it counts as whole if its last file, `trainer_state.json`, is there,
-    and weights, optimizer and the like can be opened.
+    Damaged and incomplete checkpoints are passed over with a `DamagedCheckpointWarning`. A checkpoint of
+    `transformers.Trainer` has no digests: it counts as whole if its last file, `trainer_state.json`, exists, and
+    weights, optimizer and the like can be opened.
 
     Args:
         folder: The output directory of the Trainer.
-        verify: Whether to hold every byte against its digest; sizes, headers and small files are checked in any case.
+        verify: Whether to check every byte against its digest. Sizes, headers and small files are always checked.
 
     Returns:
-        The path of the checkpoint with the highest step, or None where there is none.
+        The path of the whole checkpoint with the highest step, or None if there is none.
 
     Raises:
-        SourceMissingError: If there is no such folder.
+        SourceMissingError: If the folder does not exist.
         TransportError: If it cannot be read.
     """
-    for path in _newest_first(os.path.expanduser(os.fsdecode(folder))):
-        try:
-            check_whole(path, quick=not verify)
-        except TensorkeepError as error:
-            warnings.warn(
-                f"{path} is not whole, and an older checkpoint is looked for: {error}",
-                DamagedCheckpointWarning,
-                stacklevel=2,
-            )
-        else:
-            return path
-    return None
+    directory = os.path.expanduser(os.fsdecode(folder))
+    found = load_newest_whole(
+        lambda: _newest_first(directory), lambda path: check_whole(path, quick=not verify), _warn_of_damage
+    )
+    return None if found is None else found[0]
+
+
+def _warn_of_damage(path: str, error: TensorkeepError) -> None:
+    warnings.warn(
+        f"{path} is not whole, and an older checkpoint is tried: {error}", DamagedCheckpointWarning, stacklevel=4
+    )
 
 
 def _newest_first(folder: str) -> Iterator[str]:
@@ -84,10 +74,10 @@ def _newest_first(folder: str) -> Iterator[str]:
 
 
 def check_whole(path: str, *, quick: bool = False) -> None:
-    """Make sure that a checkpoint is complete and as it was saved."""
+    """Check that a checkpoint is complete and, unless `quick`, that every byte is as it was saved."""
     if not os.path.isdir(path):
         found = "a file" if os.path.lexists(path) else "nothing"
-        raise SourceMissingError("there is no such checkpoint", path=path, expected="a directory", found=found)
+        raise SourceMissingError("no such checkpoint", path=path, expected="a directory", found=found)
     if has_manifest(path):
         refuse(verify_folder(path, quick=quick), path)
     else:
@@ -95,7 +85,7 @@ def check_whole(path: str, *, quick: bool = False) -> None:
 
 
 def _check_plain(path: str, *, quick: bool) -> None:
-    """Check what transformers.Trainer has saved: all that it writes, and at last its state."""
+    """Check a checkpoint of transformers.Trainer, which writes its state last."""
     with as_transport_error("the checkpoint is incomplete", path):
         names = sorted(os.listdir(path))
         if _STATE not in names:
@@ -105,7 +95,7 @@ def _check_plain(path: str, *, quick: bool) -> None:
     try:
         json.loads(text)
     except ValueError as cause:
-        raise IntegrityError(f"{_STATE} is no JSON", path=path, found=str(cause)) from cause
+        raise IntegrityError(f"{_STATE} is not JSON", path=path, found=str(cause)) from cause
     weights = list(_weights_in(path, names))
     if not weights:
         raise SourceMissingError("the checkpoint has no weights", path=path, expected=" or ".join(_WEIGHTS))
@@ -121,17 +111,17 @@ def _refuse_incomplete(path: str, names: list[str]) -> NoReturn:
     steps = sorted(int(match["step"]) for name in names if (match := _match_name(name)))
     if steps:
         raise SourceMissingError(
-            "the directory is no checkpoint, it has some",
+            "the directory is not a checkpoint, but contains some",
             path=path,
             expected=_STATE,
             found=", ".join(f"checkpoint-{step}" for step in steps[-_N_LISTED:]),
-            hint="Name one of them; or resume_from_checkpoint=True takes the newest that is whole of output_dir",
+            hint="Name one of them, or pass resume_from_checkpoint=True for the newest whole one in output_dir",
         )
     raise SourceMissingError("the checkpoint is incomplete", path=path, expected=_STATE)
 
 
 def _weights_in(path: str, names: list[str]) -> Iterator[str]:
-    """Give the files that the weights are opened by; of several adapters, those in folders."""
+    """Give the files by which the weights are opened, including those of adapters in sub-folders."""
     found = next((name for name in _WEIGHTS if name in names), None)
     if found is not None:
         yield os.path.join(path, found)
@@ -141,7 +131,7 @@ def _weights_in(path: str, names: list[str]) -> Iterator[str]:
 
 
 def remove_old(saved: str, *, limit: int | None, best: str | None) -> None:
-    """Remove the oldest checkpoints of those that are whole; what is damaged does not count, and stays."""
+    """Remove the oldest whole checkpoints beyond the limit; damaged ones do not count, and stay."""
     folder = os.path.dirname(saved)
     with as_transport_error("could not remove an old checkpoint", folder):
         if limit is not None and limit > 0:
@@ -149,21 +139,10 @@ def remove_old(saved: str, *, limit: int | None, best: str | None) -> None:
             kept = {os.path.realpath(path) for path in (saved, best) if path}
             n_surplus = len(paths) - max(limit, len(kept))
             for path in [path for path in paths if os.path.realpath(path) not in kept][: max(n_surplus, 0)]:
-                os.rename(path, os.path.join(folder, f".{os.path.basename(path)}{_REMOVED}"))
-        _delete_removed(folder)
-
-
-def _delete_removed(folder: str) -> None:
-    """Delete checkpoints that lost their name, those as well where a process died over it."""
-    names = [name for name in os.listdir(folder) if name.startswith(".checkpoint-") and name.endswith(_REMOVED)]
-    for path in (os.path.join(folder, name) for name in names):
-        try:
-            if os.path.islink(path):
-                os.unlink(path)
-            else:
-                shutil.rmtree(path)
-        except OSError as error:  # such as files that are open, on NFS: no reason to end a run
-            warnings.warn(f"{path} could not be deleted yet: {error}", stacklevel=4)
+                move_aside(path)
+        failed = delete_moved_aside(folder)
+    for path, error in failed.items():  # such as files that are open, on NFS: no reason to end a run
+        warnings.warn(f"{path} could not be deleted yet: {error}", stacklevel=3)
 
 
 def _is_whole(path: str) -> bool:

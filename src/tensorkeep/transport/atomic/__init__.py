@@ -11,6 +11,7 @@
 - `_staging`: a set of files that changes at once or not at all.
 - `_transaction`: a set of files that changes at once or not at all.
 - `_directory`: a whole directory that appears complete or not at all.
+- `_removal`: directories that are removed safely: the name first, then the files.
 - `_recovery`: such a change that a dead process left unfinished, finished or read past.
 """
 
@@ -18,6 +19,7 @@ from tensorkeep.transport.atomic._directory import publish_directory, recover_di
 from tensorkeep.transport.atomic._file import publish, sweep_leftovers
 from tensorkeep.transport.atomic._lock import DirectoryLock, take_lock
 from tensorkeep.transport.atomic._recovery import PendingCommit, finish_pending_commit
+from tensorkeep.transport.atomic._removal import delete_directory, delete_moved_aside, move_aside
 from tensorkeep.transport.atomic._reserved import Reserved, ReservedFile
 from tensorkeep.transport.atomic._sparse_file import PartialFile
 from tensorkeep.transport.atomic._staging import has_staging
@@ -30,8 +32,11 @@ __all__ = [
     "Reserved",
     "ReservedFile",
     "Transaction",
+    "delete_directory",
+    "delete_moved_aside",
     "finish_pending_commit",
     "has_staging",
+    "move_aside",
     "publish",
     "publish_directory",
     "recover_directories",

@@ -1,0 +1,52 @@
+"""Errors for steps that do not exist; they list the ones that do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from tensorkeep.errors import SourceMissingError, UnsupportedError
+from tensorkeep.phrases import listed
+from tensorkeep.store._steps import StepReader, whole_metrics
+
+_N_LISTED = 10
+
+
+def check_step_argument(step: Any, steps: StepReader) -> None:
+    """Refuse text other than the words that name a step."""
+    if isinstance(step, str):
+        raise UnsupportedError(
+            "not the number of a step",
+            path=steps.root,
+            expected='a number, "latest" or "best"',
+            found=repr(step),
+            hint=_whole_steps(steps),
+        )
+
+
+@contextmanager
+def listing_steps(steps: StepReader) -> Iterator[None]:
+    """Add to an error about a missing step which steps there are."""
+    try:
+        yield
+    except SourceMissingError as error:
+        raise error.with_fields(hint=_whole_steps(steps)).numbered(error.errno) from error.__cause__
+
+
+def refuse_metric(steps: StepReader, monitor: str) -> NoReturn:
+    """Raise the error that no step has the metric, and name the metrics that there are."""
+    metrics = {name: None for step_metrics in whole_metrics(steps.survey()).values() for name in step_metrics}
+    raise SourceMissingError(
+        "no step has the metric",
+        path=steps.root,
+        expected=f"a step with `{monitor}`",
+        found=listed((f"`{name}`" for name in metrics), _N_LISTED) or "no steps with metrics",
+        hint="Open the store with monitor= one of these" if metrics else None,
+    )
+
+
+def _whole_steps(steps: StepReader) -> str:
+    numbers = reversed(whole_metrics(steps.survey()))
+    text = listed(map(str, numbers), _N_LISTED)
+    return f"Whole steps, the highest first: {text}" if text else "There are no whole steps"
