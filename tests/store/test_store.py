@@ -497,7 +497,7 @@ def test_a_step_that_is_not_there_is_answered_with_those_that_are(root: Path) ->
 def test_metrics_that_do_not_tell_the_best_are_told(root: Path) -> None:
     kept = store(root, keep_last=1)
 
-    with pytest.warns(RetentionWarning, match="metrics lack `valid_loss`, and have only loss, acc.*monitor=") as caught:
+    with pytest.warns(RetentionWarning, match="lack `valid_loss`, and have only loss, acc.*monitor=") as caught:
         kept.save(1, {"a": 1}, {"loss": 0.5, "acc": 0.1})
     assert caught[0].filename == __file__
     with pytest.warns(RetentionWarning):
