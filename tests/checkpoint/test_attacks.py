@@ -82,7 +82,7 @@ def test_a_save_that_came_meanwhile_is_not_undone(tmp_path: Path) -> None:
             tensorkeep.save_checkpoint(NEW, tmp_path / "elsewhere")
             os.replace(tmp_path / "elsewhere" / "model.safetensors", tmp_path / "model.safetensors")
 
-    with pytest.raises(SourceChangedError, match="saved anew"):
+    with pytest.raises(SourceChangedError, match="saved again"):
         tensorkeep.reshard(tmp_path, tmp_path, cast="bf16", progress=save_once)
     assert value(tmp_path) == 100
 

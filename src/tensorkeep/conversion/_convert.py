@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
-from tensorkeep.checkpoint import Progress, changed, refuse_replaced, write_checkpoint
+from tensorkeep.checkpoint import Progress, RewriteOptions, SaveOptions, refuse_replaced, transform, write_checkpoint
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._checks import Checks
 from tensorkeep.conversion._conversion import Conversion
@@ -118,12 +118,13 @@ def convert(
     paths = [os.fspath(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
     if not paths:
         raise UnsupportedError("there is nothing to convert", expected="at least one checkpoint")
+    rewrite = RewriteOptions(select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, cast=cast)
     target = target_of(os.fspath(destination), base_name, output_variant, max_shard_size)
     with ExitStack() as files:
         sources = Sources(paths, variant, files, drop_unknown=drop_unknown, limits=limits, is_shared=share_views)
         with PausedCollector():
-            wanted = sources.wanted(select, drop)
-            new = changed(wanted, rename, strip_prefix, cast)
+            wanted = sources.wanted(rewrite)
+            new = transform(wanted, rewrite)
             _refuse_dtypes(new)
             texts = new.metadata if metadata is None and new.has_metadata else metadata
             ties = sources.ties(wanted, new, {*_RESERVED, *(texts or {})})
@@ -145,9 +146,7 @@ def convert(
             checks.read_back(staged)
             refuse_replaced(sources.identities)
 
-        write_checkpoint(
-            prepared,
-            target.directory,
+        options = SaveOptions(
             max_shard_nbytes=target.max_shard_nbytes,
             base_name=target.base,
             variant=target.variant,
@@ -157,6 +156,7 @@ def convert(
             progress=checks.part(),
             before_commit=finish,
         )
+        write_checkpoint(prepared, target.directory, options)
     return Conversion(
         path=os.fspath(destination),
         sources=tuple(paths),

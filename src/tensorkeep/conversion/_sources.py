@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from tensorkeep.checkpoint import identity_of, open_checkpoint, taken, together
+from tensorkeep.checkpoint import RewriteOptions, concatenate, identity_of, open_checkpoint, select_and_drop
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._state import say
 from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in, views_of_aliases
@@ -29,7 +29,7 @@ from tensorkeep.kinds.pickles import (
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.kinds.storage_crc32 import Summed, summed_chunks, summed_storages
 from tensorkeep.phrases import counted, listed
-from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorView
+from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import Backend, is_directory, open_source
 
 _Opened: TypeAlias = Checkpoint | TensorFile | PickleFile | PickleSet | DistributedCheckpoint
@@ -81,7 +81,7 @@ class Sources:
         with PausedCollector():
             for source in opened:
                 self._look_into(source)
-            self._tensors = together(opened if is_shared else [_unmapped(source, files) for source in opened])
+            self._tensors = concatenate(opened if is_shared else [_unmapped(source, files) for source in opened])
 
     def _open(self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits) -> _Opened:
         dangerous: Dangerous = "record" if self._drop_unknown else "refuse"
@@ -140,15 +140,13 @@ class Sources:
             found[f"{unknown.path}:{unknown.name}" if unknown.name in found else unknown.name] = unknown.what
         return found | self._loose
 
-    def wanted(
-        self, select: Selector | Iterable[Selector] | None, drop: Selector | Iterable[Selector] | None
-    ) -> LazyTensors:
+    def wanted(self, rewrite: RewriteOptions) -> LazyTensors:
         """Return the tensors that are wanted."""
         if not len(self._tensors):
             raise UnsupportedError("there are no tensors to convert", path=self._path)
-        whole = self._with_state() if select is None else self._tensors
+        whole = self._with_state() if rewrite.select is None else self._tensors
         others = [*(unknown.name for unknown in self._left_out), *self._empty]
-        tensors, others_wanted = taken(whole, select, drop, others)
+        tensors, others_wanted = select_and_drop(whole, rewrite, others)
         if not self._drop_unknown:
             self._refuse_unknown([unknown for unknown in self._left_out if unknown.name in others_wanted])
         self._refuse_empty([name for name in self._empty if name in others_wanted])

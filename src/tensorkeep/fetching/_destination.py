@@ -14,13 +14,13 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.checkpoint import commit_to, save_folder
+from tensorkeep.checkpoint import FileNames, commit_files, save_folder
 from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.fetching._plan import Plan
 from tensorkeep.fetching._staging import Staging
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES
 from tensorkeep.kinds.pickles import pickle_index_names, stem_of_pickle_index
-from tensorkeep.layout import MANIFEST, index_names, stem_of_index, weights_name
+from tensorkeep.layout import MANIFEST, stem_of_index
 from tensorkeep.transport import LocalFile, Transaction, transaction
 
 _SUFFIXES: Final = (".safetensors", *PICKLE_SUFFIXES)
@@ -66,21 +66,14 @@ class Destination(msgspec.Struct, frozen=True):
             self._keep_mode(file.name, staging)
             commit.link(self.name or file.name, LocalFile(staging.path_of(file.name), backend="pread"), b"")
         if self.name is not None or plan.kind == "file":
-            commit_to([self.name or plan.stem], None, commit, self.directory, ())
-        elif plan.kind == "safetensors":
-            entries = (weights_name(plan.stem), *index_names(plan.stem))
-            commit_to(plan.shards, plan.index, commit, self.directory, entries, is_index=stem_of_index)
+            commit.commit(last=self.name or plan.stem)
+            return
+        if plan.kind == "safetensors":
+            names = FileNames.of_safetensors(plan.stem)
         else:
             entries = (f"{plan.stem}.bin", *pickle_index_names(plan.stem))
-            commit_to(
-                plan.shards,
-                plan.index,
-                commit,
-                self.directory,
-                entries,
-                is_index=stem_of_pickle_index,
-                suffixes=PICKLE_SUFFIXES,
-            )
+            names = FileNames(entries, stem_of_pickle_index, PICKLE_SUFFIXES)
+        commit_files(commit, self.directory, plan.shards, plan.index, names)
 
     def _keep_mode(self, name: str, staging: Staging) -> None:
         """Let a file that replaces another have its mode."""

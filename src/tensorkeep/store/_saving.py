@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tensorkeep.arrays import TensorToWrite
-from tensorkeep.checkpoint import write_checkpoint
+from tensorkeep.checkpoint import SaveOptions, write_checkpoint
 from tensorkeep.errors import BusyError, SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint
@@ -69,9 +69,7 @@ class StepWriter(msgspec.Struct, frozen=True):
     def _write(self, prepared: Prepared, path: str, record: StepRecord, options: Mapping[str, Any]) -> None:
         older = self._newest_two()
         try:
-            write_checkpoint(
-                prepared,
-                path,
+            complete = SaveOptions(
                 max_shard_nbytes=self.max_shard_nbytes,
                 layout=_layout(prepared.to_write, older, self.max_shard_nbytes),
                 durable=self.durable,
@@ -79,6 +77,7 @@ class StepWriter(msgspec.Struct, frozen=True):
                 reuse=older[0] if older else None,
                 **options,
             )
+            write_checkpoint(prepared, path, complete)
         finally:
             for opened in older:
                 opened.close()

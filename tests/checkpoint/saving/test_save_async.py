@@ -26,7 +26,7 @@ import torch
 import tensorkeep
 from tensorkeep.arrays import TensorToWrite, tensor_to_write
 from tensorkeep.checkpoint.saving import _snapshot
-from tensorkeep.checkpoint.saving._save_async import SaveOptions, save_async
+from tensorkeep.checkpoint.saving._save_async import SaveArguments, save_async
 from tensorkeep.checkpoint.saving._save_queue import SaveHandle
 from tensorkeep.checkpoint.saving._snapshot import release_snapshots, take_snapshot
 from tensorkeep.errors import IntegrityError, SourceMissingError, StateError, UnsupportedError
@@ -220,7 +220,7 @@ def test_what_is_no_data_is_refused_at_once_and_the_next_save_goes_on(tmp_path: 
 
 def test_options_are_those_of_save_or_of_save_checkpoint(tmp_path: Path) -> None:
     both = (tensorkeep.save.__kwdefaults__ or {}) | (tensorkeep.save_checkpoint.__kwdefaults__ or {})
-    assert SaveOptions.__annotations__.keys() == both.keys()
+    assert SaveArguments.__annotations__.keys() == both.keys()
     with pytest.raises(TypeError, match="save, which saves to a file, takes no sha256"):
         save_async({}, tmp_path / "x.safetensors", sha256=True)
     with pytest.raises(TypeError, match="save_checkpoint, which saves to a directory, takes no digests"):

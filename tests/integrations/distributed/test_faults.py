@@ -21,8 +21,8 @@ from torch.distributed.checkpoint import DefaultSavePlanner
 
 from tensorkeep.checkpoint import Place
 from tensorkeep.errors import SourceMissingError
-from tensorkeep.integrations.distributed._tasks import Task, Writing
-from tensorkeep.integrations.distributed._work import write_parts
+from tensorkeep.integrations.distributed._assignments import FillAssignment, PartToWrite
+from tensorkeep.integrations.distributed._write_parts import write_parts
 from tensorkeep.transport import Reserved, transaction
 from tests.support import SUPPORT
 from tests.support.integrations.distributed.failing_saves import (
@@ -116,13 +116,13 @@ def test_shards_of_more_ranks_do_not_survive(ranks: Ranks, old: Path) -> None:
 
 def test_a_rank_that_does_not_see_the_directory_is_told_what_to_do(tmp_path: Path) -> None:
     reserved = Reserved(str(tmp_path / "on another machine"), 100, bytes(16))
-    task = Task((reserved,), [Writing(0, "w", Place(0, 16), is_whole=True)], [])
+    assigned = FillAssignment((reserved,), [PartToWrite(0, "w", Place(0, 16), is_whole=True)], [])
     planner = DefaultSavePlanner()
     planner.set_up_planner({"w": torch.ones(4)}, is_coordinator=True)
     plan = planner.create_local_plan()
 
     with pytest.raises(SourceMissingError, match="All ranks must see the directory"):
-        write_parts(plan, planner, task, durable=False, look=lambda: None)
+        write_parts(plan, planner, assigned, durable=False, beat=lambda: None)
 
 
 def test_two_jobs_at_one_place_are_refused_on_all_ranks(ranks: Ranks, old: Path) -> None:

@@ -186,7 +186,7 @@ def save_refused(rank: int, what: str, path: str) -> dict[int, str]:
     [
         ("function", "'bad.deep.here' is no data that can be saved: found builtins.function"),
         ("partial", "DTensor with partial placements"),
-        ("within", "'bad.0' is a DTensor inside of a value that one rank saves alone"),
+        ("within", "'bad.0' is a DTensor inside a value that one rank saves alone"),
         ("meta", "`bad`"),
     ],
 )
@@ -294,7 +294,7 @@ def save_contradictions(rank: int, path: str, what: str) -> str:
 
 @pytest.mark.parametrize(
     ("what", "told"),
-    [("order", "the planner has changed the plan"), ("tree", "ranks have different things at one place")],
+    [("order", "the planner has changed the plan"), ("tree", "ranks have different values at one place")],
 )
 def test_ranks_that_contradict_each_other_are_told(ranks: Ranks, tmp_path: Path, what: str, told: str) -> None:
     assert all(told in text for text in ranks.run(save_contradictions, str(tmp_path / "new"), what))

@@ -1,37 +1,39 @@
 """Existing checkpoints, rewritten: resharded, merged, edited.
 
-- `_reshard`: finished checkpoints written anew, or several as one.
-- `_pipeline`: finished checkpoints put together, chosen from, changed and checked.
-- `_in_place`: a finished checkpoint, held open for a change.
-- `_edit`: its names and metadata, changed without a copy of its data.
-- `_add_sha256`: the SHA-256 of its shards, written into its index.
+- `_pipeline`: what checkpoints go through before they are written again.
+- `_reshard`: `reshard` and `merge`.
+- `_in_place`: an existing checkpoint, held open for an edit.
+- `_edit`: names and metadata, changed without a copy of the data.
+- `_add_sha256`: the SHA-256 of every shard, written into the index.
 """
 
 from tensorkeep.checkpoint.rewriting._add_sha256 import add_sha256
 from tensorkeep.checkpoint.rewriting._edit import edit
 from tensorkeep.checkpoint.rewriting._pipeline import (
     Progress,
-    changed,
+    RewriteOptions,
     check_kept_digests,
+    concatenate,
     digested,
     identity_of,
     refuse_replaced,
-    taken,
-    together,
+    select_and_drop,
+    transform,
 )
 from tensorkeep.checkpoint.rewriting._reshard import merge, reshard
 
 __all__ = [
     "Progress",
+    "RewriteOptions",
     "add_sha256",
-    "changed",
     "check_kept_digests",
+    "concatenate",
     "digested",
     "edit",
     "identity_of",
     "merge",
     "refuse_replaced",
     "reshard",
-    "taken",
-    "together",
+    "select_and_drop",
+    "transform",
 ]

@@ -1,10 +1,16 @@
-"""What finished checkpoints go through before they are written anew: put together, chosen from, changed, checked."""
+"""What existing checkpoints go through before they are written again.
+
+In this order: `concatenate`, `select_and_drop`, `transform`; then `check_kept_digests` for the tensors whose bytes
+change, so that damage never gets a new digest; then the save, which `refuse_replaced` may stop before its commit.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
+
+import msgspec
 
 from tensorkeep.checkpoint.verifying import verify
 from tensorkeep.errors import RefusedError, SourceChangedError, TensorNotFoundError, as_transport_error
@@ -14,27 +20,39 @@ from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector, Tens
 from tensorkeep.transport import is_remote
 
 Progress = Callable[[int, int], None]
-"""Takes the bytes done and the bytes in all."""
+"""Takes the bytes done and the total."""
+
+
+class RewriteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tensors to take, and what becomes of them: parameters of `reshard`, `merge` and `convert`."""
+
+    select: Selector | Iterable[Selector] | None = None
+    drop: Selector | Iterable[Selector] | None = None
+    rename: Renaming | None = None
+    strip_prefix: str | None = None
+    cast: Any = None
 
 
 def identity_of(path: str) -> tuple[int, ...]:
-    """Return what changes when a local file is replaced or written; a URL has a pinned version instead."""
+    """Return a value that changes when a local file is replaced or written; a URL has a pinned version instead."""
     if is_remote(path):
         return ()
-    with as_transport_error("could not look at the checkpoint", path):
+    with as_transport_error("could not read the checkpoint", path):
         status = os.stat(path)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def refuse_replaced(identities: dict[str, tuple[int, ...]]) -> None:
-    """Refuse to put what was read in the place of a save that came since."""
+    """Refuse to commit if a source was saved again after it was read."""
     for path, identity in identities.items():
         if identity_of(path) != identity:
-            raise SourceChangedError("the checkpoint was saved anew while it was read", path=path, hint="Start again")
+            raise SourceChangedError(
+                "the checkpoint was saved again while it was read", path=path, hint="Start again"
+            )
 
 
-def together(opened: Sequence[LazyTensors]) -> LazyTensors:
-    """Return the tensors of all sources, each of which only one may have."""
+def concatenate(opened: Sequence[LazyTensors]) -> LazyTensors:
+    """Return the tensors of all sources; no two may have the same name."""
     if len(opened) == 1:
         return opened[0]
     owners: dict[str, LazyTensors] = {}
@@ -46,7 +64,7 @@ def together(opened: Sequence[LazyTensors]) -> LazyTensors:
                     f"tensor `{name}` is in two of the checkpoints",
                     tensor=name,
                     found=f"{other.path} and {source.path}",
-                    hint="Write one of them anew without it (drop) or under other names (rename), and start again",
+                    hint="Write one of them again without it (drop) or under other names (rename), and start again",
                 )
     metadata = {key: text for source in reversed(opened) for key, text in source.metadata.items()}
     return TensorView(
@@ -56,21 +74,18 @@ def together(opened: Sequence[LazyTensors]) -> LazyTensors:
     )
 
 
-def taken(
-    tensors: LazyTensors,
-    select: Selector | Iterable[Selector] | None,
-    drop: Selector | Iterable[Selector] | None,
-    others: Collection[str] = (),
+def select_and_drop(
+    tensors: LazyTensors, options: RewriteOptions, others: Collection[str] = ()
 ) -> tuple[LazyTensors, set[str]]:
-    """Choose what is wanted."""
+    """Return the tensors that the options take, and which names of other values."""
     wanted = set(others)
-    if select is not None:
-        wanted = set(chosen_names(others, _selectors(select)))
-        tensors = tensors.select(*_selectors(select))
-    if drop is None:
+    if options.select is not None:
+        wanted = set(chosen_names(others, _selectors(options.select)))
+        tensors = tensors.select(*_selectors(options.select))
+    if options.drop is None:
         return tensors, wanted
-    kept = tensors.drop(*_selectors(drop))
-    dropped = wanted & set(chosen_names(others, _selectors(drop)))
+    kept = tensors.drop(*_selectors(options.drop))
+    dropped = wanted & set(chosen_names(others, _selectors(options.drop)))
     if not kept or (len(kept) == len(tensors) and not dropped):
         raise TensorNotFoundError(
             "nothing is left" if not kept else "there is nothing to drop",
@@ -84,30 +99,30 @@ def _selectors(given: Selector | Iterable[Selector]) -> list[Selector]:
     return [given] if isinstance(given, str) or callable(given) else list(given)
 
 
-def changed(tensors: LazyTensors, rename: Renaming | None, strip_prefix: str | None, cast: Any) -> LazyTensors:
-    """Return a view of the same tensors, in the same order, as they are to be."""
-    if rename is not None:
-        tensors = tensors.rename(rename)
-    if strip_prefix is not None:
-        tensors = tensors.strip_prefix(strip_prefix)
-    return tensors if cast is None else tensors.cast(cast)
+def transform(tensors: LazyTensors, options: RewriteOptions) -> LazyTensors:
+    """Return a view of the same tensors, in the same order, renamed and cast."""
+    if options.rename is not None:
+        tensors = tensors.rename(options.rename)
+    if options.strip_prefix is not None:
+        tensors = tensors.strip_prefix(options.strip_prefix)
+    return tensors if options.cast is None else tensors.cast(options.cast)
 
 
 def check_kept_digests(
     opened: Sequence[tuple[str, Checkpoint | TensorFile]], variant: str | None, names: set[str], progress: Progress
 ) -> None:
-    """Hold tensors against the digests of their files, where these have any."""
+    """Check tensors against the digests in their files, where there are any."""
     done = 0
     for path, source in opened:
         stored = digested(source, names)
         if stored:
-            found = verify(path, names=stored, variant=variant, progress=shifted(progress, done, 0))
-            refuse(found.findings, path)
-            done += found.nbytes_checked
+            verification = verify(path, names=stored, variant=variant, progress=subprogress(progress, done, 0))
+            refuse(verification.findings, path)
+            done += verification.nbytes_checked
 
 
 def digested(source: Checkpoint | TensorFile, names: set[str]) -> dict[str, LazyTensor]:
-    """Return what the files store of some tensors, whole or in pieces, where they have digests."""
+    """Return what the files with digests store of some tensors, whole or in pieces."""
     splits = source.index.splits if isinstance(source, Checkpoint) else {}
     owners = {source.aliases[name].of if name in source.aliases else name for name in names}
     stored = {part for name in owners for part in splits.get(name, (name,))}
@@ -115,6 +130,6 @@ def digested(source: Checkpoint | TensorFile, names: set[str]) -> dict[str, Lazy
     return {name: shard.stored(name) for shard in sealed for name in shard.entries if name in stored}
 
 
-def shifted(progress: Progress, before: int, total: int) -> Progress:
-    """Return what reports the bytes of one part of the work among those of all."""
+def subprogress(progress: Progress, before: int, total: int) -> Progress:
+    """Return a callback for one part of the work, which reports to the callback of all of it."""
     return lambda done, _: progress(before + done, total)

@@ -1,7 +1,7 @@
-"""Finished checkpoints written anew: other shards, fewer tensors, other names and dtypes, several made one.
+"""Existing checkpoints written again: other shards, fewer tensors, other names and dtypes, several as one.
 
-A view and a save. Tensors that stay as they are are copied by the kernel, with their digests. What becomes of the
-others is given digests of its own, so they are held against their old ones first: damage is never made to look whole.
+A view and a save. The kernel copies tensors that do not change, and their digests come along. Other tensors get new
+digests, so they are first checked against their old ones: damage is never made to look whole.
 """
 
 from __future__ import annotations
@@ -11,24 +11,27 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import msgspec
+
 from tensorkeep.checkpoint.rewriting._pipeline import (
     Progress,
-    changed,
+    RewriteOptions,
     check_kept_digests,
+    concatenate,
     digested,
     identity_of,
     refuse_replaced,
-    shifted,
-    taken,
-    together,
+    select_and_drop,
+    subprogress,
+    transform,
 )
-from tensorkeep.checkpoint.saving import save_checkpoint
+from tensorkeep.checkpoint.saving import SaveOptions, refuse_file_name, write_checkpoint
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.dcp import find_distributed
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, open_safetensors, read_index
 from tensorkeep.layout import Index, parse_size
-from tensorkeep.tensors import LazyTensors, Renaming, Selector
+from tensorkeep.tensors import LazyTensors, Renaming, Selector, check_target, prepare
 from tensorkeep.transport import is_directory
 
 _Path = str | os.PathLike[str]
@@ -55,68 +58,63 @@ def reshard(
     durable: bool = True,
     progress: Progress | None = None,
 ) -> None:
-    """Write a checkpoint anew, complete or not at all, in constant memory.
+    """Write a checkpoint with other shards, names or dtypes, complete or not at all, in constant memory.
 
-    Bytes go from file to file by the kernel, and digests with them; what has none gets one on the way. Tensors that
-    are cast, cut or put together are first held against the digests that they had.
+    The kernel copies bytes from file to file, and digests come along; tensors without a digest get one on the way.
+    Tensors that are cast, split or assembled are first checked against the digests that they had.
 
     Args:
         source: A directory, an index or a single file, of any library.
-        directory: Where to; made if its parent is there. It may be that of the source, which stays whole until the
-            new checkpoint is, and is replaced if the names begin alike.
+        directory: The destination, created if its parent exists. It may be the directory of the source, which stays
+            whole until the new checkpoint is complete, and is replaced if file names begin alike.
         max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
-        balance: Whether shards are made as equal as the order of the tensors allows.
-        split_large: Whether larger tensors are split over shards by rows. Only tensorkeep puts them together again.
-        layout: An index or its path: each tensor goes to the file that it names, cut as it says.
+        balance: Whether to make shards as equal in size as the order of the tensors allows.
+        split_large: Whether to split larger tensors over shards by rows. Only tensorkeep assembles them again.
+        layout: An index or its path: each tensor goes to the file that the index names, split as it says.
         base_name: What file names begin with.
         variant: Which checkpoint of a source directory, such as `"fp16"`.
-        output_variant: What the new one is called, such as `"fp16"`, which gives `model.fp16.safetensors`.
+        output_variant: The variant of the new checkpoint, such as `"fp16"`, which gives `model.fp16.safetensors`.
         select: Tensors to take: shell patterns for whole names, or functions of a name; all if None.
-        drop: Tensors to leave out of these.
-        rename: Old name to new, for those that change; or a function that gives the new name of each.
-        strip_prefix: Taken from the names after that, where they have it.
-        cast: What floating-point tensors are converted to, such as `"bf16"`; see `LazyTensor.cast`.
-        metadata: Free text by key, for each shard; None keeps that of the source.
+        drop: Tensors to leave out of the selected ones.
+        rename: Old name to new, for those that change; or a function that returns the new name of each.
+        strip_prefix: Removed from names after renaming, where they have it.
+        cast: The dtype to convert floating-point tensors to, such as `"bf16"`; see `LazyTensor.cast`.
+        metadata: Free text by key, for each shard; None keeps the metadata of the source.
         sha256: Whether the index gets the SHA-256 of each shard.
-        durable: Whether to wait until the disk has everything (fsync).
-        progress: Called with the bytes checked and written so far and those in all, by one thread at a time. What it
-            raises ends the work, and the directory is as it was before.
+        durable: Whether to wait until everything is on the disk (fsync).
+        progress: Called with the bytes checked and written so far and the total, by one thread at a time. An
+            exception from it ends the work and leaves the directory as it was.
 
     Raises:
         SourceMissingError: If there is no checkpoint, or a shard is missing.
-        IntegrityError: If it is not whole, or bytes that would be changed are not those that were saved.
-        FormatError: If the index or a header is none, or a new name or text is impossible.
-        TensorNotFoundError: If no tensor is selected, dropped or left, or there is none of a name to rename or with
-            the prefix.
+        IntegrityError: If the checkpoint is not whole, or bytes that would change are not those that were saved.
+        FormatError: If the index or a header is malformed, or a new name or text is impossible.
+        TensorNotFoundError: If no tensor is selected, dropped or left, or no tensor has a name to rename or the
+            prefix.
         RefusedError: If two tensors would have one name.
         DtypeError: If there is no such dtype to cast to.
         TypeError: If a name or metadata is not text.
         UnsupportedError: If a size, name or layout is invalid, or a directory has several checkpoints.
         LimitError: If there are more names than a header can hold.
         BusyError: If another process is saving there.
+        SourceChangedError: If the source was saved again meanwhile.
         TransportError: If the source cannot be read, the directory's parent is missing, the directory is not
             writable, or the disk is full.
     """
-    merge(
-        [source],
-        directory,
-        max_shard_size=max_shard_size,
+    rewrite = RewriteOptions(select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, cast=cast)
+    options = SaveOptions(
+        max_shard_nbytes=parse_size(max_shard_size),
         balance=balance,
         split_large=split_large,
         layout=layout,
         base_name=base_name,
-        variant=variant,
-        output_variant=output_variant,
-        select=select,
-        drop=drop,
-        rename=rename,
-        strip_prefix=strip_prefix,
-        cast=cast,
+        variant=output_variant,
         metadata=metadata,
         sha256=sha256,
         durable=durable,
         progress=progress,
     )
+    _write_as_one([source], directory, variant, rewrite, options)
 
 
 def merge(
@@ -143,85 +141,101 @@ def merge(
     """Write several checkpoints as one, complete or not at all, in constant memory.
 
     Args:
-        sources: Directories, indexes or single files. Their tensors follow each other; no name may stand in two.
-        directory: Where to; see `reshard`, for all that follows too.
+        sources: Directories, indexes or single files. Their tensors follow each other; names must be unique.
+        directory: The destination, created if its parent exists.
         max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
-        balance: Whether shards are made as equal as the order of the tensors allows.
-        split_large: Whether larger tensors are split over shards by rows.
-        layout: An index or its path: each tensor goes to the file that it names, cut as it says.
+        balance: Whether to make shards as equal in size as the order of the tensors allows.
+        split_large: Whether to split larger tensors over shards by rows.
+        layout: An index or its path: each tensor goes to the file that the index names, split as it says.
         base_name: What file names begin with.
-        variant: Which checkpoint of source directories, such as `"fp16"`.
-        output_variant: What the new one is called, such as `"fp16"`.
-        select: Tensors to take of all together.
-        drop: Tensors to leave out of these.
-        rename: Old name to new, for those that change; or a function that gives the new name of each.
-        strip_prefix: Taken from the names after that, where they have it.
-        cast: What floating-point tensors are converted to, such as `"bf16"`.
-        metadata: Free text by key, for each shard; None keeps that of all sources, the first one's where they differ.
+        variant: Which checkpoint of each source directory, such as `"fp16"`.
+        output_variant: The variant of the new checkpoint, such as `"fp16"`.
+        select: Tensors to take from all sources together.
+        drop: Tensors to leave out of the selected ones.
+        rename: Old name to new, for those that change; or a function that returns the new name of each.
+        strip_prefix: Removed from names after renaming, where they have it.
+        cast: The dtype to convert floating-point tensors to, such as `"bf16"`.
+        metadata: Free text by key, for each shard; None keeps the metadata of all sources, and the first source's
+            text where they differ.
         sha256: Whether the index gets the SHA-256 of each shard.
-        durable: Whether to wait until the disk has everything (fsync).
-        progress: Called with the bytes checked and written so far and those in all, by one thread at a time.
+        durable: Whether to wait until everything is on the disk (fsync).
+        progress: Called with the bytes checked and written so far and the total, by one thread at a time.
 
     Raises:
         RefusedError: If a tensor is in two of the sources, or two would have one name.
-        UnsupportedError: If there are no sources; and as `reshard` says.
-        TensorkeepError: As `reshard` says.
+        UnsupportedError: If there are no sources, or `reshard` would raise it.
+        TensorkeepError: If `reshard` would raise it.
     """
-    paths = [os.fspath(path) for path in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
-    if isinstance(layout, str | os.PathLike):
-        layout = read_index(os.fspath(layout))
-    limit = parse_size(max_shard_size)
+    rewrite = RewriteOptions(select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, cast=cast)
+    options = SaveOptions(
+        max_shard_nbytes=parse_size(max_shard_size),
+        balance=balance,
+        split_large=split_large,
+        layout=layout,
+        base_name=base_name,
+        variant=output_variant,
+        metadata=metadata,
+        sha256=sha256,
+        durable=durable,
+        progress=progress,
+    )
+    paths = [sources] if isinstance(sources, str | os.PathLike) else sources
+    _write_as_one(paths, directory, variant, rewrite, options)
+
+
+def _write_as_one(
+    sources: Iterable[_Path], directory: _Path, variant: str | None, rewrite: RewriteOptions, options: SaveOptions
+) -> None:
+    paths = [os.fspath(path) for path in sources]
     if not paths:
         raise UnsupportedError("there is nothing to merge", expected="at least one checkpoint")
+    layout = options.layout
+    if layout is not None and not isinstance(layout, Index):
+        layout = read_index(os.fspath(layout))
     with ExitStack() as files:
         opened = [(path, _opened(path, variant, files)) for path in paths]
         identities = {source.path: identity_of(source.path) for _, source in opened}
-        wanted, _ = taken(together([source for _, source in opened]), select, drop)
-        new = changed(wanted, rename, strip_prefix, cast)
-        cut = _cut_names(new, limit, split_large=split_large, layout=layout)
+        wanted, _ = select_and_drop(concatenate([source for _, source in opened]), rewrite)
+        new = transform(wanted, rewrite)
+        split = _split_names(new, options, layout)
         pairs = zip(wanted, new.values(), strict=True)
-        remade = {old for old, lazy in pairs if lazy.digest is None or lazy.name in cut}
+        remade = {old for old, lazy in pairs if lazy.digest is None or lazy.name in split}
         n_checked = sum(lazy.nbytes for _, source in opened for lazy in digested(source, remade).values())
-        report = progress or (lambda _, __: None)
-        check_kept_digests(opened, variant, remade, shifted(report, 0, n_checked + new.nbytes))
-        save_checkpoint(
-            new,
-            directory,
-            max_shard_size=limit,
-            balance=balance,
-            split_large=split_large,
+        total = n_checked + new.nbytes
+        report = options.progress or (lambda _, __: None)
+        check_kept_digests(opened, variant, remade, subprogress(report, 0, total))
+        refuse_file_name(check_target(directory))
+        complete = msgspec.structs.replace(
+            options,
             layout=layout,
-            base_name=base_name,
-            variant=output_variant,
-            metadata=metadata,
-            sha256=sha256,
-            durable=durable,
             index_metadata=_kept_of_index([source for _, source in opened]),
-            progress=shifted(report, n_checked, n_checked + new.nbytes),
+            progress=subprogress(report, n_checked, total),
             before_commit=lambda _: refuse_replaced(identities),
         )
+        write_checkpoint(prepare(new), directory, complete)
 
 
 def _kept_of_index(sources: list[Checkpoint | TensorFile]) -> dict[str, Any] | None:
-    """Return what the index of a single source says beside the sizes; None where that is nothing."""
-    said = sources[0].index.metadata if len(sources) == 1 and isinstance(sources[0], Checkpoint) else {}
-    return {key: value for key, value in said.items() if not key.startswith("total_")} or None
+    """Return the metadata of the index of a single source without the sizes; None if there is no other."""
+    metadata = sources[0].index.metadata if len(sources) == 1 and isinstance(sources[0], Checkpoint) else {}
+    return {key: value for key, value in metadata.items() if not key.startswith("total_")} or None
 
 
 def _opened(path: str, variant: str | None, files: ExitStack) -> Checkpoint | TensorFile:
     if find_distributed(path) is not None:
         raise UnsupportedError(
-            "this is what many ranks wrote with torch.distributed.checkpoint, not a finished checkpoint",
+            "ranks wrote this with torch.distributed.checkpoint; it is not a finished checkpoint",
             path=path,
-            hint="`tensorkeep convert` (tensorkeep.convert) makes one of it",
+            hint="`tensorkeep convert` (tensorkeep.convert) turns it into one",
         )
     source = open_safetensors(path, OpenOptions(variant=variant if is_directory(path) else None))
     files.callback(source.close)
     return source
 
 
-def _cut_names(tensors: LazyTensors, limit: int, *, split_large: bool, layout: Index | None) -> set[str]:
+def _split_names(tensors: LazyTensors, options: SaveOptions, layout: Index | None) -> set[str]:
     """Return the tensors that will be split over shards."""
     if layout is not None:
         return set(layout.splits)
-    return {name for name, lazy in tensors.items() if lazy.nbytes > limit} if split_large else set()
+    limit = options.max_shard_nbytes
+    return {name for name, lazy in tensors.items() if lazy.nbytes > limit} if options.split_large else set()

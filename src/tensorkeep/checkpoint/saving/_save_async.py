@@ -1,4 +1,4 @@
-"""Saves that go on in the background, of a state as it was when they began."""
+"""Background saves of a state as it was when they began."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias, TypedDict, Unpack
 
+from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._save import save_checkpoint, write_checkpoint
-from tensorkeep.checkpoint.saving._save_queue import SaveHandle, start_save, turn
+from tensorkeep.checkpoint.saving._save_queue import SaveHandle, start_save, wait_for_turn
 from tensorkeep.checkpoint.saving._snapshot import Snapshot, take_snapshot
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import UnsupportedError
@@ -22,8 +23,8 @@ _Prepare: TypeAlias = Callable[[], Prepared]
 _Write: TypeAlias = Callable[[Prepared], None]
 
 
-class SaveOptions(TypedDict, total=False):
-    """All that `save` and `save_checkpoint` take beside the state and the path; see there."""
+class SaveArguments(TypedDict, total=False):
+    """The keyword arguments of `save` and `save_checkpoint`."""
 
     metadata: Mapping[str, str] | None
     ties: Ties
@@ -43,41 +44,41 @@ class SaveOptions(TypedDict, total=False):
 
 
 def save_async(
-    state: Any, path: str | os.PathLike[str], *, max_waiting: int = 0, **options: Unpack[SaveOptions]
+    state: Any, path: str | os.PathLike[str], *, max_waiting: int = 0, **options: Unpack[SaveArguments]
 ) -> SaveHandle:
-    """Save a state while training goes on.
+    """Save a state while training continues.
 
-    The state is copied first, in memory; when this returns, all of it may be changed. A thread of its own then writes
-    the copy, and the file appears, complete or not at all, as it would have by `save`: byte for byte the same.
-    Tensors of open files are not copied in memory: let these files be open, and as they are, until the save is done.
+    The state is first copied in memory; after the call returns, all of it may be changed. A background thread then
+    writes the copy, and the file appears, complete or not at all, byte for byte as `save` would have written it.
+    Tensors of open files are not copied: leave these files open and unchanged until the save is done.
 
-    There is one save at a time for each directory that targets are in. Another one first waits until it is finished.
-    If it failed, and nobody has asked for its result, its error is raised then, once, and the new save is not begun.
-    The end of the process waits for saves that are not finished, and reports errors that nobody has seen to
-    `threading.excepthook`. Killed at any instant, the old or the new checkpoint is there, whole.
+    Each directory has one save at a time. The next one first waits until it is finished. If that save failed and
+    nobody has asked for its result, its error is raised then, once, and the new save does not begin. The process
+    waits at its end for unfinished saves, and reports errors that nobody has seen to `threading.excepthook`. Killed
+    at any instant, the target holds the old or the new checkpoint, whole.
 
-    The memory of the copy, as much as the tensors take in the file, is kept for the next save, whose copy then takes
-    a fraction of the time; `release_snapshots` frees it.
+    The memory of the copy, as large as the tensors in the file, is kept for the next save, which then copies in a
+    fraction of the time; `release_snapshots` frees it.
 
     Args:
         state: A dict of name to tensor, or any nested data; see `save`.
-        path: Where it is to appear: a file if this ends in `.safetensors`, a directory if it does not or is one.
-        max_waiting: How many saves may wait, each with a copy of its own, while another is written.
-        **options: What `save` takes for a file, or `save_checkpoint` for a directory. Callbacks are called by the
-            thread that writes.
+        path: A file if it ends in `.safetensors` and is not a directory; a directory otherwise.
+        max_waiting: How many saves may wait, each with its own copy, while another is written.
+        **options: Keyword arguments of `save` for a file, or of `save_checkpoint` for a directory. Callbacks are
+            called by the background thread.
 
     Returns:
-        Tells when it is done, and whether it failed.
+        A handle that says when the save is done and whether it failed.
 
     Raises:
-        StateError: If a value is no data: a function, a model, an object of some class. The message has its path.
+        StateError: If a value is not data: a function, a model, an object of some class. The message has its path.
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
         DtypeError: If the format has no such dtype.
-        TypeError: If the path is none, or there is no such option for a file, or for a directory.
+        TypeError: If `path` is not path-like, or the function for a file or directory has no such argument.
         UnsupportedError: If an argument is invalid, or a tensor has no data.
         LimitError: If data is nested too deep.
-        BaseException: What an earlier save to that directory raised. What this one raises while it writes comes from
-            the handle.
+        BaseException: The error of an earlier save to that directory. An error of this save's background part is
+            raised by the handle.
     """
     target = check_target(path)
     if is_remote(target):
@@ -95,8 +96,8 @@ def save_in_background(make: _Prepare, write: _Write, *, path: str, place: str, 
     """Copy a state in memory, and write the copy in the background."""
     if max_waiting < 0:
         raise UnsupportedError("max_waiting is invalid", expected="0 or more", found=str(max_waiting))
-    with turn(place, path, max_waiting=max_waiting) as handle:
-        with PausedCollector():  # not while it waits; and what was prepared is gone again when it ends
+    with wait_for_turn(place, path, max_waiting=max_waiting) as handle:
+        with PausedCollector():  # not while it waits for its turn
             snapshot = take_snapshot(make())
         start_save(place, handle, partial(_write, snapshot, write))
     return handle
@@ -110,20 +111,21 @@ def _write(snapshot: Snapshot, write: _Write) -> None:
 
 
 def _to_file(state: Any, path: str, given: dict[str, Any]) -> tuple[_Prepare, _Write]:
-    options = _complete(given, save)
-    make = partial(prepare, state, ties=options.pop("ties"), is_flat_bare=not options["digests"])
-    return make, partial(write_prepared, path=path, **options)
+    arguments = _complete(given, save)
+    make = partial(prepare, state, ties=arguments.pop("ties"), is_flat_bare=not arguments["digests"])
+    return make, partial(write_prepared, path=path, **arguments)
 
 
 def _to_directory(state: Any, path: str, given: dict[str, Any]) -> tuple[_Prepare, _Write]:
-    options = _complete(given, save_checkpoint)
-    max_shard_nbytes = parse_size(options.pop("max_shard_size"))
-    make = partial(prepare, state, ties=options.pop("ties"))
-    return make, partial(write_checkpoint, directory=path, max_shard_nbytes=max_shard_nbytes, **options)
+    arguments = _complete(given, save_checkpoint)
+    max_shard_nbytes = parse_size(arguments.pop("max_shard_size"))
+    make = partial(prepare, state, ties=arguments.pop("ties"))
+    options = SaveOptions(max_shard_nbytes=max_shard_nbytes, **arguments)
+    return make, partial(write_checkpoint, directory=path, options=options)
 
 
 def _complete(given: dict[str, Any], function: Callable[..., None]) -> dict[str, Any]:
-    """Return all options of a function, those that are not given by their defaults; changes to them come too late."""
+    """Return all arguments of a function, with its defaults; the caller can no longer change them."""
     defaults: dict[str, Any] = function.__kwdefaults__ or {}
     unknown = given.keys() - defaults.keys()
     if unknown:

@@ -122,7 +122,7 @@ class _Background:
 
     @contextmanager
     def turn(self, key: str, path: str, max_waiting: int) -> Iterator[SaveHandle]:
-        """See `turn`."""
+        """Wait for a turn; see `wait_for_turn`."""
         handle = SaveHandle(path)
         try:
             with self._changed:
@@ -268,7 +268,7 @@ def _end() -> None:
 
 
 @contextmanager
-def turn(key: str, path: str, *, max_waiting: int = 0) -> Iterator[SaveHandle]:
+def wait_for_turn(key: str, path: str, *, max_waiting: int = 0) -> Iterator[SaveHandle]:
     """Wait until a save may begin; the block takes its snapshot and starts it, and an error gives up the turn."""
     _wait_at_exit()
     with _background.turn(key, path, max_waiting) as handle:

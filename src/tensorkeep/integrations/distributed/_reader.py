@@ -1,12 +1,12 @@
-"""A storage reader of torch.distributed.checkpoint, which gives each rank its own part of any checkpoint."""
+"""A storage reader for torch.distributed.checkpoint: each rank gets its own part of any checkpoint."""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -24,30 +24,32 @@ from torch.futures import Future
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.integrations.distributed._leaves import Path, leaves_of, value_at
 from tensorkeep.kinds import LoadOptions, Opened
 from tensorkeep.models import PartJob, check_castable, fill_parts
 from tensorkeep.tensors import LazyTensor, Region
 from tensorkeep.transport import Backend
 
+_Path: TypeAlias = tuple[str | int, ...]
+"""The keys that lead to a value: text for keys of dicts, numbers for indices of lists."""
+
 _VALUE: Final = object()
-"""Stands for what is no tensor to torch.distributed.checkpoint, an array of NumPy among them."""
+"""Stands for a value that is not a tensor to torch.distributed.checkpoint, such as a NumPy array."""
 
 
 class TensorkeepReader(StorageReader):
     """Loads a checkpoint into what each rank has, however it was saved: `dcp.load(..., storage_reader=...)`.
 
-    Any checkpoint that `tensorkeep.open` opens will do: of any number of ranks or of one process, of other libraries,
-    a file of pickles (of which nothing is run), on a disk or remote. Each rank reads what it needs and hardly more.
+    It reads any checkpoint that `tensorkeep.open` opens: saved by any number of ranks or by one process, from other
+    libraries, pickles (nothing in them is run), local or remote. Each rank reads little more than it needs.
 
     Args:
         path: A directory, an index, a file, or the URL of one.
         variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
         backend: How local files are read: `"mmap"`, `"pread"`, or `"auto"`.
-        check: Whether to hold headers against the digests that were saved.
+        check: Whether to check headers against the digests that were saved.
 
     Raises:
-        TypeError: If the path is none.
+        TypeError: If `path` is not path-like.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class TensorkeepReader(StorageReader):
         self._options: dict[str, Any] = {"variant": variant, "backend": backend, "check": check}
         self._opened: Opened | None = None
         self._tensors: dict[str, LazyTensor] = {}
-        self._paths: dict[str, Path] = {}
+        self._paths: dict[str, _Path] = {}
 
     @property
     def checkpoint_id(self) -> str:
@@ -71,10 +73,13 @@ class TensorkeepReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Say whether something is a path.
+        """Return whether a value can be a path.
 
         Args:
-            checkpoint_id: Anything.
+            checkpoint_id: Any value.
+
+        Returns:
+            Whether it is path-like.
         """
         with suppress(TypeError):
             os.fsdecode(checkpoint_id)
@@ -82,28 +87,28 @@ class TensorkeepReader(StorageReader):
         return False
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin anew, at another path if one is given.
+        """Start over, at another path if one is given.
 
         Args:
-            checkpoint_id: The path; None for the one that the reader has.
+            checkpoint_id: The path; None keeps the one that the reader has.
         """
         self._close()
         if checkpoint_id is not None:
             self._path = os.fsdecode(checkpoint_id)
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ARG002
-        """Open the checkpoint, and say what it holds; called on all ranks.
+        """Open the checkpoint and describe what it holds; called on all ranks.
 
         Args:
-            *args: Of no effect.
-            **kwargs: Of no effect.
+            *args: Ignored.
+            **kwargs: Ignored.
 
         Returns:
             Names, dtypes and shapes.
 
         Raises:
-            UnsupportedError: If it is no dict, or two values have one name there.
-            TensorkeepError: As `tensorkeep.open` raises it.
+            UnsupportedError: If the checkpoint is not a dict, or two values have the same name in DCP.
+            TensorkeepError: If `tensorkeep.open` cannot open it.
         """
         self._close()
         self._opened = opened = open_checkpoint(self._path, framework="torch", **self._options)
@@ -128,10 +133,10 @@ class TensorkeepReader(StorageReader):
         """Begin a load; called on all ranks.
 
         Args:
-            metadata: As `read_metadata` gave it.
-            is_coordinator: Of no effect.
-            *args: Of no effect.
-            **kwargs: Of no effect.
+            metadata: The result of `read_metadata`.
+            is_coordinator: Ignored.
+            *args: Ignored.
+            **kwargs: Ignored.
         """
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
@@ -146,22 +151,22 @@ class TensorkeepReader(StorageReader):
         """Take the plans of all ranks as they are.
 
         Args:
-            plans: Of each rank.
+            plans: The plan of each rank.
         """
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Read what this rank wants; called on all ranks.
+        """Read what this rank needs; called on all ranks.
 
         Args:
-            plan: Of this rank.
-            planner: Gives the tensors that are filled, and takes the values that are no tensors.
+            plan: The plan of this rank.
+            planner: Gives the tensors to fill, and takes the values that are not tensors.
 
         Returns:
-            A future that is done.
+            A completed future.
 
         Raises:
-            DtypeError: If numbers cannot become those of the tensor, such as complex ones that are to be real.
+            DtypeError: If the saved dtype cannot become that of the tensor, such as complex numbers for real ones.
             TransportError: If the bytes cannot be read.
         """
         values = [item for item in plan.items if item.type == LoadItemType.BYTE_IO]
@@ -186,14 +191,14 @@ class TensorkeepReader(StorageReader):
         return PartJob(lazy, Region(starts, stops), target)
 
     def _give_values(self, items: Iterable[ReadItem], planner: LoadPlanner) -> None:
-        """Hand over values that are no tensors, as planners take them: as what `torch.save` makes of data."""
+        """Hand over values that are not tensors as planners expect them: as a stream of `torch.save`."""
         items = list(items)
         if not items or self._opened is None:
             return
         tree = _load_tree(self._opened, [item.storage_index.fqn for item in items])
         for item in items:
             stream = io.BytesIO()
-            torch.save(value_at(tree, self._paths[item.storage_index.fqn]), stream)
+            torch.save(_value_at(tree, self._paths[item.storage_index.fqn]), stream)
             stream.seek(0)
             planner.load_bytes(item, stream)
 
@@ -204,24 +209,24 @@ class TensorkeepReader(StorageReader):
             opened.close()
 
 
-def _leaves(opened: Opened) -> Iterable[tuple[Path, Any]]:
-    """Give what the checkpoint holds, by the keys that lead to it; a name is one key where nothing else is said."""
+def _leaves(opened: Opened) -> Iterable[tuple[_Path, Any]]:
+    """Give the values of the checkpoint with their paths; without a tree, a name is one key."""
     if not opened.has_tree:
         return (((name,), lazy) for name, lazy in opened.items())
     tree = opened.tree
     if not isinstance(tree, Mapping):
-        raise UnsupportedError("torch.distributed.checkpoint loads dicts only", found=type(tree).__name__)
-    leaves = leaves_of(tree, lambda value: isinstance(value, LazyTensor))
+        raise UnsupportedError("torch.distributed.checkpoint loads only dicts", found=type(tree).__name__)
+    leaves = _leaves_of(tree, lambda value: isinstance(value, LazyTensor))
     has_torch = any(isinstance(value, LazyTensor) and value.library == "torch" for _, value in leaves)
 
     def is_tensor(value: Any) -> bool:
         return isinstance(value, LazyTensor) and not (has_torch and value.library == "numpy")
 
-    return ((path, value if is_tensor(value) else _VALUE) for path, value in leaves_of(tree, is_tensor))
+    return ((path, value if is_tensor(value) else _VALUE) for path, value in _leaves_of(tree, is_tensor))
 
 
 def _load_tree(opened: Opened, names: list[str]) -> Any:
-    """Load the values of some names, and of a state no more than these."""
+    """Load the values of some names, and only these where the tree allows it."""
     if not opened.loads_parts:
         return opened.load_tree()
     return opened.load_state(LoadOptions(only=set(names).__contains__))
@@ -234,7 +239,7 @@ def _described(lazy: LazyTensor) -> TensorStorageMetadata:
 
 
 def _torch_dtype(lazy: LazyTensor) -> torch.dtype | None:
-    """Return torch's dtype for a tensor, None where it has none."""
+    """Return torch's dtype for a tensor, or None if torch lacks it."""
     row = BY_NAME.get(lazy.dtype)
     found = getattr(torch, row.torch, None) if row is not None and row.torch else None
     return found if isinstance(found, torch.dtype) else None
@@ -248,3 +253,38 @@ def _halved(lazy: LazyTensor) -> tuple[int, ...]:
 
 def _doubled(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-1], 2 * shape[-1])
+
+
+def _leaves_of(tree: Mapping[Any, Any], is_tensor: Callable[[Any], bool]) -> Iterator[tuple[_Path, Any]]:
+    """Give the values that DCP names: all except dicts, and lists that hold a dict or a tensor."""
+    waiting: list[Iterator[tuple[_Path, Any]]] = [_children((), tree)]
+    while waiting:
+        for path, value in waiting[-1]:
+            if _is_container(value, is_tensor):
+                waiting.append(_children(path, value))
+                break
+            yield path, value
+        else:
+            waiting.pop()
+
+
+def _children(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
+    if isinstance(value, Mapping):
+        return (((*path, str(key)), inner) for key, inner in value.items())
+    return (((*path, place), inner) for place, inner in enumerate(value))
+
+
+def _is_container(value: Any, is_tensor: Callable[[Any], bool]) -> bool:
+    if isinstance(value, Mapping):
+        return True
+    return isinstance(value, list) and any(is_tensor(inner) or _is_container(inner, is_tensor) for inner in value)
+
+
+def _value_at(tree: Any, path: _Path) -> Any:
+    """Return the value at a path; DCP gives keys that are not text as text."""
+    for key in path:
+        if isinstance(key, int) or key in tree:
+            tree = tree[key]
+        else:
+            tree = next(value for other, value in tree.items() if str(other) == key)
+    return tree

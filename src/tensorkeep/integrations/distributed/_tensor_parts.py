@@ -1,4 +1,4 @@
-"""A rank's part of a tensor: as its bytes, as a tensor of its own, and written to its places in a file."""
+"""A rank's part of a tensor: its bytes, its description as a tensor, and its places in a file."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch.distributed.checkpoint.planner import SavePlanner, WriteItem
 from tensorkeep.arrays import TensorToWrite, pieces, tensor_to_write
 from tensorkeep.dtypes import torch_row
 from tensorkeep.errors import DtypeError, UnsupportedError
-from tensorkeep.integrations.distributed._layout import region_of, stored_shape
-from tensorkeep.integrations.distributed._survey import tensor_data_of
+from tensorkeep.integrations.distributed._global_plan import region_of, stored_shape
+from tensorkeep.integrations.distributed._local_objects import tensor_data_of
 from tensorkeep.limits import PACK_NBYTES, WRITE_NBYTES
 from tensorkeep.tensors import Region, narrowed, rows_of
 from tensorkeep.transport import ReservedFile
 
 
 def part_of(name: str, item: WriteItem, planner: SavePlanner) -> torch.Tensor:
-    """Return a part that this rank has."""
+    """Return a part that this rank has, with the dtype that was planned."""
     wanted = tensor_data_of(item).properties.dtype
     part = planner.resolve_data(item)
     if not isinstance(part, torch.Tensor) or torch_row(part.dtype) != torch_row(wanted):
         raise DtypeError(
-            f"the planner gives another dtype for tensor `{name}` than it had planned",
+            f"the planner gives another dtype for tensor `{name}` than it planned",
             tensor=name,
             expected=str(wanted),
             found=str(getattr(part, "dtype", type(part).__name__)),
@@ -33,8 +33,8 @@ def part_of(name: str, item: WriteItem, planner: SavePlanner) -> torch.Tensor:
     return part
 
 
-def host_of_part(name: str, item: WriteItem, planner: SavePlanner, look: Callable[[], Any]) -> TensorToWrite:
-    """Describe a part as a tensor of its own; the planner is asked for it whenever its bytes are."""
+def part_to_write(name: str, item: WriteItem, planner: SavePlanner, beat: Callable[[], Any]) -> TensorToWrite:
+    """Describe a part as a tensor of its own, which asks the planner for the part each time its bytes are read."""
     dtype, region = torch_row(tensor_data_of(item).properties.dtype), region_of(item)
     if dtype is None:
         raise DtypeError(f"tensor `{name}` has a dtype that the format cannot hold", tensor=name)
@@ -43,19 +43,19 @@ def host_of_part(name: str, item: WriteItem, planner: SavePlanner, look: Callabl
     def buffers() -> Iterator[memoryview]:
         for _, content in blocks_of(name, part_of(name, item, planner), region):
             for begin in range(0, len(content), WRITE_NBYTES):
-                look()
+                beat()
                 yield content[begin : begin + WRITE_NBYTES]
 
     return TensorToWrite(dtype, shape, dtype.nbytes(prod(shape)), lambda: None, buffers)
 
 
 def blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[Region, memoryview]]:
-    """Give the bytes of a part, as blocks of the tensor."""
+    """Give a part as blocks: a region of the tensor and its bytes, in C order."""
     part = part.detach()
     tensor_to_write(part, name)  # refuses what has no bytes here
     if tuple(part.shape) != region.shape:
         raise UnsupportedError(
-            f"a part of tensor `{name}` has another shape than was planned",
+            f"a part of tensor `{name}` does not have the planned shape",
             tensor=name,
             expected=str(list(region.shape)),
             found=str(list(part.shape)),
@@ -78,9 +78,9 @@ def write_block(
     shape: tuple[int, ...],
     region: Region,
     data: memoryview,
-    look: Callable[[], Any],
+    beat: Callable[[], Any],
 ) -> None:
-    """Write a block of a tensor to its places."""
+    """Write a block of a tensor to its places, in rows of the file."""
     done = 0
     for rows in rows_of(region, shape, len(data) // region.n_elements):
         if rows.nbytes >= WRITE_NBYTES:
@@ -89,12 +89,12 @@ def write_block(
                 for begin in range(0, rows.nbytes, WRITE_NBYTES):
                     piece = data[done + begin : done + min(begin + WRITE_NBYTES, rows.nbytes)]
                     file.write(place + begin, piece)
-                    look()
+                    beat()
                 done += rows.nbytes
             continue
         n_together = max(1, WRITE_NBYTES // rows.nbytes)
         for begin in range(0, rows.n_rows, n_together):
             stop = done + rows.nbytes * min(n_together, rows.n_rows - begin)
             file.write_rows(start + rows.first + begin * rows.step, rows.step, data[done:stop], rows.nbytes)
-            look()
+            beat()
             done = stop

@@ -1,8 +1,9 @@
-"""What the ranks of one save tell each other while they write.
+"""What the ranks of one save exchange while they write: values, barriers, and the first failure.
 
-They have torch's store in common, and nothing here is a collective: `write_data` may run in a thread of its own, and
-a rank that fails must be heard by all at once, wherever they are. So each wait is a look at two keys, the one that is
-waited for and the one under which somebody tells that he failed.
+1. They share torch's store. Nothing here is a collective: `write_data` may run in a thread beside the training's
+   collectives, and a rank that failed takes part in none.
+2. So each wait polls two keys: the one it waits for, and the one under which a rank reports that it failed.
+3. A rank that works counts a heartbeat. Waits give up only when no rank has been heard of for the timeout.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from tensorkeep import errors
 from tensorkeep.errors import TensorkeepError, TransportError
 
 _PART_NBYTES: Final = 2**20
-"""Of what is told at once; torch's store gives up connections over which 8 MiB come."""
+"""Bytes of one value in the store: torch's store drops connections that send 8 MiB."""
 
 _FAILED: Final = "failed"
 _FIRST_PAUSE_S: Final = 0.0005
 _LONGEST_PAUSE_S: Final = 0.1
-_LOOK_EVERY_S: Final = 0.5
+_CHECK_EVERY_S: Final = 0.5
 _BEATS: Final = "beats"
 _BEATS_PER_TIMEOUT: Final = 20
-"""How often those who work let it be known, and those who wait look for it, in the time after which they give up."""
+"""How often a working rank beats, and a waiting rank looks for a beat, within the timeout."""
 
 
 class Session(msgspec.Struct, frozen=True):
     """What a rank needs to take part in a save.
 
     Attributes:
-        save_id: Tells this save from all others.
-        rank: Of this process, from 0; the first coordinates.
+        save_id: Identifies the save.
+        rank: Of this process, from 0; the first one coordinates.
         n_ranks: How many take part.
         plan_sum: Checksum of the plan of this rank.
     """
@@ -48,12 +49,12 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """An error, as it goes from rank to rank.
+    """An error on its way from rank to rank.
 
     Attributes:
         rank: Where it was raised.
         kind: Name of its class.
-        fields: Those of an error of this package.
+        fields: The fields of a `TensorkeepError`; the message of any other error.
     """
 
     rank: int
@@ -61,24 +62,25 @@ class _Failure(msgspec.Struct, frozen=True):
     fields: dict[str, str | None]
 
 
-class Council:
-    """The ranks of one save."""
+class RankStore:
+    """The store that the ranks of one save share."""
 
     def __init__(self, session: Session, timeout_s: float | None = None) -> None:
         self._session = session
         self._store = _store(session)
         self._timeout_s = timeout_s if timeout_s is not None else _group_timeout_s(session)
         self._beat_every_s = self._timeout_s / _BEATS_PER_TIMEOUT
-        self._looked_at = self._beaten_at = time.monotonic()
+        self._checked_at = self._beaten_at = time.monotonic()
 
-    def tell(self, key: str, value: bytes) -> None:
-        """Leave something for one who will ask for it."""
+    def put(self, key: str, value: bytes) -> None:
+        """Leave a value for the rank that gets it."""
         for number in range(0, len(value), _PART_NBYTES):
             self._store.set(f"{key}/{number}", value[number : number + _PART_NBYTES])
+        # The key itself comes last: whoever finds it finds all parts.
         self._store.set(key, str(len(value)))
 
-    def hear(self, key: str, on_wait: Callable[[], None] | None = None) -> bytes:
-        """Wait for what somebody tells, and take it away."""
+    def get(self, key: str, on_wait: Callable[[], None] | None = None) -> bytes:
+        """Wait for a value, and take it out of the store."""
         self._wait_for(key, on_wait)
         parts = [f"{key}/{number}" for number in range(0, int(self._store.get(key)), _PART_NBYTES)]
         value = b"".join(self._store.get(part) for part in parts)
@@ -86,63 +88,63 @@ class Council:
             self._store.delete_key(part)
         return value
 
-    def meet(self, place: str, on_wait: Callable[[], None] | None = None) -> None:
-        """Wait until all ranks have come to the same place."""
-        if self._store.add(f"{place}/count", 1) == self._session.n_ranks:
-            self._store.set(place, b"all")
-        self._wait_for(place, on_wait)
+    def barrier(self, name: str, on_wait: Callable[[], None] | None = None) -> None:
+        """Wait until all ranks have reached the barrier."""
+        if self._store.add(f"{name}/count", 1) == self._session.n_ranks:
+            self._store.set(name, b"all")
+        self._wait_for(name, on_wait)
 
     def fail(self, error: BaseException) -> TensorkeepError | None:
-        """Tell all that this rank failed; only the first failure is heard."""
+        """Report that this rank failed; return the error of the rank that failed first, if that is another one."""
         if isinstance(error, TensorkeepError):
             fields = error.fields()
         else:
             fields = {"message": f"{type(error).__name__}: {error}"}
         fields = {name: text and text.encode("utf-8", "backslashreplace").decode() for name, text in fields.items()}
         failure = _Failure(self._session.rank, type(error).__name__, fields)
-        heard = self._store.compare_set(_FAILED, "", msgspec.json.encode(failure).decode())
-        first = msgspec.json.decode(heard, type=_Failure)
+        recorded = self._store.compare_set(_FAILED, "", msgspec.json.encode(failure).decode())
+        first = msgspec.json.decode(recorded, type=_Failure)
         return None if first == failure else _error_of(first)
 
-    def look(self) -> None:
-        """Give a sign of life, and give up if another rank failed; cheap enough for every piece that is written."""
+    def beat(self) -> None:
+        """Show that this rank is alive, and raise if another one failed; cheap enough to call for every piece."""
         now = time.monotonic()
         if now - self._beaten_at >= self._beat_every_s:
             self._beaten_at = now
             self._store.add(_BEATS, 1)
-        if now - self._looked_at >= _LOOK_EVERY_S:
-            self._looked_at = now
-            self._check()
+        if now - self._checked_at >= _CHECK_EVERY_S:
+            self._checked_at = now
+            self._raise_failure()
 
     def _wait_for(self, key: str, on_wait: Callable[[], None] | None) -> None:
-        heard_at = looked_at = time.monotonic()
+        heard_at = checked_at = time.monotonic()
         n_beats = 0
         pause_s = _FIRST_PAUSE_S
         while not self._store.check([key]):
-            self._check()
+            self._raise_failure()
             now = time.monotonic()
-            if now - looked_at >= self._beat_every_s:
-                looked_at = now
-                if (found := self._store.add(_BEATS, 0)) != n_beats:
-                    heard_at, n_beats = now, found
+            if now - checked_at >= self._beat_every_s:
+                checked_at = now
+                if (counted := self._store.add(_BEATS, 0)) != n_beats:
+                    heard_at, n_beats = now, counted
             if now - heard_at > self._timeout_s:
                 raise TransportError(
                     "other ranks were not heard of in time: they are very slow, or were killed",
                     expected=f"a sign of all {self._session.n_ranks} ranks within {self._timeout_s:g} seconds",
-                    found=f"none that {key!r} is done",
+                    found=f"no sign that {key!r} is done",
                 )
             if on_wait is not None:
                 on_wait()
             time.sleep(pause_s)
             pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
 
-    def _check(self) -> None:
+    def _raise_failure(self) -> None:
         if self._store.check([_FAILED]):
             raise _error_of(msgspec.json.decode(self._store.get(_FAILED), type=_Failure))
 
 
 def _store(session: Session) -> Any:
-    """Return what the ranks have in common, of which nobody else sees the keys."""
+    """Return a store in which only the ranks of this save see the keys."""
     if session.n_ranks == 1:
         return dist.HashStore()
     return dist.PrefixStore(f"tensorkeep/{session.save_id}", distributed_c10d._get_default_store())
@@ -162,7 +164,7 @@ def _group_timeout_s(session: Session) -> float:
 
 
 def _error_of(failure: _Failure) -> TensorkeepError:
-    """Return what another rank has raised, as an error of the same class where it is one of this package."""
+    """Return the error of another rank, of the same class if that is a `TensorkeepError`."""
     kind = getattr(errors, failure.kind, TensorkeepError)
     is_ours = isinstance(kind, type) and issubclass(kind, TensorkeepError)
     fields = failure.fields | {"message": f"rank {failure.rank}: {failure.fields['message']}"}

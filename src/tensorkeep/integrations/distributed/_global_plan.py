@@ -1,4 +1,4 @@
-"""From the plans of all ranks to what is saved. Pure."""
+"""The plans of all ranks as one, and the state that they save together. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
 from tensorkeep.dtypes import DType, torch_row
 from tensorkeep.errors import DtypeError, UnsupportedError
-from tensorkeep.integrations.distributed._survey import is_object, tensor_data_of
+from tensorkeep.integrations.distributed._local_objects import is_object, tensor_data_of
 from tensorkeep.tensors import PlaceholderTensor, Region, cover_fault
 
 _Path: TypeAlias = tuple[str | int, ...]
 
 
-class Held(msgspec.Struct, frozen=True):
-    """A tensor, and who has which part of it.
+class PlannedTensor(msgspec.Struct, frozen=True):
+    """A tensor, and which rank has which part of it.
 
     Attributes:
         dtype: Its row in the dtype table.
         shape: Elements along each dimension, as torch counts them.
-        parts: Rank, place in its plan, and what it has; those without elements are left out.
+        parts: Rank, place in its plan, and region of the tensor; parts without elements are left out.
     """
 
     dtype: DType
@@ -47,22 +47,22 @@ class Held(msgspec.Struct, frozen=True):
         return Region(stored_shape(self.dtype, region.starts), stored_shape(self.dtype, region.stops))
 
 
-class Gathered(msgspec.Struct, frozen=True):
-    """All plans as one.
+class GlobalPlan(msgspec.Struct, frozen=True):
+    """The plans of all ranks.
 
     Attributes:
         tensors: Name to tensor.
         paths: Name of every value to the keys that lead to it, in the order of the state dict.
-        n_ranks: How many have a plan.
+        n_ranks: How many ranks there are.
     """
 
-    tensors: dict[str, Held]
+    tensors: dict[str, PlannedTensor]
     paths: dict[str, _Path]
     n_ranks: int
 
 
 def stored_shape(dtype: DType, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape as a header counts elements: torch has F4 in pairs."""
+    """Return a shape as a header counts elements: torch stores F4 in pairs."""
     return (*shape[:-1], 2 * shape[-1]) if dtype.is_packed and shape else shape
 
 
@@ -73,29 +73,29 @@ def region_of(item: WriteItem) -> Region:
     return Region(starts, tuple(start + size for start, size in zip(starts, sizes, strict=True)))
 
 
-def gather(plans: Sequence[SavePlan]) -> Gathered:
-    """Make one plan of those of all ranks."""
+def merge_plans(plans: Sequence[SavePlan]) -> GlobalPlan:
+    """Merge the plans of all ranks, and check that they cover each tensor exactly once."""
     if not all(plan.usable for plan in plans):
         raise UnsupportedError(
             "the planner keeps plans of an earlier save, with places in its files",
             hint="Make the planner without enable_plan_caching",
         )
-    tensors: dict[str, Held] = {}
+    tensors: dict[str, PlannedTensor] = {}
     names: dict[str, None] = {}
     for rank, plan in enumerate(plans):
         for place, item in enumerate(plan.items):
             names[item.index.fqn] = None
             if not is_object(item):
                 _add(tensors, rank, place, item)
-    for name, held in tensors.items():
-        _check_covered(name, held)
+    for name, tensor in tensors.items():
+        _check_covered(name, tensor)
     paths: dict[str, _Path] = {}
     for plan in plans:
         paths |= {name: path for name, path in (plan.planner_data or {}).items() if name in names}
-    return Gathered(tensors, {**paths, **{name: (name,) for name in names if name not in paths}}, len(plans))
+    return GlobalPlan(tensors, {**paths, **{name: (name,) for name in names if name not in paths}}, len(plans))
 
 
-def _add(tensors: dict[str, Held], rank: int, place: int, item: WriteItem) -> None:
+def _add(tensors: dict[str, PlannedTensor], rank: int, place: int, item: WriteItem) -> None:
     data, name = tensor_data_of(item), item.index.fqn
     dtype = torch_row(data.properties.dtype)
     if dtype is None:
@@ -104,49 +104,49 @@ def _add(tensors: dict[str, Held], rank: int, place: int, item: WriteItem) -> No
         )
     if data.properties.layout != torch.strided:
         raise UnsupportedError(f"tensor `{name}` is not dense", tensor=name, found=str(data.properties.layout))
-    held = tensors.setdefault(name, Held(dtype, tuple(data.size), []))
-    if (held.dtype, held.shape) != (dtype, tuple(data.size)):
+    tensor = tensors.setdefault(name, PlannedTensor(dtype, tuple(data.size), []))
+    if (tensor.dtype, tensor.shape) != (dtype, tuple(data.size)):
         raise UnsupportedError(
             f"ranks have different tensors under the name `{name}`",
             tensor=name,
-            expected=f"{held.dtype.name} {list(held.shape)}",
+            expected=f"{tensor.dtype.name} {list(tensor.shape)}",
             found=f"{dtype.name} {list(data.size)} on rank {rank}",
         )
     region = region_of(item)
     if region.n_elements:
-        held.parts.append((rank, place, region))
+        tensor.parts.append((rank, place, region))
 
 
-def _check_covered(name: str, held: Held) -> None:
-    fault = cover_fault(held.shape, (region for _, _, region in held.parts))
+def _check_covered(name: str, tensor: PlannedTensor) -> None:
+    fault = cover_fault(tensor.shape, (region for _, _, region in tensor.parts))
     if fault is None:
         return
     what = {"missing": "no rank has", "overlap": "two ranks have", "outside": "there is no"}[fault.kind]
     raise UnsupportedError(
-        f"the parts of tensor `{name}` are not all of it",
+        f"the parts of tensor `{name}` do not cover it exactly once",
         tensor=name,
-        expected=f"each element of shape {list(held.shape)} on one rank",
+        expected=f"each element of shape {list(tensor.shape)} on one rank",
         found=f"{what} {fault.region}",
     )
 
 
 def tree_of(
-    gathered: Gathered, objects: Mapping[str, Any], ties: Sequence[Iterable[Sequence[str]]]
+    gathered: GlobalPlan, objects: Mapping[str, Any], ties: Sequence[Iterable[Sequence[str]]]
 ) -> tuple[Any, dict[str, PlaceholderTensor]]:
-    """Return the state that is saved."""
+    """Return the state to save, with placeholders for tensors, and the placeholders by name."""
     memory = _memory_of(gathered, ties)
     leaves = {
-        name: PlaceholderTensor(held.dtype, held.stored_shape, "torch", memory.get(name))
-        for name, held in gathered.tensors.items()
+        name: PlaceholderTensor(tensor.dtype, tensor.stored_shape, "torch", memory.get(name))
+        for name, tensor in gathered.tensors.items()
     }
     tree: dict[str | int, Any] = {}
     for name, path in gathered.paths.items():
-        _put(tree, path, leaves[name] if name in leaves else objects[name])
+        _insert(tree, path, leaves[name] if name in leaves else objects[name])
     return tree, leaves
 
 
-def _memory_of(gathered: Gathered, ties: Sequence[Iterable[Sequence[str]]]) -> dict[str, int]:
-    """Number the groups of names that are one tensor: so say all ranks that have elements of any of them."""
+def _memory_of(gathered: GlobalPlan, ties: Sequence[Iterable[Sequence[str]]]) -> dict[str, int]:
+    """Number the groups of names that are one tensor on every rank that has elements of them."""
     group_of = [{name: frozenset(group) for group in groups for name in group} for groups in ties]
     memory: dict[str, int] = {}
     n_groups = 0
@@ -164,8 +164,8 @@ def _memory_of(gathered: Gathered, ties: Sequence[Iterable[Sequence[str]]]) -> d
     return memory
 
 
-def _put(tree: dict[str | int, Any], path: _Path, value: Any) -> None:
-    """Put a value where its keys lead to: texts are keys of dicts, numbers are places in lists."""
+def _insert(tree: dict[str | int, Any], path: _Path, value: Any) -> None:
+    """Insert a value at its path: text is the key of a dict, a number is an index of a list."""
     into: Any = tree
     for key, following in pairwise(path):
         into = _entry(into, key, {} if isinstance(following, str) else [])
@@ -193,8 +193,8 @@ def _entry(into: Any, key: str | int, empty: Any) -> Any:
 def _contradiction(path: _Path) -> UnsupportedError:
     name = ".".join(map(str, path))
     return UnsupportedError(
-        "ranks have different things at one place of the state dict",
+        "ranks have different values at one place of the state dict",
         tensor=name,
         expected="a value, a dict or a list, and the same one on all ranks",
-        found=f"`{name}`, and another where it stands",
+        found=f"`{name}`, and another value there",
     )

@@ -1,6 +1,7 @@
-"""The files of one save on their way to a store, whoever sends them.
+"""Shards on their way to a store, sent by this process or by any other that has the `UploadSpec` of the save.
 
-An object appears when all of it is there, under a name that no other save uses; so nothing that stands there changes.
+1. An object appears when all of it has arrived, under a name that no other save uses, where no reader looks.
+2. A shard that the old checkpoint has byte for byte is not sent again: the new index names the old object.
 """
 
 from __future__ import annotations
@@ -26,57 +27,57 @@ _N_REMOVED_AT_ONCE: Final = 8
 
 
 class UploadedFile(msgspec.Struct, frozen=True):
-    """A file that is there now.
+    """A shard that is in the store.
 
     Attributes:
-        name: Of its object: a new one, or one of the checkpoint that stands there and has the same bytes.
-        record: By what to know it.
+        name: Of its object: a new one, or one of the old checkpoint with the same bytes.
+        record: Its size and digests.
     """
 
     name: str
     record: ShardRecord
 
 
-class Sending(msgspec.Struct, frozen=True):
-    """What whoever sends files of one save has to know; it can go from process to process.
+class UploadSpec(msgspec.Struct, frozen=True):
+    """What a process needs to send shards of one save; it can be sent from process to process.
 
     Attributes:
-        stem: What the names of the files begin with, the variant included.
-        mark: What follows in them, and in those of no other save.
+        stem: What file names begin with, the variant included.
+        token: Random text in every file name, unique to this save.
         index_file: Name of the index.
-        metadata: Free text by key, for each file.
+        metadata: Free text for the header of each file.
         sha256: Whether the index gets the SHA-256 of each file.
-        standing: The files of the checkpoint that stands there, each with what it is known by.
+        existing: Files of the checkpoint being replaced, with their records.
     """
 
     stem: str
-    mark: str
+    token: str
     index_file: str
     metadata: Mapping[str, str] | None
     sha256: bool
-    standing: dict[str, ShardRecord]
+    existing: dict[str, ShardRecord]
 
     def name_of(self, file: str) -> str:
-        """Return the name of a file that this save sends."""
-        return f"{self.stem}-{self.mark}{_ending(file)}"
+        """Return the name that a file of the plan gets in the store."""
+        return f"{self.stem}-{self.token}{_ending(file)}"
 
-    def for_files(self, files: Collection[str]) -> Sending:
-        """Return what whoever sends only some files has to know: of the standing files, those with their numbers."""
+    def for_files(self, files: Collection[str]) -> UploadSpec:
+        """Return the spec for a process that sends only some files, with the existing files of the same numbers."""
         endings = tuple(map(_ending, files))
-        standing = {name: record for name, record in self.standing.items() if name.endswith(endings)}
-        return msgspec.structs.replace(self, standing=standing)
+        existing = {name: record for name, record in self.existing.items() if name.endswith(endings)}
+        return msgspec.structs.replace(self, existing=existing)
 
-    def send(
+    def upload(
         self,
         directory: RemotePath,
         file: str,
         to_write: Mapping[str, TensorToWrite],
         on_written: Callable[[int], None],
     ) -> UploadedFile:
-        """Send a file, if it does not stand there byte for byte."""
+        """Send a file, unless the old checkpoint has one with the same bytes."""
         body = file_body(to_write, self.metadata, sealing=Sealing(index=self.index_file))
         record = ShardRecord(body.nbytes, digest_of(body.head).hex(), _sha256(body) if self.sha256 else None)
-        same = self._standing_like(directory, record)
+        same = self._existing_like(directory, record)
         if same is not None:
             on_written(body.nbytes)
             return UploadedFile(same, record)
@@ -84,11 +85,11 @@ class Sending(msgspec.Struct, frozen=True):
         directory.joined(name).put(body, on_written=on_written)
         return UploadedFile(name, record)
 
-    def _standing_like(self, directory: RemotePath, record: ShardRecord) -> str | None:
+    def _existing_like(self, directory: RemotePath, record: ShardRecord) -> str | None:
         wanted = record.nbytes, record.header
-        same = next((file for file, known in self.standing.items() if (known.nbytes, known.header) == wanted), None)
+        same = next((file for file, known in self.existing.items() if (known.nbytes, known.header) == wanted), None)
         if same is not None:
-            with suppress(TransportError):
+            with suppress(TransportError):  # the index may name a file that is gone
                 return same if directory.joined(same).version().nbytes == record.nbytes else None
         return None
 
@@ -98,13 +99,8 @@ def _ending(file: str) -> str:
     return number[0] if number else "-00001-of-00001.safetensors"
 
 
-def remove_uploaded(directory: RemotePath, names: Collection[str]) -> None:
-    """Remove what a save that comes to nothing has sent, or may have."""
-    remove_all(directory, names)
-
-
-def remove_all(directory: RemotePath, names: Collection[str]) -> list[TensorkeepError]:
-    """Remove files, several at a time, and return what went wrong."""
+def remove_objects(directory: RemotePath, names: Collection[str]) -> list[TensorkeepError]:
+    """Remove objects, several at a time, and return what went wrong."""
     errors: list[TensorkeepError] = []
 
     def remove(name: str) -> None:

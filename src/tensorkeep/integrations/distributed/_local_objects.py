@@ -1,4 +1,4 @@
-"""What one rank has to say before anything is written: values that are no tensors, and which tensors are one."""
+"""What one rank has beside plain tensors: values of the tree, and names that are one tensor."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tensorkeep.models import memory_key
 from tensorkeep.tensors import file_body, prepare
 
 
-class Survey(msgspec.Struct, frozen=True):
-    """What one rank tells the first.
+class LocalObjects(msgspec.Struct, frozen=True):
+    """What one rank sends to the first.
 
     Attributes:
-        objects: A file of the values that are no plain tensors, by name; empty where the rank has none to save.
-        ties: Groups of names that are one tensor here.
+        objects: A safetensors file of the values that are not plain tensors, by name; empty if there are none.
+        ties: Groups of names that are one tensor on this rank.
     """
 
     objects: bytes
@@ -30,16 +30,16 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def tensor_data_of(item: WriteItem) -> TensorWriteData:
-    """Return what a plan says of a part of a tensor."""
+    """Return the part of a tensor that a plan describes."""
     if item.tensor_data is None:
-        raise UnsupportedError(f"the plan does not say what part of tensor `{item.index.fqn}` there is")
+        raise UnsupportedError(f"the plan does not say which part of tensor `{item.index.fqn}` is saved")
     return item.tensor_data
 
 
 def is_object(item: WriteItem) -> bool:
     """Say whether an item is saved as a value of the tree, and not as a tensor of its own.
 
-    A tensor that one rank has whole may be sparse, or of a dtype that the format does not have: the tree says it.
+    A tensor that one rank has whole may be sparse, or of a dtype that the format lacks; the tree can hold it.
     """
     if item.tensor_data is None:
         return True
@@ -48,24 +48,24 @@ def is_object(item: WriteItem) -> bool:
     return item.type == WriteItemType.TENSOR and not is_plain
 
 
-def survey(plan: SavePlan, planner: SavePlanner) -> Survey:
-    """Look at what a rank has."""
+def local_objects(plan: SavePlan, planner: SavePlanner) -> LocalObjects:
+    """Collect what this rank has beside plain tensors."""
     values = {item.index.fqn: _value(item, planner) for item in plan.items if is_object(item)}
-    return Survey(_file_of(values), _ties(planner))
+    return LocalObjects(_file_of(values), _ties(planner))
 
 
-def objects_of(survey: Survey) -> dict[str, Any]:
-    """Return the values that are no plain tensors, by name."""
-    values: dict[str, Any] = load(survey.objects) if survey.objects else {}
+def objects_in(local: LocalObjects) -> dict[str, Any]:
+    """Return the values that are not plain tensors, by name."""
+    values: dict[str, Any] = load(local.objects) if local.objects else {}
     return values
 
 
 def _value(item: WriteItem, planner: SavePlanner) -> Any:
-    """Return a value as it is; `resolve_data` would pickle it."""
+    """Return a value without pickling it, as `resolve_data` would."""
     look_up = getattr(planner, "lookup_object", None)
     if look_up is None:
         raise UnsupportedError(
-            f"{item.index.fqn!r} is no tensor, and the planner gives such values as pickles only",
+            f"{item.index.fqn!r} is not a tensor, and the planner gives such values only as pickles",
             expected="a planner with lookup_object, such as DefaultSavePlanner",
             found=type(planner).__name__,
         )
@@ -75,10 +75,10 @@ def _value(item: WriteItem, planner: SavePlanner) -> Any:
 
 
 def _refuse_shards_within(value: Any, path: str) -> None:
-    """Refuse a part of a tensor where DCP takes the whole value for that of one rank."""
+    """Refuse a part of a tensor inside a value that DCP takes from one rank alone."""
     if isinstance(value, DTensor):
         raise StateError(
-            f"{path!r} is a DTensor inside of a value that one rank saves alone",
+            f"{path!r} is a DTensor inside a value that one rank saves alone",
             hint="Put it into a dict or a list: tuples and objects are saved by one rank",
         )
     if isinstance(value, Mapping):
@@ -97,18 +97,18 @@ def _file_of(values: dict[str, Any]) -> bytes:
 
 
 def _ties(planner: SavePlanner) -> tuple[tuple[str, ...], ...]:
-    """Group the names of tensors that are one: the same elements of tensors of the same shape, in the same memory."""
+    """Group names of one tensor: the same elements of tensors of the same shape, in the same memory."""
     groups: dict[Any, list[str]] = {}
     for name, value in _state_dict(planner):
         if isinstance(value, torch.Tensor):
             local = value.to_local() if isinstance(value, DTensor) else value
             if _has_address(local):
-                groups.setdefault((memory_key(local), _spread(value)), []).append(name)
+                groups.setdefault((memory_key(local), _sharding(value)), []).append(name)
     return tuple(tuple(names) for names in groups.values() if len(names) > 1)
 
 
 def _state_dict(planner: SavePlanner) -> Iterable[tuple[str, Any]]:
-    """Return all tensors of this rank, those included that another one saves; nothing where a planner hides them."""
+    """Return all tensors of this rank, also those that another rank saves; nothing if the planner hides them."""
     state_dict = getattr(planner, "state_dict", None)
     return state_dict.items() if isinstance(state_dict, Mapping) else ()
 
@@ -118,8 +118,8 @@ def _has_address(tensor: torch.Tensor) -> bool:
     return is_dense and tensor.numel() > 0 and not tensor.is_meta and tensor.data_ptr() != 0
 
 
-def _spread(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Return what is equal for tensors that are spread over ranks alike."""
+def _sharding(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Return a key that is equal for tensors that are sharded over ranks in the same way."""
     if isinstance(tensor, DTensor):
         return tuple(tensor.shape), tensor.device_mesh, tensor.placements
     return (tuple(tensor.shape),)

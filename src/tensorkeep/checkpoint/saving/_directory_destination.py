@@ -1,0 +1,207 @@
+"""A directory as the destination of a save: files wait in a staging directory until one transaction moves them.
+
+The order of a commit, and what a killed process leaves, are described in `transport/atomic/`. In a directory several
+processes can also fill one file: `reserve` makes the files, `collect` completes their headers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Final
+
+import msgspec
+
+from tensorkeep.arrays import TensorToWrite
+from tensorkeep.checkpoint.saving._options import SaveOptions
+from tensorkeep.checkpoint.saving._plan import SavePlan
+from tensorkeep.checkpoint.saving._removal import FileNames, OldFiles, exists
+from tensorkeep.checkpoint.saving._reuse import OlderFiles
+from tensorkeep.checkpoint.verifying import sha256_of
+from tensorkeep.digests import digest_of
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import SourceMissingError, as_transport_error
+from tensorkeep.layout import ShardRecord, emit_index
+from tensorkeep.parallel import ProgressMeter, parallel_map
+from tensorkeep.tensors import Sealing, sealed_head, write_file
+from tensorkeep.transport import Reserved, Transaction, open_source, sync_directory, transaction
+
+_MAX_WRITERS: Final = 4
+"""Threads that write or hash files side by side; one disk is not faster with more."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a tensor goes.
+
+    Attributes:
+        file: Number of the file, from 0.
+        start: Its first byte there.
+    """
+
+    file: int
+    start: int
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """Files of their final size, which several processes fill.
+
+    Attributes:
+        files: The files.
+        places: Name of a tensor, or of a piece of one, to where it goes.
+    """
+
+    files: tuple[Reserved, ...]
+    places: dict[str, Place]
+
+
+class DirectoryDestination:
+    """Implements `Destination`."""
+
+    max_writers = min(_MAX_WRITERS, os.cpu_count() or 1)
+
+    def __init__(self, directory: str, plan: SavePlan, options: SaveOptions) -> None:
+        self._directory = directory
+        self._plan = plan
+        self._options = options
+        self._older = OlderFiles(options.reuse.shards.values() if options.reuse is not None else ())
+        self._records: dict[str, ShardRecord] = {}
+        self._open = ExitStack()
+
+    def open(self) -> None:
+        """Take the lock of the checkpoint; what a dead process left there is finished or removed."""
+        durable = self._options.durable
+        directory = self._open.enter_context(made_directory(self._directory, durable=durable))
+        self._transaction: Transaction = self._open.enter_context(
+            transaction(directory, self._options.stem, durable=durable)
+        )
+
+    def stage(self, file: str, on_written: Callable[[int], None]) -> None:
+        """Write a file into the staging directory, or link it to an equal file of an older checkpoint."""
+        to_write = self._plan.files[file]
+        head = self._linked(file, to_write, on_written) or self._written(file, to_write, on_written)
+        nbytes = len(head) + sum(tensor.nbytes for tensor in to_write.values())
+        self._records[file] = self._record(file, head, nbytes)
+
+    def _linked(
+        self, file: str, to_write: Mapping[str, TensorToWrite], on_written: Callable[[int], None]
+    ) -> bytes | None:
+        index_file = self._plan.index_file
+        same = self._older.find(to_write, self._plan.metadata, index=index_file) if index_file else None
+        if same is None:
+            return None
+        is_done = self._transaction.link(file, same.source, same.head, on_written=on_written)
+        return same.head if is_done else None
+
+    def _written(self, file: str, to_write: Mapping[str, TensorToWrite], on_written: Callable[[int], None]) -> bytes:
+        with self._transaction.file(file, on_written=on_written) as sink:
+            return write_file(sink, to_write, self._plan.metadata, state=self._state, sealing=self._sealing)
+
+    @property
+    def _sealing(self) -> Sealing:
+        return Sealing(index=self._plan.index_file)
+
+    @property
+    def _state(self) -> str | None:
+        """What the file itself says of the state: nothing where the index does."""
+        return None if self._plan.index_file else self._plan.prepared.state
+
+    def _record(self, file: str, head: bytes, nbytes: int) -> ShardRecord:
+        sha256 = sha256_of(open_source(self._transaction.path_of(file))) if self._options.sha256 else None
+        return ShardRecord(nbytes, digest_of(head).hex(), sha256)
+
+    def reserve(self) -> Reservation:
+        """Make every file at its final size, for several processes to fill."""
+        files: list[Reserved] = []
+        places: dict[str, Place] = {}
+        for number, file in enumerate(self._plan.files):
+            head, entries = self._head(file, None)
+            places |= {name: Place(number, len(head) + entry.data_offsets[0]) for name, entry in entries.items()}
+            nbytes = len(head) + sum(entry.nbytes for entry in entries.values())
+            files.append(self._transaction.reserve(file, nbytes))
+        return Reservation(tuple(files), places)
+
+    def _head(self, file: str, digests: Mapping[str, bytes] | None) -> tuple[bytes, Mapping[str, TensorEntry]]:
+        to_write, metadata = self._plan.files[file], self._plan.metadata
+        return sealed_head(to_write, metadata, state=self._state, sealing=self._sealing, digests=digests)
+
+    def refresh(self) -> None:
+        """Show that this save is alive while other processes write."""
+        self._transaction.refresh()
+
+    def collect(self, results: Mapping[str, bytes]) -> None:
+        """Complete reserved files that are filled: name of a tensor, or of a piece of one, to its digest."""
+        heads = {file: self._head(file, results)[0] for file in self._plan.files}
+        for file, head in heads.items():
+            self._transaction.admit(file, head)
+
+        def record(file: str) -> None:
+            path = self._transaction.path_of(file)
+            self._records[file] = self._record(file, heads[file], os.path.getsize(path))
+
+        n_threads = min(len(heads), self.max_writers) if self._options.sha256 else 1
+        parallel_map(record, heads, n_threads=n_threads, meter=ProgressMeter(None, 0))
+
+    def commit(self) -> None:
+        """Move the staged files to their places and remove the old ones."""
+        with self._open:
+            index_file = self._plan.index_file
+            if index_file is not None:
+                with self._transaction.file(index_file) as sink:
+                    sink.write([emit_index(self._plan.index(self._records))])
+            if self._options.before_commit is not None:
+                self._options.before_commit({file: self._transaction.path_of(file) for file in self._plan.files})
+            names = FileNames.of_safetensors(self._options.stem)
+            commit_files(self._transaction, self._directory, list(self._plan.files), index_file, names)
+
+    def abandon(self) -> None:
+        """Remove what was staged and release the lock."""
+        with suppress(_AbandonedError), self._open:
+            raise _AbandonedError
+
+
+class _AbandonedError(Exception):
+    """Ends the transaction without a commit."""
+
+
+def commit_files(
+    staged: Transaction, directory: str, shards: Collection[str], index_file: str | None, names: FileNames
+) -> None:
+    """Commit staged files as the checkpoint of these names, and remove what only the old checkpoint had."""
+    new = {*shards} if index_file is None else {*shards, index_file}
+    old = OldFiles.in_directory(directory, names)
+    # Readers that know nothing of transactions must not find an old index beside new shards of the same names:
+    # where names are used again, the old index goes first and the new one comes last.
+    overwrites = index_file is not None and any(exists(directory, name) for name in shards)
+    staged.commit(
+        first=sorted(old.entries.difference(shards)) if overwrites else (),
+        last=index_file or next(iter(shards)),
+        remove=sorted(old.obsolete(new)),
+    )
+
+
+@contextmanager
+def made_directory(directory: str, *, durable: bool) -> Iterator[str]:
+    """Make the directory if it is missing, and remove it again if the save fails."""
+    made = False
+    try:
+        os.mkdir(directory)
+        made = True
+        if durable:
+            sync_directory(os.path.dirname(os.path.abspath(directory)))
+    except FileExistsError:
+        pass
+    except FileNotFoundError as error:
+        raise SourceMissingError(
+            "could not make the directory", path=directory, found=error.strerror, hint="Create its parent first"
+        ) from None
+    except OSError:
+        with as_transport_error("could not make the directory", directory):
+            raise
+    try:
+        yield directory
+    except BaseException:
+        if made:
+            with suppress(OSError):
+                os.rmdir(directory)
+        raise

@@ -1,0 +1,40 @@
+"""How a checkpoint is saved: made once from the arguments of a public function, then passed on whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
+from tensorkeep.layout import Index
+
+
+class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of `save_checkpoint` other than what is saved and where, with sizes in bytes."""
+
+    max_shard_nbytes: int
+    balance: bool = False
+    split_large: bool = False
+    layout: str | os.PathLike[str] | Index | None = None
+    base_name: str = "model"
+    variant: str | None = None
+    metadata: Mapping[str, str] | None = None
+    sha256: bool = False
+    durable: bool = True
+    progress: Callable[[int, int], None] | None = None
+    index_metadata: Mapping[str, Any] | None = None
+    reuse: Checkpoint | TensorFile | None = None
+    before_commit: Callable[[Mapping[str, str]], None] | None = None
+
+    @property
+    def stem(self) -> str:
+        """What every file name of the checkpoint begins with, such as `model.fp16`."""
+        return f"{self.base_name}.{self.variant}" if self.variant else self.base_name
+
+    @property
+    def needs_index(self) -> bool:
+        """Whether even a single file gets an index, since only an index can hold what was asked for."""
+        return self.sha256 or self.index_metadata is not None

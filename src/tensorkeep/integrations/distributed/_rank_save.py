@@ -1,0 +1,134 @@
+"""One save as one rank takes part in it.
+
+1. The first rank plans all files, opens the destination and assigns each rank its share.
+2. Every rank stages its share: it fills its places in files that all ranks see, or sends files of its own to a store.
+3. The first rank collects what the ranks report and commits. If any rank fails, it abandons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+
+from tensorkeep.arrays import TensorToWrite
+from tensorkeep.checkpoint import (
+    Destination,
+    DirectoryDestination,
+    SaveOptions,
+    StoreDestination,
+    plan_pieces,
+    plan_whole,
+    remove_objects,
+)
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.integrations.distributed._assignments import (
+    Assignment,
+    FillAssignment,
+    UploadAssignment,
+    assign_files,
+    assign_pieces,
+    assign_tensors,
+    pieces_by_rank,
+)
+from tensorkeep.integrations.distributed._global_plan import GlobalPlan
+from tensorkeep.integrations.distributed._rendezvous import RankStore
+from tensorkeep.integrations.distributed._tensor_parts import part_to_write
+from tensorkeep.integrations.distributed._write_parts import digest_parts, write_own, write_parts
+from tensorkeep.tensors import Prepared
+from tensorkeep.transport import RemotePath, is_remote
+
+
+class RankSave:
+    """A save that is not over; only the first rank has its destination."""
+
+    def __init__(self, path: str, layout: str | None, options: SaveOptions) -> None:
+        self._path = path
+        self._is_per_rank = layout == "per_rank" or is_remote(path)
+        self._options = options
+        self._destination: Destination | None = None
+        self._own_files: Mapping[str, Mapping[str, TensorToWrite]] = {}
+        self._own_digests: dict[str, bytes] = {}
+        self._sent: list[str] = []
+
+    def begin(self, gathered: GlobalPlan, prepared: Prepared, names: Mapping[str, str]) -> list[bytes]:
+        """Open the destination and return the assignment of each rank, on the first rank."""
+        if self._is_per_rank:
+            plan = plan_pieces(prepared, pieces_by_rank(gathered, names, prepared.to_write), self._options)
+        else:
+            plan = plan_whole(prepared, self._options)
+        assignments: list[UploadAssignment] | list[FillAssignment]
+        if is_remote(self._path):
+            self._destination = store = StoreDestination(RemotePath.of(self._path), plan, self._options)
+            store.open()
+            self._own_files = plan.files
+            shares = assign_files(gathered, names, plan.files)
+            assignments = [UploadAssignment(store.upload_spec.for_files(files), files) for files in shares]
+        else:
+            self._destination = directory = DirectoryDestination(self._path, plan, self._options)
+            directory.open()
+            reservation = directory.reserve()
+            own = {name: tensor for name, tensor in prepared.to_write.items() if name not in names.values()}
+            self._own_digests = write_own(reservation, own, durable=self._options.durable, beat=directory.refresh)
+            assign = assign_pieces if self._is_per_rank else assign_tensors
+            assignments = assign(gathered, names, reservation)
+        return [msgspec.msgpack.encode(assignment) for assignment in assignments]
+
+    def stage(self, plan: SavePlan, planner: SavePlanner, assignment: bytes, ranks: RankStore) -> dict[str, bytes]:
+        """Write the share of this rank, wait until all ranks have, and return what the first rank collects."""
+        assigned = msgspec.msgpack.decode(assignment, type=Assignment)
+        if isinstance(assigned, UploadAssignment):
+            return self._upload(plan, planner, assigned, ranks)
+        return self._fill(plan, planner, assigned, ranks)
+
+    def _fill(
+        self, plan: SavePlan, planner: SavePlanner, assigned: FillAssignment, ranks: RankStore
+    ) -> dict[str, bytes]:
+        def beat() -> None:
+            ranks.beat()
+            self._refresh()
+
+        digests = write_parts(plan, planner, assigned, durable=self._options.durable, beat=beat)
+        # A tensor of several ranks can be digested only when each has written its parts of it.
+        ranks.barrier("written", self._refresh)
+        digests |= digest_parts(assigned, beat)
+        ranks.barrier("digested", self._refresh)
+        return digests
+
+    def _refresh(self) -> None:
+        if self._destination is not None:
+            self._destination.refresh()
+
+    def _upload(
+        self, plan: SavePlan, planner: SavePlanner, assigned: UploadAssignment, ranks: RankStore
+    ) -> dict[str, bytes]:
+        uploaded: dict[str, bytes] = {}
+        for file, items in assigned.files.items():
+            self._sent.append(assigned.spec.name_of(file))  # before it is sent: a failed upload may have arrived
+            parts = {name: part_to_write(name, plan.items[item], planner, ranks.beat) for name, item in items.items()}
+            to_write = {**self._own_files.get(file, {}), **parts}
+            result = assigned.spec.upload(RemotePath.of(self._path), file, to_write, lambda _: ranks.beat())
+            uploaded[file] = msgspec.msgpack.encode(result)
+        ranks.barrier("sent")
+        return uploaded
+
+    def commit(self, results: Mapping[str, bytes]) -> None:
+        """Make what all ranks staged the checkpoint, on the first rank."""
+        destination, self._destination = self._destination, None
+        if destination is None:
+            raise UnsupportedError("the save is over")
+        try:
+            destination.collect({**self._own_digests, **results})
+            destination.commit()
+        finally:
+            destination.abandon()
+
+    def abandon(self) -> None:
+        """Remove what was staged, on the first rank by all ranks; has no effect on a save that is over."""
+        destination, self._destination = self._destination, None
+        sent, self._sent = self._sent, []
+        if destination is not None:
+            destination.abandon()
+        elif sent:
+            remove_objects(RemotePath.of(self._path), sent)
