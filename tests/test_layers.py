@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import ast
 import graphlib
-import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tensorkeep.arrays import LIBRARIES
-from tests.support import ROOT
-
-SOURCE = ROOT / "src"
-PACKAGE = SOURCE / "tensorkeep"
+from tests.support.source import (
+    FILES,
+    PACKAGE,
+    SOURCE,
+    exported_by,
+    imported_roots,
+    lines_of,
+    nodes_of,
+    relative,
+    tree_of,
+)
 
 LAYERS = (
     *("limits", "paths", "phrases", "redaction", "errors", "dtypes"),
@@ -49,18 +54,10 @@ KNOWS_LIBRARIES = {
 }
 """Parts that may ask which array library something is of; all others ask the library's record."""
 
-FILES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
 
 
-def relative(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
-
-
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
-
-
+@cache
 def file_of(module: str) -> Path | None:
     """Return the file of a dotted name, or None where it names no module."""
     base = SOURCE.joinpath(*module.split("."))
@@ -68,9 +65,9 @@ def file_of(module: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def own_imports(tree: ast.AST) -> Iterator[tuple[Path, str | None]]:
+def own_imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[Path, str | None]]:
     """Give the file that each import of own code names, and the name that is taken from it."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == "tensorkeep":
@@ -93,10 +90,9 @@ def layer_of(path: Path) -> str:
     return "" if first == "__init__" else first
 
 
-def calls(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func)
+@cache
+def calls(path: Path) -> set[str]:
+    return {ast.unparse(node.func) for node in nodes_of(path) if isinstance(node, ast.Call)}
 
 
 def test_every_part_has_its_place() -> None:
@@ -106,20 +102,23 @@ def test_every_part_has_its_place() -> None:
     assert set(LAYERS) <= parts, f"LAYERS names {set(LAYERS) - parts}, which do not exist"
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_imports_go_one_way(path: Path) -> None:
-    layer = layer_of(path)
-    imported = {layer_of(target) for target, _ in own_imports(tree_of(path))} - {layer}
+def test_imports_go_one_way() -> None:
+    wrong = []
+    for path in FILES:
+        layer = layer_of(path)
+        imported = {layer_of(target) for target, _ in own_imports(nodes_of(path))} - {layer}
+        forbidden = imported - set(LAYERS[: LAYERS.index(layer)])
+        forbidden |= {other for other in imported if (layer, other) in STRANGERS}
+        wrong += [f"{relative(path)} imports {other}" for other in sorted(forbidden)]
 
-    assert imported <= set(LAYERS[: LAYERS.index(layer)])
-    assert not {(layer, other) for other in imported} & STRANGERS
+    assert wrong == []
 
 
 def test_formats_know_only_the_vocabulary_of_transport() -> None:
     taken = {
         name
         for path in PACKAGE.joinpath("formats").rglob("*.py")
-        for target, name in own_imports(tree_of(path))
+        for target, name in own_imports(nodes_of(path))
         if layer_of(target) == "transport"
     }
 
@@ -127,36 +126,43 @@ def test_formats_know_only_the_vocabulary_of_transport() -> None:
 
 
 def test_there_are_no_cycles_between_files() -> None:
-    graph = {path: {target for target, _ in own_imports(tree_of(path))} for path in FILES}
+    graph = {path: {target for target, _ in own_imports(nodes_of(path))} for path in FILES}
 
     order = list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which shows the cycle
 
     assert set(order) == set(FILES)
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_own_code_is_imported_at_the_top(path: Path) -> None:
+def test_own_code_is_imported_at_the_top() -> None:
     functions = [
-        node
-        for node in ast.walk(tree_of(path))
+        (path, node)
+        for path in FILES
+        for node in nodes_of(path)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
     ]
 
-    assert [target for function in functions for target, _ in own_imports(function)] == []
+    assert [
+        f"{relative(path)}:{function.lineno}" for path, function in functions if any(own_imports(ast.walk(function)))
+    ] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_nobody_else_asks_which_array_library_it_is(path: Path) -> None:
-    if any(relative(path).removesuffix(".py").startswith(part.removesuffix(".py")) for part in KNOWS_LIBRARIES):
-        return
+def test_nobody_else_asks_which_array_library_it_is() -> None:
     names = {name for library in LIBRARIES.values() for name in (library.name, *library.aliases)}
+    asking = [
+        relative(path)
+        for path in FILES
+        if not any(
+            relative(path).removesuffix(".py").startswith(part.removesuffix(".py")) for part in KNOWS_LIBRARIES
+        )
+        and names & set(_texts_that_decide(path))
+    ]
 
-    assert not names & set(_texts_that_decide(tree_of(path))), "ask tensorkeep.arrays.library_for(...) instead"
+    assert asking == [], "ask tensorkeep.arrays.library_for(...) instead"
 
 
-def _texts_that_decide(tree: ast.AST) -> Iterator[str]:
+def _texts_that_decide(path: Path) -> Iterator[str]:
     """Give the texts that something is compared with, and the keys of dicts and subscripts."""
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         match node:
             case ast.Compare():
                 parts = [node.left, *node.comparators]
@@ -182,40 +188,41 @@ def _constants(node: ast.AST) -> Iterator[ast.Constant]:
 
 
 def test_modules_are_imported_by_name_in_few_places() -> None:
-    users = {relative(path) for path in FILES if any("import_module" in call for call in calls(tree_of(path)))}
+    users = {relative(path) for path in FILES if any("import_module" in call for call in calls(path))}
 
     assert users <= IMPORTED_BY_NAME
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_files_are_small_and_named_after_a_concept(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
-    assert path.stem.strip("_") not in {"utils", "util", "common", "helpers", "helper", "misc", "core", "base_utils"}
+def test_files_are_small() -> None:
+    assert {relative(path): len(lines_of(path)) for path in FILES if len(lines_of(path)) > 400} == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_nothing_runs_code_from_data(path: Path) -> None:
-    tree = tree_of(path)
-    imported = {
-        name.split(".")[0]
-        for node in ast.walk(tree)
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
+def test_files_are_named_after_a_concept() -> None:
+    nothing = {"utils", "util", "common", "helpers", "helper", "misc", "core", "base_utils"}
+
+    assert [relative(path) for path in FILES if path.stem.strip("_") in nothing] == []
+
+
+def test_nothing_runs_code_from_data() -> None:
+    unpicklers = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+    runners = {"eval", "exec", "compile", "__import__", "torch.load", "np.load", "numpy.load"}
+    wrong = {
+        relative(path): found
+        for path in FILES
+        if (found := imported_roots(path) & unpicklers | calls(path) & runners)
     }
 
-    assert not imported & {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
-    assert not set(calls(tree)) & {"eval", "exec", "compile", "__import__", "torch.load", "np.load", "numpy.load"}
+    assert wrong == {}
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=relative)
-def test_a_folder_names_its_files_and_what_it_exports(folder: Path) -> None:
+def test_a_folder_names_its_files_and_what_it_exports() -> None:
+    assert [fault for folder in FOLDERS for fault in faults_of_face(folder)] == []
+
+
+def faults_of_face(folder: Path) -> Iterator[str]:
+    """Say where a folder's docstring and `__all__` differ from what is in it."""
     tree = tree_of(folder / "__init__.py")
-    exported = importlib.import_module(".".join(folder.relative_to(SOURCE).parts)).__all__
+    exported = exported_by(tree)
     bound = {
         alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
@@ -224,10 +231,12 @@ def test_a_folder_names_its_files_and_what_it_exports(folder: Path) -> None:
     named = {name.rstrip("/") for line in docstring.splitlines() if line.startswith("- ") for name in _quoted(line)}
     stems = {path.stem for path in folder.iterdir() if path.suffix == ".py"} - {"__init__"}
     folders = {path.name for path in folder.iterdir() if (path / "__init__.py").is_file()}
-
-    assert sorted(set(exported)) == sorted(exported), "names twice"
-    assert set(exported) == (bound | defined) - {"annotations"}
-    assert named == stems | folders
+    if len(set(exported)) < len(exported):
+        yield f"{relative(folder)}: __all__ has names twice"
+    if difference := set(exported) ^ (bound | defined) - {"annotations"}:
+        yield f"{relative(folder)}: __all__ and what is imported differ in {sorted(difference)}"
+    if difference := named ^ (stems | folders):
+        yield f"{relative(folder)}: its docstring and its files differ in {sorted(difference)}"
 
 
 def _quoted(line: str) -> list[str]:

@@ -50,9 +50,7 @@ def test_a_layout_gives_places_not_names_of_other_checkpoints(tmp_path: Path) ->
     assert value(tmp_path, variant="bf16") == 100
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UnsupportedError, match="no shard"):
-        tensorkeep.save_checkpoint(
-            NEW, tmp_path, layout=tensorkeep.checkpoint.Index(dict.fromkeys(NEW, "config.json"))
-        )
+        tensorkeep.save_checkpoint(NEW, tmp_path, layout=tensorkeep.layout.Index(dict.fromkeys(NEW, "config.json")))
     assert (tmp_path / "config.json").read_text() == "{}"
 
 

@@ -186,13 +186,13 @@ def test_names_that_are_no_whole_tensor_are_refused(names: list[str]) -> None:
     record = ShardRecord(1, "ab" * 32)
 
     with pytest.raises(IndexFileError, match="`w`"):
-        tensorkeep.checkpoint.Index(dict.fromkeys(names, "a"), {}, {"a": record}, {"w": tuple(names)})
+        tensorkeep.layout.Index(dict.fromkeys(names, "a"), {}, {"a": record}, {"w": tuple(names)})
 
 
 def test_a_piece_may_leave_out_what_it_has_all_of() -> None:
     record = ShardRecord(1, "ab" * 32)
     names = ("w[0:4]", "w[4:7,0:5]", "w[4:7,5:10]")
 
-    index = tensorkeep.checkpoint.Index(dict.fromkeys(names, "a"), {}, {"a": record}, {"w": names})
+    index = tensorkeep.layout.Index(dict.fromkeys(names, "a"), {}, {"a": record}, {"w": names})
 
     assert parse_index(emit_index(index), INDEX) == index
