@@ -21,6 +21,7 @@ from tests.support.pickles.honest_arrays import ARRAYS
 from tests.support.pickles.honest_files import saved
 from tests.support.pickles.honest_objects import OBJECTS
 from tests.support.pickles.honest_tensors import TENSORS
+from tests.support.soak import rounds
 from tests.support.state.exactly import assert_exactly
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -87,7 +88,7 @@ values = st.recursive(
 )
 
 
-@hypothesis.settings(max_examples=150)
+@hypothesis.settings(max_examples=rounds(60, 1_500))
 @hypothesis.given(value=values, share_views=st.booleans())
 def test_any_state_is_kept(tmp_path_factory: pytest.TempPathFactory, value: Any, share_views: bool) -> None:
     folder = tmp_path_factory.mktemp("state", numbered=True)

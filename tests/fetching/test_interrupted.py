@@ -1,8 +1,4 @@
-"""Fetches that are killed, cut off, stalled, lied to or out of room: the next one goes on, and nothing is mixed.
-
-`TENSORKEEP_KILLS=1000` kills that many fetches at random times; the test suite has 4. `TENSORKEEP_REMOTE_FAULTS=5000`
-makes that many runs against a server that fails at random; the test suite has 25.
-"""
+"""Fetches that are killed, cut off, stalled, lied to or out of room: the next one goes on, and nothing is mixed."""
 
 from __future__ import annotations
 
@@ -33,9 +29,10 @@ from tests.support import SUPPORT
 from tests.support.fetching.fetch_runs import kill_after, recorded, run
 from tests.support.remote.fault_server import Fault, FaultServer
 from tests.support.remote.nginx import Nginx, running_nginx
+from tests.support.soak import SEED, rounds
 
-N_KILLS = int(os.environ.get("TENSORKEEP_KILLS", "4"))
-N_FAULTS = int(os.environ.get("TENSORKEEP_REMOTE_FAULTS", "25"))
+N_KILLS = rounds(4, 1000)
+N_FAULTS = rounds(12, 5000)
 QUICK = {"pause_s": 0.001, "longest_pause_s": 0.01, "timeout_s": 1.0}
 NEW, OLD = 0, 7
 HEAD = 2**14
@@ -79,8 +76,9 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
+@pytest.mark.soak
 def test_killed_at_any_time_the_next_one_asks_for_the_rest(server: Nginx, served: Path, tmp_path: Path) -> None:
-    chance = random.Random(1)
+    chance = random.Random(SEED + 1)
     url = remote(server.url + "slow/new/", connections=N_CONNECTIONS)
     expected = contents(served / "new")
     seen: Counter[str] = Counter()
@@ -117,9 +115,10 @@ def test_killed_at_any_time_the_next_one_asks_for_the_rest(server: Nginx, served
 
 
 @pytest.mark.parametrize("kind", ["set", "folder"])
+@pytest.mark.soak
 def test_killed_at_calls_of_the_system_the_old_or_the_new_is_whole(tmp_path: Path, kind: str) -> None:
     script = SUPPORT / "fetching" / "interrupted_fetch.py"
-    step = 1 if "TENSORKEEP_KILLS" in os.environ else 7
+    step = rounds(9, 1)
     done = subprocess.run(
         [sys.executable, script, tmp_path, kind, str(step)], capture_output=True, text=True, check=False
     )
@@ -360,9 +359,10 @@ class TestFaults:
                 assert time.monotonic() - begin < 20, f"seed {seed}"
         raise AssertionError(f"seed {seed}: never got through: {outcomes}")
 
+    @pytest.mark.soak
     def test_whatever_a_server_does_whole_files_appear_or_none(self, tmp_path: Path, small_parts: None) -> None:
         outcomes: Counter[str] = Counter()
-        for seed in range(N_FAULTS):
+        for seed in range(SEED, SEED + N_FAULTS):
             outcomes += self.one_run(seed, tmp_path / str(seed))
 
         print(outcomes)

@@ -9,6 +9,7 @@ from torch.distributed.tensor import Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from tensorkeep.models._placement import Cut, local_parts
+from tests.support.soak import rounds
 
 PLACEMENTS = st.one_of(
     st.integers(0, 1).map(Shard),
@@ -16,7 +17,7 @@ PLACEMENTS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rounds(60, 2_000), deadline=None)
 @given(
     shape=st.tuples(st.integers(0, 13), st.integers(0, 5)),
     meshed=st.lists(st.tuples(PLACEMENTS, st.integers(1, 4)), max_size=3),

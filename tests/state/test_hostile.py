@@ -20,12 +20,13 @@ from tensorkeep.limits import MAX_STATE_DEPTH
 from tensorkeep.state import part_libraries, renamed, selected, tensor_names
 from tensorkeep.state._decode import _CONTAINERS, _WHOLE
 from tensorkeep.state._scalars import SCALAR_TAGS
+from tests.support.soak import rounds
 from tests.support.state.codec import decode, encode
 from tests.support.state.states import CLASSES, Config, Flags, Moments, Phase, Point, states
 
 TAGS = sorted({*_CONTAINERS, *_WHOLE, *SCALAR_TAGS})
 CLASS_NAMES = [f"{cls.__module__}:{cls.__qualname__}" for cls in CLASSES] + ["os:system", "builtins:int", ""]
-MANY = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=rounds(300, 20_000), deadline=None, suppress_health_check=list(HealthCheck))
 
 json_scalars = st.one_of(
     st.none(),

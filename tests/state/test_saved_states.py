@@ -28,6 +28,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.formats.safetensors import STATE_KEY, emit_header, lay_out
+from tests.support.soak import rounds
 from tests.support.state.exactly import assert_exactly
 from tests.support.state.states import CLASSES, Config, states
 
@@ -35,7 +36,7 @@ MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @given(state=states())
-@settings(max_examples=2_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(300, 20_000), deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_file_gives_back_exactly_what_was_saved(state: Any) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         path = Path(folder) / "state.safetensors"
@@ -51,7 +52,7 @@ def test_a_file_gives_back_exactly_what_was_saved(state: Any) -> None:
 
 
 @given(state=states())
-@settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(150, 7_000), deadline=None, suppress_health_check=list(HealthCheck))
 def test_shards_give_back_exactly_what_was_saved(state: Any) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         path, other = Path(folder) / "state", Path(folder) / "other"
@@ -62,7 +63,7 @@ def test_shards_give_back_exactly_what_was_saved(state: Any) -> None:
 
 
 @given(state=states())
-@settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(150, 7_000), deadline=None, suppress_health_check=list(HealthCheck))
 def test_copies_have_the_same_values_and_each_name_can_be_read_alone(state: Any) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         path = Path(folder) / "state.safetensors"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tensorkeep.state import NamedData, selected, tensor_names
+from tests.support.soak import rounds
 from tests.support.state.codec import decode, encode, round_trip
 from tests.support.state.exactly import assert_exactly
 from tests.support.state.states import CLASSES, Config, states
@@ -74,13 +75,13 @@ def test_unknown_objects_have_their_fields() -> None:
     assert part == {"config": NamedData("dataclass", "states:Config", {"width": 1, "options": None})}
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(150, 10_000), deadline=None, suppress_health_check=list(HealthCheck))
 @given(states())
 def test_the_part_of_all_is_the_whole(value) -> None:
     assert_exactly(round_trip(value, classes=CLASSES, wanted=lambda path: True), value)
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(125, 5_000), deadline=None, suppress_health_check=list(HealthCheck))
 @given(states())
 def test_the_whole_in_an_entry_is_the_whole(value) -> None:
     around = {"before": value, "it": value, "after": [value]}

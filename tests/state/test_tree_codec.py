@@ -11,11 +11,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 
 from tensorkeep.state import encode_tree, part_libraries, renamed, tensor_names
+from tests.support.soak import rounds
 from tests.support.state.codec import decode, encode, round_trip
 from tests.support.state.exactly import assert_exactly
 from tests.support.state.states import CLASSES, scalars, states
 
-MANY = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=rounds(300, 20_000), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @MANY

@@ -1,21 +1,22 @@
-"""Saves into a store that are stopped and killed at every step: old steps stay whole, the new one is whole or absent.
-
-`TENSORKEEP_KILLS=5000` kills that many saves at random times; the test suite has 60.
-"""
+"""Saves into a store that are stopped and killed at every step: old steps stay whole, the new one is whole or absent."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support import SUPPORT
+from tests.support.soak import SEED, rounds
 
 PROGRAM = SUPPORT / "store" / "interrupted_store.py"
-N_KILLS = int(os.environ.get("TENSORKEEP_KILLS", "60"))
+N_KILLS = rounds(15, 5000)
+STEP = rounds(3, 1)
+"""Before every how many calls a save is stopped."""
 
 
 def run(*arguments: object) -> dict[str, Any]:
@@ -26,23 +27,26 @@ def run(*arguments: object) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.soak
 def test_killed_at_any_call_all_steps_are_whole(tmp_path: Path) -> None:
-    counts = run(tmp_path, "killed")
+    counts = run(tmp_path, "killed", STEP)
 
-    assert counts["kills"] >= 40, "too few calls were seen to say anything"
-    assert counts["old"] >= 15
-    assert counts["new"] >= 10
-    assert counts["leftovers"] >= 20
+    assert counts["kills"] >= 40 // STEP, "too few calls were seen to say anything"
+    assert counts["old"] >= 15 // STEP
+    assert counts["new"] >= 10 // STEP
+    assert counts["leftovers"] >= 20 // STEP
 
 
+@pytest.mark.soak
 def test_stopped_at_any_call_another_process_saves_and_both_steps_are_whole(tmp_path: Path) -> None:
-    counts = run(tmp_path, "resumed")
+    counts = run(tmp_path, "resumed", STEP)
 
-    assert counts["resumed"] >= 20, "too few calls were seen to say anything"
+    assert counts["resumed"] >= 20 // STEP, "too few calls were seen to say anything"
 
 
+@pytest.mark.soak
 def test_killed_at_any_time_all_steps_are_whole(tmp_path: Path) -> None:
-    counts = run(tmp_path, "at-random", N_KILLS, 1)
+    counts = run(tmp_path, "at-random", N_KILLS, SEED)
 
     assert counts["kills"] == N_KILLS
     assert counts["leftovers"] >= N_KILLS // 10, "the kills came too early or too late to say anything"

@@ -21,6 +21,7 @@ from tensorkeep.checkpoint.diffing import _numbers as _compare
 from tensorkeep.checkpoint.diffing._diff import Diff, diff
 from tensorkeep.dtypes import BY_NAME, DTYPES
 from tensorkeep.tensors import serialize_tensors
+from tests.support.soak import rounds
 
 NAMES = [dtype.name for dtype in DTYPES]
 
@@ -124,7 +125,7 @@ def pairs(draw):
     return from_codes(name_a, codes), from_codes(name_b, others)
 
 
-@settings(max_examples=400)
+@settings(max_examples=rounds(100, 4_000))
 @given(pairs())
 def test_as_computed_with_whole_arrays(pair):
     a, b = pair

@@ -19,9 +19,10 @@ import tensorkeep
 from tensorkeep.errors import BusyError, TransportError
 from tests.support import SUPPORT
 from tests.support.checkpoint.numbered_saves import FIVE, SCENARIOS, SINGLE, THREE, contents, save, tensors, whole
+from tests.support.soak import rounds
 
 READER = SUPPORT / "checkpoint" / "read_during_saves.py"
-SECONDS = float(os.environ.get("TENSORKEEP_READING_SECONDS", "2"))
+SECONDS = rounds(1, 300)
 
 ALTERNATIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "the same names": (THREE,),
@@ -34,6 +35,7 @@ ALTERNATIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 
 
 @pytest.mark.parametrize("sides", ALTERNATIONS)
+@pytest.mark.soak
 def test_readers_see_whole_checkpoints_while_others_are_saved(tmp_path: Path, sides: str) -> None:
     save(tmp_path, 0, ALTERNATIONS[sides][0])
     readers = [

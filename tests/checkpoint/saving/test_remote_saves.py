@@ -26,6 +26,7 @@ import tensorkeep
 from tensorkeep import remote
 from tensorkeep.errors import SourceChangedError, SourceMissingError, UnsupportedError
 from tests.support.remote.s3_bucket import Bucket
+from tests.support.soak import SEED, rounds
 
 BASE = {
     "model": {f"layer.{n}": np.random.default_rng(n).standard_normal((40, 50), np.float32) for n in range(5)},
@@ -275,6 +276,7 @@ class TestSavesThatFail:
         assert tensorkeep.verify(s3.at(place)).is_whole
         assert len(s3.names(place.rstrip("/"))) == 4
 
+    @pytest.mark.soak
     def test_killed_saves_leave_the_old_or_the_new(self, s3) -> None:
         path = s3.at("killed")
         tensorkeep.save_checkpoint(with_step(0), path, max_shard_size=SHARD)
@@ -289,9 +291,9 @@ class TestSavesThatFail:
             "    tensorkeep.save_checkpoint(with_step(step), path, max_shard_size=SHARD)\n"
             "    print(flush=True)"
         )
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng(SEED)
         last = 0
-        for number in range(int(os.environ.get("TENSORKEEP_KILLS", "4"))):
+        for number in range(rounds(3, 1000)):
             arguments = [sys.executable, "-c", program, s3.url, str(last + 1)]
             with subprocess.Popen(arguments, stdout=subprocess.PIPE) as saver:
                 for _ in range(1 + number % 2):  # every other one saves at least once

@@ -1,7 +1,4 @@
-"""Whatever happens to the files of a checkpoint, tensorkeep says so, and names the file and what is wrong with it.
-
-`TENSORKEEP_FLIPS=100000` damages that many single bytes; the test suite 500.
-"""
+"""Whatever happens to the files of a checkpoint, tensorkeep says so, and names the file and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -21,8 +18,9 @@ import safetensors.numpy
 import tensorkeep
 from tensorkeep.errors import IndexFileError, IntegrityError, SourceMissingError, TensorkeepError
 from tensorkeep.kinds.safetensors import StrayShardWarning
+from tests.support.soak import SEED, rounds
 
-N_FLIPS = int(os.environ.get("TENSORKEEP_FLIPS", "500"))
+N_FLIPS = rounds(300, 100_000)
 INDEX = "model.safetensors.index.json"
 FIRST, SECOND, THIRD = (f"model-{n:05d}-of-00003.safetensors" for n in (1, 2, 3))
 
@@ -92,9 +90,10 @@ def findings(directory: Path) -> list[str]:
     ],
     ids=["shards", "split tensors", "sha256", "one file with an index", "one file"],
 )
+@pytest.mark.soak
 def test_every_changed_byte_is_found_and_named(tmp_path: Path, options: dict[str, Any]) -> None:
     save(tmp_path, **options)
-    rng = random.Random(0)
+    rng = random.Random(SEED)
     files = sorted(tmp_path.iterdir())
     heads = {path: path.stat().st_size if path.suffix == ".json" else data_start(path) for path in files}
     n_found = {"head": 0, "data": 0}

@@ -23,6 +23,7 @@ from tensorkeep.formats.archives._zip import Archive, Member, examine_archive, r
 from tensorkeep.transport import ByteRange, LocalFile, MemorySource, StreamSource
 from tests.support.formats.crafted_zip import ONES, Part, crafted
 from tests.support.peak_memory import with_peak
+from tests.support.soak import rounds
 
 STATE = {"w": torch.arange(6.0), "b": torch.ones(3, dtype=torch.int8), "empty": torch.ones(0)}
 PLAIN = (Part("m/data.pkl", b"pickle"), Part("m/data/0", bytes(16)), Part("m/version", b"3\n"))
@@ -584,7 +585,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @given(mutated())
 @example(SAMPLES["saved"])
-@settings(max_examples=1500)
+@settings(max_examples=rounds(250, 15_000))
 def test_whatever_is_read_is_what_another_reader_sees(data: bytes) -> None:
     source = MemorySource(data)
     try:

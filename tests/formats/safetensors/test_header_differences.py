@@ -12,6 +12,7 @@ from fuzz.header_documents import valid_sample
 from fuzz.header_mutations import mutated
 from fuzz.header_verdicts import DIFFERENCES, judge
 from fuzz.headers import run
+from tests.support.soak import rounds
 
 RANDOM = st.randoms(use_true_random=False)
 
@@ -28,7 +29,7 @@ def test_a_valid_header_is_read_as_the_reference_reads_it(rng: Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=300)
+@settings(max_examples=rounds(75, 3_000))
 def test_a_broken_header_gets_the_verdict_of_the_reference(rng: Random) -> None:
     assert judge(mutated(rng).file).wrong is None
 

@@ -1,4 +1,4 @@
-"""Killed fifty times at any instant, a run has its last whole state, and goes on from it."""
+"""Killed again and again at any instant, a run has its last whole state, and goes on from it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.support import SUPPORT
+from tests.support.soak import SEED, rounds
 
 HERE = SUPPORT / "integrations" / "accelerate"
+N_KILLS = rounds(12, 1000)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("naming", ["one", "numbered"])
 def test_no_kill_takes_a_state_away(tmp_path: Path, naming: str) -> None:
     done = subprocess.run(
-        [sys.executable, HERE / "killed.py", tmp_path, naming, "50"],
+        [sys.executable, HERE / "killed.py", tmp_path, naming, str(N_KILLS), str(SEED)],
         capture_output=True,
         text=True,
         check=False,
@@ -25,8 +28,8 @@ def test_no_kill_takes_a_state_away(tmp_path: Path, naming: str) -> None:
 
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["n_killed"] == 50
-    assert report["n_interrupted"] >= 10, "too few kills met a save"
-    assert report["progress"][-1] > 10
+    assert report["n_killed"] == N_KILLS
+    assert report["n_interrupted"] >= N_KILLS // 5, "too few kills met a save"
+    assert report["progress"][-1] > N_KILLS // 5
     left = [name for name in report["left"] if "tensorkeep-" in name and "tensorkeep-removed" not in name]
     assert left == []

@@ -34,12 +34,13 @@ from tests.support.integrations.distributed.failing_saves import (
     whole_number,
 )
 from tests.support.integrations.distributed.gloo_ranks import Killed, Ranks
+from tests.support.soak import SEED, rounds
 
 HERE = SUPPORT / "integrations" / "distributed"
 SAVE_S = 0.1
 """Seconds that a save takes about."""
 
-N_KILLS = int(os.environ.get("TENSORKEEP_KILLS", "4"))
+N_KILLS = rounds(3, 50)
 
 
 @pytest.fixture
@@ -144,8 +145,9 @@ def wait_for(path: Path) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.soak
 def test_a_rank_killed_at_any_time_leaves_the_old_or_the_new_one(ranks: Ranks, old: Path, tmp_path: Path) -> None:
-    times = random.Random(20)
+    times = random.Random(SEED + 20)
     last, n_killed, n_unfinished, n_staged = 1, 0, 0, 0
     for number in range(2, N_KILLS + 2):
         ready = tmp_path / f"ready-{number}"

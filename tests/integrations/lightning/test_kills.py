@@ -1,12 +1,8 @@
-"""A run that is killed at any instant has its newest checkpoint, whole, and goes on from it as if nothing had been.
-
-`TENSORKEEP_KILLS=5000` kills that many runs; the test suite has 50.
-"""
+"""A run that is killed at any instant has its newest checkpoint, whole, and goes on from it as if nothing had been."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,22 +10,25 @@ from pathlib import Path
 import pytest
 
 from tests.support import SUPPORT
+from tests.support.soak import SEED, rounds
 
 HERE = SUPPORT / "integrations" / "lightning"
-N_KILLS = int(os.environ.get("TENSORKEEP_KILLS", "50"))
+N_KILLS = rounds(10, 2500)
 
 
-@pytest.mark.parametrize(("plugin", "share"), [("TensorkeepCheckpointIO", 0.6), ("AsyncTensorkeepCheckpointIO", 0.4)])
-def test_no_kill_costs_a_checkpoint(tmp_path: Path, plugin: str, share: float) -> None:
-    n_kills = round(share * N_KILLS)
+@pytest.mark.soak
+@pytest.mark.parametrize("plugin", ["TensorkeepCheckpointIO", "AsyncTensorkeepCheckpointIO"])
+def test_no_kill_costs_a_checkpoint(tmp_path: Path, plugin: str) -> None:
     done = subprocess.run(
-        [sys.executable, HERE / "killed.py", tmp_path, plugin, str(n_kills)], capture_output=True, text=True
+        [sys.executable, HERE / "killed.py", tmp_path, plugin, str(N_KILLS), str(SEED)],
+        capture_output=True,
+        text=True,
     )
 
     assert not done.returncode, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
-    assert len(report["progress"]) == n_kills
-    assert report["n_killed"] == n_kills
+    assert len(report["progress"]) == N_KILLS
+    assert report["n_killed"] == N_KILLS
     assert report["n_interrupted"] or len(report["left"]) > 2, "no kill hit a save"
     assert report["progress"][-1] > report["progress"][0]
     assert "last.ckpt" in report["left"]

@@ -10,17 +10,20 @@ from pathlib import Path
 import pytest
 
 from tests.support import SUPPORT
+from tests.support.soak import SEED, rounds
 
 PROGRAM = SUPPORT / "integrations" / "skorch" / "killed.py"
+N_KILLS = rounds(8, 1000)
 
 
-@pytest.mark.parametrize(("form", "times"), [("set", 30), ("file", 20)])
-def test_all_parts_are_of_one_epoch_after_every_kill(tmp_path: Path, form: str, times: int) -> None:
-    command = [sys.executable, "-W", "ignore", PROGRAM, tmp_path, str(times), form]
+@pytest.mark.soak
+@pytest.mark.parametrize("form", ["set", "file"])
+def test_all_parts_are_of_one_epoch_after_every_kill(tmp_path: Path, form: str) -> None:
+    command = [sys.executable, "-W", "ignore", PROGRAM, tmp_path, str(N_KILLS), form, str(SEED)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert not done.returncode, done.stderr
     report = json.loads(done.stdout)
-    assert report["n_killed"] == len(report["progress"]) == times
-    assert report["n_interrupted"] > times // 5, "kills hardly met a save"
+    assert report["n_killed"] == len(report["progress"]) == N_KILLS
+    assert report["n_interrupted"] > N_KILLS // 5, "kills hardly met a save"
     assert report["progress"][-1] > report["progress"][0]

@@ -1,7 +1,7 @@
 """A program that stops saves of checkpoints and kills them, for `test_killed_checkpoint_saves`.
 
-`interrupted_saver.py FOLDER SCENARIO`: stops a save before every call that changes the file system, in turn, and in
-the middle of every write. While it is stopped, and again after it was killed, the directory is read; then one more
+`interrupted_saver.py FOLDER SCENARIO FIRST STEP`: stops a save before every STEP-th call that changes the file system, from
+the FIRST, and in the middle of it if it writes. While it is stopped, and again after it was killed, the directory is read; then one more
 save must succeed and leave nothing behind.
 
 `interrupted_saver.py FOLDER --at-random ROUNDS SEED`: kills a process that saves again and again, at random times.
@@ -140,8 +140,8 @@ def whole_for_another_user(directory: Path, variant: str | None) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def at_every_call(folder: Path, scenario: Scenario) -> dict[str, Any]:
-    """Stop and kill a save before every call in turn, and in the middle of it."""
+def at_calls(folder: Path, scenario: Scenario, first: int, step: int) -> dict[str, Any]:
+    """Stop and kill a save before every `step`-th call in turn, and in the middle of it."""
     template = folder / "template"
     template.mkdir()
     bystanders = add_bystanders(template, main=scenario.variant is not None)
@@ -150,7 +150,7 @@ def at_every_call(folder: Path, scenario: Scenario) -> dict[str, Any]:
     expected_files = bystanders.keys() | scenario.files
     allowed = {OLD if scenario.old else None, NEW}
     counts: Counter[str] = Counter()
-    for at in itertools.count():
+    for at in itertools.count(first, step):
         for torn in (False, True):
             directory = folder / f"{at}{'t' if torn else ''}"
             shutil.copytree(template, directory)
@@ -228,5 +228,5 @@ if __name__ == "__main__":
     if sys.argv[2] == "--at-random":
         result = at_random(place, int(sys.argv[3]), int(sys.argv[4]))
     else:
-        result = at_every_call(place, SCENARIOS[sys.argv[2]])
+        result = at_calls(place, SCENARIOS[sys.argv[2]], int(sys.argv[3]), int(sys.argv[4]))
     print(json.dumps(result))

@@ -1,10 +1,10 @@
 """A program that stops saves into a store and kills them, or lets them go on, for `test_killed_store_saves`.
 
-`interrupted_store.py FOLDER killed`: stops a save, which also removes an old step, before every call that changes the
-file system, in turn, and in the middle of every write. While it is stopped, and again after it was killed, the store
+`interrupted_store.py FOLDER killed STEP`: stops a save, which also removes an old step, before every STEP-th call that
+changes the file system, and in the middle of it if it writes. While it is stopped, and again after it was killed, the store
 is read; then one more save must succeed and leave nothing behind.
 
-`interrupted_store.py FOLDER resumed`: the same, but while it is stopped another step is saved, and then it goes on.
+`interrupted_store.py FOLDER resumed STEP`: the same, but while it is stopped another step is saved, and then it goes on.
 
 `interrupted_store.py FOLDER at-random ROUNDS SEED`: kills a process that saves step after step, at random times.
 
@@ -60,13 +60,13 @@ def is_tidy(root: Path, steps: list[int]) -> None:
         assert left == FILES | {"model.safetensors.index.json"}, left
 
 
-def killed_at_every_call(folder: Path) -> dict[str, Any]:
-    """Stop and kill a save before every call in turn, and in the middle of it."""
+def killed_at_calls(folder: Path, step: int) -> dict[str, Any]:
+    """Stop and kill a save before every `step`-th call, and in the middle of it."""
     template = folder / "template"
     for step in (1, 2):
         save(template, step)
     counts: Counter[str] = Counter()
-    for at in itertools.count():
+    for at in itertools.count(0, step):
         for torn in (False, True):
             root = folder / f"{at}{'t' if torn else ''}"
             shutil.copytree(template, root)
@@ -96,10 +96,10 @@ def killed_at_every_call(folder: Path) -> dict[str, Any]:
     raise AssertionError
 
 
-def resumed_at_every_call(folder: Path) -> dict[str, Any]:
-    """Stop a save before every call in turn, save another step, and let it go on."""
+def resumed_at_calls(folder: Path, step: int) -> dict[str, Any]:
+    """Stop a save before every `step`-th call, save another step, and let it go on."""
     counts: Counter[str] = Counter()
-    for at in itertools.count():
+    for at in itertools.count(0, step):
         root = folder / str(at)
         for step in (1, 2):
             save(root, step)
@@ -154,5 +154,5 @@ if __name__ == "__main__":
     if sys.argv[2] == "at-random":
         result = killed_at_random(place / "run", int(sys.argv[3]), int(sys.argv[4]))
     else:
-        result = {"killed": killed_at_every_call, "resumed": resumed_at_every_call}[sys.argv[2]](place)
+        result = {"killed": killed_at_calls, "resumed": resumed_at_calls}[sys.argv[2]](place, int(sys.argv[3]))
     print(json.dumps(result))

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from tensorkeep.errors import SelectionError
 from tensorkeep.tensors.indexing._boxes import Box, cut_into_boxes
 from tensorkeep.tensors.indexing._selection import Selection, parse_index
+from tests.support.soak import rounds
 from tests.support.tensors.index_strategies import SHAPES, indices
 
 BITS = st.sampled_from([4, 6, 8, 16, 32, 64])
@@ -36,7 +37,7 @@ def selections(draw: st.DrawFn) -> Selection:
 @example(selection=parse_index((slice(None), slice(None, None, 6)), (7, 7)), bits=64, max_gap_nbytes=1, max_nbytes=1)
 @example(selection=parse_index((slice(None), [0, 3, 6]), (7, 7)), bits=4, max_gap_nbytes=64, max_nbytes=1)
 @example(selection=parse_index([0, 6], (7, 0)), bits=8, max_gap_nbytes=1, max_nbytes=1)
-@settings(max_examples=600)
+@settings(max_examples=rounds(150, 6_000))
 def test_boxes_are_the_block(selection: Selection, bits: int, max_gap_nbytes: int, max_nbytes: int) -> None:
     boxes = list(cut_into_boxes(selection, bits, max_gap_nbytes=max_gap_nbytes, max_nbytes=max_nbytes))
 
@@ -50,7 +51,7 @@ def test_boxes_are_the_block(selection: Selection, bits: int, max_gap_nbytes: in
 
 
 @given(selection=selections(), bits=BITS, max_gap_nbytes=st.integers(1, 64), max_nbytes=st.integers(1, 64))
-@settings(max_examples=600)
+@settings(max_examples=rounds(150, 6_000))
 def test_runs_cover_their_box_within_the_bounds(
     selection: Selection, bits: int, max_gap_nbytes: int, max_nbytes: int
 ) -> None:
@@ -69,7 +70,7 @@ def test_runs_cover_their_box_within_the_bounds(
 
 
 @given(selection=selections(), bits=BITS)
-@settings(max_examples=300)
+@settings(max_examples=rounds(75, 3_000))
 def test_with_room_enough_one_read_will_do(selection: Selection, bits: int) -> None:
     boxes = list(cut_into_boxes(selection, bits, max_gap_nbytes=10**6, max_nbytes=10**6))
 

@@ -14,6 +14,7 @@ import tensorkeep
 from tensorkeep.dtypes import BY_NAME, DTYPES
 from tensorkeep.errors import DtypeError, SelectionError
 from tensorkeep.tensors.indexing._selection import parse_index
+from tests.support.soak import rounds
 from tests.support.tensors.index_strategies import SHAPES, indices
 from tests.support.tensors.plain_files import WAYS, Known, file_of, opened, same_bits, whole_bytes
 
@@ -90,7 +91,7 @@ def test_a_tensor_without_dimensions(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @given(data=st.data())
-@settings(max_examples=400)
+@settings(max_examples=rounds(100, 4_000))
 def test_any_index_means_what_it_means_in_numpy(way: str, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(NAMES))
     shape = whole_bytes(dtype, data.draw(SHAPES))
@@ -108,7 +109,7 @@ def test_any_index_means_what_it_means_in_numpy(way: str, data: st.DataObject) -
 
 
 @given(data=st.data())
-@settings(max_examples=400)
+@settings(max_examples=rounds(100, 4_000))
 def test_torch_tensors_have_the_same_bits(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([name for name in NAMES if BY_NAME[name].torch]))
     shape = whole_bytes(dtype, data.draw(SHAPES))
@@ -140,7 +141,7 @@ def test_what_torch_lacks_is_refused(dtype: str) -> None:
 
 @given(shape=SHAPES, data=st.data())
 @example(shape=(4,), data=None)
-@settings(max_examples=500)
+@settings(max_examples=rounds(125, 5_000))
 def test_axes_are_ascending_without_repetition_and_inside(shape: tuple[int, ...], data: Any) -> None:
     index = slice(0, 3, -1) if data is None else data.draw(indices(shape))
     try:

@@ -30,6 +30,7 @@ from tensorkeep.tensors.indexing._boxes import cut_into_boxes
 from tensorkeep.tensors.indexing._selection import Selection
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, LocalFile, MemorySource
 from tests.support.peak_memory import with_peak
+from tests.support.soak import rounds
 from tests.support.tensors.index_strategies import indices
 from tests.support.tensors.plain_files import Known, same_bits
 from tests.tensors.indexing.test_selection import is_single_boolean, numpy_says, refused_as_out_of_bounds
@@ -127,7 +128,7 @@ TRANSPOSED = View("F32", 3, (4, 7), (1, 4), True, 1)
 
 @EACH_SOURCE
 @given(view=views(), data=st.data())
-@settings(max_examples=400)
+@settings(max_examples=rounds(100, 4_000))
 def test_any_index_means_what_it_means_in_numpy(way: str, view: View, data: st.DataObject) -> None:
     index = data.draw(indices(view.shape))
     expected = None if is_single_boolean(index) else numpy_says(view.array, index)
@@ -148,7 +149,7 @@ def test_any_index_means_what_it_means_in_numpy(way: str, view: View, data: st.D
 @given(view=views())
 @example(view=FLAT)
 @example(view=TRANSPOSED)
-@settings(max_examples=200)
+@settings(max_examples=rounds(60, 2_000))
 def test_every_way_of_reading_gives_the_same(way: str, view: View) -> None:
     with source_of(view.stored, way) as source:
         lazy = view.lazy(source)
@@ -178,7 +179,7 @@ def test_runs_of_elements_are_those_of_the_flat_array(way: str, view: View, data
 @EACH_SOURCE
 @given(view=views([*NAMES, "C32", "C128"]), is_conj=st.booleans(), is_neg=st.booleans())
 @example(view=View("C64", 1, (3, 4), (8, 2), True), is_conj=True, is_neg=True)
-@settings(max_examples=300)
+@settings(max_examples=rounds(75, 3_000))
 def test_torch_reads_the_same_views(way: str, view: View, is_conj: bool, is_neg: bool) -> None:
     is_neg = is_neg and view.dtype not in {"BOOL", "F8_E4M3"}
     row = ALL_BY_NAME[view.dtype]
@@ -301,7 +302,7 @@ def ordered_selections(draw: st.DrawFn) -> tuple[Selection, tuple[int, ...]]:
     max_nbytes=st.integers(1, 64),
 )
 @example(case=(Selection((2, 2, 2), (range(2),) * 3, ()), (3, 3, 1)), bits=8, max_gap_nbytes=9, max_nbytes=2)
-@settings(max_examples=600)
+@settings(max_examples=rounds(150, 6_000))
 def test_reads_of_a_view_are_complete_and_bounded(
     case: tuple[Selection, tuple[int, ...]], bits: int, max_gap_nbytes: int, max_nbytes: int
 ) -> None:
@@ -492,7 +493,7 @@ def test_what_cannot_be_a_view_is_refused() -> None:
 
 
 @given(view=views([*NAMES, "C128"]), is_conj=st.booleans(), is_neg=st.booleans())
-@settings(max_examples=200)
+@settings(max_examples=rounds(60, 2_000))
 def test_a_plain_layout_is_that_of_a_safetensors_file(view: View, is_conj: bool, is_neg: bool) -> None:
     row = ALL_BY_NAME[view.dtype]
     layout = Layout(view.padding, view.strides, view.is_big_endian, is_conj=is_conj, is_neg=is_neg)
@@ -514,7 +515,7 @@ SPANS: st.SearchStrategy[Spans] = st.lists(
 @given(spans=SPANS)
 @example(spans=[(0, 12)] * 9)
 @example(spans=[(0, 12), (5, 5), (3, 4), (12, 12), (11, 12)])
-@settings(max_examples=40)
+@settings(max_examples=rounds(30, 400))
 def test_tensors_that_overlap_are_each_their_own(way: str, framework: str, unit: int, spans: Spans) -> None:
     content = np.random.default_rng(0).integers(0, 2**32, 12 * unit // 4, np.uint32)
     entries = {

@@ -21,6 +21,7 @@ import tensorkeep
 from tensorkeep.arrays import tensor_to_write
 from tensorkeep.dtypes import BY_NAME, DTYPES
 from tensorkeep.tensors import serialize_tensors
+from tests.support.soak import rounds
 from tests.support.tensors.plain_files import Known, same_bits
 
 TORCH_NAMES = [dtype.name for dtype in DTYPES if dtype.torch]
@@ -176,7 +177,7 @@ def test_parameters_buffers_and_what_needs_gradients(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=rounds(60, 1_500))
 def test_any_view_of_an_array_is_saved_as_its_copy(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)))
     known = Known.random(data.draw(st.sampled_from([dtype.name for dtype in DTYPES if dtype.bits >= 8])), shape)

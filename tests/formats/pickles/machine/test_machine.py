@@ -38,6 +38,7 @@ from tests.support.pickles.assembler import (
     text,
     tuple_of,
 )
+from tests.support.soak import rounds
 
 BUILTIN_MODULES = {"builtins", "collections", "datetime", "decimal"}
 PROTOCOLS = st.integers(0, pickle.HIGHEST_PROTOCOL)
@@ -105,7 +106,7 @@ def same(ours: Any, theirs: Any) -> bool:
 
 
 @given(value=PLAIN, protocol=PROTOCOLS)
-@settings(max_examples=400)
+@settings(max_examples=rounds(100, 4_000))
 def test_plain_data_are_read_as_python_reads_them(value: Any, protocol: int) -> None:
     data = pickle.dumps(value, protocol)
 

@@ -80,7 +80,7 @@ def look(folder: Path, naming: str) -> int:
     return steps
 
 
-def main(folder: Path, naming: str, times: int) -> None:
+def main(folder: Path, naming: str, times: int, seed: int) -> None:
     """Kill, and print what came of it."""
     torch.set_num_threads(1)
     gc.freeze()  # what was imported, which every run would look through
@@ -90,7 +90,7 @@ def main(folder: Path, naming: str, times: int) -> None:
         folder,
         first=lambda path: train(path, naming, lambda: None, n_steps=2),
         times=times,
-        seed=0,
+        seed=seed,
         span_s=0.25,
     )
     left = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
@@ -98,4 +98,4 @@ def main(folder: Path, naming: str, times: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -75,14 +75,14 @@ def newest(directory: Path) -> int:
     return max(steps)
 
 
-def main(directory: Path, plugin: str, times: int) -> None:
+def main(directory: Path, plugin: str, times: int, seed: int) -> None:
     report = kill_at_random(
         lambda folder, ready: run(folder, plugin, ready, 1_000_000, seed=os.getpid()),
         newest,
         directory,
         first=lambda folder: run(folder, plugin, None, 4, seed=1),
         times=times,
-        seed=1,
+        seed=seed,
         span_s=0.15,
     )
     left = sorted(path.name for path in directory.iterdir())
@@ -98,4 +98,4 @@ def _states(made: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -83,18 +83,18 @@ def look(directory: Path, form: str) -> int:
     return epoch
 
 
-def main(directory: Path, times: int, form: str) -> None:
+def main(directory: Path, times: int, form: str, seed: int) -> None:
     report = kill_at_random(
         lambda folder, ready: train(folder, form, ready, 10_000),
         lambda folder: look(folder, form),
         directory,
         first=lambda folder: train(folder, form, lambda: None, 1),
         times=times,
-        seed=0,
+        seed=seed,
         span_s=0.3,
     )
     print(json.dumps(report._asdict()))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

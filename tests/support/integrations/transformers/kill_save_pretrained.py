@@ -1,4 +1,4 @@
-"""Kills saves of a model over an older one: `kill_save_pretrained.py DIRECTORY TIMES`. Prints what came of it."""
+"""Kills saves of a model over an older one: `kill_save_pretrained.py DIRECTORY TIMES SEED`. Prints what came of it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ if __name__ == "__main__":
         Path(sys.argv[1]),
         first=lambda directory: save(directory, 1),
         times=int(sys.argv[2]),
-        seed=0,
+        seed=int(sys.argv[3]),
         span_s=0.15,
     )
     print(*report[:3], report.progress[-1])

@@ -1,4 +1,4 @@
-"""Kills trainings with transformers at random times: `kill_trainer.py DIRECTORY TIMES`. Prints what came of it."""
+"""Kills trainings with transformers at random times: `kill_trainer.py DIRECTORY TIMES SEED`. Prints what came of it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ if __name__ == "__main__":
         Path(sys.argv[1]),
         first=lambda path: train(path, lambda: None),
         times=int(sys.argv[2]),
-        seed=0,
+        seed=int(sys.argv[3]),
         span_s=0.25,
     )
     print(*report[:3], report.progress[-1])

@@ -1,11 +1,7 @@
-"""Whatever a server does: the right bytes or an error of ours, never wrong bytes, and soon.
-
-`TENSORKEEP_REMOTE_FAULTS=5000` makes that many random runs; the test suite has 60.
-"""
+"""Whatever a server does: the right bytes or an error of ours, never wrong bytes, and soon."""
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -29,8 +25,9 @@ from tensorkeep.errors import (
     TransportError,
 )
 from tests.support.remote.fault_server import Fault, FaultServer
+from tests.support.soak import SEED, rounds
 
-N_RUNS = int(os.environ.get("TENSORKEEP_REMOTE_FAULTS", "60"))
+N_RUNS = rounds(40, 5000)
 LONGEST_S = 20
 QUICK = {"pause_s": 0.001, "longest_pause_s": 0.01, "timeout_s": 1.0}
 SMALL = {"head_nbytes": 2**10, "request_nbytes": 2**13, "gap_nbytes": 256, "connections": 4}
@@ -156,8 +153,9 @@ def one_run(seed: int) -> str:
         return outcome
 
 
+@pytest.mark.soak
 def test_right_bytes_or_an_error_of_ours_for_any_faults() -> None:
-    outcomes = Counter(one_run(seed) for seed in range(N_RUNS))
+    outcomes = Counter(one_run(seed) for seed in range(SEED, SEED + N_RUNS))
 
     print(outcomes)
     assert outcomes["read"] >= N_RUNS // 5
