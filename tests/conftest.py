@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.support import ROOT
-from tests.support.soak import SOAK
+from tests.support.soak import SOAK, rounds
 
 # Programs that tests start import tests.support too, from whatever directory they run in.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -24,6 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile(
     "tensorkeep",
+    max_examples=rounds(60, 5000),
     deadline=None,  # the machine may be busy
     derandomize=not SOAK,  # equal code gives equal results; new inputs are for `make soak`
     database=None,

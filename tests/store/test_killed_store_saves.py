@@ -1,4 +1,4 @@
-"""Saves into a store that are stopped and killed at every step: old steps stay whole, the new one is whole or absent."""
+"""Saves into a store that are stopped and killed: old steps stay whole, the new one is whole or absent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How long tests of chance run: seconds in `make test`, and as long as one likes in `make soak`.
 
-`make soak SCALE=2 SEED=7` sets `TENSORKEEP_SOAK=2` and `TENSORKEEP_SEED=7`, and runs the tests marked `soak`: all that
-take a number of rounds from here, and all property tests.
+`make soak SCALE=2 SEED=7` sets `TENSORKEEP_SOAK=2` and `TENSORKEEP_SEED=7`, and runs the tests marked `soak`: those
+that take a number of rounds from here, and all property tests.
 """
 
 from __future__ import annotations

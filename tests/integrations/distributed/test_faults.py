@@ -1,8 +1,4 @@
-"""What is left when a rank fails: the old checkpoint, whole; and what the others say.
-
-`TENSORKEEP_KILLS=50` kills one of four ranks so often, at random times and while files are written; the test suite
-does it 4 times.
-"""
+"""What is left when a rank fails: the old checkpoint, whole; and what the others say."""
 
 from __future__ import annotations
 

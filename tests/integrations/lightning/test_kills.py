@@ -1,4 +1,4 @@
-"""A run that is killed at any instant has its newest checkpoint, whole, and goes on from it as if nothing had been."""
+"""A run that is killed at any instant keeps its newest checkpoint whole, and continues as if never stopped."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A program that stops saves of checkpoints and kills them, for `test_killed_checkpoint_saves`.
 
-`interrupted_saver.py FOLDER SCENARIO FIRST STEP`: stops a save before every STEP-th call that changes the file system, from
-the FIRST, and in the middle of it if it writes. While it is stopped, and again after it was killed, the directory is read; then one more
-save must succeed and leave nothing behind.
+`interrupted_saver.py FOLDER SCENARIO FIRST STEP`: stops a save before every STEP-th call that changes the file
+system, from the FIRST, and in the middle of it if it writes. While it is stopped, and again after it was killed, the
+directory is read; then one more save must succeed and leave nothing behind.
 
 `interrupted_saver.py FOLDER --at-random ROUNDS SEED`: kills a process that saves again and again, at random times.
 

@@ -1,10 +1,10 @@
 """A program that stops saves into a store and kills them, or lets them go on, for `test_killed_store_saves`.
 
-`interrupted_store.py FOLDER killed STEP`: stops a save, which also removes an old step, before every STEP-th call that
-changes the file system, and in the middle of it if it writes. While it is stopped, and again after it was killed, the store
-is read; then one more save must succeed and leave nothing behind.
+`interrupted_store.py FOLDER killed STEP`: stops a save, which also removes an old step, before every STEP-th call
+that changes the file system, and in the middle of it if it writes. While it is stopped, and again after it was
+killed, the store is read; then one more save must succeed and leave nothing behind.
 
-`interrupted_store.py FOLDER resumed STEP`: the same, but while it is stopped another step is saved, and then it goes on.
+`interrupted_store.py FOLDER resumed STEP`: the same, but while it is stopped another step is saved, and it continues.
 
 `interrupted_store.py FOLDER at-random ROUNDS SEED`: kills a process that saves step after step, at random times.
 

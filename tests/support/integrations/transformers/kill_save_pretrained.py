@@ -1,4 +1,4 @@
-"""Kills saves of a model over an older one: `kill_save_pretrained.py DIRECTORY TIMES SEED`. Prints what came of it."""
+"""Kills saves of a model over an older one: `kill_save_pretrained.py DIRECTORY TIMES SEED`. Prints the outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kills trainings with transformers at random times: `kill_trainer.py DIRECTORY TIMES SEED`. Prints what came of it."""
+"""Kills trainings with transformers at random times: `kill_trainer.py DIRECTORY TIMES SEED`. Prints the outcome."""
 
 from __future__ import annotations
 
