@@ -7,8 +7,11 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --constraint constraints.txt
 
 export HF_HUB_OFFLINE := 1
 
+SCALE ?= 1
+SEED ?= 0
+
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test lint types unit docs format bench fuzz clean
+.PHONY: help demo tour test lint types unit docs format bench fuzz soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +34,7 @@ types: $(READY) ## Check types
 unit: $(READY) ## Run the tests
 	@$(BIN)/python tests/support/remote/get_nginx.py
 	@$(BIN)/python tests/support/remote/get_azurite.py
-	$(BIN)/pytest --numprocesses logical
+	$(BIN)/pytest --numprocesses logical --dist worksteal
 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -45,9 +48,14 @@ bench: $(READY) ## Measure tensorkeep beside other libraries; writes docs/benchm
 	$(BIN)/python -m benchmarks
 
 fuzz: $(READY) ## Feed broken headers, pickles and states to the readers
-	$(BIN)/python -m fuzz.headers
-	$(BIN)/python -m fuzz.pickles
-	$(BIN)/python -m fuzz.states
+	$(BIN)/python -m fuzz.headers --seed $(SEED)
+	$(BIN)/python -m fuzz.pickles --seed $(SEED)
+	$(BIN)/python -m fuzz.states --seed $(SEED)
+
+soak: fuzz ## Kill, damage and fuzz for hours: make soak SCALE=2 SEED=7
+	@$(BIN)/python tests/support/remote/get_nginx.py
+	TENSORKEEP_SOAK=$(SCALE) TENSORKEEP_SEED=$(SEED) \
+		$(BIN)/pytest -m soak --numprocesses logical --timeout 0 --hypothesis-seed $(SEED)
 
 clean: ## Remove everything that was built
 	rm -rf .venv site dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -180,15 +180,15 @@ def test_broken_nodes_are_refused_with_their_place(name: str) -> None:
 
 
 CLASS_CHANGES = {
-    "field missing": (Config, ["dataclass", "states:Config", "width", 1]),
-    "field more": (Config, ["dataclass", "states:Config", "width", 1, "options", 2, "__class__", 3]),
-    "other kind": (Config, ["namedtuple", "states:Config", "width", 1, "options", 2]),
-    "enum as dataclass": (Phase, ["dataclass", "states:Phase", "_value_", 1]),
-    "no such member": (Phase, ["enum", "states:Phase", "mro", 1]),
-    "other value": (Phase, ["enum", "states:Phase", "WARM_UP", 2]),
-    "value of another type": (Phase, ["enum", "states:Phase", "WARM_UP", True]),
-    "no such value": (Flags, ["enum", "states:Flags", None, "x"]),
-    "other order": (Moments, ["namedtuple", "states:Moments", "second", 1, "first", 2]),
+    "field missing": (Config, ["dataclass", f"{Config.__module__}:Config", "width", 1]),
+    "field more": (Config, ["dataclass", f"{Config.__module__}:Config", "width", 1, "options", 2, "__class__", 3]),
+    "other kind": (Config, ["namedtuple", f"{Config.__module__}:Config", "width", 1, "options", 2]),
+    "enum as dataclass": (Phase, ["dataclass", f"{Config.__module__}:Phase", "_value_", 1]),
+    "no such member": (Phase, ["enum", f"{Config.__module__}:Phase", "mro", 1]),
+    "other value": (Phase, ["enum", f"{Config.__module__}:Phase", "WARM_UP", 2]),
+    "value of another type": (Phase, ["enum", f"{Config.__module__}:Phase", "WARM_UP", True]),
+    "no such value": (Flags, ["enum", f"{Config.__module__}:Flags", None, "x"]),
+    "other order": (Moments, ["namedtuple", f"{Config.__module__}:Moments", "second", 1, "first", 2]),
 }
 
 
@@ -202,7 +202,7 @@ def test_a_class_must_fit_what_was_saved(name: str) -> None:
 
 def test_a_member_that_is_gone_is_answered_with_those_that_are_there() -> None:
     with pytest.raises(FormatError, match=r"no member COOL_DOWN; it has WARM_UP"):
-        decode(["enum", "states:Phase", "COOL_DOWN", 1], classes=[Phase])
+        decode(["enum", f"{Config.__module__}:Phase", "COOL_DOWN", 1], classes=[Phase])
 
 
 def nested(depth: int, tag: str = "list") -> list:

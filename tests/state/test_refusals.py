@@ -239,11 +239,11 @@ def test_classes_are_known_by_name() -> None:
     class Local(enum.Enum):
         A = 1
 
-    assert classes_by_name([Config]) == {"states:Config": Config}
+    assert classes_by_name([Config]) == {f"{Config.__module__}:Config": Config}
     assert round_trip(Local.A, classes=[Local]) is Local.A
     assert round_trip({"e": Local.A})["e"].class_name.endswith(":test_classes_are_known_by_name.<locals>.Local")
     with pytest.raises(StateError, match="classes"):
-        classes_by_name(["states:Config"])
+        classes_by_name([f"{Config.__module__}:Config"])
 
 
 def test_a_class_that_moved_is_passed_by_its_old_name() -> None:
@@ -251,4 +251,4 @@ def test_a_class_that_moved_is_passed_by_its_old_name() -> None:
 
     assert names == {"gone:Config": Config}
     with pytest.raises(StateError, match="classes"):
-        classes_by_name({"gone:Config": "states:Config"})
+        classes_by_name({"gone:Config": f"{Config.__module__}:Config"})

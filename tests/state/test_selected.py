@@ -72,7 +72,7 @@ def test_only_what_is_wanted_is_asked_for() -> None:
 def test_unknown_objects_have_their_fields() -> None:
     part = round_trip({"config": Config(1, 2)}, wanted=lambda path: path == "config.width")
 
-    assert part == {"config": NamedData("dataclass", "states:Config", {"width": 1, "options": None})}
+    assert part == {"config": NamedData("dataclass", f"{Config.__module__}:Config", {"width": 1, "options": None})}
 
 
 @settings(max_examples=rounds(150, 10_000), deadline=None, suppress_health_check=list(HealthCheck))

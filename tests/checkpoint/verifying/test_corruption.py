@@ -113,7 +113,7 @@ def test_every_changed_byte_is_found_and_named(tmp_path: Path, options: dict[str
         n_found["data" if in_data else "head"] += 1
     assert tensorkeep.verify(tmp_path).is_whole
     assert sum(n_found.values()) == N_FLIPS // 5
-    assert min(n_found.values()) >= 10
+    assert min(n_found.values()) >= N_FLIPS // 50
 
 
 def test_a_changed_byte_of_data_is_placed(ckpt: Path) -> None:
