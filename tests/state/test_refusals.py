@@ -64,7 +64,7 @@ REFUSED = {
     "function": (math.sqrt, "builtin_function_or_method", "save its name"),
     "lambda": (lambda: 0, "function", "save its name"),
     "partial": (functools.partial(print), "partial", "save its name"),
-    "class": (Thing, "the class test_refusals.Thing", "save its name"),
+    "class": (Thing, "the class tests.state.test_refusals.Thing", "save its name"),
     "generator": ((n for n in range(3)), "generator", "list(...)"),
     "file": (io.BytesIO(), "BytesIO", "belongs to this process"),
     "lock": (threading.Lock(), "lock", "leave it out"),
