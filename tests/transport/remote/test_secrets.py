@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import pickle
+import socket
+import threading
 import traceback
 import warnings
 
@@ -76,6 +78,25 @@ def test_errors_of_every_kind(server, fault, n_before, caplog) -> None:
     assert_no_secrets(caught.value)
     for secret in SECRETS:
         assert secret not in caplog.text + "".join(str(each.message) for each in warned)
+
+
+def test_headers_that_cannot_be_parsed_are_not_logged(caplog) -> None:
+    caplog.set_level(logging.DEBUG)
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        with listening.accept()[0] as client:
+            client.recv(2**16)
+            client.sendall(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\nX-A: b\r\nLocation http://h/?sig-123\r\n\r\n")
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    with listening, pytest.raises(TensorkeepError):
+        tensorkeep.open(f"http://127.0.0.1:{listening.getsockname()[1]}/x.bin")
+    thread.join(10)
+
+    assert "404" in caplog.text
+    assert "sig-123" not in caplog.text
 
 
 def test_files_that_are_none(server) -> None:

@@ -1,9 +1,9 @@
 """Web servers and the Hugging Face Hub.
 
 - `_multipart`: several ranges in one answer.
-- `_min_throughput`: how slowly an answer may come.
-- `_connections`: web servers, asked by ourselves.
-- `_http`: web servers, asked by ourselves.
+- `_min_throughput`: a time limit on slow answers.
+- `_connections`: single requests, over connections of urllib3.
+- `_http`: files on web servers, read by range.
 - `_hub`: the Hugging Face Hub, asked as the web server that it is.
 """
 

@@ -1,4 +1,4 @@
-"""How slowly an answer may come: a server that sends a byte now and then must not hold anybody up."""
+"""A time limit on slow answers: a server that sends a byte now and then must not hold up a read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import socket
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-_LEAST_NBYTES: Final = 2**14
-"""Bytes of a body that must come while as many seconds are waited as a request has."""
+_MIN_NBYTES: Final = 2**14
+"""Bytes of a body that must come in each `timeout_s` of waiting: 550 bytes a second, at 30 seconds."""
 
 
 class ThroughputGuard:
-    """What is waited for on one connection. Only waiting counts, and not what the caller does meanwhile."""
+    """Raises `TimeoutError` if an answer is too slow; only waiting counts, not what the caller does meanwhile."""
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._deadline: float | None = None
         self._waited_s = 0.0
         self._nbytes = 0
 
     @contextmanager
     def all_within(self, connection: socket.socket | None, seconds: float) -> Iterator[None]:
-        """Let all that is waited for in the block be there in some seconds, however much it is."""
+        """Give everything that is read in the block a common deadline, however little that is."""
         before = connection.gettimeout() if connection is not None else None
         if connection is not None and before is not None:
             connection.settimeout(min(seconds, before))
@@ -38,20 +38,16 @@ class ThroughputGuard:
         try:
             yield
         finally:
-            self._deadline, self._waited_s, self._nbytes = None, 0.0, 0
+            self._deadline = None
             if connection is not None and before is not None:
                 connection.settimeout(before)
 
-    def response(self, *arguments: Any, **options: Any) -> HTTPResponse:
-        """Return what `http.client` reads an answer by, with this pace."""
-        from http.client import HTTPResponse
-
-        response = HTTPResponse(*arguments, **options)
-        response.fp = io.BufferedReader(_Paced(response.fp.detach(), self))
-        return response
+    def watch(self, response: HTTPResponse) -> None:
+        """Guard all that is read of a response from now on."""
+        response.fp = io.BufferedReader(_GuardedSocket(response.fp.detach(), self))
 
     def count(self, nbytes: int, since: float) -> None:
-        """Count bytes that came."""
+        """Count bytes that came, and the wait for them."""
         now = time.monotonic()
         if self._deadline is not None:
             if now > self._deadline:
@@ -59,18 +55,16 @@ class ThroughputGuard:
             return
         self._waited_s += now - since
         self._nbytes += nbytes
-        if self._nbytes >= _LEAST_NBYTES:
+        if self._nbytes >= _MIN_NBYTES:
             self._waited_s, self._nbytes = 0.0, 0
-        elif nbytes and self._waited_s > self._timeout_s:
+        elif nbytes and self._waited_s > self.timeout_s:
             raise TimeoutError(None, "too slow")
 
 
-class _Paced(io.RawIOBase):
-    """The bytes of a socket, at a pace."""
-
-    def __init__(self, raw: io.RawIOBase, pace: ThroughputGuard) -> None:
+class _GuardedSocket(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, guard: ThroughputGuard) -> None:
         self._raw = raw
-        self._pace = pace
+        self._guard = guard
 
     def readable(self) -> bool:
         return True
@@ -78,7 +72,7 @@ class _Paced(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int | None:
         since = time.monotonic()
         nbytes: int | None = self._raw.readinto(buffer)
-        self._pace.count(nbytes or 0, since)
+        self._guard.count(nbytes or 0, since)
         return nbytes
 
     def close(self) -> None:

@@ -236,7 +236,7 @@ class RemoteSource:
         patience = self._manner.patience()
         while places:
             missing = sum(map(len, places))
-            error = TransientError("the answer ended early", path=self.name)
+            error: TransientError | None = None
             try:
                 self._fill(places, remaining(spans, missing))
             except TransientError as cause:
@@ -244,7 +244,7 @@ class RemoteSource:
             if missing - sum(map(len, places)) >= PROGRESS_NBYTES:
                 patience.restore()
             if places:
-                patience.lose(error)
+                patience.lose(error or TransientError("the answer ended early", path=self.name))
 
     def _fill(self, places: deque[memoryview], spans: tuple[ByteRange, ...]) -> None:
         """Fill places from the first, as far as the bytes of one answer go; take away what was filled."""
