@@ -77,7 +77,7 @@ def test_a_flipped_byte_is_found_at_its_place(run: Any, checkpoint: Path) -> Non
     assert lines[1].startswith(
         "  the bytes of tensor `layers.3.weight` are not those that were saved: expected digest "
     )
-    assert "Download or copy this file again" in lines[2]
+    assert "Get this file again" in lines[2]
     assert f"sha256  {SECOND}" in lines
     assert lines[-1].startswith("damaged: 2 places; 3 shards, 6 tensors")
 
@@ -194,8 +194,8 @@ def test_a_checkpoint_of_another_library_has_no_digests(
         assert code == 2
         n_of_n = f"{n_tensors} of {n_tensors}"
         assert out.splitlines() == [
-            f"not verified: {n_of_n} tensors have no digest; only their structure was checked",
-            f"`tensorkeep reshard {path} DIRECTORY` writes a copy with digests",
+            f"not verified: {n_of_n} tensors carry no digest; of these only the structure was checked",
+            f"`tensorkeep reshard {path} DIRECTORY` writes a copy that has digests",
         ]
         assert verify_json(capsys, path)[1]["status"] == "unverifiable"
         assert verify(capsys, path, "--name", "*")[0] == 2
@@ -239,7 +239,7 @@ def test_a_sample(capsys: pytest.CaptureFixture[str], checkpoint: Path) -> None:
     for share in ("0%", "101%", "-1", "half", "nan"):
         code, out, err = verify(capsys, checkpoint, f"--sample={share}")
         assert (code, out) == (2, "")
-        assert err.startswith("error: not a share")
+        assert err.startswith("error: `sample` must be a fraction")
 
 
 def test_a_variant(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

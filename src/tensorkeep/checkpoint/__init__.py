@@ -53,8 +53,6 @@ from tensorkeep.checkpoint.saving import (
 )
 from tensorkeep.checkpoint.verifying import (
     digest_of_file,
-    has_manifest,
-    read_manifest,
     sha256_of,
     verify,
     verify_folder,
@@ -91,7 +89,6 @@ __all__ = [
     "digest_of_file",
     "digested",
     "edit",
-    "has_manifest",
     "have_equal_bytes",
     "identity_of",
     "load",
@@ -100,7 +97,6 @@ __all__ = [
     "parts_of",
     "plan_pieces",
     "plan_whole",
-    "read_manifest",
     "refuse_file_name",
     "refuse_replaced",
     "release_snapshots",

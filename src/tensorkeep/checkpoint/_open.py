@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from tensorkeep.arrays import DEFAULT_FRAMEWORK, library_for
-from tensorkeep.checkpoint.verifying import verify as verify_at
+from tensorkeep.checkpoint.verifying import run_checks
 from tensorkeep.errors import SourceChangedError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits
 from tensorkeep.kinds import LoadOptions, Opened, OpenOptions, Place, refuse
@@ -104,9 +104,14 @@ def open_checkpoint(
 
 def _open(target: Openable, options: OpenOptions) -> Opened:
     found = find_kind(Place(target, variant=options.variant, backend=options.backend))
-    if options.verify and not found.kind.verifies_reads and isinstance(target, str):
-        refuse(verify_at(target, variant=options.variant).findings, target)
-    return found.open(options)
+    opened = found.open(options)
+    if options.verify and not found.kind.verifies_reads:
+        try:
+            refuse(run_checks(opened.checks(), opened.path).findings, opened.path)
+        except BaseException:
+            opened.close()
+            raise
+    return opened
 
 
 def load(

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from tensorkeep.checkpoint import read_manifest
 from tensorkeep.errors import RefusedError, TensorkeepError
+from tensorkeep.kinds.folder import read_manifest
 from tensorkeep.layout import MANIFEST, locate, parse_index
 from tensorkeep.transport import ByteRange, open_source
 

@@ -12,13 +12,13 @@
 - `safetensors/`: safetensors files: one, or an index and its shards.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `dcp/`: what torch.distributed.checkpoint wrote, as one checkpoint.
-- `storage_crc32`: the CRC-32 that torch's archives have of storages.
+- `folder`: a directory with a manifest, checked and fetched with every file in it.
 - `registry`: all kinds, in the order in which they are looked for.
 
 This face brings in no kind: those who read safetensors files do not pay for the others.
 """
 
-from tensorkeep.kinds._base import Files, Found, Kind, recognised
+from tensorkeep.kinds._base import Files, Found, Kind
 from tensorkeep.kinds._checks import Check, Checks, names_to_check
 from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView, TensorLeaf
 from tensorkeep.kinds._description import Description, Digests, FileDescription
@@ -50,6 +50,5 @@ __all__ = [
     "Verification",
     "file_kind",
     "names_to_check",
-    "recognised",
     "refuse",
 ]

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
@@ -89,12 +89,3 @@ class Found(msgspec.Struct, frozen=True):
         if self.kind.check is not None:
             return self.kind.check(self.where, options, names, files)
         return files.enter_context(self.open(options)).checks(names)
-
-
-def recognised(place: Place, kinds: Sequence[Kind[Any]]) -> Found | None:
-    """Find the first kind that is at a place."""
-    for kind in kinds:
-        where = kind.find(place)
-        if where is not None:
-            return Found(kind, where)
-    return None

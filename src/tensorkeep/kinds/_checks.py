@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -67,3 +67,17 @@ def names_to_check(names: Iterable[str], known: Iterable[str], path: str) -> lis
             raise TensorNotFoundError(f"the checkpoint has no tensor {name}", path=path, tensor=name)
         found |= dict.fromkeys(matches)
     return list(found)
+
+
+def combined(of_files: Mapping[str, Checks]) -> Checks:
+    """Return the checks of several files as one, each under the name that its file has among them."""
+    replace = msgspec.structs.replace
+    return Checks(
+        [replace(check, file=file) for file, found in of_files.items() for check in found.checks],
+        [replace(finding, shard=file) for file, found in of_files.items() for finding in found.findings],
+        n_unprotected=sum(found.n_unprotected for found in of_files.values()),
+        n_checked=sum(found.n_checked for found in of_files.values()),
+        n_files=sum(found.n_files for found in of_files.values()),
+        n_tensors=sum(found.n_tensors for found in of_files.values()),
+        n_others=sum(found.n_others for found in of_files.values()),
+    )

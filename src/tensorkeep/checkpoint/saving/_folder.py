@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from tensorkeep.checkpoint.verifying import digest_of_file, read_manifest
+from tensorkeep.checkpoint.verifying import digest_of_file
 from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
+from tensorkeep.kinds.folder import read_manifest
 from tensorkeep.kinds.safetensors import TensorFile, header_digest, open_file
 from tensorkeep.layout import MANIFEST, FileRecord, emit_manifest
 from tensorkeep.paths import is_inside

@@ -1,18 +1,15 @@
-"""Whether every byte of what stands at a path is the one that was saved."""
+"""Whether every byte of whatever is at a path is the one that was saved."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 
-from tensorkeep.checkpoint.verifying._dcp import verify_distributed
-from tensorkeep.checkpoint.verifying._folder import examine_folder, has_manifest
-from tensorkeep.checkpoint.verifying._pickles import verify_pickled
-from tensorkeep.checkpoint.verifying._safetensors import verify_tensors
+from tensorkeep.checkpoint.verifying._run import run_checks
 from tensorkeep.errors import SelectionError
-from tensorkeep.kinds import OpenOptions, Verification
-from tensorkeep.kinds.dcp import find_distributed
-from tensorkeep.kinds.pickles import find_pickled, open_pickled
+from tensorkeep.kinds import OpenOptions, Place, Verification
+from tensorkeep.kinds.registry import CHECKED_KINDS, KINDS, find_kind
 from tensorkeep.transport import listing_cache
 
 
@@ -65,15 +62,11 @@ def verify(
         TransportError: If the index, or a single file, cannot be read.
     """
     if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
-        raise SelectionError("no share of the bytes", expected="more than 0, at most 1", found=repr(sample))
-    with listing_cache(os.fspath(path)) as given:
-        if names is None and sample is None and variant is None and has_manifest(given):
-            return examine_folder(given, progress=progress)
-        distributed = find_distributed(given)
-        if distributed is not None:
-            return verify_distributed(distributed, str(given), names, progress)
-        location = find_pickled(given, variant)
-        if location is not None:
-            with open_pickled(location, OpenOptions(dangerous="record")) as pickled:
-                return verify_pickled(pickled, str(given), names, progress)
-        return verify_tensors(given, names=names, sample=sample, variant=variant, seed=seed, progress=progress)
+        raise SelectionError(
+            "`sample` must be a fraction of the bytes", expected="more than 0, at most 1", found=repr(sample)
+        )
+    kinds = CHECKED_KINDS if names is None and sample is None and variant is None else KINDS
+    with listing_cache(os.fspath(path)) as given, ExitStack() as opened:
+        found = find_kind(Place(given, variant=variant, trusts_names=False), kinds)
+        checks = found.checks(OpenOptions(variant=variant, dangerous="record"), names, opened)
+        return run_checks(checks, str(given), sample=sample, seed=seed, progress=progress)

@@ -11,9 +11,10 @@ from typing import Final, NoReturn
 
 from transformers.trainer_utils import sort_checkpoints
 
-from tensorkeep.checkpoint import has_manifest, open_checkpoint, verify, verify_folder
+from tensorkeep.checkpoint import open_checkpoint, verify, verify_folder
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.kinds import refuse
+from tensorkeep.kinds.folder import has_manifest
 from tensorkeep.store import DamagedCheckpointWarning, load_newest_whole
 from tensorkeep.transport import delete_moved_aside, move_aside, recover_directories
 

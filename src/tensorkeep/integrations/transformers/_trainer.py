@@ -17,7 +17,7 @@ import torch
 import transformers
 from accelerate.utils import DistributedType, broadcast_object_list, gather_object
 
-from tensorkeep.checkpoint import has_manifest, save_folder
+from tensorkeep.checkpoint import save_folder
 from tensorkeep.errors import SourceMissingError, TensorkeepError, UnsupportedError, as_transport_error
 from tensorkeep.integrations.transformers._checkpoints import check_whole, get_last_checkpoint, remove_old
 from tensorkeep.integrations.transformers._directory import changed_together, errors_of_libraries
@@ -32,6 +32,7 @@ from tensorkeep.integrations.transformers._states import (
     save_scaler,
 )
 from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
+from tensorkeep.kinds.folder import has_manifest
 from tensorkeep.training import capture
 
 _PICKLED_ARGUMENTS: Final = "training_args.bin"

@@ -5,6 +5,7 @@
 - `_files`: its files, and the parts of tensors in them.
 - `_shards`: what safetensors files say that ranks wrote.
 - `_nested`: a nested state, put together from names and paths. Pure.
+- `_checks`: what of them can be checked.
 - `_checkpoint`: all of it as one mapping, `DistributedCheckpoint`.
 - `_open`: the files compared with what is said of them, and opened.
 - `_kind`: the record of this kind.

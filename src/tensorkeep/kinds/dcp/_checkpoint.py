@@ -12,9 +12,11 @@ import msgspec
 
 from tensorkeep.errors import TransportError
 from tensorkeep.formats.pickles import StorageRecord, TensorRecord, Unknown
+from tensorkeep.kinds._checks import Checks, names_to_check
 from tensorkeep.kinds._description import Description
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions
+from tensorkeep.kinds.dcp._checks import PartChecks
 from tensorkeep.kinds.dcp._files import ChunkFiles, OpenedChunk
 from tensorkeep.kinds.dcp._metadata import SavedState
 from tensorkeep.kinds.dcp._nested import nested
@@ -123,6 +125,19 @@ class DistributedCheckpoint(Opened):
     def shard_of(self, name: str) -> str:
         """Return the file that holds a tensor, or its first part."""
         return self.file_of(name)
+
+    def checks(self, names: Iterable[str] | None = None) -> Checks:
+        """Return the CRC-32 that the archives have of parts of tensors."""
+        chosen = list(self) if names is None else names_to_check(names, self, self.path)
+        parts = PartChecks(self._state, self._files)
+        holders = {id(self._places[name][0]) for name in chosen if name not in self._tensors}
+        for name in chosen:
+            if name in self._tensors:
+                parts.add_tensor(name)
+        for name, value in self._values.items():
+            if id(value) in holders:
+                parts.add_value(self._state.values[name].file, value)
+        return parts.result([], len(self._files.sources))
 
     def describe(self) -> Description:
         """Return what `.metadata` says: each tensor in the file that has its first part."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from tensorkeep.collector import PausedCollector
+from tensorkeep.digests import CRC32
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError, TensorkeepError, TransportError
 from tensorkeep.formats.pickles import (
@@ -23,6 +24,7 @@ from tensorkeep.formats.pickles import (
     Unknown,
     read_pickle,
 )
+from tensorkeep.kinds._checks import Check, Checks, names_to_check
 from tensorkeep.kinds._description import Description, FileDescription
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions, OpenOptions
@@ -222,6 +224,28 @@ class PickleFile(Opened):
                 found=f"{nbytes:,}",
                 hint="load_tree keeps what they share; or take some of them",
             )
+
+    def checks(self, names: Iterable[str] | None = None) -> Checks:
+        """Return the CRC-32 that torch's archives have of storages, which torch itself never looks at."""
+        chosen = list(self) if names is None else names_to_check(names, self, self.path)
+        crcs, spans = self._document.crcs, self._document.spans
+        by_storage: dict[str, list[str]] = {}
+        n_unprotected = 0
+        for name in chosen:
+            record = self.tensors.get(name)
+            if record is None:  # an array in the pickle, which was checked with it
+                continue
+            if record.storage is None or record.storage.key not in crcs:
+                n_unprotected += 1
+            else:
+                by_storage.setdefault(record.storage.key, []).append(name)
+        file = os.path.basename(self.path)
+        checks = [
+            Check(file, views[0], self._source, spans[key], CRC32, crcs[key].to_bytes(4, "big"), len(views))
+            for key, views in by_storage.items()
+        ]
+        n_checked = len(chosen) - n_unprotected - sum(check.n_tensors for check in checks)
+        return Checks(checks, (), n_unprotected, n_checked, n_files=1, n_tensors=len(self))
 
     def describe(self) -> Description:
         """Return what the pickle says of its tensors, in the order of the bytes."""

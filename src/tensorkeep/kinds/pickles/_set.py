@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from copy import copy
 from functools import cached_property
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from tensorkeep.errors import IntegrityError, SourceMissingError
 from tensorkeep.formats.pickles import Unknown
+from tensorkeep.kinds._checks import Checks, combined, names_to_check
 from tensorkeep.kinds._description import Description
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions, OpenOptions
@@ -135,6 +136,16 @@ class PickleSet(Opened):
         if self._index is None or not all(isinstance(tree, dict) for tree in trees.values()):
             return trees
         return _joined(trees, self._path)
+
+    def checks(self, names: Iterable[str] | None = None) -> Checks:
+        """Return the CRC-32 that the archives have of storages."""
+        chosen = list(self) if names is None else names_to_check(names, self, self.path)
+        own_names: dict[str, list[str]] = {name: [] for name in self._files}
+        names_of_files = {id(file): name for name, file in self._files.items()}
+        for name in chosen:
+            file, own = self._places[name]
+            own_names[names_of_files[id(file)]].append(own)
+        return combined({name: file.checks(own_names[name]) for name, file in self._files.items()})
 
     def describe(self) -> Description:
         """Return what the pickles say of their tensors, file by file."""

@@ -8,34 +8,32 @@
 - `_examine`: the index and all headers, compared with each other.
 - `_consistent_read`: a checkpoint read as one, though a save may replace it meanwhile.
 - `_checkpoint`: `Checkpoint`, the tensors of all shards as one mapping.
-- `_state_check`: what files say of a state, compared with the tensors that they have.
+- `_digests`: the checks that the files carry.
+- `_verify`: what can be checked, also of files that are too damaged to be opened.
 - `_kind`: the record of this kind.
 """
 
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._checkpoint import Checkpoint, StrayShardWarning, open_safetensors
-from tensorkeep.kinds.safetensors._consistent_read import Reading, read_consistently
 from tensorkeep.kinds.safetensors._examine import header_digest, read_index
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.kinds.safetensors._kind import SAFETENSORS
 from tensorkeep.kinds.safetensors._saved import SavedTensors
-from tensorkeep.kinds.safetensors._state_check import check_state
+from tensorkeep.kinds.safetensors._verify import check_files
 
 __all__ = [
     "SAFETENSORS",
     "Checkpoint",
-    "Reading",
     "SavedTensors",
     "StrayShardWarning",
     "TensorFile",
-    "check_state",
+    "check_files",
     "file_over",
     "header_digest",
     "load",
     "names_of",
     "open_file",
     "open_safetensors",
-    "read_consistently",
     "read_index",
     "sharing_of",
 ]

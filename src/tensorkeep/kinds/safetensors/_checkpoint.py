@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State, parse_state
+from tensorkeep.kinds._checks import Checks
 from tensorkeep.kinds._description import Description
 from tensorkeep.kinds._findings import Finding, refuse
 from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._consistent_read import read_consistently
+from tensorkeep.kinds.safetensors._digests import digest_checks
 from tensorkeep.kinds.safetensors._examine import Examination
 from tensorkeep.kinds.safetensors._file import TensorFile
 from tensorkeep.kinds.safetensors._saved import SavedTensors
@@ -179,6 +181,10 @@ class Checkpoint(SavedTensors):
 
     def __contains__(self, name: object) -> bool:
         return name in self._owners or name in self.aliases
+
+    def checks(self, names: Iterable[str] | None = None) -> Checks:
+        """Return the digests of some tensors, or of all with the SHA-256 of shards that have one."""
+        return digest_checks(self._shards, self._index, self.aliases, names, self.path)
 
     def describe(self) -> Description:
         """Return what the index and all headers say."""

@@ -22,9 +22,11 @@ from tensorkeep.formats.safetensors import (
     read_header,
     read_seal,
 )
+from tensorkeep.kinds._checks import Checks
 from tensorkeep.kinds._description import Description, Digests, FileDescription
 from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
+from tensorkeep.kinds.safetensors._digests import digest_checks
 from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, TensorReader
@@ -211,6 +213,10 @@ class TensorFile(SavedTensors):
         """Read all tensors, without a lazy tensor for each."""
         reader = self._open_reader().with_framework(framework, device_for(framework, device))
         return reader.load(self._header.entries, are_apart=True)
+
+    def checks(self, names: Iterable[str] | None = None) -> Checks:
+        """Return the digests of some tensors, or of all."""
+        return digest_checks({os.path.basename(self.path): self}, None, self.aliases, names, self.path)
 
     def describe(self) -> Description:
         """Return what the header says; one that does not fit its digests is shown all the same."""

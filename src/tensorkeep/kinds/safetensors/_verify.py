@@ -1,19 +1,32 @@
-"""What files say of a state, held against the tensors that they have."""
+"""What of safetensors files can be checked, also of those that are too damaged to be opened."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 
 from tensorkeep.errors import TensorkeepError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias
+from tensorkeep.kinds._checks import Checks
 from tensorkeep.kinds._findings import Finding
 from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds.safetensors._checkpoint import Checkpoint
-from tensorkeep.kinds.safetensors._consistent_read import Reading
+from tensorkeep.kinds.safetensors._consistent_read import Reading, read_consistently
+from tensorkeep.kinds.safetensors._digests import digest_checks
 from tensorkeep.kinds.safetensors._saved import SavedTensors
 
 
-def check_state(reading: Reading) -> tuple[Mapping[str, Alias], list[Finding]]:
+def check_files(path: str, options: OpenOptions, names: Iterable[str] | None, opened: ExitStack) -> Checks:
+    """Return what can be checked of one file, or of an index and its shards."""
+    reading = read_consistently(path, options)
+    for file in reading.files.values():
+        opened.callback(file.close)
+    aliases, findings = _check_state(reading)
+    index = reading.examination.index if reading.examination else None
+    return digest_checks(reading.files, index, aliases, names, path, [*reading.findings, *findings])
+
+
+def _check_state(reading: Reading) -> tuple[Mapping[str, Alias], list[Finding]]:
     """Check that every tensor that shares memory lies in its file, and that the tree can be read."""
     saved = _saved(reading)
     aliases: Mapping[str, Alias] = {}

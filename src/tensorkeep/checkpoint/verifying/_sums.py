@@ -1,0 +1,40 @@
+"""Checksums of bytes in a source, read in bounded pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tensorkeep.digests import BLAKE3, SHA256, Algorithm
+from tensorkeep.transport import ByteRange, ByteSource, open_source
+
+_PARALLEL_FROM_NBYTES = 2**20
+"""Bytes of a file from which on several cores make its digest sooner."""
+
+
+def sum_of(
+    source: ByteSource,
+    span: ByteRange,
+    algorithm: Algorithm,
+    *,
+    parallel: bool = False,
+    on_read: Callable[[int], None] | None = None,
+) -> bytes:
+    """Return the checksum of some bytes; `on_read` takes the bytes of each piece."""
+    hasher = algorithm.new(parallel)
+    for piece in source.pieces(span):
+        hasher.update(piece)
+        if on_read is not None:
+            on_read(len(piece))
+    return hasher.digest()
+
+
+def sha256_of(source: ByteSource, on_read: Callable[[int], None] | None = None) -> str:
+    """Return the SHA-256 of a file, the name that Git LFS and the Hugging Face Hub give it."""
+    return sum_of(source, ByteRange(0, source.nbytes), SHA256, on_read=on_read).hex()
+
+
+def digest_of_file(path: str) -> str:
+    """Return the BLAKE3 of a file, as 64 hexadecimal digits."""
+    source = open_source(path, backend="pread")
+    whole = ByteRange(0, source.nbytes)
+    return sum_of(source, whole, BLAKE3, parallel=source.nbytes > _PARALLEL_FROM_NBYTES).hex()

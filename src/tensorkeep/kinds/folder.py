@@ -1,0 +1,122 @@
+"""A directory with a manifest: every file that was saved with it, checked as one.
+
+It is opened as whatever is in it; only `verify` and `fetch` look at all of its files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Final, NoReturn
+
+import msgspec
+
+from tensorkeep.digests import BLAKE3
+from tensorkeep.errors import (
+    FormatError,
+    IntegrityError,
+    LimitError,
+    SourceMissingError,
+    TensorkeepError,
+    UnsupportedError,
+)
+from tensorkeep.kinds._base import Kind
+from tensorkeep.kinds._checks import Check, Checks, combined
+from tensorkeep.kinds._findings import Finding
+from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.safetensors import check_files, header_digest, open_file
+from tensorkeep.layout import MANIFEST, FileRecord, parse_manifest
+from tensorkeep.limits import MAX_INDEX_NBYTES
+from tensorkeep.transport import ByteRange, is_directory, is_file, is_remote, join, open_source, recover_directories
+
+_QUICK_NBYTES: Final = 2**20
+"""Bytes of files that are read whole even when there is little time."""
+
+
+def has_manifest(path: str) -> bool:
+    """Say whether a directory was saved by `save_folder`."""
+    return is_directory(path) and is_file(join(path, MANIFEST))
+
+
+def read_manifest(folder: str) -> dict[str, FileRecord]:
+    """Read what a directory says of its files."""
+    path = join(folder, MANIFEST)
+    try:
+        source = open_source(path, backend="pread")
+    except SourceMissingError:
+        raise SourceMissingError(
+            "the directory has no manifest, so nothing says what belongs to it", path=folder, expected=MANIFEST
+        ) from None
+    if source.nbytes > MAX_INDEX_NBYTES:
+        raise LimitError("the manifest is too large", path=path, expected=f"at most {MAX_INDEX_NBYTES:,} bytes")
+    return parse_manifest(bytes(source.read(ByteRange(0, source.nbytes))), path)
+
+
+def folder_checks(path: str, opened: ExitStack, *, quick: bool = False) -> Checks:
+    """Return what can be checked of every file that the manifest lists; other files are left alone."""
+    if not is_remote(path):
+        recover_directories(os.path.dirname(os.path.realpath(path)))
+    records = read_manifest(path)
+    found = {
+        name: _file_checks(join(path, name), name, record, opened, quick=quick) for name, record in records.items()
+    }
+    n_files = sum(record.header is not None for record in records.values())
+    return msgspec.structs.replace(combined(found), n_files=n_files, n_others=len(records) - n_files)
+
+
+def _file_checks(path: str, name: str, record: FileRecord, opened: ExitStack, *, quick: bool) -> Checks:
+    try:
+        return _expected_checks(path, name, record, opened, quick=quick)
+    except FileNotFoundError:
+        return _damaged("missing", "the file is missing", name)
+    except (FormatError, IntegrityError) as error:
+        return _damaged("header", error.message, name, error.expected, error.found)
+    except (TensorkeepError, OSError) as error:
+        return _damaged("unreadable", str(error), name)
+
+
+def _expected_checks(path: str, name: str, record: FileRecord, opened: ExitStack, *, quick: bool) -> Checks:
+    """Return the checks of a file that has the expected size."""
+    nbytes = open_source(path).nbytes if is_remote(path) else os.path.getsize(path)
+    if nbytes != record.nbytes:
+        return _damaged("file", "another size", name, f"{record.nbytes:,} bytes", f"{nbytes:,}")
+    if record.header is not None:
+        return _tensor_checks(path, name, record.header, opened, quick=quick)
+    if quick and nbytes > _QUICK_NBYTES:
+        return Checks()
+    digest = bytes.fromhex(record.blake3 or "")
+    return Checks([Check(name, None, path, ByteRange(0, nbytes), BLAKE3, digest, 0)])  # opened when its turn comes
+
+
+def _tensor_checks(path: str, name: str, expected: str, opened: ExitStack, *, quick: bool) -> Checks:
+    """Return what can be checked of a file that has digests of its own."""
+    found = header_digest(open_file(path))
+    if found != expected:
+        facts = (f"header digest {expected[:16]}…", f"{found[:16]}…")
+        return _damaged("file", "the file is of another save", name, *facts)
+    if quick:
+        return Checks()
+    return check_files(path, OpenOptions(), None, opened)
+
+
+def _damaged(kind: str, message: str, name: str, expected: str | None = None, found: str | None = None) -> Checks:
+    return Checks(findings=[Finding(kind, message, name, expected=expected, found=found)])  # type: ignore[arg-type]
+
+
+def _find(place: Place) -> str | None:
+    return place.path if place.path is not None and has_manifest(place.path) else None
+
+
+def _open(path: str, _: OpenOptions) -> NoReturn:
+    raise UnsupportedError("a directory with a manifest is opened as what is in it", path=path)
+
+
+def _check(path: str, _: OpenOptions, names: Iterable[str] | None, opened: ExitStack) -> Checks:
+    if names is not None:
+        raise UnsupportedError("a directory with a manifest is checked as a whole", path=path)
+    return folder_checks(path, opened)
+
+
+FOLDER: Final = Kind("a directory with a manifest", _find, _open, check=_check)

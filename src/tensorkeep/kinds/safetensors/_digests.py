@@ -1,0 +1,81 @@
+"""The checks that safetensors files carry: a digest of each tensor, and the SHA-256 of each shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from tensorkeep.digests import BLAKE3, SHA256
+from tensorkeep.entries import TensorEntry
+from tensorkeep.formats.safetensors import Alias, Seal
+from tensorkeep.kinds._checks import Check, Checks, names_to_check
+from tensorkeep.kinds._findings import Finding
+from tensorkeep.layout import Index
+from tensorkeep.transport import ByteRange, ByteSource
+
+
+class SealedFile(Protocol):
+    """What a check needs of one file."""
+
+    @property
+    def entries(self) -> Mapping[str, TensorEntry]: ...
+    @property
+    def seal(self) -> Seal | None: ...
+    @property
+    def source(self) -> ByteSource: ...
+    def span_of(self, name: str) -> ByteRange: ...
+
+
+def digest_checks(
+    files: Mapping[str, SealedFile],
+    index: Index | None,
+    aliases: Mapping[str, Alias],
+    names: Iterable[str] | None,
+    path: str,
+    findings: Sequence[Finding] = (),
+) -> Checks:
+    """Return what can be checked of the tensors in some files; only together do they have SHA-256 to check."""
+    wanted = None if names is None else _stored_names(files, index, aliases, names, path)
+    tensors = list(_of_tensors(files, wanted))
+    return Checks(
+        [*tensors, *(_of_files(files, index) if names is None else ())],
+        findings,
+        n_unprotected=sum(
+            len(file.entries) if wanted is None else len(wanted & file.entries.keys())
+            for file in files.values()
+            if file.seal is None
+        ),
+        n_files=1 if index is None else len(index.files),
+        n_tensors=sum(len(file.entries) for file in files.values()),
+    )
+
+
+def _stored_names(
+    files: Mapping[str, SealedFile],
+    index: Index | None,
+    aliases: Mapping[str, Alias],
+    names: Iterable[str],
+    path: str,
+) -> set[str]:
+    """Return the names in the files, which for a split tensor are the names of its pieces."""
+    splits = index.splits if index else {}
+    promised = index.weight_map if index else {}
+    known = set(splits).union(promised, aliases, *(file.entries for file in files.values()))
+    chosen = names_to_check(names, known, path)
+    owners = {aliases[name].of if name in aliases else name for name in chosen}
+    return {piece for name in owners for piece in splits.get(name, (name,))}
+
+
+def _of_tensors(files: Mapping[str, SealedFile], wanted: set[str] | None) -> Iterator[Check]:
+    for shard, file in files.items():
+        digests = [] if file.seal is None else file.seal.tensor_digests()
+        for name, digest in zip(file.entries, digests, strict=False):
+            if wanted is None or name in wanted:
+                yield Check(shard, name, file.source, file.span_of(name), BLAKE3, digest)
+
+
+def _of_files(files: Mapping[str, SealedFile], index: Index | None) -> Iterator[Check]:
+    for shard, record in ((index.shards if index else None) or {}).items():
+        if record.sha256 and shard in files:
+            source = files[shard].source
+            yield Check(shard, None, source, ByteRange(0, source.nbytes), SHA256, bytes.fromhex(record.sha256), 0)
