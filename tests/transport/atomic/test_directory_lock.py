@@ -228,7 +228,7 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(path: str, tmp_path: Pa
 TAKERS = """
 import os, sys
 from tensorkeep.errors import BusyError
-from tensorkeep.transport import _platform
+from tensorkeep.transport.system import _platform
 from tensorkeep.transport.atomic._lock import take_lock
 _platform.HAS_LOCKS = sys.argv[2] == "True"
 path = sys.argv[1]

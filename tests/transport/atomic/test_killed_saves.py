@@ -85,7 +85,7 @@ import os, sys
 import numpy as np
 import tensorkeep
 from tensorkeep.errors import TransportError
-from tensorkeep.transport import _platform
+from tensorkeep.transport.system import _platform
 folder, reserves = sys.argv[1:]
 _platform.HAS_FALLOCATE = reserves == "True"
 path = os.path.join(folder, "model.safetensors")
@@ -122,7 +122,7 @@ import os, resource, sys
 import numpy as np
 import tensorkeep
 from tensorkeep.errors import TransportError
-from tensorkeep.transport import _platform
+from tensorkeep.transport.system import _platform
 folder, reserves = sys.argv[1:]
 _platform.HAS_FALLOCATE = reserves == "True"
 path = os.path.join(folder, "model.safetensors")

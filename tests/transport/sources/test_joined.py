@@ -93,10 +93,10 @@ def test_many_threads_read_over_the_seams(sources: list[ByteSource]) -> None:
 
 
 def test_a_range_outside_is_refused(sources: list[ByteSource]) -> None:
-    with pytest.raises(ValueError, match="is not inside the 12,000 bytes"):
+    with pytest.raises(ValueError, match="is outside the 12,000 bytes"):
         JoinedSource([(sources[0], ByteRange(0, SIZE + 1))], "whole")
     source = JoinedSource([(sources[0], ByteRange(10, 20))], "whole")
-    with pytest.raises(ValueError, match="is not inside the 10 bytes of whole"):
+    with pytest.raises(ValueError, match="is outside the 10 bytes of whole"):
         source.read(ByteRange(0, 11))
 
 

@@ -142,7 +142,7 @@ def test_an_open_file_keeps_its_bytes_when_its_name_goes_to_another(path: Path, 
 def test_parent_and_child_read_side_by_side_after_a_fork(path: Path) -> None:
     program = f"""
 import os
-from tensorkeep.transport import ByteRange, LocalFile, _platform
+from tensorkeep.transport import ByteRange, LocalFile
 content = open({str(path)!r}, "rb").read()
 file = LocalFile({str(path)!r}, backend="pread")
 pids = []

@@ -1,4 +1,4 @@
-"""The contract of every source of bytes: any order, any thread, the same bytes, an error and never other bytes."""
+"""What only some byte sources do; tests/contracts holds what all do."""
 
 from __future__ import annotations
 
@@ -6,137 +6,24 @@ import gc
 import io
 import mmap
 import os
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tensorkeep.errors import SourceChangedError, TensorkeepError, TransportError, UnsupportedError
-from tensorkeep.transport import ByteRange, ByteSource, LocalFile, MemorySource, StreamSource, open_source
+from tensorkeep.transport import ByteRange, LocalFile, MemorySource, StreamSource, open_source
 from tensorkeep.transport.system import _platform
 
 CONTENT = bytes(place % 251 for place in range(10_000))
 BIG = bytes(range(256)) * (40 * 2**20 // 256)
 """More than one read, and enough that several threads read it."""
 
-MAKERS: dict[str, Callable[[Path], ByteSource]] = {
-    "mmap": lambda path: LocalFile(str(path), backend="mmap"),
-    "pread": lambda path: LocalFile(str(path), backend="pread"),
-    "bytes": lambda path: MemorySource(path.read_bytes()),
-    "bytearray": lambda path: MemorySource(bytearray(path.read_bytes())),
-    "file object": lambda path: StreamSource(path.open("rb")),
-    "unbuffered file object": lambda path: StreamSource(path.open("rb", buffering=0)),
-    "BytesIO": lambda path: StreamSource(io.BytesIO(path.read_bytes())),
-}
-
 
 @pytest.fixture(params=["system calls", "portable fallbacks"])
 def platform(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "portable fallbacks":
         monkeypatch.setattr(_platform, "HAS_POSITIONED_IO", False)
-
-
-@pytest.fixture(params=MAKERS)
-def make(request: pytest.FixtureRequest) -> Callable[[Path], ByteSource]:
-    return MAKERS[request.param]
-
-
-@pytest.fixture
-def source(make: Callable[[Path], ByteSource], tmp_path: Path, platform: None) -> Iterator[ByteSource]:
-    path = tmp_path / "content"
-    path.write_bytes(CONTENT)
-    made = make(path)
-    yield made
-    made.close()
-
-
-@pytest.mark.parametrize(
-    "span", [(0, 0), (0, 1), (0, 8), (3, 3), (9_999, 10_000), (17, 4_711), (0, 10_000), (10_000, 10_000)]
-)
-def test_a_range_is_read(source: ByteSource, span: tuple[int, int]) -> None:
-    assert bytes(source.read(ByteRange(*span))) == CONTENT[slice(*span)]
-
-
-def test_its_size_and_name_are_known(source: ByteSource) -> None:
-    assert source.nbytes == len(CONTENT)
-    assert source.name
-
-
-def test_buffers_are_filled_in_any_order(source: ByteSource) -> None:
-    parts = [
-        (9_000, bytearray(1_000)),
-        (0, bytearray(10)),
-        (5, bytearray(10)),
-        (10_000, bytearray(0)),
-        (1, bytearray(1)),
-    ]
-
-    source.read_into((offset, memoryview(buffer)) for offset, buffer in parts)
-
-    for offset, buffer in parts:
-        assert buffer == CONTENT[offset : offset + len(buffer)]
-
-
-@pytest.mark.parametrize("span", [(0, 10_000), (5_000, 5_003), (4_096, 8_192), (9_999, 10_000)])
-def test_a_mapping_holds_the_range_is_private_and_outlives_the_source(
-    source: ByteSource, span: tuple[int, int]
-) -> None:
-    mapping = source.map(ByteRange(*span))
-    if mapping is None:
-        return
-    view, first = memoryview(mapping[0]), mapping[1]
-    inside = slice(span[0] - first, span[1] - first)
-    assert view[inside] == CONTENT[slice(*span)]
-    view[inside] = bytes(len(view[inside]))
-    again = source.map(ByteRange(*span))
-    assert again is not None
-
-    assert bytes(source.read(ByteRange(*span))) == CONTENT[slice(*span)]
-    assert memoryview(again[0])[inside] == CONTENT[slice(*span)]
-    source.close()
-    del source, mapping, again
-    gc.collect()
-    assert view[inside] == bytes(len(view[inside]))
-    assert bytes(view[: inside.start]) == CONTENT[first : span[0]]
-
-
-def test_many_threads_read_at_once(source: ByteSource) -> None:
-    start = threading.Barrier(8)
-
-    def read(worker: int) -> bool:
-        start.wait()
-        spans = [ByteRange(place, place + 97) for place in range(worker, 9_000, 89)]
-        return all(bytes(source.read(span)) == CONTENT[span.start : span.stop] for span in spans)
-
-    with ThreadPoolExecutor(8) as workers:
-        assert all(workers.map(read, range(8)))
-
-
-def test_a_large_read_is_the_sum_of_its_pieces(
-    make: Callable[[Path], ByteSource], tmp_path: Path, platform: None
-) -> None:
-    path = tmp_path / "big"
-    path.write_bytes(BIG)
-    source = make(path)
-    whole, tail = bytearray(len(BIG) - 3), bytearray(1_000)
-
-    source.read_into([(3, memoryview(whole)), (len(BIG) - 1_000, memoryview(tail))])
-
-    assert whole == BIG[3:]
-    assert tail == BIG[-1_000:]
-
-
-def test_an_empty_file_is_a_source_of_nothing(make: Callable[[Path], ByteSource], tmp_path: Path) -> None:
-    path = tmp_path / "empty"
-    path.touch()
-    source = make(path)
-
-    assert source.nbytes == 0
-    assert bytes(source.read(ByteRange(0, 0))) == b""
-    source.read_into([])
 
 
 def test_short_reads_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

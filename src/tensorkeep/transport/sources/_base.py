@@ -71,6 +71,12 @@ class ByteSource(Protocol):
         """Let go of the source; buffers made over it stay valid."""
 
 
+def check_inside(span: ByteRange, source: ByteSource) -> None:
+    """Refuse a range beyond the end of a source."""
+    if span.stop > source.nbytes:
+        raise ValueError(f"[{span.start}, {span.stop}) is outside the {source.nbytes:,} bytes of {source.name}")
+
+
 class RunSource(ByteSource, Protocol):
     """A source that reads many runs of equal length better than one by one."""
 

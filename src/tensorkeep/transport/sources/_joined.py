@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TransportError
-from tensorkeep.transport.sources._base import ByteRange, ByteSource
+from tensorkeep.transport.sources._base import ByteRange, ByteSource, check_inside
 
 
 class JoinedSource:
@@ -21,7 +21,7 @@ class JoinedSource:
         self.name = name
         filled = [(source, span) for source, span in parts if len(span)]
         for source, span in filled:
-            _check_inside(span, source)
+            check_inside(span, source)
         self._parts: list[tuple[ByteSource, ByteRange]] | None = filled
         self._starts = list(accumulate((len(span) for _, span in filled), initial=0))
         self.nbytes = self._starts[-1]
@@ -72,7 +72,7 @@ class JoinedSource:
         """Give the ranges of the sources that a range is made of, in order."""
         if self._parts is None:
             raise TransportError("File is closed", path=self.name)
-        _check_inside(span, self)
+        check_inside(span, self)
         position = span.start
         place = bisect_right(self._starts, position) - 1
         while position < span.stop:
@@ -82,8 +82,3 @@ class JoinedSource:
             yield source, ByteRange(part.start + skipped, part.start + skipped + length)
             position += length
             place += 1
-
-
-def _check_inside(span: ByteRange, source: ByteSource) -> None:
-    if span.stop > source.nbytes:
-        raise ValueError(f"[{span.start}, {span.stop}) is not inside the {source.nbytes:,} bytes of {source.name}")

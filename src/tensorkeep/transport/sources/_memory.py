@@ -8,7 +8,7 @@ from typing import Any
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TransportError
 from tensorkeep.limits import GAP_NBYTES
-from tensorkeep.transport.sources._base import ByteRange
+from tensorkeep.transport.sources._base import ByteRange, check_inside
 
 
 class MemorySource:
@@ -27,7 +27,9 @@ class MemorySource:
 
     def read(self, span: ByteRange) -> Buffer:
         """Return the bytes of a range, without a copy."""
-        return self._opened()[span.start : span.stop]
+        view = self._opened()
+        check_inside(span, self)
+        return view[span.start : span.stop]
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
         """Give the bytes of a range, without a copy."""
@@ -37,6 +39,7 @@ class MemorySource:
         """Copy bytes out."""
         view = self._opened()
         for offset, into in parts:
+            check_inside(ByteRange(offset, offset + len(into)), self)
             into[:] = view[offset : offset + len(into)]
 
     def close(self) -> None:

@@ -218,7 +218,8 @@ def _naming(version: Version) -> dict[str, str]:
 
 def _is_about_ranges(error: Exception) -> bool:
     text = str(error)
-    return (type(error).__name__ == "NotSupportedError" and "ange" in text) or "416 " in text  # or it is empty
+    is_empty = "416 " in text or "only 0 bytes long" in text  # there is not even a first byte
+    return is_empty or (type(error).__name__ == "NotSupportedError" and "ange" in text)
 
 
 _find_code = re.compile(r"<Code>(\w{1,100})</Code>").search
