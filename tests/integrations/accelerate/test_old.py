@@ -113,7 +113,7 @@ def test_an_interrupted_save_of_accelerate_is_none(tmp_path: Path, name: str) ->
     newest.joinpath(name).unlink()
 
     run = make_run(1, project=tmp_path)
-    with pytest.raises(SourceMissingError, match="no complete state"):
+    with pytest.raises(SourceMissingError, match="not a complete state"):
         run.accelerator.load_state(newest)
     with pytest.warns(DamagedCheckpointWarning, match="checkpoint_1 is damaged"):
         run.accelerator.load_state()
@@ -145,7 +145,7 @@ def test_random_states_that_are_none(tmp_path: Path) -> None:
         {"random_state": (3, (1,), None), "numpy_random_seed": ("MT19937",)},
     ):
         torch.save(states, tmp_path / "old" / "random_states_0.pkl")
-        with pytest.raises(FormatError, match="no states of random generators"):
+        with pytest.raises(FormatError, match="not the states of random generators"):
             make_run(1).accelerator.load_state(tmp_path / "old")
 
 

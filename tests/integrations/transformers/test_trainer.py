@@ -153,7 +153,7 @@ def test_a_damaged_checkpoint_never_wins(tmp_path: Path, uninterrupted: Any, dam
 
 
 def test_no_checkpoint_is_not_taken_for_one(tmp_path: Path, uninterrupted: Any) -> None:
-    with pytest.raises(SourceMissingError, match="no checkpoint that is whole"):
+    with pytest.raises(SourceMissingError, match="no whole checkpoint"):
         trainer(tmp_path).train(resume_from_checkpoint=True)
     with pytest.raises(SourceMissingError, match="checkpoint-7"):
         trainer(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-7"))
@@ -291,7 +291,7 @@ def test_a_model_alone_is_no_place_to_go_on_from(tmp_path: Path) -> None:
 
     assert not (tmp_path / "checkpoint-10" / "training_state").exists()
     assert get_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
-    with pytest.raises(SourceMissingError, match="has the model alone"):
+    with pytest.raises(SourceMissingError, match="has only the model"):
         trainer(tmp_path).train(resume_from_checkpoint=True)
 
 
@@ -531,7 +531,7 @@ def test_a_run_of_a_machine_with_more_devices(tmp_path: Path) -> None:
         resumed(tmp_path)
 
     torch.save({"python": (3, (1, 2), None)}, path)
-    with pytest.raises(StateDictMismatchError, match="no states of random generators"):
+    with pytest.raises(StateDictMismatchError, match="not the states of random generators"):
         trainer(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
 
 

@@ -1,18 +1,17 @@
 """accelerate: the state of a run, saved completely or not at all; and models that are larger than memory.
 
-- `_support`: which runs can be saved.
-- `_files`: what directories hold, those of this package and accelerate's own.
-- `_old`: what directories hold, those of this package and accelerate's own.
-- `_loaders`: where data loaders are.
+- `_files`: the files that `save_state` writes.
+- `_old`: directories of accelerate's own `save_state`.
+- `_loaders`: the positions of data loaders.
 - `_processes`: all processes of a run as one.
 - `_naming`: numbered checkpoints.
-- `_save`: the state of a run.
-- `_load`: the state of a run.
-- `_accelerator`: an Accelerator that saves and loads so.
-- `_match`: models larger than memory.
-- `_place`: models larger than memory.
-- `_offload`: models larger than memory.
-- `_dispatch`: models larger than memory.
+- `_save`: `save_state` and `save_model`.
+- `_load`: `load_state`.
+- `_accelerator`: `Accelerator` and `keep_safe`.
+- `_match`: which tensor of a checkpoint belongs to which of a model.
+- `_place`: loading each part of a checkpoint on its device.
+- `_offload`: weights that stay in the checkpoint until a module needs them.
+- `_dispatch`: `load_checkpoint_and_dispatch` and `load_checkpoint_in_model`.
 """
 
 from tensorkeep.integrations.accelerate._accelerator import Accelerator, keep_safe

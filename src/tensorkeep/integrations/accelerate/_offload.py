@@ -1,4 +1,4 @@
-"""Weights that stay on the disk, in the checkpoint itself, until a module needs them."""
+"""Weights that stay in the checkpoint on the disk until a module needs them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tensorkeep.training import capture
 
 
 class OffloadedWeights(Mapping[str, torch.Tensor]):
-    """Weights that stay in the checkpoint: each is read when it is asked for, and not kept.
+    """A read-only mapping of name to weight that stays in the checkpoint: each access reads the tensor again.
 
     Args:
         tensors: Name in the model to lazy tensor.
-        dtypes: What those become that the model has in another dtype.
-        verify: Whether each is held against its digest whenever it is read.
+        dtypes: Dtypes of tensors that the model has in another dtype than the checkpoint.
+        verify: Whether to check a tensor against its digest each time it is read.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class OffloadedWeights(Mapping[str, torch.Tensor]):
             raise IntegrityError(
                 f"the bytes of `{name}` are not those that were saved",
                 tensor=name,
-                hint="Get the checkpoint again; tensorkeep verify lists all that is wrong with this one",
+                hint="Get the checkpoint again; `tensorkeep verify` lists everything that is damaged",
             )
         return tensor.to(self._dtypes.get(name, tensor.dtype))
 
@@ -70,13 +70,13 @@ def _digest(tensor: torch.Tensor) -> bytes:
 
 
 def whole_state(model: nn.Module) -> dict[str, Any]:
-    """Return the state dict of a model, with what is elsewhere between the calls of its modules."""
+    """Return the state dict of a model, including weights that are offloaded between calls of its modules."""
     state: dict[str, Any] = capture(model=model, rng=False)["model"]
     absent = [name for name, value in state.items() if isinstance(value, torch.Tensor) and value.is_meta]
-    return state | {name: _elsewhere(model, name) for name in absent}
+    return state | {name: _offloaded(model, name) for name in absent}
 
 
-def _elsewhere(model: nn.Module, name: str) -> torch.Tensor:
+def _offloaded(model: nn.Module, name: str) -> torch.Tensor:
     owner, _, key = name.rpartition(".")
     while (weights := _weights_map(model.get_submodule(owner))) is None:
         if not owner:
@@ -88,7 +88,7 @@ def _elsewhere(model: nn.Module, name: str) -> torch.Tensor:
 
 
 def _weights_map(module: nn.Module) -> Mapping[str, torch.Tensor] | None:
-    """Return where the hook of a module finds its weights, those of the modules within included."""
+    """Return the mapping from which a module's hook takes its weights and those of its submodules."""
     hook = getattr(module, "_hf_hook", None)
     hooks = hook.hooks if isinstance(hook, SequentialHook) else (hook,)
     maps = (getattr(hook, "weights_map", None) for hook in hooks)

@@ -1,4 +1,4 @@
-"""The parts of a checkpoint, each onto its device."""
+"""Loading each part of a checkpoint on its device."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tensorkeep.tensors import LazyTensor, TensorView
 Parts: TypeAlias = dict[Any, dict[str, LazyTensor]]
 
 ON_DISK: Final = "disk"
-"""What a device map says of a module whose weights are read whenever it is called."""
+"""In a device map: the module's weights are read each time it is called."""
 
 
-_ELSEWHERE: Final = ("cpu", ON_DISK)
-"""Where weights are that may have to be brought to another device, by the hook of their module, to be used."""
+_OFFLOADED: Final = ("cpu", ON_DISK)
+"""Where weights may be that a module's hook has to move to another device before use."""
 
 
 def main_device(device_map: Mapping[str, Any]) -> Any:
-    """Return where modules are computed whose weights are on the CPU or on the disk."""
-    return next((device for device in device_map.values() if device not in _ELSEWHERE), "cpu")
+    """Return the device that computes modules whose weights are on the CPU or the disk."""
+    return next((device for device in device_map.values() if device not in _OFFLOADED), "cpu")
 
 
 def device_of(name: str, device_map: Mapping[str, Any]) -> Any:
-    """Return what a device map says of a tensor: what it says of the innermost module that it names.
+    """Return the device of a tensor: the map's entry for the innermost module around it.
 
-    A tensor that is named by itself has no module whose hook would bring it, and is where modules are computed.
+    A tensor with an entry of its own has no module whose hook would move it, so it is on the main device.
     """
-    if device_map.get(name) in _ELSEWHERE:
+    if device_map.get(name) in _OFFLOADED:
         return main_device(device_map)
     while name not in device_map:
         name = name.rpartition(".")[0]
@@ -42,15 +42,15 @@ def device_of(name: str, device_map: Mapping[str, Any]) -> Any:
 
 
 def check_nesting(device_map: Mapping[str, Any]) -> None:
-    """Make sure that no part of a module is on the disk and another one not, where the map names the module too."""
+    """Refuse a map that names a module and a part of it, with only one of them on the disk."""
     for name, device in device_map.items():
         outer = name
         while outer:
             outer = outer.rpartition(".")[0]
             if outer in device_map and device_map[outer] != device and ON_DISK in (device, device_map[outer]):
                 raise UnsupportedError(
-                    "the device map names a module and a part of it, and one of them is on the disk",
-                    expected="each of its parts by name, and not the module",
+                    "the device map names a module and a part of it, and only one of them is on the disk",
+                    expected="each part by name, and not the module",
                     found=f"{outer!r}: {device_map[outer]!r} and {name!r}: {device!r}",
                 )
 
@@ -58,7 +58,7 @@ def check_nesting(device_map: Mapping[str, Any]) -> None:
 def parts_of(
     model: nn.Module, found: Mapping[str, LazyTensor], device_map: Mapping[str, Any], *, offload_buffers: bool
 ) -> Parts:
-    """Return what of a checkpoint is to be on each device, and on the disk."""
+    """Return the tensors of a checkpoint by the device they belong on, or the disk."""
     movable = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     if offload_buffers:
         movable |= {name for name, _ in model.named_buffers(remove_duplicate=False)}
@@ -71,7 +71,7 @@ def parts_of(
 
 
 def place(model: nn.Module, parts: Parts, path: str) -> None:
-    """Load the part of each device, and let go of the memory of what stays on the disk."""
+    """Load the part of each device, and free the memory of weights that stay on the disk."""
     tied = find_tied_parameters(model)
     for device, part in parts.items():
         if device == ON_DISK:
@@ -85,7 +85,7 @@ def place(model: nn.Module, parts: Parts, path: str) -> None:
 
 @contextmanager
 def _only(model: nn.Module, names: Collection[str]) -> Iterator[None]:
-    """Hide all parameters and buffers of a model but some."""
+    """Hide all but some parameters and buffers of a model in the block."""
     own = model.state_dict(keep_vars=True)
     shown = {id(own[name]) for name in names}
     members: list[dict[str, Any]] = [

@@ -1,6 +1,6 @@
-"""All processes of a run as one: they write into one directory, and what fails in one of them fails in all.
+"""All processes of a run as one: they write into one directory, and an error in one is raised in all.
 
-They speak through a group of their own, so that no word of it is ever taken for a gradient.
+They communicate through a group of their own, so that no message can be taken for a gradient.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from tensorkeep.errors import SourceMissingError, TensorkeepError
 _Result = TypeVar("_Result")
 
 _GROUP: Final = "_tensorkeep_group"
-"""Attribute of an accelerator: the group of processes that this module speaks to."""
+"""Attribute of an accelerator: the process group of this module."""
 
 _PATIENCE_S: Final = 60.0
-"""Seconds after which a process says that it waits for others."""
+"""Seconds after which a process warns that it is waiting for others."""
 
 _TIMEOUT: Final = timedelta(minutes=30)
-"""After which it gives up; torch's own groups wait as long."""
+"""After which it gives up, as torch's own groups do."""
 
 
 def connect(accelerator: Any) -> None:
-    """Let the processes of a run speak to each other; all of them must call it."""
+    """Create the process group; all processes must call it."""
     several = accelerator.num_processes > 1
     setattr(accelerator, _GROUP, distributed.new_group(backend="gloo", timeout=_TIMEOUT) if several else None)
 
 
 def meet(accelerator: Any, where: str) -> None:
-    """Wait until all processes have come to the same place."""
+    """Wait until all processes have called the same method."""
     group = getattr(accelerator, _GROUP)
     if group is None:
         return
@@ -56,7 +56,7 @@ def meet(accelerator: Any, where: str) -> None:
 
 
 def gather(accelerator: Any, value: _Result) -> list[_Result]:
-    """Give all processes what each of them has."""
+    """Return the values of all processes, in all of them."""
     group = getattr(accelerator, _GROUP)
     if group is None:
         return [value]
@@ -66,12 +66,12 @@ def gather(accelerator: Any, value: _Result) -> list[_Result]:
 
 
 def on_main(accelerator: Any, action: Callable[[], _Result]) -> _Result:
-    """Let the main process do something, and give all of them what came of it."""
+    """Do something in the main process, and return its result, or raise its error, in all of them."""
     result = error = None
     if accelerator.is_main_process:
         try:
             result = action()
-        except BaseException as raised:  # noqa: BLE001 - the others would wait for ever
+        except BaseException as raised:  # noqa: BLE001 - the others would wait forever
             error = raised
     result, failure = gather(accelerator, (result, _portable(error)))[0]
     try:
@@ -80,17 +80,17 @@ def on_main(accelerator: Any, action: Callable[[], _Result]) -> _Result:
         if failure is not None:
             _fail(failure, 0)
     finally:
-        del error, failure  # whose traceback leads to this frame, and to all that others hold
-    return result  # type: ignore[return-value]  # it is None only where the action returned that
+        del error, failure  # their tracebacks refer to this frame: a cycle that would keep its callers' objects alive
+    return result  # type: ignore[return-value]  # None only if the action returned None
 
 
 @contextmanager
 def together(accelerator: Any) -> Iterator[None]:
-    """Wait at the end of the block until all processes have come there, and fail in all if one has failed."""
+    """Wait at the end of the block for all processes, and fail in all of them if one failed."""
     error = None
     try:
         yield
-    except BaseException as raised:  # noqa: BLE001 - the others would wait for ever
+    except BaseException as raised:  # noqa: BLE001 - the others would wait forever
         error = raised
     failures = gather(accelerator, _portable(error))
     if error is not None:
@@ -102,13 +102,13 @@ def together(accelerator: Any) -> Iterator[None]:
 
 @contextmanager
 def shared_folder(accelerator: Any, path: str) -> Iterator[str]:
-    """Save a directory that all processes write into, complete or not at all."""
+    """Save a directory that all processes write into, completely or not at all."""
     with ExitStack() as stack:
         staging = on_main(accelerator, lambda: stack.enter_context(save_folder(path)))
         with together(accelerator):
             if not os.path.isdir(staging):
                 raise SourceMissingError(
-                    "this process does not see the directory that all are to write into",
+                    "this process does not see the directory that all processes write into",
                     path=staging,
                     hint="Save on a file system that all processes share",
                 )
@@ -117,12 +117,12 @@ def shared_folder(accelerator: Any, path: str) -> Iterator[str]:
 
 
 def _portable(error: BaseException | None) -> TensorkeepError | None:
-    """Return an error that goes from process to process."""
+    """Return an error that can be sent to other processes."""
     if error is None or isinstance(error, TensorkeepError):
         return error
     return TensorkeepError(f"{type(error).__name__}: {error}")
 
 
 def _fail(error: TensorkeepError, number: int) -> NoReturn:
-    error.add_note(f"This is the error of process {number}; nothing else went wrong in this one")
+    error.add_note(f"This error was raised in process {number}, not in this one")
     raise error

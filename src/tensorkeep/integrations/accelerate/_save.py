@@ -1,4 +1,4 @@
-"""The state of a run into a directory, which has all of it or is as it was."""
+"""`save_state` and `save_model`: the state of a run in a directory, which changes completely or not at all."""
 
 from __future__ import annotations
 
@@ -23,23 +23,39 @@ from tensorkeep.training import capture
 
 
 class IncompleteStateWarning(UserWarning):
-    """A run was saved at a point from which it cannot go on exactly as it would have."""
+    """A run was saved at a point from which it cannot continue exactly."""
 
 
 def save_state(
     accelerator: Any, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True
 ) -> Path:
-    """Save all that a run needs to go on: complete, or the directory is as it was before.
+    """Save everything that a run needs to continue, completely or not at all.
 
-    Saves what accelerate's method of this name does, and where data loaders are; nothing is pickled. All processes
-    must call it. Hooks of `register_save_state_pre_hook` are called as ever, with the directory that is about to take
-    its place: whatever they write into it is part of the whole.
+    It saves what accelerate's method of this name does, and the positions of data loaders; nothing is pickled. All
+    processes must call it. Hooks of `register_save_state_pre_hook` get the directory that will replace the old one,
+    and files that they write there become part of it.
+
+    Args:
+        accelerator: The accelerator of the run.
+        output_dir: The directory, which is replaced as a whole; ignored with `automatic_checkpoint_naming`.
+        safe_serialization: Only True is supported.
+
+    Returns:
+        The path of the directory.
+
+    Raises:
+        UnsupportedError: If pickles are asked for, or a directory on each of several nodes.
+        RefusedError: If there is no directory to save to, the process works in it, or checkpoints of another run
+            would be taken for newer ones.
+        StateError: If a state is not data. The directory is as it was.
+        TransportError: If it cannot be written. The directory is as it was.
+        TensorkeepError: If not all processes call it.
     """
     if not safe_serialization:
         raise UnsupportedError(
-            "nothing is pickled here",
+            "pickles are never written",
             expected="safe_serialization=True",
-            hint="Leave it out; weights that are tied, and states that are no tensors, are saved too",
+            hint="Leave it out; tied weights, and states that are not tensors, are saved too",
         )
     meet(accelerator, "save_state()")
     _refuse_nodes(accelerator)
@@ -54,16 +70,13 @@ def save_state(
 
 
 def _losses(accelerator: Any) -> Iterator[str]:
-    """Give what a run that goes on from here will have lost."""
+    """Give warnings about what a run that continues from here would lose."""
     if not accelerator.sync_gradients:
-        yield (
-            "gradients are being accumulated, and are not saved: save where accelerator.sync_gradients is true, so"
-            " that none are lost"
-        )
+        yield ("gradients are being accumulated, and are not saved: save when accelerator.sync_gradients is true")
     if any(map(is_order_lost, accelerator._dataloaders)):
         yield (
-            "a data loader is amid an epoch that it shuffles in an order that is not known: save at the end of one,"
-            " or use DataLoaderConfiguration(use_seedable_sampler=True), to go on with the batches that are left"
+            "a data loader is in the middle of an epoch whose order cannot be reproduced: save at the end of one, or"
+            " use DataLoaderConfiguration(use_seedable_sampler=True)"
         )
 
 
@@ -71,7 +84,7 @@ def _refuse_nodes(accelerator: Any) -> None:
     each_node = accelerator.project_configuration.save_on_each_node
     if each_node and sum(gather(accelerator, bool(accelerator.is_local_main_process))) > 1:
         raise UnsupportedError(
-            "directories of several nodes cannot appear at once",
+            "directories on several nodes cannot appear at once",
             expected="save_on_each_node=False, and a file system that all nodes share",
         )
 
@@ -80,22 +93,22 @@ def _place(accelerator: Any, output_dir: str | os.PathLike[str] | None) -> str:
     if is_numbered(accelerator):
         return next_folder(accelerator)
     if not output_dir:
-        raise RefusedError("there is no directory to save to", expected="output_dir, or automatic_checkpoint_naming")
+        raise RefusedError("no directory to save to", expected="output_dir, or automatic_checkpoint_naming")
     path = os.path.abspath(os.path.expanduser(os.fsdecode(output_dir)))
     replaced = Path(path).resolve()
     if replaced in (here := Path.cwd().resolve(), *here.parents):
         raise RefusedError(
-            "the directory is replaced as a whole, and this process works in it",
+            "the working directory of this process would be replaced",
             path=path,
-            hint="Save into a directory within it",
+            hint="Save to a directory within it",
         )
-    with as_transport_error("could not make the directory", path):
+    with as_transport_error("could not create the directory", path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
     return path
 
 
 def _write(accelerator: Any, folder: str) -> None:
-    """Write this process's part; what all have in common is written by the main process."""
+    """Write the state of this process; the main process also writes the states that all share."""
     weights = [capture(model=model, rng=False)["model"] for model in accelerator._models]
     for hook in accelerator._save_model_state_pre_hook.values():
         hook(accelerator._models, weights, folder)
@@ -117,7 +130,7 @@ def _of_process(accelerator: Any) -> dict[str, Any]:
 
 
 def _shared(accelerator: Any, weights: list[Any]) -> Iterator[tuple[str, int, Any]]:
-    """Give part, number and state of each object; large ones last, so that what is no data is found soon."""
+    """Give part, number and state of each object; large ones last, so that a value that is not data fails early."""
     scalers = [] if accelerator.scaler is None else [accelerator.scaler]
     parts = {
         "registered": accelerator._custom_objects,
@@ -137,9 +150,9 @@ def _state_of(value: Any, part: str) -> Any:
 def _save(state: Any, folder: str, part: str, number: int) -> None:
     name = file_name(part, number)
     try:
-        save(state, os.path.join(folder, name), durable=False)  # it becomes so with the directory
+        save(state, os.path.join(folder, name), durable=False)  # the directory is synced as a whole
     except StateError as error:
-        error.add_note(f"This is the state for {name}, and was about to be saved")
+        error.add_note(f"This happened while {name} was saved")
         raise
 
 
@@ -156,18 +169,30 @@ def save_model(
     max_shard_size: int | str = "10GB",
     safe_serialization: bool = True,
 ) -> None:
-    """Save the weights of a model, in shards if they are large: complete, or the directory has what it had before.
+    """Save the weights of a model, sharded if they are large, completely or not at all.
 
-    Shards of an earlier save go when the new ones are in place. Weights that are tied are stored once. All processes
+    Shards of an earlier save are removed once the new ones are in place. Tied weights are stored once. All processes
     must call it.
+
+    Args:
+        accelerator: The accelerator of the run.
+        model: The model; offloaded weights are saved too.
+        save_directory: The directory, created if it does not exist.
+        max_shard_size: Largest size of a shard: a number of bytes, or text such as `"10GB"`.
+        safe_serialization: Only True is supported.
+
+    Raises:
+        UnsupportedError: If pickles are asked for, a size is invalid, or a weight has no data.
+        TransportError: If it cannot be written. The directory then holds what it held before.
+        TensorkeepError: If a tensor cannot be saved, or not all processes call it.
     """
     if not safe_serialization:
-        raise UnsupportedError("nothing is pickled here", expected="safe_serialization=True", hint="Leave it out")
+        raise UnsupportedError("pickles are never written", expected="safe_serialization=True", hint="Leave it out")
     meet(accelerator, "save_model()")
     on_main(accelerator, lambda: _write_model(model, os.path.expanduser(save_directory), max_shard_size))
 
 
 def _write_model(model: Any, directory: str | os.PathLike[str], max_shard_size: int | str) -> None:
-    with as_transport_error("could not make the directory", os.fsdecode(directory)):
+    with as_transport_error("could not create the directory", os.fsdecode(directory)):
         os.makedirs(directory, exist_ok=True)
     save_checkpoint(whole_state(model), directory, max_shard_size=max_shard_size)

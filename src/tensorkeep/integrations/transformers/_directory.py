@@ -1,11 +1,11 @@
-"""A directory in which what a library saves changes all at once, or not at all.
+"""A directory whose files change all at once, or not at all, when a library saves to it.
 
     directory/model.safetensors, config.json …       the old files
     directory/.model.tensorkeep-scratch/             the library saves here
-    directory/.model.tensorkeep-staging/             the same files get a second name here, and one step switches
+    directory/.model.tensorkeep-staging/             the new files are linked here, and committed in one step
 
-Files in folders of the directory, such as those of several adapters, are a set of their own in each folder: all sets
-are complete before the first of them switches.
+Files in sub-folders, such as those of several adapters, are a set of their own in each folder: all sets are complete
+before the first one is committed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tensorkeep.layout import index_name, weights_name
 from tensorkeep.transport import LocalFile, Transaction, transaction
 
 _CARD: Final = "README.md"
-"""The card of a model, which libraries add to if it is there."""
+"""The model card, which libraries extend if it exists."""
 
 
 @contextmanager
 def changed_together(directory: str | os.PathLike[str], stem: str, *, durable: bool = True) -> Iterator[str]:
-    """Give a place to save to, and let all that was saved there take the place of the old files when the block ends.
+    """Yield a directory to save to, and replace the old files with what was saved there when the block ends.
 
-    Of the old files those go whose names were saved anew, and those of the old weights. All others stay.
+    Old files with the same names and the files of the old weights are replaced or removed; all others stay.
     """
     with as_transport_error("could not save to the directory", os.fsdecode(directory)):
         is_new = not os.path.isdir(directory)
@@ -44,14 +44,14 @@ def changed_together(directory: str | os.PathLike[str], stem: str, *, durable: b
             root = stack.enter_context(transaction(place, stem, durable=durable))
             stack.callback(shutil.rmtree, scratch, ignore_errors=True)
             with as_transport_error("could not save to the directory", place):
-                _make_anew(scratch, place)
+                _recreate(scratch, place)
             with errors_of_libraries(place):
                 yield scratch
             with as_transport_error("could not save to the directory", place):
                 _drop_unchanged(scratch, place)
                 sets = list(_staged(scratch, place, stem, root, stack, durable=durable))
-            for each in sets:
-                each.commit()
+            for files in sets:
+                files.commit()
     except BaseException:
         if is_new:
             with suppress(OSError):
@@ -61,19 +61,19 @@ def changed_together(directory: str | os.PathLike[str], stem: str, *, durable: b
 
 @contextmanager
 def errors_of_libraries(path: str) -> Iterator[None]:
-    """Say of what the system refuses to a library in the block what was being saved."""
+    """Turn system errors of a library in the block into a `TransportError` with the path."""
     refused: OSError | None = None
     try:
         yield
-    except OSError as error:  # and no ValueError, which has nothing to do with the system
+    except OSError as error:  # and not ValueError, which `as_transport_error` would turn into one too
         refused = error
     if refused is not None:
         with as_transport_error("could not save", path):
             raise refused
 
 
-def _make_anew(scratch: str, directory: str) -> None:
-    """Make the folder to save to; one that is there is of a save that was killed, for the set is locked."""
+def _recreate(scratch: str, directory: str) -> None:
+    """Create the folder to save to; an existing one is from a killed save, since the set is locked."""
     shutil.rmtree(scratch, ignore_errors=True)
     os.mkdir(scratch)
     with suppress(FileNotFoundError):
@@ -81,14 +81,14 @@ def _make_anew(scratch: str, directory: str) -> None:
 
 
 def _drop_unchanged(scratch: str, directory: str) -> None:
-    """Leave the card alone if nobody has added to it."""
-    ours, theirs = os.path.join(scratch, _CARD), os.path.join(directory, _CARD)
-    if os.path.isfile(ours) and os.path.isfile(theirs) and filecmp.cmp(ours, theirs, shallow=False):
-        os.unlink(ours)
+    """Leave the model card alone if the library has not extended it."""
+    new, old = os.path.join(scratch, _CARD), os.path.join(directory, _CARD)
+    if os.path.isfile(new) and os.path.isfile(old) and filecmp.cmp(new, old, shallow=False):
+        os.unlink(new)
 
 
 class _Set:
-    """New files of one directory, staged."""
+    """Staged files of one directory."""
 
     def __init__(self, staging: Transaction, directory: str, stem: str, names: list[str]) -> None:
         self._staging = staging
@@ -97,7 +97,7 @@ class _Set:
         self._names = names
 
     def commit(self) -> None:
-        """Switch; who knows nothing of transactions finds no weights meanwhile, rather than a mixture."""
+        """Replace the old files; readers that know no transactions find no weights meanwhile, never a mixture."""
         entries = _entries(self._stem)
         last = next((name for name in entries if name in self._names), None)
         if last is None:
@@ -110,7 +110,7 @@ class _Set:
 def _staged(
     scratch: str, directory: str, stem: str, staging: Transaction, stack: ExitStack, *, durable: bool
 ) -> Iterator[_Set]:
-    """Stage the files of a folder, after those of the folders in it."""
+    """Stage the files of a folder, after those of its sub-folders."""
     names: list[str] = []
     for name in sorted(os.listdir(scratch)):
         path, place = os.path.join(scratch, name), os.path.join(directory, name)
@@ -127,15 +127,15 @@ def _staged(
 
 
 def _entries(stem: str) -> list[str]:
-    """Return the names of files by which weights are opened, an index first."""
+    """Return the names of files by which weights are opened, the index first."""
     return [index_name(*split_stem(stem)), weights_name(*split_stem(stem))]
 
 
 def _old_shards(directory: str, stem: str) -> list[str]:
-    """Return the shards that the old index lists, as far as they have the names of such."""
+    """Return the shards in the old index, if they are named like shards."""
     is_shard = re.compile(rf"{re.escape(stem)}-[0-9]{{5}}-of-[0-9]{{5}}\.safetensors").fullmatch
     try:
         files = read_index(os.path.join(directory, _entries(stem)[0]), check=False).weight_map.values()
-    except TensorkeepError:  # no index, or none that says what belongs to it
+    except TensorkeepError:  # no index, or not a readable one
         return []
     return sorted({file for file in files if is_shard(file)})

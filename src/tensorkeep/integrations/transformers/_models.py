@@ -1,4 +1,4 @@
-"""Models in directories: saved with all that belongs to them, and checked before they are loaded."""
+"""Models in directories: saved with everything that belongs to them, and checked before they are loaded."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tensorkeep.layout import parse_size
 from tensorkeep.phrases import listed
 
 _N_LISTED: Final = 10
-"""Names that a message lists."""
+"""Names in a message."""
 
-_WITHOUT: Final = "strict=False fills them with random numbers, as for a head that is to be trained"
+_WITHOUT: Final = "strict=False fills them with random numbers, as for a new head"
 
 
 def save_pretrained(
@@ -48,37 +48,40 @@ def save_pretrained(
     durable: bool = True,
     **options: Any,
 ) -> None:
-    """Save a model with all that belongs to it to a directory, complete or not at all.
+    """Save a model with its configuration and tokenizer to a directory, completely or not at all.
+
+        save_pretrained(model, "my-model", tokenizer=tokenizer)
 
     The libraries themselves decide what is saved: configuration, weights and their names, an adapter alone. Tensors
-    get digests, and all files change together: killed at any instant, the directory holds those of the old model or
-    of the new one. `transformers.AutoModel.from_pretrained` reads it, with tensorkeep and without.
+    get digests, and all files change together: if the process is killed, the directory holds the old model or the new
+    one. `transformers.AutoModel.from_pretrained` reads it, with or without tensorkeep.
 
-    Weights that are tied stay tied, also where only the run knows of it: these are saved under each name, so that all
-    readers have the right values, and `from_pretrained` of this module makes them one again.
+    Tied weights stay tied, even if the configuration does not declare them: these are saved under each name, so that
+    all readers get the right values, and this module's `from_pretrained` ties them again.
 
     Args:
-        model: A model of transformers or peft, or one with the `PyTorchModelHubMixin` of huggingface_hub.
-        directory: Made if it is not there. Files in it stay that are not replaced, but for shards of the old model.
-        tokenizer: What is to be saved with the model: a tokenizer, a processor, or several; anything that has a
+        model: A model of transformers or peft, or one with `PyTorchModelHubMixin` of huggingface_hub.
+        directory: The directory, created if it does not exist. Other files in it stay, except shards of the old
+            model.
+        tokenizer: A tokenizer, a processor, or a list of them, to save with the model: anything with
             `save_pretrained`.
-        max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`. A larger tensor gets a shard
-            of its own.
-        variant: Such as `"fp16"`, which gives `model.fp16.safetensors`.
-        sha256: Whether the index gets the SHA-256 of each shard, as Git LFS and the Hub name it.
-        durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
+        max_shard_size: Largest size of a shard: a number of bytes, or text such as `"5GB"`. A larger tensor gets its
+            own shard.
+        variant: Part of the file names, such as `"fp16"` for `model.fp16.safetensors`.
+        sha256: Whether to store the SHA-256 of each shard in the index, as Git LFS and the Hub use it.
+        durable: Whether to wait until data is on the disk (fsync), so that even a power cut cannot lose it.
         **options: Passed to the model's own `save_pretrained`.
 
     Raises:
-        UnsupportedError: If a size is invalid, or an option would save in another way.
+        UnsupportedError: If a size is invalid, or an option asks for another format or an upload.
         TypeError: If the model's `save_pretrained` has no such option.
-        DtypeError: If the format has no such dtype.
+        DtypeError: If safetensors has no such dtype.
         BusyError: If another process is saving there.
-        TransportError: If it cannot be written. The directory then holds what it held before.
+        TransportError: If the directory cannot be written. It then holds what it held before.
     """
     parse_size(max_shard_size)
     _refuse_options(options)
-    _refuse_strange(model, options)
+    _refuse_unknown(model, options)
     directory = os.path.expanduser(directory)
     if variant is not None:
         options["variant"] = variant
@@ -87,19 +90,19 @@ def save_pretrained(
             if state is not None:
                 options.setdefault("state_dict", state)
             model.save_pretrained(folder, **options)
-        for each in tokenizer if isinstance(tokenizer, list | tuple) else [tokenizer]:
-            if each is not None:
-                each.save_pretrained(folder)
+        for part in tokenizer if isinstance(tokenizer, list | tuple) else [tokenizer]:
+            if part is not None:
+                part.save_pretrained(folder)
 
 
 def stem_of(model: Any, variant: str | None = None) -> str:
-    """Return what the names of the files begin with that a model is saved to."""
+    """Return the start of the file names of a saved model."""
     has_adapters = _is_peft(type(model)) or getattr(model, "_hf_peft_config_loaded", False)
     return ("adapter_model" if has_adapters else "model") + (f".{variant}" if variant else "")
 
 
 def _is_peft(cls: type) -> bool:
-    """Say whether a class is one of peft, which nobody has an object of before it is imported."""
+    """Say whether a class is one of peft; if peft is not imported, there is none."""
     peft = sys.modules.get("peft")
     return peft is not None and issubclass(cls, peft.PeftModel)
 
@@ -110,25 +113,25 @@ _REFUSED: Final[dict[str, tuple[bool, str]]] = {
     "is_main_process": (False, "Save in the main process only"),
     "safe_serialization": (False, "Leave it out: no pickle is written"),
 }
-"""Option to the value that cannot be had, and what to do."""
+"""Option to the unsupported value, and what to do instead."""
 
 
 def _refuse_options(options: dict[str, Any]) -> None:
     for name, (value, hint) in _REFUSED.items():
         if name in options and bool(options[name]) is value:
-            raise UnsupportedError(f"{name}={options[name]!r} cannot be had together with such a save", hint=hint)
+            raise UnsupportedError(f"{name}={options[name]!r} is not supported for this save", hint=hint)
 
 
-def _refuse_strange(model: Any, options: dict[str, Any]) -> None:
-    """Refuse options that a library takes for those of an upload, which is not done here, and lets go."""
+def _refuse_unknown(model: Any, options: dict[str, Any]) -> None:
+    """Refuse options that a library would silently pass to an upload, which is not done here."""
     method = model.save_pretrained
     if method.__module__.partition(".")[0] not in {"transformers", "peft", "huggingface_hub"}:
         return
     known = {*inspect.signature(method).parameters, *_REFUSED, "max_shard_size", "variant", "state_dict", "token"}
     for name in options.keys() - known:
         near = get_close_matches(name, [*known, "tokenizer", "sha256", "durable"], 1)
-        meant = f", did you mean {near[0]!r}?" if near else ""
-        raise TypeError(f"save_pretrained of {type(model).__name__} has no option {name!r}{meant}")
+        suggestion = f", did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"save_pretrained of {type(model).__name__} has no option {name!r}{suggestion}")
 
 
 def from_pretrained(
@@ -139,34 +142,34 @@ def from_pretrained(
     strict: bool = True,
     **options: Any,
 ) -> Any:
-    """Load a model from a directory, after every byte of its weights was held against its digest.
-
-    Loading itself is that of the library: `dtype`, `device_map` and all other options mean what they mean there.
+    """Load a model from a directory, after checking every byte of its weights against its digest.
 
         model = from_pretrained(transformers.AutoModelForCausalLM, "my-model", dtype="auto")
         model = from_pretrained(peft.PeftModel, "my-adapter", model=model)
 
+    The library itself loads the model: `dtype`, `device_map` and all other options mean what they mean there.
+
     Args:
-        cls: A class of models or an `Auto…` class of transformers, a class of peft, or one with the
-            `PyTorchModelHubMixin` of huggingface_hub.
+        cls: A model class or an `Auto…` class of transformers, a class of peft, or one with `PyTorchModelHubMixin` of
+            huggingface_hub.
         directory: A local directory.
-        verify: Whether to check the weights first. Such that have no digests, since another program saved them, are
-            held against their headers and index only; with `"require"` they are refused.
-        strict: Whether weights that the directory lacks are an error. Otherwise transformers fills them with random
-            numbers, such as those of a new head, and says so.
+        verify: Whether to check the weights first. Weights without digests, from other programs, are only checked
+            against their headers and shard index; with `"require"` they are refused.
+        strict: Whether to refuse a directory that lacks weights of the model. Otherwise transformers fills them with
+            random numbers, such as those of a new head, and logs that.
         **options: Passed to the class's own `from_pretrained`.
 
     Returns:
-        What that returns.
+        What the class's own `from_pretrained` returns.
 
     Raises:
         SourceMissingError: If there is no such directory, or no weights in it.
         SourceChangedError: If a model was saved there meanwhile.
-        IntegrityError: If anything is not as it was saved, or has no digest and `verify` is `"require"`.
-        StateDictMismatchError: If weights are missing and `strict` is on.
-        UnsupportedError: If there is no way to know what was missing with such a class, or `verify` is no such value.
+        IntegrityError: If anything is damaged, or has no digest and `verify` is `"require"`.
+        StateDictMismatchError: If weights are missing and `strict` is True.
+        UnsupportedError: If `cls` is not such a class, or `verify` is invalid.
         DtypeError: If there is no such dtype.
-        TensorkeepError: As `tensorkeep.verify` raises it.
+        TensorkeepError: If the weights cannot be read; see `tensorkeep.verify`.
     """
     if verify not in (True, False, "require"):
         raise UnsupportedError("verify is invalid", expected='True, False or "require"', found=repr(verify))
@@ -186,7 +189,7 @@ def from_pretrained(
         )
     with open_checkpoint(folder, variant=options.get("variant")) as opened:
         path, metadata, names = opened.path, getattr(opened, "metadata", None), set(opened)
-    with _left_alone(os.path.join(folder, os.path.basename(path))):
+    with _unchanged(os.path.join(folder, os.path.basename(path))):
         if verify:
             _verify(folder, options.get("variant"), require=verify == "require")
         loaded = _load(cls, given, options, names, strict=strict)
@@ -195,7 +198,7 @@ def from_pretrained(
 
 
 def _dtype(dtype: Any) -> Any:
-    """Return a dtype that transformers knows: it looks for the name among those of torch."""
+    """Return a dtype under a name that torch has, since transformers looks it up there."""
     if not isinstance(dtype, str) or dtype == "auto" or hasattr(torch, dtype):
         return dtype
     return getattr(torch, find_dtype(dtype).torch or "", dtype)
@@ -206,16 +209,16 @@ def _verify(folder: str, variant: str | None, *, require: bool) -> None:
     refuse(found.findings, folder)
     if require and found.n_unprotected:
         raise IntegrityError(
-            "tensors have no digest, so nobody can say whether they are as they were saved",
+            "tensors have no digest, so they cannot be verified",
             path=folder,
             found=f"{found.n_unprotected:,} of {found.n_tensors:,}",
-            hint="verify=True takes it as it is; `tensorkeep reshard` makes a copy with digests of what is there now",
+            hint="Pass verify=True to load them unverified, or make a copy with digests: `tensorkeep reshard`",
         )
 
 
 @contextmanager
-def _left_alone(path: str) -> Iterator[None]:
-    """Make sure that no model is saved while the block reads one, which could see files of both."""
+def _unchanged(path: str) -> Iterator[None]:
+    """Check that no model was saved while the block read one: it could have seen files of both."""
     before = _identity(path)
     try:
         yield
@@ -232,7 +235,7 @@ def _identity(path: str) -> tuple[int, ...] | None:
 
 
 def _load(cls: Any, directory: str, options: dict[str, Any], names: set[str], *, strict: bool) -> Any:
-    """Let a class load, and refuse what it would fill with random numbers."""
+    """Load with the class's own method, and refuse weights that it filled with random numbers."""
     if issubclass(cls, PreTrainedModel) or hasattr(cls, "_model_mapping"):
         wants_info = options.pop("output_loading_info", False)
         model, info = cls.from_pretrained(directory, output_loading_info=True, **options)
@@ -246,7 +249,7 @@ def _load(cls: Any, directory: str, options: dict[str, Any], names: set[str], *,
         return cls.from_pretrained(directory, strict=strict, **options)
     else:
         raise UnsupportedError(
-            "nobody knows how to tell what such a class does not find",
+            "missing weights cannot be detected for this class",
             expected="a class of models of transformers or peft, or one with PyTorchModelHubMixin",
             found=f"{cls.__module__}.{cls.__qualname__}",
         )
@@ -262,7 +265,7 @@ def _names_in_adapter(model: Any, adapter: str) -> set[str]:
 
 
 def refuse_missing(missing: Sequence[str], model: str, path: str | None = None, hint: str | None = None) -> None:
-    """Refuse to go on with a model some of whose weights are random."""
+    """Refuse a model some of whose weights are random."""
     raise StateDictMismatchError(
         f"the checkpoint lacks weights of {model}",
         path=path,
@@ -273,7 +276,7 @@ def refuse_missing(missing: Sequence[str], model: str, path: str | None = None, 
 
 
 def missing_weights(model: torch.nn.Module, missing: Iterable[str]) -> list[str]:
-    """Return the names that were not loaded, and whose tensors were not loaded under another name either."""
+    """Return the names that were not loaded, neither themselves nor under the name of a tied weight."""
     lacking = {*missing} - {*(getattr(model, "_keys_to_ignore_on_save", None) or ())}
     state = model.state_dict(keep_vars=True)
     loaded = {id(tensor) for name, tensor in state.items() if name not in lacking}

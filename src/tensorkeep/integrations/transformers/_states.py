@@ -1,11 +1,11 @@
-"""What a Trainer needs to go on beside the model: optimizer, scheduler, scaler, random generators; in safe files.
+"""What a Trainer needs to resume besides the model: optimizer, scheduler, scaler, random generators; in safe files.
 
     checkpoint-500/training_state/optimizer.safetensors      optimizer and scheduler
-    checkpoint-500/training_state/scaler.safetensors         the gradient scaler, where there is one
-    checkpoint-500/training_state/processes.safetensors      of each process its random generators, and its own loss
+    checkpoint-500/training_state/scaler.safetensors         the gradient scaler, if there is one
+    checkpoint-500/training_state/processes.safetensors      the random generators and the loss of each process
 
-They lie in a folder of their own, since servers of models read all safetensors files of a directory. The files that
-transformers.Trainer writes in their place, which are pickles, are read as well; nothing of them is run.
+They are in a folder of their own, since model servers read all safetensors files in a directory. The pickles that
+transformers.Trainer writes instead are read too; nothing in them is run.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 from tensorkeep.checkpoint import load
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.tensors import save
-from tensorkeep.training import capture, restore
+from tensorkeep.training import capture, restore, rng_of
 
 _FOLDER: Final = "training_state"
 _OPTIMIZER: Final = "optimizer"
 _SCALER: Final = "scaler"
 _PROCESSES: Final = "processes"
 _UNCHANGED: Final = "Neither optimizer nor scheduler was changed"
-_AS_MADE: Final = "Make them as they were made for the checkpoint, or load its weights alone and train anew"
+_AS_CREATED: Final = "Create them as they were for the checkpoint, or load only its weights and train from the start"
 
 
 def save_optimizer(folder: str, optimizer: Any, scheduler: Any) -> None:
@@ -42,7 +41,7 @@ def save_scaler(folder: str, scaler: Any) -> None:
 
 
 def save_processes(folder: str, states: list[dict[str, Any]]) -> None:
-    """Save what is another in each process."""
+    """Save the state of each process."""
     _save(folder, _PROCESSES, {"processes": states})
 
 
@@ -56,13 +55,13 @@ def _path(checkpoint: str, name: str) -> str:
 
 
 def has_optimizer(checkpoint: str) -> bool:
-    """Say whether a checkpoint has what training goes on with, and not the model alone."""
+    """Say whether a checkpoint has the state of the optimizer, and not only the model."""
     pickled = (os.path.join(checkpoint, name) for name in ("optimizer.pt", "scheduler.pt"))
     return os.path.isfile(_path(checkpoint, _OPTIMIZER)) or all(map(os.path.isfile, pickled))
 
 
 def load_optimizer(checkpoint: str, optimizer: Any, scheduler: Any) -> None:
-    """Give optimizer and scheduler the states that they had, both or, if one does not fit, none."""
+    """Load the states of optimizer and scheduler; if one does not fit, neither is changed."""
     source: Any = _path(checkpoint, _OPTIMIZER)
     if not os.path.exists(source):
         files = {"optimizer": "optimizer.pt", "scheduler": "scheduler.pt"}
@@ -70,12 +69,12 @@ def load_optimizer(checkpoint: str, optimizer: Any, scheduler: Any) -> None:
     try:
         restore(source, optimizer=optimizer, scheduler=scheduler, rng=False)
     except StateDictMismatchError as error:
-        error.hint = f"{_UNCHANGED}. {_AS_MADE}"
+        error.hint = f"{_UNCHANGED}. {_AS_CREATED}"
         raise
 
 
 def load_scaler(checkpoint: str, scaler: Any) -> None:
-    """Give a gradient scaler the state that it had; without one in the checkpoint, it is left as it is."""
+    """Load the state of a gradient scaler, if the checkpoint has one."""
     if os.path.exists(_path(checkpoint, _SCALER)):
         restore(_path(checkpoint, _SCALER), scaler=scaler, rng=False)
     elif os.path.exists(os.path.join(checkpoint, "scaler.pt")):
@@ -83,9 +82,9 @@ def load_scaler(checkpoint: str, scaler: Any) -> None:
 
 
 def load_process(checkpoint: str, process: int, n_processes: int) -> dict[str, Any]:
-    """Give the random generators of this process the states that they had.
+    """Set the random generators of this process, and return the rest of its state.
 
-    Where there are none, as after a run of fewer processes, or none for a device, a warning says so.
+    If there are no states, as after a run of fewer processes, or none for a device, a warning says so.
     """
     state = _process_state(checkpoint, process, n_processes)
     if state is None:
@@ -93,13 +92,13 @@ def load_process(checkpoint: str, process: int, n_processes: int) -> dict[str, A
         return {}
     n_saved, n_devices = len(state["rng"].get("cuda", ())), torch.cuda.device_count()
     if n_saved > n_devices:
-        _warn(checkpoint, f"those of {n_saved} CUDA devices, where there are {n_devices}")
+        _warn(checkpoint, f"states of {n_saved} CUDA devices, where there are {n_devices}")
         state["rng"] = {name: value for name, value in state["rng"].items() if name != "cuda"}
     return restore(state)
 
 
 def _process_state(checkpoint: str, process: int, n_processes: int) -> dict[str, Any] | None:
-    """Return what `capture` gave in a process, or None where there is nothing."""
+    """Return what `capture` returned in a process, or None if nothing was saved for it."""
     if os.path.exists(_path(checkpoint, _PROCESSES)):
         processes = _checked_processes(_path(checkpoint, _PROCESSES))
         return dict(processes[process]) if process < len(processes) else None
@@ -113,30 +112,19 @@ def _checked_processes(path: str) -> list[Mapping[str, Any]]:
     saved = load(path)
     processes = saved.get("processes") if isinstance(saved, Mapping) else None
     are_states = isinstance(processes, list) and all(
-        isinstance(each, Mapping) and isinstance(each.get("rng"), Mapping) for each in processes
+        isinstance(state, Mapping) and isinstance(state.get("rng"), Mapping) for state in processes
     )
     if not are_states:
-        raise StateDictMismatchError("no states of processes", path=path, expected="what a Trainer has saved there")
+        raise StateDictMismatchError("not the states of processes", path=path, expected="a file that a Trainer saved")
     return list(processes or ())
 
 
 def _converted(pickled: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `capture` would say of states that transformers.Trainer has saved."""
-    generator = np.random.RandomState(0)
+    """Convert states that transformers.Trainer pickled to those that `capture` returns."""
     try:
-        version, words, gauss = pickled["python"]
-        generator.set_state(pickled["numpy"])
-        states: dict[str, Any] = {
-            "python": {"version": version, "words": words, "gauss": gauss},
-            "numpy": generator,
-            "torch": pickled["cpu"],
-        }
-    except (KeyError, TypeError, ValueError) as cause:
-        raise StateDictMismatchError("no states of random generators", found=str(cause)) from cause
-    if "cuda" in pickled:
-        of_devices = pickled["cuda"]
-        states["cuda"] = of_devices if isinstance(of_devices, list | tuple) else [of_devices]
-    return states
+        return rng_of(pickled["python"], pickled["numpy"], pickled["cpu"], pickled.get("cuda"))
+    except (KeyError, TypeError, ValueError, OverflowError) as cause:
+        raise StateDictMismatchError("not the states of random generators", found=str(cause)) from cause
 
 
 def _unpickled(checkpoint: str, name: str) -> Any:
@@ -145,7 +133,7 @@ def _unpickled(checkpoint: str, name: str) -> Any:
 
 def _warn(checkpoint: str, found: str) -> None:
     warnings.warn(
-        f"{checkpoint}: random generators are not as they were when it was saved, so the run will not be the same:"
+        f"{checkpoint}: random generators cannot be restored, so the run will differ from one without a stop:"
         f" found {found}",
         stacklevel=4,
     )

@@ -1,8 +1,8 @@
-"""A Trainer whose checkpoints are complete or absent, and hold nothing that could run.
+"""A Trainer whose checkpoints are complete or absent, and contain nothing that could run.
 
-The Trainer of transformers decides when it saves, and what. Its steps that would write pickles or read them are
-answered here. While it saves, it is told of another output directory, which nobody else sees; when it is done, what
-is in there becomes `checkpoint-500`.
+The Trainer of transformers decides when and what it saves. Its methods that would write or read pickles are
+overridden here. While it saves, it sees another output directory, which nothing else reads; afterwards that directory
+becomes `checkpoint-500`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _ARGUMENTS: Final = "training_args.json"
 _STATE: Final = "trainer_state.json"
 
 _LOSS: Final = {"_tr_loss", "_globalstep_last_logged", "_total_loss_scalar", "_initial_global_step"}
-"""Attributes of the loss that is summed up: what is not logged yet, what was, and since when.
+"""Attributes of the accumulated loss: what is not logged yet, what was, and since when.
 
-Without them the next line of the log would be another, and the loss of the whole run at its end.
+Without them the next line of the log would differ, and so would the loss of the whole run.
 """
 
-_WAYS: Final = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
-"""Ways to train in which one process has the whole model and the whole state of the optimizer."""
+_DISTRIBUTED_TYPES: Final = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
+"""Kinds of runs in which each process has the whole model and the whole state of the optimizer."""
 
 _DEVICES: Final = ("cpu", "cuda", "mps")
 """Devices whose random generators are saved."""
@@ -58,66 +58,70 @@ _is_of_plain_trainer = re.compile(
 
 
 class Trainer(transformers.Trainer):
-    """`transformers.Trainer`, with checkpoints that are complete or absent and hold no pickles.
+    """`transformers.Trainer`, with checkpoints that are complete or absent and contain no pickles.
 
-    It takes the arguments of that class, and does what it does. What differs:
+        trainer = Trainer(model, TrainingArguments("run", save_steps=500), train_dataset=dataset)
+        trainer.train(resume_from_checkpoint=True)
 
-    - `checkpoint-500/` appears at once, with a manifest of all its files. Whatever interrupts a save, the checkpoints
-      before it are whole. Older ones are removed after that.
-    - Tensors of model, optimizer, scheduler, scaler and the states of random generators are in safetensors files.
-    - `train(resume_from_checkpoint=True)` goes on from the newest checkpoint that is whole, byte for byte; a path is
-      checked as well. Checkpoints of `transformers.Trainer` are read too, and nothing in their pickles is run.
-    - A checkpoint that lacks weights of the model, or a best model that is gone, is an error and not a line in a log.
+    It takes the arguments of that class and behaves like it, except:
 
-    To give this to another Trainer, inherit from both, this one first: `class MyTrainer(Trainer, SFTTrainer)`.
+    - `checkpoint-500/` appears at once, with a manifest of all its files. If a save is interrupted, all earlier
+      checkpoints are whole. Old ones are removed only after that.
+    - Model, optimizer, scheduler, scaler and the states of random generators are saved as safetensors files.
+    - `train(resume_from_checkpoint=True)` resumes from the newest checkpoint that is whole to the last byte; one that
+      you name is verified too. Checkpoints of `transformers.Trainer` are accepted, and nothing in their pickles is
+      run.
+    - A checkpoint that lacks weights of the model, or a best model that is gone, is an error and not a log message.
 
-    It is for one process, or several of which each has the whole model (DataParallel, DistributedDataParallel).
+    To add this to another Trainer, inherit from both, this one first: `class MyTrainer(Trainer, SFTTrainer)`.
+
+    It supports one process, or several that each have the whole model (DataParallel, DistributedDataParallel).
     """
 
     max_shard_size: int | str = SHARD_SIZE
-    """Bytes of tensors in one file of the model, or text such as `"5GB"`."""
+    """Largest size of a file of the model: a number of bytes, or text such as `"5GB"`."""
 
     _staging: str | None = None
-    """While a checkpoint is saved in this process: the folder that stands for the output directory."""
+    """While this process saves a checkpoint: the directory used in place of the output directory."""
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Train, from the beginning or from a checkpoint.
+        """Train, from the start or from a checkpoint.
 
         Args:
-            resume_from_checkpoint: The path of a checkpoint, or True for the newest in the output directory that is
-                whole.
-            *args: As for `transformers.Trainer.train`.
-            **kwargs: Likewise.
+            resume_from_checkpoint: The path of a checkpoint; or True for the newest whole one in the output
+                directory.
+            *args: Passed to `transformers.Trainer.train`.
+            **kwargs: Passed to `transformers.Trainer.train`.
 
         Returns:
             What `transformers.Trainer.train` returns.
 
         Raises:
-            SourceMissingError: If there is no such checkpoint, none that is whole, or it has the model alone.
-            IntegrityError: If the checkpoint is not as it was saved.
-            StateDictMismatchError: If it does not fit model, optimizer or scheduler.
-            StateError: If something that is to be saved is no data.
-            UnsupportedError: If the model or the optimizer is spread over several processes.
+            SourceMissingError: If there is no such checkpoint, no whole one, or it has only the model.
+            IntegrityError: If the checkpoint is damaged.
+            StateDictMismatchError: If it does not fit the model, the optimizer or the scheduler.
+            StateError: If something to save is not data.
+            UnsupportedError: If the model or the optimizer is sharded over processes.
             TransportError: If a checkpoint cannot be written or read.
         """
-        self._refuse_spread()
+        self._refuse_sharded()
         if resume_from_checkpoint:
             resume_from_checkpoint = self._agreed(lambda: self._to_resume_from(resume_from_checkpoint))
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
-    def _refuse_spread(self) -> None:
-        way, device = self.accelerator.distributed_type, self.args.device.type
-        is_sharded = way not in _WAYS or getattr(self, "is_distributed_loading_by_transformers", False)
+    def _refuse_sharded(self) -> None:
+        kind, device = self.accelerator.distributed_type, self.args.device.type
+        is_sharded = kind not in _DISTRIBUTED_TYPES or getattr(self, "is_distributed_loading_by_transformers", False)
         if is_sharded or device not in _DEVICES:
             raise UnsupportedError(
-                "this Trainer saves the state of one process, or of several that each have the whole model",
+                "this Trainer supports one process, or several that each have the whole model",
                 expected=f"no sharding, on {', '.join(_DEVICES)}",
-                found=f"{way.value}, on {device}",
-                hint="Use transformers.Trainer for such a run",
+                found=f"{kind.value}, on {device}",
+                hint="Use transformers.Trainer for this run",
             )
 
     def _agreed(self, work: Callable[[], Any]) -> Any:
-        """Let the first process do something, and all have its result, or raise its error."""
+        """Do something in the first process, and return its result, or raise its error, in all of them."""
         outcome: list[Any] = [None]
         if self.is_world_process_zero():
             try:
@@ -130,20 +134,20 @@ class Trainer(transformers.Trainer):
         return outcome[0]
 
     def _to_resume_from(self, wanted: Any) -> str:
-        """Return the path of a checkpoint that is whole and has all that is needed."""
+        """Return the path of a checkpoint that is whole and has everything that is needed."""
         if wanted is True:
             path = get_last_checkpoint(self.args.output_dir)
             if path is None:
-                raise SourceMissingError("there is no checkpoint that is whole", path=self.args.output_dir)
+                raise SourceMissingError("there is no whole checkpoint", path=self.args.output_dir)
         else:
             path = os.path.expanduser(wanted)
             check_whole(path)
         if not has_optimizer(path):
             raise SourceMissingError(
-                "the checkpoint has the model alone, so training cannot go on from it",
+                "the checkpoint has only the model, so training cannot resume from it",
                 path=path,
                 expected="the state of the optimizer",
-                hint="It was saved with save_only_model=True. Load the model from it, and train anew",
+                hint="It was saved with save_only_model=True. Load the model from it, and train from the start",
             )
         return path
 
@@ -168,7 +172,7 @@ class Trainer(transformers.Trainer):
             best, self._staging = self.state.best_model_checkpoint, staging
             try:
                 super()._save_checkpoint(model, trial)
-            finally:  # which took the folder for its output directory
+            finally:  # super() noted the staging directory as its output directory
                 self.state.best_model_checkpoint, self._staging = best, None
             _move_up(os.path.join(staging, os.path.basename(path)), staging)
             self.state.best_model_checkpoint = self._best_beside(path)
@@ -177,14 +181,14 @@ class Trainer(transformers.Trainer):
                 raise UnsupportedError(
                     "something was written to the checkpoint while it was saved, and would be lost",
                     path=path,
-                    hint="Take the folder to write to from self._get_output_dir(trial), or write to it in on_save",
+                    hint="Write to the folder from self._get_output_dir(trial), or to the checkpoint in on_save",
                 )
             saved = set(os.listdir(staging))
         if was_there and was_plain:
             _remove_plain(path, saved)
 
     def _best_beside(self, path: str) -> str | None:
-        """Return the path of the best checkpoint, which may be the one that is being saved."""
+        """Return the path of the best checkpoint, which may be the one being saved."""
         best = os.path.join(os.path.dirname(path), f"checkpoint-{self.state.best_global_step}")
         is_known = self.state.best_global_step and (best == path or os.path.isdir(best))
         return best if is_known else self.state.best_model_checkpoint
@@ -193,7 +197,7 @@ class Trainer(transformers.Trainer):
         return self._staging or str(super()._get_output_dir(trial))
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if self._staging is None:  # else it is not there yet
+        if self._staging is None:  # else the checkpoint does not exist yet
             super()._push_from_checkpoint(checkpoint_folder)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
@@ -208,7 +212,7 @@ class Trainer(transformers.Trainer):
                 self._save_model(folder, state_dict)
 
     def _save_model(self, folder: str, state_dict: dict[str, Any] | None) -> None:
-        """Save the model and what belongs to it to a folder that nobody reads from yet."""
+        """Save the model and what belongs to it to a folder that nothing reads from yet."""
         model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
         with weights_with_digests(model, folder, max_shard_size=self.max_shard_size) as state:
             super()._save(folder, state if state_dict is None else state_dict)
@@ -263,16 +267,14 @@ class Trainer(transformers.Trainer):
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         missing = missing_weights(self.model, load_result.missing_keys)
         if missing:
-            refuse_missing(
-                missing, type(self.model).__name__, hint="Make the model as it was made for the checkpoint"
-            )
+            refuse_missing(missing, type(self.model).__name__, hint="Create the model as it was for the checkpoint")
         rest = load_result.missing_keys if set(load_result.missing_keys) == _left_out(self.model) else []
         super()._issue_warnings_after_load(load_result._replace(missing_keys=list(rest)))
 
 
 @contextmanager
 def _naming(checkpoint: str) -> Iterator[None]:
-    """Say of whatever the block raises from which checkpoint it was loading."""
+    """Note on every error in the block which checkpoint was being loaded."""
     try:
         yield
     except Exception as error:
@@ -281,7 +283,7 @@ def _naming(checkpoint: str) -> Iterator[None]:
 
 
 def _left_out(model: Any) -> set[str]:
-    """Return the names that a model does not save, after which transformers ties its weights again."""
+    """Return the names that a model does not save: if just these are missing, transformers ties its weights again."""
     return set(getattr(model, "_keys_to_ignore_on_save", None) or ())
 
 
@@ -296,7 +298,7 @@ def _move_up(folder: str, target: str) -> None:
 
 
 def _remove_plain(path: str, saved: set[str]) -> None:
-    """Remove what `transformers.Trainer` had left of the same step: nothing says that it belongs to another save."""
+    """Remove files that `transformers.Trainer` saved for the same step: they would look like part of this save."""
     with as_transport_error("could not remove the files of an older save", path):
         for name in os.listdir(path):
             if name not in saved and _is_of_plain_trainer(name):

@@ -1,8 +1,7 @@
-"""What libraries save through safetensors, taken over on its way to the file, and written with digests.
+"""Weights that libraries save through safetensors, intercepted before the file is written, and written with digests.
 
-Which tensors a model saves, and under which names, is a matter of transformers and peft: conversions are undone,
-weights are gathered and left out. So they save as ever; only their last call, the one that would write a file, is
-answered here.
+transformers and peft decide which tensors a model saves, and under which names: they undo conversions, gather weights
+and leave some out. So they save as always; only their last call, which would write a file, is replaced here.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from typing import Any, Final
 import msgspec
 
 from tensorkeep.checkpoint import save_checkpoint
-from tensorkeep.integrations.transformers._ties import metadata_of_ties, state_with_ties_apart, ties_of
+from tensorkeep.integrations.transformers._ties import metadata_of_ties, ties_of, untied_state
 from tensorkeep.tensors import Ties
 
 SHARD_SIZE: Final = "50GB"
-"""The largest shard where nobody says another: that of transformers."""
+"""Default size of a shard, as in transformers."""
 
 _match_file = re.compile(r"(?P<stem>[^.]+?(\.[^.]+?)?)(-[0-9]{5}-of-[0-9]{5})?\.safetensors").fullmatch
 
@@ -31,23 +30,23 @@ _WRITERS: Final[tuple[tuple[str, str, Ties], ...]] = (
     ("peft.peft_model", "safe_save_file", "share"),
     ("safetensors.torch", "save_file", "copy"),
 )
-"""Names under which the function that writes a file is called, and what is done with tensors that share memory.
+"""Names under which libraries call the function that writes a file, and how to store tensors that share memory.
 
-transformers and peft have seen to those; what others hand over is for readers who need each of them.
+transformers and peft have already resolved those; readers of other libraries' files need a copy of each.
 """
 
 _taking: Final = threading.RLock()
-"""Held while those names mean something else; by one thread, as is everything that they then take."""
+"""Held while these functions are replaced, since the replacement is global: one thread saves at a time."""
 
 
 class _Weights(msgspec.Struct):
-    """Tensors that are to become the files of one checkpoint.
+    """Tensors that will become the files of one checkpoint.
 
     Attributes:
-        directory: Where the library wants to have them.
-        stem: What it wants the names of the files to begin with, such as `model.fp16`.
+        directory: The directory that the library chose.
+        stem: The start of the file names that it chose, such as `model.fp16`.
         tensors: Name to tensor.
-        metadata: Free text by key.
+        metadata: Text by key.
         ties: What to do with tensors that share memory.
     """
 
@@ -60,7 +59,7 @@ class _Weights(msgspec.Struct):
 
 @contextmanager
 def _taken_weights(directory: str) -> Iterator[list[_Weights]]:
-    """Take over what this thread saves through safetensors to a directory, or below it, in the block."""
+    """Intercept what this thread saves through safetensors in the block, to a directory or below it."""
     taken: dict[tuple[str, str], _Weights] = {}
     listed: list[_Weights] = []
 
@@ -91,7 +90,7 @@ _Take = Callable[[str, Mapping[str, Any], Mapping[str, str] | None, Ties], bool]
 
 
 def _replace_writers(take: _Take) -> Iterator[tuple[Any, str, Any]]:
-    """Put a function in the place of each that writes a file, and give what was there before."""
+    """Replace each function that writes a file, and give what was there before."""
     for module_name, name, ties in _WRITERS:
         module = sys.modules.get(module_name)
         if module is not None:
@@ -104,8 +103,8 @@ def _taking_writer(writer: Callable[..., Any], take: _Take, ties: Ties) -> Calla
     owner = threading.get_ident()
 
     def save_file(tensors: Any, filename: Any, metadata: Any = None, **options: Any) -> Any:
-        is_ours = threading.get_ident() == owner and isinstance(tensors, Mapping)
-        if not (is_ours and take(os.fsdecode(filename), tensors, metadata, ties)):
+        is_intercepted = threading.get_ident() == owner and isinstance(tensors, Mapping)
+        if not (is_intercepted and take(os.fsdecode(filename), tensors, metadata, ties)):
             return writer(tensors, filename, metadata, **options)
         return None
 
@@ -116,16 +115,17 @@ def _taking_writer(writer: Callable[..., Any], take: _Take, ties: Ties) -> Calla
 def weights_with_digests(
     model: Any, directory: str, *, max_shard_size: int | str = SHARD_SIZE, sha256: bool = False
 ) -> Iterator[dict[str, Any] | None]:
-    """Write with digests what this thread saves of a model through safetensors in the block, when the block ends.
+    """Write what this thread saves through safetensors in the block, with digests, when the block ends.
 
-    It is for a place that nobody reads from yet: nothing waits for the disk.
+    The directory must not be in use by readers yet, and nothing waits for the disk. Yields a state dict to save
+    instead of the model's own, or None.
     """
     ties = ties_of(model)
     with _taken_weights(directory) as taken:
-        yield state_with_ties_apart(model, ties)
+        yield untied_state(model, ties)
     for weights in taken:
         for name, owner in ties.declared.items():
-            if owner in weights.tensors:  # the name of a tensor that is there: no second one is written
+            if owner in weights.tensors:  # stored as an alias, not a second time
                 weights.tensors.setdefault(name, weights.tensors[owner])
         base, variant = split_stem(weights.stem)
         save_checkpoint(
@@ -142,6 +142,6 @@ def weights_with_digests(
 
 
 def split_stem(stem: str) -> tuple[str, str | None]:
-    """Return what names begin with apart from the variant, and the variant."""
+    """Split the start of file names into base name and variant."""
     base, _, variant = stem.partition(".")
     return base, variant or None
