@@ -59,7 +59,7 @@ def test_another_optimizer(tmp_path: Path, optim: str) -> None:
 
 def test_another_model(tmp_path: Path) -> None:
     interrupted(tmp_path)
-    refused(tmp_path, r"lacks weights of GPT2LMHeadModel.*Make the model as it was made", model=_deeper())
+    refused(tmp_path, r"lacks weights of GPT2LMHeadModel.*Create the model as it was for", model=_deeper())
 
 
 def _deeper() -> Any:
@@ -81,7 +81,7 @@ def test_weights_of_other_shapes_name_the_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "match"),
     [
-        ("", r"has some .*found checkpoint-5\. Name one of them; or resume_from_checkpoint=True"),
+        ("", r"contains some .*found checkpoint-5\. Name one of them, or pass resume_from_checkpoint=True"),
         ("nothing", "no such checkpoint .*nothing"),
         ("checkpoint-5/config.json", "no such checkpoint .*found a file"),
     ],

@@ -497,7 +497,7 @@ def test_other_random_generators_are_said_to_be_others(tmp_path: Path) -> None:
     interrupted(tmp_path, 6, cls=transformers.Trainer)
     (tmp_path / "checkpoint-5" / "rng_state.pth").unlink()
 
-    with pytest.warns(UserWarning, match="random generators are not as they were"):
+    with pytest.warns(UserWarning, match="random generators cannot be restored"):
         resumed(tmp_path)
 
 

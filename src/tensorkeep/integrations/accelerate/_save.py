@@ -152,7 +152,7 @@ def _save(state: Any, folder: str, part: str, number: int) -> None:
     try:
         save(state, os.path.join(folder, name), durable=False)  # the directory is synced as a whole
     except StateError as error:
-        error.add_note(f"This happened while {name} was saved")
+        error.add_note(f"This is the state for {name}; nothing was saved")
         raise
 
 

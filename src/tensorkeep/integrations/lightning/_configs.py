@@ -1,7 +1,7 @@
-"""Configurations of OmegaConf as data, and back: interpolations as texts, flags, and names of structured classes.
+"""Configurations of OmegaConf converted to data, and back.
 
-Nothing is resolved on the way. The nodes of a configuration and what a pickle says of them have the same parts, so
-one way leads from both to data.
+Interpolations are kept as text, and nothing is resolved; flags and names of structured classes are kept too. A live
+configuration and its record in a pickle have the same attributes, so that one conversion serves both.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LIST: Final = "omegaconf.listconfig:ListConfig"
 _TUPLE: Final = "omegaconf.tupleconfig:TupleConfig"
 
 CONFIGS: Final = frozenset({_DICT, _LIST, _TUPLE})
-"""Names of the classes of configurations."""
+"""Class names of configurations."""
 
 _ANY_NODE: Final = "omegaconf.nodes:AnyNode"
 _PATH_NODE: Final = "omegaconf.nodes:PathNode"
 _UNION_NODE: Final = "omegaconf.base:UnionNode"
 _UNTYPED: Final = frozenset({"builtins:dict", "builtins:list", "builtins:tuple", "builtins:NoneType", "typing:Any"})
 _MAX_NODES: Final = 100_000
-"""Values in one configuration; OmegaConf takes some seconds for so many."""
+"""Most values in one configuration; OmegaConf takes a few seconds for this many."""
 
 _TYPES: Final = {
     "builtins:int": int,
@@ -37,21 +37,21 @@ _TYPES: Final = {
     "builtins:bytes": bytes,
     "pathlib:Path": Path,
 }
-"""Types of elements and keys that are made again."""
+"""Types of elements and keys that can be restored."""
 
 
 class _NotDataError(Exception):
-    """Part of a configuration is nothing that can be said in data, or made again."""
+    """Part of a configuration cannot be converted to data, or back."""
 
 
 class _Node:
-    """A node of a configuration, or what a pickle says of one.
+    """A node of a configuration, or its record in a pickle.
 
     Attributes:
         kind: Name of its class.
-        content: The nodes in it; the value of one without; a text or None in the place of nodes.
+        content: The nodes in a container, or an interpolation or None in their place; the value of another node.
         metadata: Its types, flags and key, by name.
-        parent: What it is in; None for the root.
+        parent: The node that contains it; None for the root.
     """
 
     def __init__(self, node: Any) -> None:
@@ -63,7 +63,7 @@ class _Node:
 
     @property
     def structured_class(self) -> str | None:
-        """Name of the dataclass that it is an object of; None for one without."""
+        """Name of the dataclass that it was created from, or None."""
         name = _name_of(self.metadata["object_type"])
         return None if name is None or name in _UNTYPED else name
 
@@ -72,7 +72,7 @@ class _Node:
         return dict(self.metadata["flags"] or {})
 
     def types(self) -> Iterator[tuple[str, Any]]:
-        """Give types that keys and elements must be of, where it is a container that was told so."""
+        """Give the declared types of a container's keys and elements."""
         for name in ("key_type", "element_type") if self.kind == _DICT else ("element_type",):
             declared = self.metadata.get(name)
             if declared is not None and _name_of(declared) != "typing:Any":
@@ -80,11 +80,11 @@ class _Node:
 
 
 def config_as_data(config: Any, as_data: Callable[[Any], Any]) -> NamedData | None:
-    """Return a configuration as data."""
+    """Convert a configuration, or a part of one, to data; None if that is not possible."""
     try:
         node = _Node(config)
         if node.parent is None:
-            return _Describing(as_data).container(node, is_typed=False)
+            return _Description(as_data).container(node, is_typed=False)
         keys = [node.metadata["key"]]
         root, above = node.parent, _Node(node.parent)
         while above.parent is not None:
@@ -99,15 +99,15 @@ def config_as_data(config: Any, as_data: Callable[[Any], Any]) -> NamedData | No
     return NamedData("dataclass", node.kind, {"root": whole, "path": path}) if isinstance(whole, NamedData) else None
 
 
-class _Describing:
-    """Describes one configuration."""
+class _Description:
+    """The conversion of one configuration to data."""
 
     def __init__(self, as_data: Callable[[Any], Any]) -> None:
         self._as_data = as_data
         self._n_left = _MAX_NODES
 
     def container(self, node: _Node, *, is_typed: bool) -> NamedData:
-        """Describe a container; those in a structured one have their types from its class."""
+        """Convert a container; the class of a structured one gives the types of all containers in it."""
         fields: dict[str, Any] = {}
         if node.structured_class is not None:
             fields["class"] = node.structured_class
@@ -141,7 +141,7 @@ class _Describing:
         if node.kind != _ANY_NODE and not is_typed:
             raise _NotDataError("the type of a value")
         if node.kind == _PATH_NODE and isinstance(node.content, str) and not _is_special(node.content):
-            return self._as_data(Path(node.content))  # pickles are read with texts in the place of paths
+            return self._as_data(Path(node.content))  # paths in pickles are read as text
         return self._as_data(node.content)
 
 
@@ -151,7 +151,7 @@ def _attributes_of(value: Any) -> Mapping[str, Any]:
 
 
 def _counted(n_left: int) -> int:
-    """Count a node: those that a file has in many places could be more than there is time and memory for."""
+    """Count a node: containers that share parts could otherwise take exponential time and memory."""
     if not n_left:
         raise LimitError("a configuration of OmegaConf has too many values", expected=f"at most {_MAX_NODES:,}")
     return n_left - 1
@@ -166,7 +166,7 @@ def _qualified_name(cls: type) -> str:
 
 
 def _name_of(cls: Any) -> str | None:
-    """Return the name of a class, or of what a pickle says of one; None where it is neither."""
+    """Return the name of a class, or of its record in a pickle; None for anything else."""
     if isinstance(cls, Unknown):
         return f"{cls.module}:{cls.name}" if cls.is_reference else None
     if cls is Any:
@@ -177,7 +177,7 @@ def _name_of(cls: Any) -> str | None:
 def config_from_data(
     data: NamedData, from_data: Callable[[Any], Any], find_class: Callable[[str], type | None]
 ) -> Any | None:
-    """Make a configuration again."""
+    """Convert data to a configuration; None if it needs a class that is not available."""
     try:
         import omegaconf
     except ModuleNotFoundError as error:
@@ -187,7 +187,7 @@ def config_from_data(
     try:
         if "root" in data.fields:
             return _part(from_data(data.fields["root"]), data.fields["path"])
-        return _Making(from_data, find_class).config(data)
+        return _Restoration(from_data, find_class).config(data)
     except _NotDataError:
         return None
     except TensorkeepError:
@@ -200,7 +200,7 @@ def config_from_data(
         AssertionError,
         omegaconf.errors.OmegaConfBaseException,
     ) as cause:
-        raise FormatError("a configuration of OmegaConf cannot be made again", found=str(cause)) from cause
+        raise FormatError("a configuration of OmegaConf cannot be restored", found=str(cause)) from cause
 
 
 def _part(whole: Any, keys: list[Any]) -> Any:
@@ -211,8 +211,8 @@ def _part(whole: Any, keys: list[Any]) -> Any:
     return whole
 
 
-class _Making:
-    """Makes one configuration."""
+class _Restoration:
+    """The conversion of data to one configuration."""
 
     def __init__(self, from_data: Callable[[Any], Any], find_class: Callable[[str], type | None]) -> None:
         self._from_data = from_data
@@ -235,7 +235,11 @@ class _Making:
         made = self._empty(data, content)
         if not isinstance(content, dict | list) or data.class_name == _TUPLE:
             return made
-        names = ["readonly", "struct", "no_deepcopy_set_nodes"]  # what is put into it was made for it
+        names = [
+            "readonly",
+            "struct",
+            "no_deepcopy_set_nodes",
+        ]  # items were created for this container: allow changes, and do not copy
         with omegaconf.flag_override(made, names, [False, False, True]):
             if isinstance(content, dict):
                 for key, item in content.items():
@@ -246,7 +250,7 @@ class _Making:
         return made
 
     def _empty(self, data: NamedData, content: Any) -> Any:
-        """Return a container without content, unless it is of a kind that can only be made with it."""
+        """Create an empty container, or a full one of a kind that cannot be filled later."""
         import omegaconf
 
         options: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Checkpoints of Lightning in files: where they are, written, read and removed."""
+"""Checkpoint files of Lightning: written, read and removed."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from tensorkeep.transport import transaction
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?://|:)")
 _FILE_URL: Final = "file://"
 _SLURM: Final = "hpc_ckpt_"
-"""In the names of checkpoints that a Trainer saves when SLURM stops its job, followed by a number."""
+"""Part of the names of checkpoints that a Trainer saves when SLURM stops its job; a number follows."""
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
-    """Return the path of a file on this machine."""
+    """Return the local path for a path or `file://` URL."""
     text = os.fsdecode(path)
     if text.startswith(_FILE_URL):
         text = text.removeprefix(_FILE_URL)
     if _URL.match(text):
         raise UnsupportedError(
-            "checkpoints are saved to and loaded from file systems of this machine",
+            "checkpoints of Lightning are saved to and loaded from local file systems only",
             path=text,
-            hint="Save to a local directory or a mount, and copy the files from there: a file that is there is whole",
+            hint="Save to a local directory or a mount, and copy the files from there: every file there is complete",
         )
     return os.path.expanduser(text)
 
 
-def make_directory_of(path: str) -> None:
-    """Make the directory of a file."""
+def create_parent(path: str) -> None:
+    """Create the directory of a file."""
     directory = os.path.dirname(path)
     if directory:
-        with as_transport_error("could not make the directory of the checkpoint", directory):
+        with as_transport_error("could not create the directory of the checkpoint", directory):
             os.makedirs(directory, exist_ok=True)
 
 
 def write_checkpoint(prepared: Prepared, path: str, *, durable: bool) -> None:
-    """Write what was prepared to a file, complete or not at all.
+    """Write a checkpoint to a file, completely or not at all.
 
-    A link that stands there is replaced, and what it leads to stays as it is: ModelCheckpoint makes links to other
-    checkpoints. What a killed process leaves of the checkpoint of a SLURM job has not that checkpoint's name in its
-    own: Lightning would take it for a newer one.
+    A link is replaced, and its target left alone, since ModelCheckpoint creates links to other checkpoints. Temporary
+    files of a SLURM job's checkpoint do not have its name in theirs, or Lightning would take leftovers for newer
+    ones.
     """
     directory, name = os.path.split(path)
     if not os.path.islink(path) and _SLURM not in name:
@@ -68,7 +68,7 @@ def write_checkpoint(prepared: Prepared, path: str, *, durable: bool) -> None:
 def read_checkpoint(
     path: str, *, device: Any, classes: Mapping[str, type], verifies: bool, drop_unknown: bool
 ) -> Any:
-    """Load a checkpoint: one that was saved here, or a pickle of Lightning's own, of which nothing is run."""
+    """Load a checkpoint of tensorkeep, or a pickle of Lightning, of which nothing is run."""
     with open_checkpoint(path, framework="torch", device=device, verify=verifies) as opened:
         pickled = pickle_file_of(opened)
         if pickled is not None:
@@ -91,7 +91,7 @@ def remove_checkpoint(path: str) -> None:
 
 
 def device_of(map_location: Any) -> Any:
-    """Return the device that tensors go to."""
+    """Return the device that `map_location` stands for."""
     if map_location is None:
         return "cpu"
     if isinstance(map_location, dict):

@@ -1,7 +1,7 @@
-"""The copies of Lightning that are installed: `lightning` and `pytorch_lightning` are the same classes twice.
+"""Both packages of Lightning: `lightning` and `pytorch_lightning` have the same classes twice.
 
-A program uses one of them, and the other is slow to import and of no use to it. So classes are looked for among the
-modules that are imported already.
+A program uses one of them, and the other would be slow to import for nothing. So classes are looked up in modules
+that are already imported.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Final
 from tensorkeep.errors import MissingDependencyError, UnsupportedError
 
 _COPIES: Final = (("lightning.pytorch", "lightning.fabric"), ("pytorch_lightning", "lightning_fabric"))
-"""Trainer and its foundation, of each copy."""
+"""The modules with the Trainer and with Fabric, of each package."""
 
 
 def import_library() -> None:
-    """Import one of the copies, unless one of them is imported."""
+    """Import one of the packages, unless one is imported already."""
     if any(fabric in sys.modules for _, fabric in _COPIES):
         return
     if find_spec("lightning") and find_spec("lightning.pytorch"):
@@ -33,31 +33,31 @@ def import_library() -> None:
 
 
 def register_plugin(cls: type) -> None:
-    """Make a class a `CheckpointIO` of all copies that are imported."""
+    """Register a class as a `CheckpointIO` of all imported packages."""
     for _, fabric in _imported():
         fabric.plugins.CheckpointIO.register(cls)
 
 
 def callback_class() -> Any:
-    """Return a base class for callbacks of all copies that are imported."""
+    """Return a base class for callbacks of all imported packages."""
     bases = tuple(pytorch.callbacks.Callback for pytorch, _ in _imported() if pytorch is not None)
     return bases[0] if len(bases) == 1 else type("Callback", bases, {})
 
 
 def library_of(cls: type) -> Any:
-    """Return the `lightning.pytorch` or `pytorch_lightning` that a module or data module is of."""
+    """Return the package, `lightning.pytorch` or `pytorch_lightning`, of a module or data module."""
     for pytorch, _ in _imported():
         if pytorch is not None and issubclass(cls, pytorch.LightningModule | pytorch.LightningDataModule):
             return pytorch
     raise UnsupportedError(
-        "a checkpoint of Lightning is loaded into its own classes",
+        "not a class of Lightning",
         expected="a subclass of LightningModule or LightningDataModule",
         found=f"{cls.__module__}.{cls.__qualname__}",
     )
 
 
 def named_class(module: str, name: str) -> type | None:
-    """Return a class of Lightning's callbacks, by which the first versions named the states of callbacks."""
+    """Return a callback class of Lightning by name: in early versions it was the key of the callback's state."""
     is_of_callbacks = any(module.startswith(f"{pytorch}.callbacks") for pytorch, _ in _COPIES)
     for pytorch, _ in _imported():
         if is_of_callbacks and pytorch is not None and name in pytorch.callbacks.__all__:
@@ -67,21 +67,21 @@ def named_class(module: str, name: str) -> type | None:
 
 
 def attribute_dict(module: str) -> Any:
-    """Return the dict of Lightning whose items are attributes, which holds hyper-parameters."""
+    """Return Lightning's class for hyper-parameters, a dict whose items are attributes."""
     found = {fabric.__name__: fabric.utilities.data.AttributeDict for _, fabric in _imported()}
     same = [cls for name, cls in found.items() if module.startswith(f"{name}.")]
     return (same or [*found.values()])[0]
 
 
 def _imported() -> Iterator[tuple[Any, Any]]:
-    """Give the modules of each copy that is imported; None in the place of a Trainer that is not."""
+    """Give the modules of each imported package; None for the Trainer's if only Fabric is imported."""
     for pytorch, fabric in _COPIES:
         if (found := _whole(fabric)) is not None:
             yield _whole(pytorch), found
 
 
 def _whole(name: str) -> ModuleType | None:
-    """Return a module that is imported, and not just being imported."""
+    """Return a module that is fully imported, or None."""
     module = sys.modules.get(name)
     is_whole = module is not None and not getattr(module.__spec__, "_initializing", False)
     return module if is_whole else None

@@ -1,4 +1,4 @@
-"""Modules and data modules of Lightning made again from checkpoints: their arguments, and then their state."""
+"""`load_from_checkpoint`: modules and data modules created from checkpoints: their arguments, then their state."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tensorkeep.integrations.lightning._plugins import TensorkeepCheckpointIO
 from tensorkeep.state import NamedData
 
 _FIRST_KEYS: Final = ("hparams", "module_arguments")
-"""Where the first versions had hyper-parameters."""
+"""Keys of hyper-parameters in early versions."""
 
 _ADVICE: Final = "Pass plugin=TensorkeepCheckpointIO(classes=[{}]), or the argument itself"
 
 _INSTANTIATOR: Final = "_instantiator"
 _CLASS_PATH: Final = "_class_path"
-"""What LightningCLI notes: what makes the module, and of which class."""
+"""Key that LightningCLI adds: the class of the module."""
 
 
 def load_from_checkpoint(
@@ -38,70 +38,70 @@ def load_from_checkpoint(
     plugin: TensorkeepCheckpointIO | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Make a module or data module again, with the arguments and the state that are in a checkpoint.
+    """Create a module or data module with the arguments and the state in a checkpoint.
 
         model = load_from_checkpoint(Classifier, "best.ckpt")
 
-    As `cls.load_from_checkpoint(path)` does, for checkpoints of this plugin and of Lightning's own, without running
-    anything of them: `cls` gets the hyper-parameters that it saved, `configure_model` and `on_load_checkpoint` are
+    It does what `cls.load_from_checkpoint(path)` does, for checkpoints of this plugin and of Lightning itself, but
+    runs nothing in them: `cls` gets the saved hyper-parameters, `configure_model` and `on_load_checkpoint` are
     called, and the weights are loaded.
 
     Args:
         cls: A subclass of `LightningModule` or `LightningDataModule`.
         checkpoint_path: The file.
         map_location: Where tensors and the module go; see `TensorkeepCheckpointIO.load_checkpoint`.
-        strict: Whether names that only the module or only the checkpoint has are an error; None for the module's own
+        strict: Whether to refuse names that only the module or only the checkpoint has; None for the module's own
             `strict_loading`.
-        weights_only: Of no effect: nothing that is loaded here is ever run.
-        hparams_file: None: such a file is refused; pass what is in it as arguments.
-        plugin: Says how it is read, such as `TensorkeepCheckpointIO(classes=[Phase])`.
-        **kwargs: Arguments of the class, which take the place of those in the checkpoint.
+        weights_only: Ignored: nothing in a checkpoint is ever run.
+        hparams_file: Only None is supported; pass the hyper-parameters in such a file as arguments.
+        plugin: How to read the file, such as `TensorkeepCheckpointIO(classes=[Phase])`; None for the defaults.
+        **kwargs: Arguments for the class, which override those in the checkpoint.
 
     Returns:
         The module or data module.
 
     Raises:
-        UnsupportedError: If it is no checkpoint of a Trainer, `cls` is no such class, an argument was an object that
-            is not made again, or there is a file of hyper-parameters.
-        TypeError: If the class takes no argument of a name that is given.
-        TensorkeepError: If it cannot be read; see `TensorkeepCheckpointIO.load_checkpoint`.
+        UnsupportedError: If it is not a checkpoint of a Trainer, `cls` is not such a class, an argument was an object
+            of a class that was not passed, or `hparams_file` is given.
+        TypeError: If the class has no parameter of a given name.
+        TensorkeepError: If the file cannot be read; see `TensorkeepCheckpointIO.load_checkpoint`.
         RuntimeError: If the weights do not fit the module.
-        Exception: What the class raises.
+        Exception: What the class itself raises.
     """
     if hparams_file is not None:
         raise UnsupportedError(
-            "hyper-parameters are not read from a file of their own",
+            "hyper-parameters are not read from a separate file",
             path=str(hparams_file),
-            hint="Read it, and pass what is in it: **yaml.safe_load(file)",
+            hint="Read the file, and pass its content: **yaml.safe_load(file)",
         )
     if not isinstance(cls, type):
         raise UnsupportedError(
-            "a module is made again of its class",
+            "not a class",
             expected="a subclass of LightningModule or LightningDataModule",
             found=f"an object of {type(cls).__name__}",
             hint=f"load_from_checkpoint({type(cls).__name__}, path)",
         )
     checkpoint = (plugin or TensorkeepCheckpointIO()).read(checkpoint_path, map_location)
-    return _made_again(cls, checkpoint, kwargs, strict=strict, path=os.fsdecode(checkpoint_path))
+    return _created(cls, checkpoint, kwargs, strict=strict, path=os.fsdecode(checkpoint_path))
 
 
-def _made_again(cls: type, checkpoint: Any, given: dict[str, Any], *, strict: bool | None, path: str) -> Any:
+def _created(cls: type, checkpoint: Any, given: dict[str, Any], *, strict: bool | None, path: str) -> Any:
     library = library_of(cls)
     if not isinstance(checkpoint, dict) or VERSION not in checkpoint:
         raise UnsupportedError(
-            "it is no checkpoint of Lightning's Trainer",
+            "not a checkpoint of Lightning's Trainer",
             path=path,
             expected=f"a dict with {VERSION}",
             found=", ".join(map(str, checkpoint)) if isinstance(checkpoint, dict) else type(checkpoint).__name__,
             hint="tensorkeep.torch.load_into loads weights into a module",
         )
     checkpoint, _ = library.utilities.migration.migrate_checkpoint(checkpoint)
-    made = cls(**_arguments(cls, checkpoint, given, path))
+    module = cls(**_arguments(cls, checkpoint, given, path))
     if issubclass(cls, library.LightningDataModule):
         if cls.__qualname__ in checkpoint:
-            made.load_state_dict(checkpoint[cls.__qualname__])
-        return made
-    return _with_state(made, checkpoint, library, strict=strict)
+            module.load_state_dict(checkpoint[cls.__qualname__])
+        return module
+    return _with_state(module, checkpoint, library, strict=strict)
 
 
 def _with_state(module: Any, checkpoint: dict[str, Any], library: Any, *, strict: bool | None) -> Any:
@@ -119,7 +119,7 @@ def _with_state(module: Any, checkpoint: dict[str, Any], library: Any, *, strict
 
 
 def _arguments(cls: Any, checkpoint: dict[str, Any], given: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return what the class takes of the hyper-parameters and of what is given."""
+    """Return the arguments for the class, from the hyper-parameters and the given ones."""
     key = cls.CHECKPOINT_HYPER_PARAMS_KEY
     hyper_parameters = checkpoint.setdefault(key, {})
     if isinstance(hyper_parameters, NamedData | Unknown):
@@ -131,21 +131,21 @@ def _arguments(cls: Any, checkpoint: dict[str, Any], given: dict[str, Any], path
     is_one = name in parameters
     arguments = {**({name: saved} if is_one else saved), **given}
     if arguments.pop(_INSTANTIATOR, None) is not None:
-        _refuse_built(arguments, given, path)
+        _refuse_class_paths(arguments, given, path)
     arguments.pop(_CLASS_PATH, None)
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        taken = list(parameters)[1:]
-        _refuse_strange(cls, () if is_one else given.keys() - set(taken))
-        arguments = {name: value for name, value in arguments.items() if name in taken}
+        accepted = list(parameters)[1:]
+        _refuse_unknown(cls, () if is_one else given.keys() - set(accepted))
+        arguments = {name: value for name, value in arguments.items() if name in accepted}
     for name, value in arguments.items():
         refuse_placeholders(value, f"{key}.{name}", path, _ADVICE)
     return arguments
 
 
-def _refuse_strange(cls: type, names: Collection[str]) -> None:
-    """Refuse arguments that would reach nobody, as a call of the class does."""
+def _refuse_unknown(cls: type, names: Collection[str]) -> None:
+    """Refuse arguments that the class does not have, as calling it does."""
     if names:
-        raise TypeError(f"{cls.__qualname__} takes no argument {', '.join(map(repr, sorted(names)))}")
+        raise TypeError(f"{cls.__qualname__} has no parameter {', '.join(map(repr, sorted(names)))}")
 
 
 def _with_first(checkpoint: dict[str, Any], hyper_parameters: Any) -> Any:
@@ -156,7 +156,7 @@ def _with_first(checkpoint: dict[str, Any], hyper_parameters: Any) -> Any:
 
 
 def _of_type(hyper_parameters: Any, kind: Any) -> Any:
-    """Return hyper-parameters in the class that they had; the first versions noted its name."""
+    """Return hyper-parameters in their original class; early versions stored only its name."""
     if isinstance(kind, str) and kind:
         kind = attribute_dict("")
     if not isinstance(kind, type) or isinstance(hyper_parameters, kind):
@@ -164,14 +164,14 @@ def _of_type(hyper_parameters: Any, kind: Any) -> Any:
     return kind(hyper_parameters)
 
 
-def _refuse_built(arguments: Mapping[str, Any], given: Mapping[str, Any], path: str) -> None:
-    """Refuse arguments of LightningCLI that say which class is to be imported and called."""
+def _refuse_class_paths(arguments: Mapping[str, Any], given: Mapping[str, Any], path: str) -> None:
+    """Refuse arguments of LightningCLI that name a class to import and call."""
     for name, value in arguments.items():
         if name not in given and _names_class(value, set()):
             raise UnsupportedError(
-                f"the argument {name} names a class that is to be imported and called",
+                f"the argument {name} names a class to import and call",
                 path=path,
-                hint=f"LightningCLI made an object of it: make it yourself, and pass {name}=",
+                hint=f"LightningCLI created an object of it: create it yourself, and pass {name}=",
             )
 
 

@@ -1,7 +1,7 @@
-"""Saves in the background, one after another, and what is to be removed when they are written.
+"""Saves in the background, one after another, and removals that wait for them.
 
-A Trainer saves a checkpoint and then removes the one that it replaces. In the background the new one may not be there
-yet, so removals wait for the saves that were begun before them, and are left undone if these fail.
+A Trainer saves a checkpoint and then removes the one that it replaces. In the background the new one may not exist
+yet, so a removal waits for the saves that were started before it, and is not done if they fail.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tensorkeep.checkpoint import SaveHandle, save_in_background
 from tensorkeep.tensors import Prepared
 
 _numbers: Final = count()
-"""Tells the queues of plugins apart."""
+"""Numbers the plugins, so that each has a queue of its own."""
 
 
 class _Save:
-    """A save that was begun.
+    """A save that was started.
 
     Attributes:
-        path: What it writes.
-        removals: What is to be removed when it is written.
-        is_over: Whether it is written, with all that was to be removed then, or has failed.
-        handle: Tells how it went; None until it is known.
+        path: The file that it writes.
+        removals: Paths to remove when it is written.
+        is_over: Whether it is written and its removals are done, or it has failed.
+        handle: The handle of the background save; None until it is known.
     """
 
     def __init__(self, path: str) -> None:
@@ -36,12 +36,12 @@ class _Save:
         self.handle: SaveHandle | None = None
 
     def error(self) -> BaseException | None:
-        """Return what it raised; None if it has not failed."""
+        """Return its exception, or None if it has not failed."""
         return self.handle.exception() if self.handle is not None and self.handle.done() else None
 
 
 class PendingSaves:
-    """The saves of one plugin. Copies and pickles of it begin with none."""
+    """The saves of one plugin; copies and pickles of it start with none."""
 
     def __init__(self, remove: Callable[[str], None]) -> None:
         self._remove = remove
@@ -55,7 +55,7 @@ class PendingSaves:
     def start(
         self, make: Callable[[], Prepared], write: Callable[[Prepared], None], path: str, *, max_waiting: int
     ) -> None:
-        """Copy a state, and write the copy when all earlier ones are written."""
+        """Copy a state, and write the copy when all earlier saves are written."""
         save = _Save(path)
         with self._lock:
             self._saves.append(save)
@@ -69,11 +69,11 @@ class PendingSaves:
             )
         except BaseException as error:
             with self._lock:
-                self._saves = [each for each in self._saves if each is not save and each.error() is not error]
+                self._saves = [other for other in self._saves if other is not save and other.error() is not error]
             raise
 
     def _write(self, save: _Save, write: Callable[[Prepared], None], make: Prepared) -> None:
-        """Write, and remove what was to be removed then, what was added meanwhile too."""
+        """Write, then do the removals, including those added meanwhile."""
         try:
             write(make)
             while path := self._next_removal(save):
@@ -87,7 +87,7 @@ class PendingSaves:
             return None if save.is_over else save.removals.pop(0)
 
     def remove(self, path: str) -> None:
-        """Remove a checkpoint when all saves that were begun are written."""
+        """Remove a checkpoint when all saves started so far are written."""
         with self._lock:
             last = self._saves[-1] if self._saves else None
             is_queued = last is not None and not last.is_over
@@ -97,13 +97,13 @@ class PendingSaves:
             self._remove(path)
 
     def paths(self) -> set[str]:
-        """Return what is not written yet, and is not to be removed as soon as it is."""
+        """Return the paths that are not written yet, except those that will be removed afterwards."""
         with self._lock:
             unwritten = [save for save in self._saves if not save.is_over]
         return {save.path for save in unwritten} - {path for save in unwritten for path in save.removals}
 
     def raise_failed(self) -> None:
-        """Raise what saves raised that are over by now, and forget all that are."""
+        """Raise the errors of finished saves, and forget all finished saves."""
         with self._lock:
             over = [save for save in self._saves if save.handle is not None and save.handle.done()]
             self._saves = [save for save in self._saves if save not in over]
@@ -111,9 +111,9 @@ class PendingSaves:
         if not errors:
             return
         save, error = errors[0]
-        error.add_note(f"This is the error of a save in the background, to {save.path}.")
+        error.add_note(f"This error was raised by a save in the background, to {save.path}.")
         for later, another in errors[1:]:
-            error.add_note(f"So did the one to {later.path}: {another}")
+            error.add_note(f"The save to {later.path} failed too: {another}")
         raise error
 
     def wait(self) -> None:

@@ -1,6 +1,6 @@
-"""What Lightning's own checkpoints hold, which are pickles: read without running anything, and told apart.
+"""Checkpoints that Lightning itself pickled, read without running anything.
 
-What is known becomes the data that `_values` makes of the same objects; the rest is refused by name.
+Known objects become the same data that `_values` converts live ones to; all others are refused by name.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tensorkeep.scanner import scan
 from tensorkeep.state import NamedData, decode_tree, encode_tree, joined
 
 _LEFT_OUT: Final = object()
-"""Stands for what is not known, until the container leaves it out."""
+"""Marks an unknown object until its container leaves it out."""
 
 _SETS: Final = frozenset({set, frozenset})
 _NAMESPACES: Final = {"argparse.Namespace": Namespace, "types.SimpleNamespace": SimpleNamespace}
 _HYPER_PARAMETERS: Final = frozenset({"hyper_parameters", "datamodule_hyper_parameters"})
-"""Where Lightning takes any dict."""
+"""Places where Lightning accepts any kind of dict."""
 
 
 def read_pickled(file: PickleFile, classes: Mapping[str, type], *, drop_unknown: bool) -> Any:
-    """Load what a file of pickles holds."""
+    """Load the value of a pickle."""
     reading = _Reading(file, classes)
     value = reading.value(file.document.value, file.load_tree(), "")
     if reading.unknown and not drop_unknown:
@@ -41,14 +41,14 @@ def read_pickled(file: PickleFile, classes: Mapping[str, type], *, drop_unknown:
             "the checkpoint holds objects that are not known to be data",
             path=file.path,
             found=listed(f"`{where}` ({name})" for where, name in reading.unknown.items()),
-            hint="Nothing was run. classes= takes the classes that may be made again: dataclasses, enums, named"
-            " tuples, and classes as such; drop_unknown=True leaves the others out",
+            hint="Nothing was run. Pass dataclasses, enums and named tuples that may be created in classes=; or leave"
+            " unknown objects out with drop_unknown=True",
         )
     return None if value is _LEFT_OUT else value
 
 
 class _Reading:
-    """One walk through what a pickle says, and what was loaded of it."""
+    """One walk through the records of a pickle and, in parallel, the values loaded from them."""
 
     def __init__(self, file: PickleFile, classes: Mapping[str, type]) -> None:
         self._file = file
@@ -58,7 +58,7 @@ class _Reading:
         self.unknown: dict[str, str] = {}
 
     def value(self, node: Any, loaded: Any, path: str) -> Any:
-        """Return what was loaded, in the place of a node of the pickle, with known objects as data."""
+        """Return the loaded value of a node of the pickle, with known objects converted to data."""
         kind = type(node)
         if not (kind in DICTS or kind in LISTS or isinstance(node, Unknown)):
             return loaded
@@ -108,7 +108,7 @@ class _Reading:
         return not isinstance(member, Unknown)
 
     def _key(self, key: Any, path: str) -> Any:
-        """Return a key; the first versions of Lightning had classes of callbacks as keys."""
+        """Return a key; in early versions of Lightning, keys may be classes of callbacks."""
         if not isinstance(key, Unknown):
             return key
         name = f"{key.module}:{key.name}"
@@ -116,7 +116,7 @@ class _Reading:
         return self._unknown(key, path) if cls is None else cls
 
     def _of_namespace(self, items: dict[str, Any], path: str) -> Any:
-        """Return the object whose attributes these are; a pickle's record does not say its class, its names do."""
+        """Return the object with these attributes; only the pickle's names tell its class, not the record."""
         name = self._name_of_namespaces(path)
         cls = _NAMESPACES.get(name)
         if cls is None:
@@ -131,16 +131,16 @@ class _Reading:
             named = {name for scanned in scan(self._file.path).files for name in scanned.known_names} & kinds
             if len(named) > 1:
                 raise UnsupportedError(
-                    f"`{path}` is an object with attributes, and the file has several kinds of them",
+                    f"`{path}` is an object with attributes, and the file has several kinds of such objects",
                     path=self._file.path,
                     found=", ".join(sorted(named)),
-                    hint="tensorkeep.load gives all that the file holds, these as dicts",
+                    hint="tensorkeep.load loads the whole file, with these objects as dicts",
                 )
             self._namespace = named.pop()
         return self._namespace
 
     def _inner(self, loaded: Any, path: str) -> Any:
-        """Return what an object holds, of which only the loaded value is at hand."""
+        """Return a value inside an object, for which there is no separate node."""
         made = self.value(loaded, loaded, path)
         return None if made is _LEFT_OUT else made
 
@@ -160,7 +160,7 @@ class _Reading:
         return _LEFT_OUT
 
     def _rebuilt(self, unknown: Unknown, name: str, cls: type, path: str) -> Any:
-        """Return an object of a class that the caller allows; None where the pickle makes it in another way."""
+        """Create an object of a class that the caller passed; None if the pickle creates it in an unknown way."""
         fields = self._fields(unknown, cls, path)
         if fields is None:
             return None
@@ -184,7 +184,7 @@ class _Reading:
                 return {"name": cls(value)._name_, "value": value}
             except (ValueError, TypeError) as cause:
                 raise FormatError(
-                    f"`{path}` is no member of {cls.__qualname__}", path=self._file.path, found=repr(value)
+                    f"`{path}` is not a member of {cls.__qualname__}", path=self._file.path, found=repr(value)
                 ) from cause
         if issubclass(cls, tuple) and unknown.state is None and len(args) == len(getattr(cls, "_fields", ())):
             return {name: self._inner(item, path) for name, item in zip(cls._fields, args, strict=True)}

@@ -1,4 +1,4 @@
-"""The plugins that save, load and remove the checkpoints of a Trainer or of Fabric, at once or in the background."""
+"""The plugins that save, load and remove the checkpoints of a Trainer or of Fabric."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from tensorkeep.errors import StateError, UnsupportedError
 from tensorkeep.integrations.lightning._files import (
+    create_parent,
     device_of,
     local_path,
-    make_directory_of,
     read_checkpoint,
     remove_checkpoint,
     write_checkpoint,
 )
 from tensorkeep.integrations.lightning._library import import_library, register_plugin
-from tensorkeep.integrations.lightning._links import LAST, lead_on, links_to_last
+from tensorkeep.integrations.lightning._links import LAST, links_to_last, redirect_links
 from tensorkeep.integrations.lightning._pending import PendingSaves
 from tensorkeep.integrations.lightning._placeholders import refuse_placeholder_states
 from tensorkeep.integrations.lightning._values import as_data
@@ -26,22 +26,29 @@ from tensorkeep.tensors import Prepared, prepare
 
 
 class TensorkeepCheckpointIO:
-    """Saves and loads the checkpoints of a Trainer or of Fabric: `Trainer(plugins=[TensorkeepCheckpointIO()])`.
+    """A plugin that saves and loads the checkpoints of a Trainer or of Fabric as safe files.
 
-    A checkpoint is one safetensors file with a digest of each tensor, whatever its name ends in. It appears complete,
-    or the save raises and nothing has changed. It holds all that Lightning saves, and comes back as it was; what is
-    no data is refused with its place before anything is written.
+        trainer = Trainer(plugins=[TensorkeepCheckpointIO()])
+
+    A checkpoint is one safetensors file with a digest of each tensor, whatever its suffix. It appears complete, or
+    the save raises and nothing changes. It holds everything that Lightning saves. A value that is not data is
+    refused, with its place in the checkpoint, before anything is written.
 
     Args:
-        classes: Dataclasses, enums and named tuples among hyper-parameters that are made again when they are loaded,
-            and in states of callbacks, and classes that may stand among hyper-parameters themselves; or name to
+        classes: Dataclasses, enums and named tuples among hyper-parameters and in states of callbacks that may be
+            created on loading, and classes that may themselves be hyper-parameters; as a list, or a dict of name to
             class. A hyper-parameter of another class is loaded as `tensorkeep.NamedData`, and saved again as it was;
-            a state that has one is refused when it is loaded.
-        durable: Whether a save waits until the disk has everything (fsync), so that not even a power cut loses it.
-        verify: Whether every byte is held against its digest when a checkpoint is loaded. A file of another program
-            that has no digests is then refused; pickles have sums that are looked at.
-        drop_unknown: Whether objects that are not known to be data, in pickles that Lightning itself has written, are
-            left out; otherwise they are an error. Nothing of them is run in either case.
+            a state with one is refused on loading.
+        durable: Whether a save waits until data is on the disk (fsync), so that even a power cut cannot lose it.
+        verify: Whether every byte is checked against its digest on loading. A safetensors file without digests, from
+            another program, is then refused; in pickles, the checksums of the zip archive are checked.
+        drop_unknown: Whether to leave out objects in Lightning's own pickles that are not known to be data, instead
+        of
+            refusing the file. They are never run.
+
+    Raises:
+        UnsupportedError: If an argument is invalid.
+        MissingDependencyError: If Lightning is not installed.
     """
 
     def __init__(
@@ -50,7 +57,7 @@ class TensorkeepCheckpointIO:
         if not isinstance(verify, bool):
             raise UnsupportedError(
                 "verify is invalid",
-                expected="True, which refuses a file without digests too, or False",
+                expected="True or False",
                 found=repr(verify),
             )
         self._classes = classes_by_name(classes)
@@ -64,18 +71,18 @@ class TensorkeepCheckpointIO:
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        """Save a checkpoint, complete or not at all.
+        """Save a checkpoint, completely or not at all.
 
         Args:
-            checkpoint: Nested data, as the Trainer gives it.
-            path: Where the file is to appear; missing directories are made, and a link is replaced.
-            storage_options: None: there are no such options.
+            checkpoint: The checkpoint, as the Trainer passes it.
+            path: The path of the file; missing directories are created, and a link is replaced.
+            storage_options: Only None is supported.
 
         Raises:
-            StateError: If a value is no data: a function, a module, an object of some class. Nothing was written.
+            StateError: If a value is not data but a function, a module or another object. Nothing was written.
             TypeError: If there are storage options.
-            UnsupportedError: If the path is a URL that leads to another machine.
-            TransportError: If the file cannot be written; what stood there is as it was before.
+            UnsupportedError: If the path is a remote URL.
+            TransportError: If the file cannot be written. An existing one is unchanged.
             TensorkeepError: If a tensor cannot be saved.
         """
         target = self._target(path, storage_options)
@@ -87,25 +94,25 @@ class TensorkeepCheckpointIO:
         map_location: Any = None,
         weights_only: bool | None = None,  # noqa: ARG002 - Lightning's
     ) -> dict[str, Any]:
-        """Load a checkpoint, saved by this plugin or by Lightning's own.
+        """Load a checkpoint of this plugin, or of Lightning itself.
 
         Args:
-            path: The file; what it is, is told by its content.
-            map_location: Where tensors go: a device, or None for the CPU. A dict or a function, as torch takes
-                them, is asked once, where what is on the CPU is to go: all tensors come from there.
-            weights_only: Of no effect: nothing that is loaded here is ever run.
+            path: The file; its content tells its format.
+            map_location: The device of tensors; None for the CPU. A dict or a function, as in torch, is used once, to
+                map the CPU, since all tensors are read there.
+            weights_only: Ignored: nothing in a checkpoint is ever run.
 
         Returns:
-            What was saved. Tensors are on the CPU, unless `map_location` says otherwise.
+            The checkpoint.
 
         Raises:
             SourceMissingError: If there is no such file (also a FileNotFoundError).
-            IntegrityError: If it is not as it was saved.
-            UnsupportedError: If the path is a URL, a pickle holds what is not known to be data, there are no digests
-                to verify by, or a callback would get an object of a class that was not passed.
-            UnsafeError: If a pickle names what could only do harm.
-            FormatError: If the file is malformed, or a class is not the one whose data were saved.
-            MissingDependencyError: If a library is needed that is not installed.
+            IntegrityError: If it is damaged.
+            UnsupportedError: If the path is a remote URL, a pickle holds objects that are not known to be data, there
+                are no digests to verify, or a callback would get an object of a class that was not passed.
+            UnsafeError: If a pickle names functions that serve only to do harm.
+            FormatError: If the file is malformed, or a class differs from the one whose data was saved.
+            MissingDependencyError: If a library that is needed is not installed.
             TransportError: If it cannot be read.
         """
         checkpoint = self.read(path, map_location)
@@ -113,16 +120,19 @@ class TensorkeepCheckpointIO:
         return checkpoint
 
     def read(self, path: str | os.PathLike[str], map_location: Any = None) -> dict[str, Any]:
-        """Load a checkpoint from which no Trainer is to go on.
+        """Load a checkpoint to look at it, not to resume from it.
 
-        What is of a class that was not passed is loaded as `tensorkeep.NamedData` wherever it stands.
+        Objects of classes that were not passed are loaded as `tensorkeep.NamedData` everywhere.
 
         Args:
             path: The file.
-            map_location: Where tensors go; see `load_checkpoint`.
+            map_location: The device of tensors; see `load_checkpoint`.
+
+        Returns:
+            The checkpoint.
 
         Raises:
-            TensorkeepError: See `load_checkpoint`.
+            TensorkeepError: If it cannot be read; see `load_checkpoint`.
         """
         checkpoint: dict[str, Any] = read_checkpoint(
             local_path(path),
@@ -134,33 +144,33 @@ class TensorkeepCheckpointIO:
         return checkpoint
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Remove a checkpoint, if it is there.
+        """Remove a checkpoint, if it exists.
 
         Args:
             path: A file, a link, or the directory of a strategy that writes several files. A link to it that
-                ModelCheckpoint made with `save_last="link"` then leads to the checkpoint that was saved last.
+                ModelCheckpoint created with `save_last="link"` is redirected to the last saved checkpoint.
 
         Raises:
-            UnsupportedError: If the path is a URL.
+            UnsupportedError: If the path is a remote URL.
             TransportError: If it cannot be removed.
         """
         remove_checkpoint(self._without_links(path))
 
     def teardown(self) -> None:
-        """Do nothing: no save is under way."""
+        """Do nothing: every save is complete when it returns."""
 
     def _target(self, path: str | os.PathLike[str], storage_options: Any) -> str:
         if storage_options is not None:
             raise TypeError(f"{type(self).__name__} takes no storage_options")
         target = local_path(path)
-        make_directory_of(target)
+        create_parent(target)
         return target
 
     def _without_links(self, path: str | os.PathLike[str]) -> str:
-        """Return the path of a checkpoint that is to be removed, to which no link of ModelCheckpoint leads."""
+        """Return the path of a checkpoint to remove, after redirecting links of ModelCheckpoint."""
         removed = local_path(path)
         if self._newest is not None:
-            lead_on(removed, self._newest)
+            redirect_links(removed, self._newest)
         return removed
 
     def _prepared(self, checkpoint: Any) -> Prepared:
@@ -180,19 +190,25 @@ class TensorkeepCheckpointIO:
 
 
 class AsyncTensorkeepCheckpointIO(TensorkeepCheckpointIO):
-    """The same in the background: training waits for a copy in memory, and not for the disk.
+    """Like `TensorkeepCheckpointIO`, but saves in the background: training waits only for a copy in memory.
 
-    Saves are written one after another. What a checkpoint replaces is removed when the new one is complete, and never
-    if that fails. An error is raised at the next call of any method, at the latest when the Trainer is done. Loading
-    waits for what is being written, and so does the end of the process.
+        trainer = Trainer(plugins=[AsyncTensorkeepCheckpointIO()])
+
+    Saves are written one after another. A replaced checkpoint is removed when the new one is complete, and kept if
+    that fails. An error is raised at the next call of a method, at the latest when the Trainer ends. Loading waits
+    for unfinished saves, and so does the end of the process.
 
     Args:
-        max_waiting: How many checkpoints may wait in memory while another is written. With 1, a ModelCheckpoint with
-            `save_last=True`, which saves two at a time, does not wait either, and there are up to two copies.
-        classes: See `TensorkeepCheckpointIO`.
-        durable: See there.
-        verify: See there.
-        drop_unknown: See there.
+        max_waiting: How many checkpoints may wait in memory while another is written. With 1, there are up to two
+            copies, and even ModelCheckpoint with `save_last=True`, which saves twice in a row, need not wait.
+        classes: Classes that may be created on loading; see `TensorkeepCheckpointIO`.
+        durable: Whether a save waits until data is on the disk (fsync).
+        verify: Whether every byte is checked against its digest on loading.
+        drop_unknown: Whether to leave out unknown objects in Lightning's own pickles.
+
+    Raises:
+        UnsupportedError: If an argument is invalid.
+        MissingDependencyError: If Lightning is not installed.
     """
 
     def __init__(
@@ -216,16 +232,16 @@ class AsyncTensorkeepCheckpointIO(TensorkeepCheckpointIO):
         """Copy a checkpoint in memory, and write it in the background.
 
         Args:
-            checkpoint: Nested data; all of it may be changed when this returns.
-            path: Where the file is to appear; missing directories are made, and a link is replaced.
-            storage_options: None: there are no such options.
+            checkpoint: The checkpoint, which may be changed as soon as this returns.
+            path: The path of the file; missing directories are created, and a link is replaced.
+            storage_options: Only None is supported.
 
         Raises:
-            StateError: If a value is no data. Nothing was begun.
+            StateError: If a value is not data. Nothing was started.
             TypeError: If there are storage options.
-            UnsupportedError: If the path is a URL that leads to another machine.
-            TransportError: If its directory cannot be made.
-            BaseException: What an earlier save raised. This one was not begun.
+            UnsupportedError: If the path is a remote URL.
+            TransportError: If its directory cannot be created.
+            BaseException: What an earlier save raised. This one was not started.
         """
         self._pending.raise_failed()
         target = self._target(path, storage_options)
@@ -237,32 +253,35 @@ class AsyncTensorkeepCheckpointIO(TensorkeepCheckpointIO):
             target,
             max_waiting=self._max_waiting,
         )
-        if is_linked:  # ModelCheckpoint changes the link as soon as this returns
+        if is_linked:  # ModelCheckpoint redirects the link as soon as this returns
             self._pending.wait()
 
     def read(self, path: str | os.PathLike[str], map_location: Any = None) -> dict[str, Any]:
-        """Load a checkpoint when all saves are written; see `TensorkeepCheckpointIO.read`.
+        """Load a checkpoint to look at it, when all saves are written.
 
         Args:
             path: The file.
-            map_location: Where tensors go.
+            map_location: The device of tensors; see `load_checkpoint`.
+
+        Returns:
+            The checkpoint.
 
         Raises:
-            TensorkeepError: See there.
+            TensorkeepError: If it cannot be read; see `load_checkpoint`.
             BaseException: What an earlier save raised.
         """
         self._pending.wait()
         return super().read(path, map_location)
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Remove a checkpoint when all saves that were begun are written; at once where there is none.
+        """Remove a checkpoint when all saves started so far are written.
 
         Args:
-            path: See `TensorkeepCheckpointIO.remove_checkpoint`.
+            path: A file, a link, or a directory; see `TensorkeepCheckpointIO.remove_checkpoint`.
 
         Raises:
-            UnsupportedError: If the path is a URL.
-            TransportError: If it cannot be removed at once.
+            UnsupportedError: If the path is a remote URL.
+            TransportError: If there is no save to wait for, and it cannot be removed.
             BaseException: What an earlier save raised. Nothing was removed.
         """
         self._pending.raise_failed()
@@ -277,7 +296,7 @@ class AsyncTensorkeepCheckpointIO(TensorkeepCheckpointIO):
         self._pending.wait()
 
     def teardown(self) -> None:
-        """Wait until everything is written and removed; the Trainer calls this at its end.
+        """Wait until everything is written and removed; the Trainer calls this when it ends.
 
         Raises:
             BaseException: What a save raised.
@@ -288,8 +307,8 @@ class AsyncTensorkeepCheckpointIO(TensorkeepCheckpointIO):
 def _warn_of_equal_names(target: str, unwritten: set[str]) -> None:
     if target in unwritten and not os.path.basename(target).startswith(LAST):
         warnings.warn(
-            f"{target} is saved again before it is written, and will be replaced: ModelCheckpoint gives numbers to"
-            " equal names only if the files are there. Have {step} in its filename=",
+            f"{target} is saved again before it is written, and will be replaced: ModelCheckpoint numbers equal names"
+            " only if the files exist. Include {step} in its filename=",
             stacklevel=3,
         )
 

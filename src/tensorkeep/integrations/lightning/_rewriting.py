@@ -1,4 +1,4 @@
-"""Nested data with other values in some places; a container in which nothing is another stays the same object."""
+"""Nested data with some values replaced; containers in which nothing changes stay the same objects."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _PLAIN: Final = frozenset({bool, int, float, str, NoneType})
 
 
 class Rewriter:
-    """One walk through nested data, of which each value is looked at once, in however many places it stands.
+    """One walk through nested data, which visits each object once, however many places it is in.
 
-    Keys of dicts, members of sets and fields of objects are left as they are. So is what lies too deep, or within
-    itself, which no file can hold.
+    Keys of dicts, members of sets and fields of objects are left alone. So are values that are nested too deep, or in
+    themselves: no file can hold those.
     """
 
     def __init__(self, replace: Callable[[Any], Any]) -> None:
         self._replace = replace
         self._depth = 0
-        self._made: dict[int, tuple[Any, Any]] = {}  # values are kept too, so that nothing else gets their ids
+        self._made: dict[int, tuple[Any, Any]] = {}  # keeps the values alive, so that ids are not reused
 
     def rewrite(self, whole: Any) -> Any:
-        """Return nested data rewritten, and forget them: whoever made this may refer to it in turn."""
+        """Rewrite nested data, and drop references to it: `replace` may refer to this object, which makes a cycle."""
         try:
             return self.value(whole)
         finally:
             self._made.clear()
 
     def value(self, value: Any) -> Any:
-        """Return a value rewritten that is part of the data which is being rewritten."""
+        """Rewrite a part of the data; for use by `replace`."""
         kind = type(value)
         if kind in _PLAIN:
             return value
@@ -54,14 +54,14 @@ class Rewriter:
         return made
 
     def _items(self, items: Iterable[Any]) -> list[Any] | None:
-        """Return values rewritten; None if all are the same as before."""
+        """Rewrite values; return None if none changed."""
         made = []
-        is_other = False
+        is_changed = False
         for item in items:
             new = item if type(item) in _PLAIN else self.value(item)
-            is_other |= new is not item
+            is_changed |= new is not item
             made.append(new)
-        return made if is_other else None
+        return made if is_changed else None
 
     def _dict(self, value: dict[Any, Any]) -> dict[Any, Any]:
         made = self._items(value.values())

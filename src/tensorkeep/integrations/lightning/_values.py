@@ -1,7 +1,7 @@
-"""What checkpoints of Lightning hold beside plain data, as data with the name of a class, and back.
+"""Objects in checkpoints of Lightning converted to named data, and back.
 
-The table is closed: Lightning's dict of attributes, configurations of OmegaConf, and references to a few classes.
-Other classes come from the caller.
+Only these classes are known: Lightning's attribute dict, configurations of OmegaConf, and references to a few
+classes. Others must be passed by the caller.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ ATTRIBUTE_DICTS: Final = frozenset(
         "pytorch_lightning.utilities.parsing",
     )
 )
-"""Names of Lightning's dict whose items are attributes."""
+"""Names of Lightning's dict class whose items are attributes."""
 
 _CLASS: Final = "builtins:type"
 _CLASSES: Final = ATTRIBUTE_DICTS | CONFIGS | {"builtins:dict", "argparse:Namespace"}
-"""Names of classes that may be referred to: Lightning notes the class of hyper-parameters."""
+"""Names of classes that may be referenced: Lightning stores the class of hyper-parameters."""
 
 _OWNED: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def as_data(checkpoint: Any, classes: Mapping[str, type]) -> Any:
-    """Return a checkpoint in which all that is known here is data; what is not stays, and is refused when saved."""
-    return _Lowering(classes).rewriter.rewrite(checkpoint)
+    """Convert known objects in a checkpoint to data; unknown ones stay, and are refused when it is saved."""
+    return _ToData(classes).rewriter.rewrite(checkpoint)
 
 
 def from_data(checkpoint: Any, classes: Mapping[str, type]) -> Any:
-    """Return a checkpoint as it was before `as_data`, with tensors in memory of their own.
+    """Undo `as_data`, and move tensors to memory of their own.
 
-    The tensors of a model are left where they are, since they are copied into the model anyway. All others may be
-    what an optimizer goes on with for days: they need memory that no file can take away, as torch aligns it, since
-    sums depend on the alignment in their last bits.
+    The tensors of the model are left in place, since they are copied into the model anyway. An optimizer may use the
+    others for days: they need memory that does not depend on a file, and that is aligned as torch aligns it, since
+    the last bits of sums depend on that.
     """
     weights = checkpoint.get("state_dict") if isinstance(checkpoint, dict) else None
     left = weights.values() if isinstance(weights, dict) else ()
-    raising = _Raising(classes, {id(tensor) for tensor in left})
+    conversion = _FromData(classes, {id(tensor) for tensor in left})
     try:
-        return raising.rewriter.rewrite(checkpoint)
+        return conversion.rewriter.rewrite(checkpoint)
     finally:
-        raising.storages.clear()
+        conversion.storages.clear()
 
 
 def class_as_data(name: str) -> NamedData:
-    """Return what stands for a class itself."""
+    """Return the data for a reference to a class."""
     return NamedData("dataclass", _CLASS, {"name": name})
 
 
 def is_known_class(name: str) -> bool:
-    """Say whether a class may be referred to without being allowed by the caller."""
+    """Say whether a class may be referenced without being passed by the caller."""
     return name in _CLASSES
 
 
@@ -70,8 +70,8 @@ def _name_of(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-class _Lowering:
-    """One way to data."""
+class _ToData:
+    """One conversion to data."""
 
     def __init__(self, classes: Mapping[str, type]) -> None:
         self._classes = classes
@@ -94,8 +94,8 @@ class _Lowering:
         return value
 
 
-class _Raising:
-    """One way back."""
+class _FromData:
+    """One conversion from data."""
 
     def __init__(self, classes: Mapping[str, type], left: set[int]) -> None:
         self._classes = classes
@@ -119,7 +119,7 @@ class _Raising:
     def _attribute_dict(self, data: NamedData) -> Any:
         items = data.fields.get("items")
         if type(items) is not dict:
-            raise FormatError("a dict of attributes has no items", found=type(items).__name__)
+            raise FormatError("an attribute dict has no items", found=type(items).__name__)
         made = attribute_dict(data.class_name)()
         made.update(self.rewriter.value(items))
         return made
@@ -127,14 +127,14 @@ class _Raising:
     def _class(self, data: NamedData) -> Any:
         name = data.fields.get("name")
         if type(name) is not str:
-            raise FormatError("a class has no name", found=type(name).__name__)
+            raise FormatError("a class reference has no name", found=type(name).__name__)
         if name in self._classes:
             return self._classes[name]
         found = _found(name) if name in _CLASSES else None
         return data if found is None else found
 
     def _owned(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Copy a tensor with the memory that it shares with others, once for all of them."""
+        """Copy a tensor; tensors that share a storage share its copy."""
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
             return tensor
         made = tensor.detach().clone() if tensor.is_conj() or tensor.is_neg() else self._view(tensor)
@@ -153,7 +153,7 @@ class _Raising:
 
 
 def _found(name: str) -> type | None:
-    """Return a class of the closed table."""
+    """Return one of the known classes."""
     if name in ATTRIBUTE_DICTS:
         found: type = attribute_dict(name)
         return found

@@ -1,16 +1,16 @@
-"""For people who train with skorch: callbacks and functions that save a net, and bring it back, without a pickle.
+"""skorch: callbacks and functions that save a net, and load it, without pickles.
 
-- `_names`: names of files, with a directory, a prefix and fields.
-- `_pickle`: what can be taken out of a pickled net.
-- `_files`: the files of a net, written at once, read from whatever wrote them.
+- `_names`: file names with a directory, a prefix and fields.
+- `_pickle`: the data in a pickled net.
+- `_files`: the files of a net, written all at once.
 - `_parts`: the parts of a net that have a state.
-- `_training`: chance, schedules, patience, and what is frozen.
-- `_sets`: what a callback saved, found again.
-- `_nets`: nets, saved and brought back.
-- `_checkpoint`: the callbacks that save.
-- `_train_end`: the callbacks that save.
-- `_resume`: the callback that goes on.
-- `_functions`: what `save_params` and `load_params` of a net do, with safe files.
+- `_training`: what else a run needs to continue: generators, callbacks, frozen parameters.
+- `_sets`: finding what a callback saved.
+- `_nets`: saving and loading nets.
+- `_checkpoint`: `Checkpoint`.
+- `_train_end`: `TrainEndCheckpoint`.
+- `_resume`: `LoadInitState`.
+- `_functions`: `save_params` and `load_params`.
 """
 
 from tensorkeep.integrations.skorch._checkpoint import Checkpoint

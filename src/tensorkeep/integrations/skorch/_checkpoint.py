@@ -1,4 +1,4 @@
-"""The callback of skorch that saves while a net is trained, to safe files."""
+"""`Checkpoint`: a callback that saves a net while it is trained."""
 
 from __future__ import annotations
 
@@ -32,34 +32,38 @@ from tensorkeep.transport import sync_directory
 
 
 class Checkpoint(skorch.callbacks.Checkpoint):
-    """Saves the net after each epoch in which it got better; skorch's callback, with safe files.
+    """skorch's `Checkpoint` with safe files: saves the net after each epoch in which it improved.
 
-    All files of one event are replaced at once, so that a process that is killed leaves those of one epoch. A save
-    that fails raises, and leaves them as they were. `load_params(net, checkpoint=...)` and `LoadInitState` read them,
-    and also what skorch's own callback wrote with the same arguments.
+        checkpoint = Checkpoint(dirname="run")
+        net = NeuralNetClassifier(Module, callbacks=[checkpoint, LoadInitState(checkpoint)])
+
+    All files of one save are replaced together, so a killed process leaves the files of one epoch. A save that fails
+    raises, and leaves the old files. `load_params(net, checkpoint=...)` and `LoadInitState` read them, and also the
+    files of skorch's own callback with the same arguments.
 
     Args:
-        monitor: The column of the history, or function of the net, that says whether to save; None for every epoch.
-        f_params: Name of the file for the module; None for none. So for all `f_` arguments. Names may have fields,
-            such as `"params_{last_epoch[epoch]}.safetensors"`; file objects are written to in each event.
-        f_optimizer: That for the optimizer.
-        f_criterion: That for the criterion.
-        f_history: That for the history, as JSON; without fields.
-        f_pickle: None: a pickle of a net is a program, which whoever loads it runs.
-        fn_prefix: What the names of all files begin with.
-        dirname: Where they are; it is made if it is missing. `~` is the directory of the user.
-        event_name: Column of the history that says whether something was saved in an epoch; None for none.
-        sink: Called with a text for each event.
-        load_best: Whether to load what was saved last when training ends.
-        use_safetensors: Of no effect: files are safetensors.
-        f_training: Name of the file for what else a run needs to go on: random generators, which parameters are
-            frozen, and the states of learning rate schedules, early stopping, and other callbacks that have a
+        monitor: Name of a history column, or a function of the net, that decides whether to save; None to save after
+            every epoch.
+        f_params: File name for the module, or None to leave it out, as for all `f_` arguments. Names may have fields,
+            such as `"params_{last_epoch[epoch]}.safetensors"`. A file object is written to at each save.
+        f_optimizer: File name for the optimizer.
+        f_criterion: File name for the criterion.
+        f_history: File name for the history, as JSON; without fields.
+        f_pickle: Only None is supported: loading a pickled net runs code from the file.
+        fn_prefix: Prefix of all file names.
+        dirname: The directory, created if it does not exist; `~` is the user's home.
+        event_name: History column that records whether the net was saved in an epoch; None for no such column.
+        sink: Called with a text at each save.
+        load_best: Whether to load the last save when training ends.
+        use_safetensors: Ignored: files are always safetensors.
+        f_training: File name for the rest of what a run needs to continue: random generators, which parameters are
+            frozen, and the states of learning rate schedules, early stopping and other callbacks with
             `state_dict()`.
-        f_checkpoint: Name of one file for everything. Other files are then written only if they are named.
-        durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
-        classes: Dataclasses, enums and named tuples that may be made again where states have them.
-        **kwargs: `f_mymodule` for `net.mymodule_`, and so on. Custom modules, criteria and optimizers that are not
-            named go to `mymodule.safetensors`.
+        f_checkpoint: File name for everything in one file. Other files are then written only if they are named.
+        durable: Whether to wait until data is on the disk (fsync), so that even a power cut cannot lose it.
+        classes: Dataclasses, enums and named tuples in states that may be created when they are loaded.
+        **kwargs: `f_mymodule` for `net.mymodule_`, and so on. By default, custom modules, criteria and optimizers are
+            saved to `mymodule.safetensors`.
 
     Raises:
         UnsupportedError: If a pickle is asked for.
@@ -120,29 +124,33 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         return os.path.expanduser(os.fsdecode(self.dirname))
 
     def initialize(self) -> Checkpoint:
-        """Make the directory.
+        """Create the directory.
+
+        Returns:
+            The callback.
 
         Raises:
-            TransportError: If that cannot be done.
+            UnsupportedError: If a pickle is asked for.
+            TransportError: If the directory cannot be created.
         """
         self._validate_filenames()
         directory = os.path.abspath(self._directory)
-        with as_transport_error("could not make the directory", directory):
+        with as_transport_error("could not create the directory", directory):
             missing = list(_missing(directory))
             os.makedirs(directory, exist_ok=True)
-            for made in missing if self.durable else ():
-                sync_directory(os.path.dirname(made))
+            for created in missing if self.durable else ():
+                sync_directory(os.path.dirname(created))
         return self
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        """Save the net if it is time for it.
+        """Save the net if the monitor says so; skorch calls this.
 
         Args:
             net: The net.
-            **kwargs: Of no effect.
+            **kwargs: Ignored.
 
         Raises:
-            TensorkeepError: If that fails. The files, and what the history says of them, are as they were.
+            TensorkeepError: If the save fails. The files are as they were, and the history records no save.
         """
         try:
             super().on_epoch_end(net, **kwargs)
@@ -152,14 +160,14 @@ class Checkpoint(skorch.callbacks.Checkpoint):
             raise
 
     def on_train_end(self, net: Any, **kwargs: Any) -> None:  # noqa: ARG002 - skorch's
-        """Load what was saved last, if that was asked for.
+        """Load the last save, if `load_best`; skorch calls this.
 
         Args:
             net: The net.
-            **kwargs: Of no effect.
+            **kwargs: Ignored.
 
         Raises:
-            TensorkeepError: If there is nothing, or it cannot be read.
+            TensorkeepError: If there is no save, or it cannot be read.
         """
         if self.load_best and self.monitor is not None:
             self._sink("Loading best checkpoint after training.", net.verbose)
@@ -172,14 +180,14 @@ class Checkpoint(skorch.callbacks.Checkpoint):
             net: The net.
 
         Raises:
-            StateError: If something in it is no data.
-            TransportError: If it cannot be written. The files are then as they were.
+            StateError: If a value in the net is not data.
+            TransportError: If the files cannot be written. They are then as they were.
         """
         targets = {part: _path(name, net, net.history, -1) for part, name in self.file_names(net).items()}
         save_net(net, targets, saver=self, durable=self.durable)
 
     def get_formatted_files(self, net: Any) -> dict[str, Target | None]:
-        """Return argument to the path that was saved to last, or the file object; None where nothing is saved.
+        """Return each `f_` argument with the path last saved to, its file object, or None if it is not saved.
 
         Args:
             net: The net, whose history fills in the fields of names.
@@ -187,16 +195,18 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         row = last_event(net.history, self.event_name)
         arguments = {part_of(argument, ""): argument for argument in self._f_kwargs()}
         paths = {part: _path(name, net, net.history, row) for part, name in self.file_names(net).items()}
-        return dict.fromkeys(self._f_kwargs()) | {arguments.get(part, f"f_{part}"): it for part, it in paths.items()}
+        return dict.fromkeys(self._f_kwargs()) | {
+            arguments.get(part, f"f_{part}"): path for part, path in paths.items()
+        }
 
     @property
     def f_history_(self) -> Target | None:
-        """The path of the history, or the file object."""
+        """The path of the history, or its file object."""
         name = None if self.f_history is None else self._file_name(HISTORY, self.f_history)
         return name.shown if isinstance(name, FileName) and isinstance(self.f_history, str) else self.f_history
 
     def file_names(self, net: Any) -> dict[str, FileName | Target]:
-        """Return part to the name of its file, or to a file object.
+        """Return each part of the net with the name of its file, or a file object.
 
         Args:
             net: The net, which may have more parts than there are arguments.
@@ -204,16 +214,20 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         return {part: self._file_name(part, given) for part, given in self._given(net).items()}
 
     def read_saved(self, net: Any, without: Collection[str] = (), classes: Classes = ()) -> SavedNet:
-        """Read what was saved last; see `read`.
+        """Read the last save, which must exist.
 
         Args:
             net: The net, initialized.
-            without: Parts that are not read.
-            classes: Those that may be made again, beside those of this callback.
+            without: Parts not to read.
+            classes: Classes that may be created, besides those of this callback.
+
+        Returns:
+            All parts.
 
         Raises:
-            SourceMissingError: If there is nothing, or a part is missing.
-            TensorkeepError: See `read`.
+            SourceMissingError: If nothing was saved, or a part is missing.
+            IntegrityError: If a file is damaged, or files were not saved together.
+            TensorkeepError: If a file cannot be read.
         """
         saved = self.read(net, without, classes)
         if saved is None:
@@ -226,23 +240,23 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         return saved
 
     def other_saves(self) -> list[str]:
-        """Return the files in the directory of this callback that were saved of nets under other names."""
+        """Return files of nets in this callback's directory that have other names than its own."""
         return other_saves(self._directory, self.fn_prefix) if self._directory else []
 
     def read(self, net: Any, without: Collection[str] = (), classes: Classes = ()) -> SavedNet | None:
-        """Read what was saved last, by this callback or by skorch's own with the same arguments.
+        """Read the last save of this callback, or of skorch's own with the same arguments.
 
         Args:
             net: The net.
-            without: Parts that are not read.
-            classes: Those that may be made again, beside those of this callback.
+            without: Parts not to read.
+            classes: Classes that may be created, besides those of this callback.
 
         Returns:
-            All of it; None if there is nothing yet.
+            All parts, or None if nothing was saved yet.
 
         Raises:
-            SourceMissingError: If a part is missing and others are there.
-            IntegrityError: If a byte is not the one that was saved, or files were not saved together.
+            SourceMissingError: If some parts exist and others are missing.
+            IntegrityError: If a file is damaged, or files were not saved together.
             TensorkeepError: If a file cannot be read.
         """
         wait_for_others(net)
@@ -256,7 +270,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         return read_set(names, older, net, self.event_name, known)
 
     def _given(self, net: Any, *, as_skorch: bool = False) -> dict[str, Target]:
-        """Return part to what was given for it, of all parts that are saved."""
+        """Return all parts that are saved, with the argument given for each."""
         given: dict[str, Target | None] = {}
         for argument, target in self._f_kwargs().items():
             part = part_of(argument, type(self).__name__)
@@ -267,11 +281,11 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         if as_skorch:
             given |= {TRAINING: None, CHECKPOINT: None}
         is_whole = given[CHECKPOINT] is not None
-        there = {*components(net), HISTORY, TRAINING}
+        existing = {*components(net), HISTORY, TRAINING}
         return {
             part: target
             for part, target in given.items()
-            if target is not None and not (isinstance(target, DefaultName) and (is_whole or part not in there))
+            if target is not None and not (isinstance(target, DefaultName) and (is_whole or part not in existing))
         }
 
     def _file_name(self, part: str, given: Target) -> FileName | Target:
@@ -282,19 +296,19 @@ class Checkpoint(skorch.callbacks.Checkpoint):
 
 
 def refuse_pickle(f_pickle: object) -> None:
-    """Refuse to pickle a net."""
+    """Refuse `f_pickle`."""
     if f_pickle is not None:
         raise UnsupportedError(
-            "f_pickle would write a pickle of the net, which is a program: whoever loads it runs it",
+            "f_pickle would write a pickle of the net, and loading that runs code from the file",
             expected="None",
             found=repr(f_pickle),
-            hint='f_checkpoint="net.safetensors" saves the whole state of the net in one safe file; make the net with'
-            " your own code, and load_params brings the state back",
+            hint='Pass f_checkpoint="net.safetensors" to save the whole state in one safe file. To load it, create'
+            " the net with your own code, and call load_params",
         )
 
 
 def _missing(directory: str) -> Iterator[str]:
-    """Give a directory and those around it, as far as they are not there."""
+    """Give a directory and its parents that do not exist yet."""
     while not os.path.exists(directory):
         yield directory
         directory = os.path.dirname(directory)

@@ -1,18 +1,17 @@
-"""The files of a net: written all at once, and read from whatever wrote them."""
+"""The files of a net: written all at once, and read whichever program wrote them."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
 
-from tensorkeep.buffers import Buffer
 from tensorkeep.checkpoint import open_checkpoint, verify
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import (
@@ -26,8 +25,8 @@ from tensorkeep.errors import (
 from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY
 from tensorkeep.integrations.skorch._pickle import is_net, parts_of_net
 from tensorkeep.kinds import LoadOptions, refuse
-from tensorkeep.tensors import Prepared, Sealing, prepare, write_file
-from tensorkeep.transport import ByteRange, ByteSource, finish_pending_commit, transaction
+from tensorkeep.tensors import Prepared, Sealing, file_body, prepare, write_file
+from tensorkeep.transport import ByteSink, finish_pending_commit, transaction
 
 Target: TypeAlias = Any
 """A path, or a binary file object."""
@@ -35,31 +34,31 @@ Target: TypeAlias = Any
 _Content: TypeAlias = "Prepared | bytes"
 
 _SET: Final = "skorch"
-"""What a set of files is called: a directory has one save at a time."""
+"""Name of the transaction in a directory, so that one save runs there at a time."""
 
 _PATIENCE_S: Final = 60.0
-"""Seconds to wait for another save into the directory, such as that of a search with many jobs."""
+"""Seconds to wait for another save into the directory, as in a parameter search with many jobs."""
 
 _EVENT: Final = "skorch.event"
-"""Key of the metadata that tells which files were saved together."""
+"""Metadata key: a digest that is equal in files that were saved together."""
 
 _PARTS: Final = "skorch.parts"
-"""Key of the metadata that lists the parts in a file that holds all."""
+"""Metadata key: the parts in a file that holds all of them."""
 
-_BY_PART: Final = "Name it as what it holds: f_params, f_optimizer, …"
+_BY_PART: Final = "Pass it as the part that it holds: f_params, f_optimizer, …"
 _DIGEST_LENGTH: Final = 32
 _LENGTH_NBYTES: Final = 8
-"""Bytes of the length that a safetensors file begins with."""
+"""Bytes of the header length at the start of a safetensors file."""
 
 
 class SavedFile(msgspec.Struct, frozen=True):
-    """What a file has of a net.
+    """The parts of a net in one file.
 
     Attributes:
-        path: The file, as messages call it.
-        parts: Name to state.
-        event: What all files have in common that were saved together; None where the file does not say.
-        is_ours: Whether these functions wrote it.
+        path: The file, as messages name it.
+        parts: Part name to state.
+        event: A value that files saved together have in common; None if the file has none.
+        is_ours: Whether tensorkeep wrote it, and not skorch.
     """
 
     path: str
@@ -73,14 +72,17 @@ def write_files(
 ) -> None:
     """Write parts to their files, all of them or none.
 
-    Files of one directory change from the old set to the new one at once. Nothing is written before everything is
-    known to be data.
+    The files of one directory change together. Nothing is written before all parts are known to be data.
     """
-    paths = {part: _real_path(os.path.expanduser(os.fsdecode(it))) for part, it in targets.items() if is_path(it)}
+    paths = {
+        part: _real_path(os.path.expanduser(os.fsdecode(target)))
+        for part, target in targets.items()
+        if is_path(target)
+    }
     if len(set(paths.values())) < len(paths):
         twice = next(path for path in paths.values() if list(paths.values()).count(path) > 1)
         raise UnsupportedError("two parts would be written to one file", path=twice)
-    contents = {part: _content(part, states[part], _called(it)) for part, it in targets.items()}
+    contents = {part: _content(part, states[part], _label(target)) for part, target in targets.items()}
     text = contents.get(HISTORY)
     event = _digest(text if isinstance(text, bytes) else json.dumps(history, default=_plain_or_text).encode())
     metadata = {part: {_EVENT: event} for part in targets}
@@ -97,18 +99,18 @@ def write_files(
                 _write(sink, contents[part], metadata[part])
         for part in targets.keys() - paths.keys():
             _write_to_object(targets[part], contents[part], metadata[part])
-        for each in staged.values():
-            each.commit()
+        for change in staged.values():
+            change.commit()
 
 
 def _real_path(path: str) -> str:
-    """Return a path by which the directory is known from others, and that is not followed if the file is a link."""
+    """Resolve links in the directory, so that it has one name, but not the file itself."""
     directory, name = os.path.split(path)
     return os.path.join(os.path.realpath(directory or os.curdir), name)
 
 
 def _content(part: str, state: Any, path: str) -> _Content:
-    """Take a state apart, or put a history into text."""
+    """Prepare a state for writing, or encode a history as JSON."""
     if part == HISTORY:
         return _json(state, path)
     try:
@@ -118,12 +120,12 @@ def _content(part: str, state: Any, path: str) -> _Content:
 
 
 def _json(history: list[Any], path: str) -> bytes:
-    """Return the rows of a history as skorch writes them."""
+    """Encode a history as skorch does."""
     try:
         return json.dumps(history, default=_plain).encode()
     except (TypeError, ValueError) as error:
         raise StateError(
-            f"`{_odd_place(history)}` has no JSON form",
+            f"`{_place_without_json(history)}` has no JSON form",
             path=path,
             found=str(error),
             hint="Record numbers and texts, or save to f_checkpoint, which keeps tensors and arrays in a history too",
@@ -131,7 +133,7 @@ def _json(history: list[Any], path: str) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a scalar of NumPy as a number of Python."""
+    """Convert a NumPy scalar to a Python number."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__module__}.{type(value).__qualname__}")
@@ -141,7 +143,7 @@ def _plain_or_text(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else repr(value)
 
 
-def _odd_place(history: list[Any]) -> str:
+def _place_without_json(history: list[Any]) -> str:
     for place, row in enumerate(history):
         for name, value in row.items():
             try:
@@ -151,47 +153,36 @@ def _odd_place(history: list[Any]) -> str:
     return "history"
 
 
-def _write(sink: Any, content: _Content, metadata: Mapping[str, str]) -> None:
+def _write(sink: ByteSink, content: _Content, metadata: Mapping[str, str]) -> None:
     if isinstance(content, bytes):
         sink.write([content])
     else:
         write_file(sink, content.to_write, content.with_ties(metadata), state=content.state, sealing=Sealing())
 
 
-class _MemorySink:
-    """A sink that keeps what is written; see `tensorkeep.transport.ByteSink`."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def preallocate(self, nbytes: int) -> None:
-        """Do nothing: memory grows."""
-
-    def write(self, buffers: Iterable[Buffer]) -> None:
-        for buffer in buffers:
-            self.data += memoryview(buffer).cast("B")
-
-    def rewrite(self, offset: int, data: Buffer) -> None:
-        self.data[offset : offset + memoryview(data).nbytes] = data
-
-    def copy_from(self, source: ByteSource, span: ByteRange) -> None:
-        self.write(source.pieces(span))
+def _as_bytes(content: _Content, metadata: Mapping[str, str]) -> bytes:
+    if isinstance(content, bytes):
+        return content
+    body = file_body(content.to_write, content.with_ties(metadata), state=content.state, sealing=Sealing())
+    return b"".join(body.pieces())
 
 
 def _write_to_object(target: Any, content: _Content, metadata: Mapping[str, str]) -> None:
-    """Write to a file object, which stays open."""
+    """Write to a file object, and leave it open."""
     if not hasattr(target, "write"):
         raise UnsupportedError(
-            "nothing that can be written to", expected="a path or a binary file object", found=type(target).__name__
+            "not a file object that can be written to",
+            expected="a path or a binary file object",
+            found=type(target).__name__,
         )
-    sink = _MemorySink()
-    _write(sink, content, metadata)
     if isinstance(target, io.TextIOBase):
         if not isinstance(content, bytes):
-            raise UnsupportedError("the file object takes text", path=_called(target), hint='Open it for bytes: "wb"')
+            raise UnsupportedError(
+                "the file object takes text", path=_label(target), hint='Open it in binary mode: "wb"'
+            )
         target.write(content.decode())
     else:
-        data = memoryview(bytes(sink.data))
+        data = memoryview(_as_bytes(content, metadata))
         while data:
             n_written = target.write(data)
             data = data[n_written:] if isinstance(n_written, int) else data[len(data) :]
@@ -200,14 +191,14 @@ def _write_to_object(target: Any, content: _Content, metadata: Mapping[str, str]
 
 
 def place_of(path: str) -> str:
-    """Return where a file of a set stands now; what a save that was killed has left to do is done first."""
+    """Return the path where a file is now, after finishing a save that was killed while committing."""
     directory, name = os.path.split(path)
     pending = finish_pending_commit(directory or os.curdir, _SET)
     return path if pending is None else pending.resolve(name)
 
 
 def has_net(path: str) -> bool:
-    """Say whether these functions wrote a file."""
+    """Say whether a file was written by the functions of this module."""
     try:
         with open_checkpoint(path) as opened:
             return opened.index is None and _EVENT in opened.metadata
@@ -216,11 +207,11 @@ def has_net(path: str) -> bool:
 
 
 def read_file(target: Target, part: str, classes: Mapping[str, type]) -> SavedFile:
-    """Read a part from a file of any kind, or all parts. Nothing of a pickle is run.
+    """Read a part, or all parts, from a file of any kind; nothing in a pickle is run.
 
-    Every byte is held against its digest on its way, where a file has digests.
+    Bytes are checked against their digests while they are read, if the file has digests.
     """
-    path = _called(target)
+    path = _label(target)
     text = _json_text(target) if part == HISTORY else None
     if text is not None:
         return SavedFile(path, {HISTORY: _parsed(text, path)}, _digest(text))
@@ -237,7 +228,7 @@ def read_file(target: Target, part: str, classes: Mapping[str, type]) -> SavedFi
             options = LoadOptions(
                 only={part}.__contains__ if has_all and part in metadata[_PARTS].split() else None,
                 classes=classes,
-                framework=None if opened.has_tree else "torch",  # a tree says what came from where
+                framework=None if opened.has_tree else "torch",  # a state names the library of each tensor
             )
             value = opened.verified().load_state(options)
             is_ours = has_all or _EVENT in metadata
@@ -250,21 +241,21 @@ def read_file(target: Target, part: str, classes: Mapping[str, type]) -> SavedFi
 
 
 def is_path(target: Target) -> bool:
-    """Say whether a target is a path, and no file object."""
+    """Say whether a target is a path, and not a file object."""
     return isinstance(target, str | os.PathLike)
 
 
 def _json_text(target: Target) -> bytes | None:
-    """Return the text of a history; None if there stands something else."""
+    """Return the text of a history, or None if the file holds something else."""
     if is_path(target):
-        with as_transport_error("could not read the file", _called(target)), open(target, "rb") as file:
+        with as_transport_error("could not read the file", _label(target)), open(target, "rb") as file:
             return _json_text(file)
     if not hasattr(target, "read"):
         return None
     start = target.tell()
     text = target.read()
     data = text.encode() if isinstance(text, str) else bytes(text)
-    if data.startswith(b"[") and b"\0" not in data[:_LENGTH_NBYTES]:  # which the length of a header has
+    if data.startswith(b"[") and b"\0" not in data[:_LENGTH_NBYTES]:  # a header length contains zeros
         return data
     target.seek(start)
     return None
@@ -274,12 +265,12 @@ def _parsed(text: bytes, path: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise FormatError("the history is no JSON", path=path, found=str(error)) from None
+        raise FormatError("the history is not JSON", path=path, found=str(error)) from None
 
 
 def _digest(text: bytes) -> str:
     return digest_of(text).hex()[:_DIGEST_LENGTH]
 
 
-def _called(target: Target) -> str:
+def _label(target: Target) -> str:
     return os.fsdecode(target) if is_path(target) else str(getattr(target, "name", f"<{type(target).__name__}>"))

@@ -1,4 +1,4 @@
-"""What `save_params` and `load_params` of a net do, with optimizers, safe files, and all or nothing."""
+"""`save_params` and `load_params`: parts of a net in safe files, all or nothing."""
 
 from __future__ import annotations
 
@@ -27,31 +27,32 @@ def save_params(
     durable: bool = True,
     **kwargs: Target | None,
 ) -> None:
-    """Save parts of a net: what `net.save_params` does, with optimizers, and complete or not at all.
+    """Save parts of a net, completely or not at all; like `net.save_params`.
 
         save_params(net, f_params="params.safetensors", f_optimizer="optimizer.safetensors")
         save_params(net, f_checkpoint="net.safetensors")
 
     Args:
         net: The net, initialized.
-        f_params: Path or binary file object that the state of `net.module_` goes to; None to leave it out. So for
-            all `f_` arguments.
-        f_optimizer: That of `net.optimizer_`.
-        f_criterion: That of `net.criterion_`.
-        f_history: The history, as JSON.
-        use_safetensors: Of no effect: files are safetensors.
-        f_checkpoint: Everything, in one file: all modules, criteria and optimizers, the history, and what
+        f_params: Path or binary file object for the state of `net.module_`; None to leave it out, as for all `f_`
+            arguments.
+        f_optimizer: For `net.optimizer_`.
+        f_criterion: For `net.criterion_`.
+        f_history: For the history, as JSON.
+        use_safetensors: Ignored: files are always safetensors.
+        f_checkpoint: For everything in one file: all modules, criteria and optimizers, the history, and what
             `f_training` gets.
-        f_training: Random generators, and the states of callbacks that have one, such as learning rate schedules.
-        durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
+        f_training: For random generators, and the states of callbacks that have one, such as learning rate
+            schedules.
+        durable: Whether to wait until data is on the disk (fsync), so that even a power cut cannot lose it.
         **kwargs: `f_mymodule` for `net.mymodule_`, and so on.
 
     Raises:
         NotInitializedError: If the net is not initialized.
-        StateError: If the net has no such part, or a state holds what is no data.
-        UnsupportedError: If two parts have one path, or a pickle is asked for.
+        StateError: If the net has no such part, or a value in a state is not data.
+        UnsupportedError: If two parts have the same path, or a pickle is asked for.
         TypeError: If there is no such argument.
-        TransportError: If something cannot be written. The files are then as they were.
+        TransportError: If a file cannot be written. All files are then as they were.
     """
     targets = _targets(
         "save_params",
@@ -65,7 +66,7 @@ def save_params(
     )
     refuse_pickle(targets.get("pickle"))
     if not targets:
-        _say(net, "Nothing to save")
+        _print(net, "Nothing to save")
         return
     check_initialized(net, "save")
     save_net(net, targets, durable=durable)
@@ -88,30 +89,33 @@ def load_params(
     classes: Classes = (),
     **kwargs: Target | None,
 ) -> None:
-    """Load parts of a net: what `net.load_params` does, from safe files and from those that skorch wrote.
+    """Load parts of a net, from safe files or from files of skorch; like `net.load_params`.
 
-    A file is known by its content: safetensors, what `torch.save` wrote, or a net that was pickled whole. Nothing of
-    a pickle is run. A part may also be taken from a file that has all: `f_params="net.safetensors"` takes the module.
+        load_params(net, f_params="params.safetensors", f_optimizer="optimizer.safetensors")
+        load_params(net, f_checkpoint="net.safetensors")
+        load_params(net, checkpoint=callback)
+
+    The content tells what a file is: safetensors, a file of `torch.save`, or a pickled net. Nothing in a pickle is
+    run. A part may also be taken from a file with all parts: `f_params="net.safetensors"` takes the module.
     Everything is read and checked before anything is changed.
 
     Args:
-        net: The net. With `checkpoint`, `f_checkpoint` or `f_pickle` it is initialized if it is not.
-        f_params: Path or binary file object with the state of `net.module_`; None to leave it as it is. So for all
+        net: The net. With `checkpoint`, `f_checkpoint` or `f_pickle` it is initialized if necessary.
+        f_params: Path or binary file object with the state of `net.module_`; None to leave it as it is, as for all
             `f_` arguments.
-        f_optimizer: That of `net.optimizer_`.
-        f_criterion: That of `net.criterion_`.
-        f_history: The history.
-        checkpoint: A callback, all parts of which are loaded that are not named.
-        use_safetensors: Of no effect.
-        f_checkpoint: One file with everything.
-        f_training: Random generators, and which parameters are frozen. Callbacks get their states from
-            `LoadInitState`, since each training begins with new ones.
-        f_pickle: A net that was pickled whole: the states of its modules, criteria and optimizers, its history and
-            its classes are taken.
-        strict: Whether names that only the net or only the file has are an error. If not, those are loaded that both
-            have.
-        training: Whether what `f_training` names is brought back from `checkpoint` and `f_checkpoint` too.
-        classes: Dataclasses, enums and named tuples that may be made again where states have them.
+        f_optimizer: For `net.optimizer_`.
+        f_criterion: For `net.criterion_`.
+        f_history: For the history.
+        checkpoint: A callback whose last save is loaded, except for parts that are named.
+        use_safetensors: Ignored.
+        f_checkpoint: A file with everything.
+        f_training: A file with random generators, and which parameters are frozen. The states of callbacks are only
+            loaded by `LoadInitState`, since callbacks start afresh with each training.
+        f_pickle: A pickled net, from which the states of modules, criteria and optimizers, the history and the
+            classes are taken.
+        strict: Whether to refuse names that only the net or only the file has. If False, common names are loaded.
+        training: Whether to load what `f_training` describes from `checkpoint` and `f_checkpoint` too.
+        classes: Dataclasses, enums and named tuples in states that may be created.
         **kwargs: `f_mymodule` for `net.mymodule_`, and so on.
 
     Raises:
@@ -119,9 +123,9 @@ def load_params(
         StateDictMismatchError: If something does not fit. Nothing was changed.
         StateError: If the net has no such part. Nothing was changed.
         SourceMissingError: If a file is missing.
-        IntegrityError: If a byte is not the one that was saved, or files of the checkpoint were not saved together.
-        UnsupportedError: If a state has an object of a class that was not passed. Nothing was changed.
-        UnsafeError: If a pickle names what could only do harm.
+        IntegrityError: If a file is damaged, or files of the checkpoint were not saved together.
+        UnsupportedError: If a state holds an object of a class that was not passed. Nothing was changed.
+        UnsafeError: If a pickle names functions that serve only to do harm.
         TypeError: If there is no such argument.
         TensorkeepError: If a file cannot be read.
     """
@@ -138,7 +142,7 @@ def load_params(
         raise TypeError("load_params called with both f_checkpoint and f_pickle, please choose one")
     whole = f_checkpoint if f_checkpoint is not None else f_pickle
     if not targets and whole is None and checkpoint is None:
-        _say(net, "Nothing to load")
+        _print(net, "Nothing to load")
         return
     if (whole is not None or checkpoint is not None) and not net.initialized_:
         net.initialize()
@@ -155,7 +159,7 @@ def load_params(
 
 
 def _targets(caller: str, **arguments: Target | None) -> dict[str, Target]:
-    """Return part to target, of all that are not None."""
+    """Return the targets that are not None, by part."""
     targets: dict[str, Target] = {}
     for argument, target in arguments.items():
         part = part_of(argument, caller)
@@ -170,6 +174,6 @@ def _placed(target: Target) -> Target:
     return place_of(os.path.expanduser(os.fsdecode(target))) if is_path(target) else target
 
 
-def _say(net: Any, text: str) -> None:
+def _print(net: Any, text: str) -> None:
     if net.verbose:
         print(text)  # noqa: T201 - as skorch does

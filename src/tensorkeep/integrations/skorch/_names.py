@@ -1,4 +1,4 @@
-"""Names of files as skorch's callbacks have them: with a directory, a prefix, and fields such as the epoch."""
+"""File names of skorch's callbacks: a directory, a prefix, and a template with fields such as the epoch."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any, Final
 import msgspec
 
 CHECKPOINT: Final = "checkpoint"
-"""What the f_ arguments call one file with all parts."""
+"""The part `f_checkpoint`: one file with all parts."""
 
 HISTORY: Final = "history"
-"""What they call the history of the training."""
+"""The part `f_history`: the history of the training."""
 
 TRAINING: Final = "training"
-"""What they call all else that a run needs to go on."""
+"""The part `f_training`: everything else that a run needs to continue."""
 
 _SUFFIX: Final = ".safetensors"
 _OLDER_SUFFIX: Final = ".pt"
 
 
 class DefaultName(str):
-    """A name that nobody asked for, so that its part may be left out: where there is none, or one file has all."""
+    """A default name: its part is left out if the net lacks it, or if one file has everything."""
 
     __slots__ = ()
 
@@ -37,14 +37,14 @@ TRAINING_NAME: Final = DefaultName("training.safetensors")
 
 
 class FileName(msgspec.Struct, frozen=True):
-    """Where a part goes.
+    """The name of the file for a part.
 
     Attributes:
         directory: Empty for the current one.
-        prefix: What the name begins with.
-        template: The rest; fields such as `{last_epoch[epoch]}` are filled in.
-        is_default: Whether nobody asked for this name.
-        is_literal: Whether braces are only braces.
+        prefix: The start of the name.
+        template: The rest, with fields such as `{last_epoch[epoch]}`.
+        is_default: Whether the user did not choose this name.
+        is_literal: Whether braces are just braces.
     """
 
     directory: str
@@ -55,7 +55,7 @@ class FileName(msgspec.Struct, frozen=True):
 
     @property
     def has_fields(self) -> bool:
-        """Whether the name is another one in another epoch."""
+        """Whether the name depends on the epoch or the net."""
         return not self.is_literal and any(field is not None for _, field, _, _ in Formatter().parse(self.template))
 
     @property
@@ -64,7 +64,7 @@ class FileName(msgspec.Struct, frozen=True):
         return os.path.join(self.directory, self.prefix + self.template)
 
     def path(self, net: Any, history: Sequence[Any], row: int) -> str:
-        """Return the path, with the fields filled in."""
+        """Return the path with fields filled in from a row of the history."""
         name = self.template
         if self.has_fields:
             epoch = history[row]
@@ -74,7 +74,7 @@ class FileName(msgspec.Struct, frozen=True):
         return os.path.join(self.directory, self.prefix + name)
 
     def found(self) -> list[str]:
-        """Return the paths of the files that are there, whatever stands in the fields of the name."""
+        """Return the paths of existing files, with any values in the fields."""
         if self.is_literal:
             return [self.shown] if os.path.lexists(self.shown) else []
         pattern = "".join(
@@ -84,17 +84,17 @@ class FileName(msgspec.Struct, frozen=True):
         return glob.glob(os.path.join(glob.escape(self.directory), glob.escape(self.prefix) + pattern))
 
     def older(self) -> FileName:
-        """Return the name that skorch's own callback has where this one has its default."""
+        """Return the default name of skorch's own callback for the same part."""
         return msgspec.structs.replace(self, template=self.template.removesuffix(_SUFFIX) + _OLDER_SUFFIX)
 
 
 def argument_of(part: str) -> str:
-    """Return the argument that is for a part."""
+    """Return the argument for a part."""
     return "f_params" if part == "module" else f"f_{part}"
 
 
 def part_of(argument: str, caller: str) -> str:
-    """Return the name of the part that an argument such as `f_params` is for."""
+    """Return the part for an argument such as `f_params`."""
     if not argument.startswith("f_"):
         raise TypeError(f"{caller} got an unexpected argument {argument!r}, did you mean 'f_{argument}'?")
     return "module" if argument == "f_params" else argument.removeprefix("f_")

@@ -1,4 +1,4 @@
-"""Nets, saved and brought back: all that was asked for, or nothing."""
+"""Saving and loading nets: everything that was asked for, or nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_COMPONENTS: Final = {CHECKPOINT, HISTORY, TRAINING}
 
 
 def check_initialized(net: Any, action: str) -> None:
-    """Make sure that a net has parts."""
+    """Refuse a net that is not initialized."""
     if not net.initialized_:
         raise NotInitializedError(
             f"Cannot {action} the state of a net that is not initialized: call .initialize() or .fit(...) first"
@@ -36,17 +36,14 @@ def check_initialized(net: Any, action: str) -> None:
 
 
 def wait_for_others(net: Any) -> None:
-    """Wait for all processes that train a net, the main one of which may be saving."""
+    """Wait for all processes that train a net, since the main one may be saving."""
     accelerator = getattr(net, "accelerator", None)
     if accelerator is not None:
         accelerator.wait_for_everyone()
 
 
 def save_net(net: Any, targets: Mapping[str, Target], *, saver: Any = None, durable: bool = True) -> None:
-    """Write parts of a net to their files, all of them or none.
-
-    Of a net that several processes train the main one writes.
-    """
+    """Write parts of a net to their files, all of them or none; of several processes, the main one writes."""
     wait_for_others(net)
     if not _is_main(net):
         return
@@ -64,33 +61,33 @@ def save_net(net: Any, targets: Mapping[str, Target], *, saver: Any = None, dura
 
 
 def restore_net(net: Any, saved: SavedNet, *, strict: bool, training: bool) -> Resumption | None:
-    """Bring what was saved of a net back into it. Everything is checked before anything is changed."""
+    """Load what was saved of a net. Everything is checked before anything is changed."""
     parts = _for_net(net, saved, strict=strict)
     labels = {part: f"{part} ({saved.paths[part]})" for part in parts}
     states = {labels[part]: state for part, state in parts.items()}
     targets = {labels[part]: component(net, part) for part in parts}
     history = _history_of(saved) if HISTORY in saved.parts else None
-    more = training_of(saved.parts[TRAINING], saved.paths[TRAINING]) if TRAINING in saved.parts else None
+    extra = training_of(saved.parts[TRAINING], saved.paths[TRAINING]) if TRAINING in saved.parts else None
     resumption = None
-    if training and more is not None:
-        resumption = Resumption(net, more, saved.paths[TRAINING], has_history=history is not None)
+    if training and extra is not None:
+        resumption = Resumption(net, extra, saved.paths[TRAINING], has_history=history is not None)
         generators = generators_of(net)
-        targets |= {name: generators[name] for name in more.generators if name in generators}
-        states |= {**more.generators, "rng": rng_for_here(more.rng)} if _is_main(net) else more.generators
+        targets |= {name: generators[name] for name in extra.generators if name in generators}
+        states |= {**extra.generators, "rng": rng_for_here(extra.rng)} if _is_main(net) else extra.generators
     restore(states, rng="rng" in states, strict=strict, **targets)
     if history is not None:
         net.history = history
         recall_best_scores(net)
-    if more is not None and more.classes is not None:
-        net.classes_inferred_ = more.classes
-    if more is not None and resumption is not None:
-        set_trainable(net, more.trainable)
+    if extra is not None and extra.classes is not None:
+        net.classes_inferred_ = extra.classes
+    if extra is not None and resumption is not None:
+        set_trainable(net, extra.trainable)
         resumption.note_options(net)
     return resumption
 
 
 def _for_net(net: Any, saved: SavedNet, *, strict: bool) -> dict[str, Any]:
-    """Return the states of the components of a net, in its order, so that errors are of modules first."""
+    """Return the states of the components of a net, in its order, so that modules are checked first."""
     own = components(net)
     parts = {part: saved.parts[part] for part in (*own, *saved.parts) if part in saved.parts.keys() - _NO_COMPONENTS}
     if not saved.is_whole:
@@ -98,7 +95,7 @@ def _for_net(net: Any, saved: SavedNet, *, strict: bool) -> dict[str, Any]:
     missing, unexpected = [part for part in own if part not in parts], [part for part in parts if part not in own]
     if strict and (missing or unexpected):
         raise StateDictMismatchError(
-            "another net was saved than the one that is to be loaded",
+            "the saved net has other parts than this one",
             path=next(iter(saved.paths.values()), None),
             expected=", ".join(own),
             found=", ".join(parts),
@@ -113,7 +110,7 @@ def _history_of(saved: SavedNet) -> History:
     rows = saved.parts[HISTORY]
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise StateDictMismatchError(
-            "it is not the history of a net",
+            "not the history of a net",
             path=saved.paths[HISTORY],
             expected="a list of dicts",
             found=type(rows).__name__,

@@ -1,4 +1,4 @@
-"""The parts of a net that have a state of their own, and their states."""
+"""The parts of a net that have a state, and their states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def components(net: Any) -> dict[str, Any]:
 
 
 def component(net: Any, part: str) -> Any:
-    """Return a part that has a state."""
+    """Return a part of a net that has a state."""
     found = getattr(net, f"{part}_", None)
     if not _has_state(found):
         raise StateError(
@@ -30,7 +30,7 @@ def component(net: Any, part: str) -> Any:
 
 
 def states_of(net: Any, parts: Iterable[str]) -> dict[str, Any]:
-    """Return the states of some parts; tensors are those of the net, not copies."""
+    """Return the states of parts; tensors are the net's own, not copies."""
     wanted = {part: component(net, part) for part in parts}
     states: dict[str, Any] = capture(model=wanted, rng=False)["model"]
     return states

@@ -1,8 +1,8 @@
-"""What can be taken out of a net that was pickled whole, of which nothing is run.
+"""The data in a pickled net, without running anything.
 
-skorch puts modules, criteria and optimizers into a pickle of their own within the net's. Of each the state dict is
-taken; so are the history and the classes. The net itself, its arguments and its callbacks stay what they are there:
-names of code.
+skorch stores modules, criteria and optimizers in an inner pickle. Their state dicts are extracted, as are the history
+and the classes. The net itself, its arguments and its callbacks are only names of code in the pickle: they are
+ignored.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ _INNER: Final = "__cuda_dependent_attributes__"
 
 
 def is_net(value: Any) -> bool:
-    """Say whether what a file of pickles holds is a net of skorch."""
+    """Say whether the value of a pickle is a net of skorch."""
     return isinstance(value, Unknown) and isinstance(value.state, Mapping) and _INNER in value.state
 
 
 def parts_of_net(net: Unknown, path: str) -> dict[str, Any]:
-    """Return the states of the parts of a net by name."""
+    """Return the states of a net's parts by name."""
     try:
         with open_pickle(net.state[_INNER], framework="torch") as inner:
             attributes = inner.load_tree()
     except TensorkeepError as error:
         raise error.with_fields(path=path) from None
-    made = {name.removesuffix("_"): value for name, value in attributes.items() if name.endswith("_")}
-    states = {
-        name: _state_of(value) for name, value in made.items()
-    }  # the others are arguments, some of them modules
+    # Attributes without a final underscore are arguments of the net, which may be modules too
+    created = {name.removesuffix("_"): value for name, value in attributes.items() if name.endswith("_")}
+    states = {name: _state_of(value) for name, value in created.items()}
     parts: dict[str, Any] = {name: state for name, state in states.items() if state is not None}
     history = net.state.get("history_")
     if isinstance(history, Unknown):
@@ -44,7 +43,7 @@ def parts_of_net(net: Unknown, path: str) -> dict[str, Any]:
 
 
 def _state_of(value: Any) -> dict[str, Any] | None:
-    """Return the state dict of a module or an optimizer; None of anything else."""
+    """Return the state dict of a module or an optimizer, or None for anything else."""
     state = value.state if isinstance(value, Unknown) else None
     if not isinstance(state, Mapping):
         return None
@@ -57,21 +56,22 @@ def _is_module(state: Any) -> bool:
     return isinstance(state, Mapping) and {"_parameters", "_buffers", "_modules"} <= state.keys()
 
 
-def _state_dict(state: Mapping[str, Any], prefix: str, around: tuple[int, ...]) -> dict[str, Any]:
-    """Return the tensors of a module under the names that its state dict has."""
-    if id(state) in around:
-        raise UnsupportedError("a module in the pickle holds itself", found=prefix)
+def _state_dict(state: Mapping[str, Any], prefix: str, parents: tuple[int, ...]) -> dict[str, Any]:
+    """Return the tensors of a module under the names in its state dict."""
+    if id(state) in parents:
+        raise UnsupportedError("a module in the pickle contains itself", found=prefix)
     hidden = state.get("_non_persistent_buffers_set") or ()
-    tensors = {**state["_parameters"], **{name: it for name, it in state["_buffers"].items() if name not in hidden}}
+    buffers = {name: tensor for name, tensor in state["_buffers"].items() if name not in hidden}
+    tensors = {**state["_parameters"], **buffers}
     found = {prefix + name: tensor for name, tensor in tensors.items() if tensor is not None}
     for name, module in state["_modules"].items():
         if isinstance(module, Unknown) and _is_module(module.state):
-            found |= _state_dict(module.state, f"{prefix}{name}.", (*around, id(state)))
+            found |= _state_dict(module.state, f"{prefix}{name}.", (*parents, id(state)))
     return found
 
 
 def _optimizer_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state dict of an optimizer, in which numbers stand for parameters."""
+    """Return the state dict of an optimizer, with numbers in the place of parameters."""
     parameters = [parameter for group in state["param_groups"] for parameter in group["params"]]
     numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
     groups = [
@@ -79,6 +79,6 @@ def _optimizer_state(state: Mapping[str, Any]) -> dict[str, Any]:
         for group in state["param_groups"]
     ]
     return {
-        "state": {numbers[id(key)]: it for key, it in state["state"].items() if id(key) in numbers},
+        "state": {numbers[id(key)]: value for key, value in state["state"].items() if id(key) in numbers},
         "param_groups": groups,
     }

@@ -1,4 +1,4 @@
-"""A callback of skorch that goes on with what another saved."""
+"""`LoadInitState`: a callback that resumes from what another callback saved."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from tensorkeep.state import Classes
 
 
 class LoadInitState(skorch.callbacks.LoadInitState):
-    """Goes on with what a checkpoint callback saved, when training begins; skorch's callback, for safe files.
+    """skorch's `LoadInitState` for safe files: when training begins, resumes from what a checkpoint callback saved.
 
-    All parts are brought back, or none: where one is missing or damaged, that is an error, and the net is as it was.
-    Where there is nothing at all yet, training begins anew. Random generators, learning rate schedules and early
-    stopping go on from where they were.
+        checkpoint = Checkpoint(dirname="run")
+        net = NeuralNetClassifier(Module, callbacks=[checkpoint, LoadInitState(checkpoint)])
+
+    All parts are loaded, or none: a missing or damaged one is an error, and the net is unchanged. If nothing was
+    saved yet, training starts from the beginning. Random generators, learning rate schedules and early stopping
+    continue where they were.
 
     Args:
-        checkpoint: The callback that saved.
-        use_safetensors: Of no effect: files are known by their content.
-        classes: Dataclasses, enums and named tuples that may be made again where states of callbacks have them.
+        checkpoint: The callback that saves.
+        use_safetensors: Ignored: the content of files tells what they are.
+        classes: Dataclasses, enums and named tuples in states of callbacks that may be created.
     """
 
     def __init__(
@@ -34,25 +37,29 @@ class LoadInitState(skorch.callbacks.LoadInitState):
         self.classes = classes
 
     def initialize(self) -> LoadInitState:
-        """Forget that anything was loaded."""
+        """Reset the callback, so that it loads again.
+
+        Returns:
+            The callback.
+        """
         self.resumption_: Resumption | None = None
         self.did_load_: bool = False
         return self
 
     def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: ARG002, N803
-        """Bring the net back, once.
+        """Load the last save into the net, once; skorch calls this.
 
         Args:
             net: The net.
-            X: Of no effect.
-            y: Of no effect.
-            **kwargs: Of no effect.
+            X: Ignored.
+            y: Ignored.
+            **kwargs: Ignored.
 
         Raises:
             StateDictMismatchError: If what was saved does not fit. Nothing was changed.
-            SourceMissingError: If a part is missing and others are there. Nothing was changed.
-            IntegrityError: If something is not as it was saved. Nothing was changed.
-            UnsupportedError: If a state has an object of a class that was not passed. Nothing was changed.
+            SourceMissingError: If some parts exist and others are missing. Nothing was changed.
+            IntegrityError: If a file is damaged. Nothing was changed.
+            UnsupportedError: If a state holds an object of a class that was not passed. Nothing was changed.
             TensorkeepError: If a file cannot be read. Nothing was changed.
         """
         if self.did_load_:
@@ -66,7 +73,7 @@ class LoadInitState(skorch.callbacks.LoadInitState):
         self.did_load_ = True
 
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
-        """Bring back the states of callbacks, now that all of them have begun to train.
+        """Load the states of callbacks, now that all of them have been started; skorch calls this.
 
         Args:
             net: The net.
@@ -84,7 +91,7 @@ class LoadInitState(skorch.callbacks.LoadInitState):
 def _warn_of(others: list[str]) -> None:
     if others:
         warnings.warn(
-            f"training begins anew, beside what was saved under other names: {', '.join(others)}. To go on from"
-            " there, make the checkpoint callback with the arguments that it had",
+            f"training starts from the beginning, though nets were saved under other names: {', '.join(others)}. To"
+            " resume from them, create the checkpoint callback with the arguments it had",
             stacklevel=4,
         )

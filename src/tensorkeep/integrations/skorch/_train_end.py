@@ -1,4 +1,4 @@
-"""The callback of skorch that saves when training ends."""
+"""`TrainEndCheckpoint`: a callback that saves a net when training ends."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ from tensorkeep.integrations.skorch._names import (
 
 
 class TrainEndCheckpoint(skorch.callbacks.TrainEndCheckpoint):
-    """Saves the net when training ends; skorch's callback, with safe files. See `Checkpoint`.
+    """skorch's `TrainEndCheckpoint` with safe files: saves the net when training ends.
+
+    Files, and what reads them, are as for `Checkpoint`.
 
     Args:
-        f_params: As of `Checkpoint`; so are all others.
-        f_optimizer: Likewise.
-        f_criterion: Likewise.
-        f_history: Likewise.
-        f_pickle: Likewise.
-        fn_prefix: What the names of all files begin with.
-        dirname: Where they are; it is made if it is missing.
-        use_safetensors: Of no effect: files are safetensors.
-        sink: Called with a text when it is saved.
-        f_training: As of `Checkpoint`.
-        f_checkpoint: Likewise.
-        durable: Likewise.
-        **kwargs: Likewise.
+        f_params: File name for the module, or None to leave it out, as for all `f_` arguments.
+        f_optimizer: File name for the optimizer.
+        f_criterion: File name for the criterion.
+        f_history: File name for the history, as JSON; without fields.
+        f_pickle: Only None is supported: loading a pickled net runs code from the file.
+        fn_prefix: Prefix of all file names.
+        dirname: The directory, created if it does not exist; `~` is the user's home.
+        use_safetensors: Ignored: files are always safetensors.
+        sink: Called with a text at the save.
+        f_training: File name for the rest of what a run needs to continue.
+        f_checkpoint: File name for everything in one file. Other files are then written only if they are named.
+        durable: Whether to wait until data is on the disk (fsync), so that even a power cut cannot lose it.
+        **kwargs: `f_mymodule` for `net.mymodule_`, and so on.
 
     Raises:
         UnsupportedError: If a pickle is asked for.
@@ -77,17 +79,20 @@ class TrainEndCheckpoint(skorch.callbacks.TrainEndCheckpoint):
         refuse_pickle(f_pickle)
 
     def initialize(self) -> TrainEndCheckpoint:
-        """Make the directory.
+        """Create the directory.
+
+        Returns:
+            The callback.
 
         Raises:
-            TransportError: If that cannot be done.
+            TransportError: If the directory cannot be created.
         """
         self.checkpoint_ = self.as_checkpoint()
         self.checkpoint_.initialize()
         return self
 
     def as_checkpoint(self) -> Checkpoint:
-        """Return the callback that saves to the same files."""
+        """Return a `Checkpoint` for the same files."""
         return Checkpoint(
             monitor=None,
             fn_prefix=self.fn_prefix,
@@ -100,7 +105,7 @@ class TrainEndCheckpoint(skorch.callbacks.TrainEndCheckpoint):
 
 
 def checkpoint_of(callback: Checkpoint | TrainEndCheckpoint) -> Checkpoint:
-    """Return the callback that saves to the files of another."""
+    """Return the `Checkpoint` for the files of a callback."""
     if isinstance(callback, TrainEndCheckpoint):
         return callback.as_checkpoint()
     if isinstance(callback, Checkpoint):
@@ -109,5 +114,5 @@ def checkpoint_of(callback: Checkpoint | TrainEndCheckpoint) -> Checkpoint:
         "the files of this checkpoint callback are not known",
         expected="a Checkpoint or TrainEndCheckpoint of tensorkeep.integrations.skorch",
         found=f"{type(callback).__module__}.{type(callback).__qualname__}",
-        hint="Make one with the arguments of this one; it reads what this one wrote",
+        hint="Create one of those with the same arguments; it reads the files of this one",
     )

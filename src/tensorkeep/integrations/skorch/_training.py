@@ -1,9 +1,8 @@
-"""What a run needs to go on, beside the parts of its net: chance, schedules, patience, and what is frozen."""
+"""What a run needs to continue besides the parts of its net: generators, callbacks, frozen parameters."""
 
 from __future__ import annotations
 
 import copy
-import random
 import warnings
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
@@ -16,24 +15,22 @@ from torch import nn
 
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.torch import capture, restore
-from tensorkeep.training import check_fit
+from tensorkeep.training import GENERATORS, check_fit
 
-_Random: Final = random.Random  # noqa: S311 - whoever passes one knows what it is for
-_GENERATORS: Final = (torch.Generator, np.random.Generator, np.random.RandomState, _Random)
 _SCORES: Final = (BatchScoring, EpochScoring, PassthroughScoring)
 _Kind = TypeVar("_Kind")
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a run needs to go on as if it had never stopped, beside the parts of its net.
+    """What a run needs to continue as if it had never stopped, besides the parts of its net.
 
     Attributes:
-        rng: Library or device to the states of the random generators that everybody has.
-        generators: `net.` and name of an argument to the random generator that the net was given there.
+        rng: States of the global random generators, by library or device.
+        generators: Random generators passed to the net, by `net.` and the name of the argument.
         callbacks: Name of a callback to its state.
-        behind: Names of callbacks that had not seen the end of the epoch.
-        trainable: Name of a module to whether each of its parameters is trained, in their order.
-        classes: What a classifier has seen; None for other nets.
+        behind: Names of callbacks that had not yet seen the end of the epoch.
+        trainable: Name of a module to whether each parameter is trained, in their order.
+        classes: The classes that a classifier has seen; None for other nets.
     """
 
     rng: dict[str, Any] = {}
@@ -62,8 +59,8 @@ def capture_training(net: Any, saver: Any = None) -> dict[str, Any]:
 
 
 def training_of(saved: Any, path: str) -> Training:
-    """Return what `capture_training` gathered."""
-    return _converted(saved, Training, "it is not the state of a training", path)
+    """Check and convert what `capture_training` returned."""
+    return _converted(saved, Training, "not the state of a training", path)
 
 
 def _converted(saved: Any, kind: type[_Kind], message: str, path: str) -> _Kind:
@@ -74,13 +71,13 @@ def _converted(saved: Any, kind: type[_Kind], message: str, path: str) -> _Kind:
 
 
 def generators_of(net: Any) -> dict[str, Any]:
-    """Return the random generators that a net was given as arguments, by `net.` and the names of these."""
+    """Return the random generators passed to a net, by `net.` and the name of the argument."""
     arguments = net.get_params(deep=False).items()
-    return {f"net.{name}": value for name, value in arguments if isinstance(value, _GENERATORS)}
+    return {f"net.{name}": value for name, value in arguments if isinstance(value, GENERATORS)}
 
 
 def rng_for_here(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the states of the generators that everybody has, without those of devices that are not here."""
+    """Return the states of the global generators, except for devices that this machine lacks."""
     is_here = {
         "cuda": torch.cuda.device_count() >= len(saved.get("cuda", ())),
         "mps": torch.backends.mps.is_available(),
@@ -96,7 +93,7 @@ def set_trainable(net: Any, saved: Mapping[str, list[bool]]) -> None:
 
 
 class Resumption:
-    """The states of callbacks, kept until all of them have begun: each begins as if nothing had been before."""
+    """States of callbacks, kept until all callbacks have been started, since starting resets them."""
 
     def __init__(self, net: Any, training: Training, path: str, *, has_history: bool) -> None:
         self._states = training.callbacks
@@ -111,28 +108,28 @@ class Resumption:
                 check_fit(target, self._states[name], f"callback {name} ({path})")
         if self._behind and not has_history:
             raise StateDictMismatchError(
-                f"{', '.join(training.behind)} had not seen the end of the epoch, and needs the history to go on",
+                f"{', '.join(training.behind)} had not seen the end of the epoch, and needs the history to continue",
                 path=path,
-                hint="Nothing was changed; save the history too, or let Checkpoint stand behind these callbacks",
+                hint="Nothing was changed; save the history too, or put Checkpoint after these callbacks",
             )
         left_out = self._states.keys() - {name for name, _ in net.callbacks_}
         if left_out:
             warnings.warn(
-                f"{path} has the state of {', '.join(sorted(left_out))}, and the net no callback of that name",
+                f"{path} has the state of {', '.join(sorted(left_out))}, but the net has no callback of that name",
                 stacklevel=5,
             )
 
     def note_options(self, net: Any) -> None:
-        """Keep the learning rates and the like that optimizers have now: schedules that begin change them."""
+        """Remember the optimizers' settings, such as learning rates: schedules change them when they start."""
         self._options = {
             name: [_without_parameters(group) for group in optimizer.param_groups]
             for name, optimizer in _optimizers(net).items()
         }
 
     def finish(self, net: Any, **datasets: Any) -> None:
-        """Give callbacks their states, when all have begun to train and the history has a row for the new epoch.
+        """Load the states of callbacks, once all have been started and the history has a row for the new epoch.
 
-        Those that had not seen the end of the epoch that was saved see it now.
+        Callbacks that had not seen the end of the saved epoch see it now.
         """
         targets = {name: target for name, target in _stateful(net).items() if name in self._states}
         labels = {name: f"callback {name} ({self._path})" for name in targets}
@@ -144,14 +141,14 @@ class Resumption:
                     group.update(options)
         late = [callback for name, callback in net.callbacks_ if name in self._behind & targets.keys()]
         if late:
-            begun = net.history.pop()
+            new_epoch = net.history.pop()  # they expect the finished epoch to be the last
             for callback in late:
                 callback.on_epoch_end(net, **datasets)
-            net.history.append(begun)
+            net.history.append(new_epoch)
 
 
 def recall_best_scores(net: Any) -> None:
-    """Tell the callbacks that score what the best score was: not all of them look into the history."""
+    """Set the best score of scoring callbacks, since not all of them take it from the history."""
     for _, callback in getattr(net, "callbacks_", ()):
         if isinstance(callback, _SCORES):
             name = getattr(callback, "name_", callback.name)
@@ -166,7 +163,7 @@ class _ScheduleState(msgspec.Struct, frozen=True):
 
 
 class _Schedule:
-    """A learning rate schedule, as something with a state."""
+    """Gives a learning rate schedule a `state_dict`."""
 
     def __init__(self, callback: LRScheduler) -> None:
         self._callback = callback
@@ -189,7 +186,7 @@ class _PatienceState(msgspec.Struct, frozen=True):
 
 
 class _Patience:
-    """Early stopping, as something with a state."""
+    """Gives early stopping a `state_dict`."""
 
     def __init__(self, callback: EarlyStopping) -> None:
         self._callback = callback
@@ -198,18 +195,20 @@ class _Patience:
         return {name: getattr(self._callback, name, None) for name in _PatienceState.__struct_fields__}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        if saved["misses_"] < self._callback.patience:  # else it had ended that training, and this is another
+        if (
+            saved["misses_"] < self._callback.patience
+        ):  # else it had already ended that training, and this is a new one
             vars(self._callback).update((name, saved[name]) for name in _PatienceState.__struct_fields__)
 
 
 def _names_behind(net: Any, saver: Any) -> list[str]:
-    """Return the names of the callbacks that stand behind one; none if that is none of them."""
+    """Return the names of the callbacks after one of them; none if it is not in the net."""
     places = [place for place, (_, callback) in enumerate(net.callbacks_) if callback is saver]
     return [name for name, _ in net.callbacks_[places[0] + 1 :]] if places else []
 
 
 def _stateful(net: Any) -> dict[str, Any]:
-    """Return what has a state of the callbacks of a net, by their names."""
+    """Return the callbacks of a net that have a state, by name."""
     found: dict[str, Any] = {}
     for name, callback in net.callbacks_:
         if isinstance(callback, LRScheduler):
@@ -223,19 +222,19 @@ def _stateful(net: Any) -> dict[str, Any]:
 
 
 def _check(callback: Any, saved: Any, what: str, path: str) -> None:
-    """Refuse the state of another callback."""
+    """Refuse the state of another kind of callback."""
     if isinstance(callback, EarlyStopping):
-        _converted(saved, _PatienceState, f"{what} is not that of early stopping", path)
+        _converted(saved, _PatienceState, f"{what} does not belong to early stopping", path)
     if not isinstance(callback, LRScheduler):
         return
-    schedule = _converted(saved, _ScheduleState, f"{what} is not that of a learning rate schedule", path)
+    schedule = _converted(saved, _ScheduleState, f"{what} does not belong to a learning rate schedule", path)
     if isinstance(callback.policy_, type) and callback.policy_.__name__ != schedule.policy:
         raise StateDictMismatchError(
-            f"{what} is that of another learning rate schedule",
+            f"{what} belongs to another learning rate schedule",
             path=path,
             expected=callback.policy_.__name__,
             found=schedule.policy,
-            hint="Nothing was changed; give the callback another name to begin its schedule anew",
+            hint="Nothing was changed; to restart the schedule, give the callback another name",
         )
 
 
