@@ -60,7 +60,7 @@ def test_what_is_no_data_is_refused_with_its_place_and_nothing_is_written(tmp_pa
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path, plugin: Any) -> None:
     (tmp_path / "file").write_bytes(b"mine")
     made = plugin()
-    with pytest.raises(TransportError, match="could not make the directory"):
+    with pytest.raises(TransportError, match="could not create the directory"):
         made.save_checkpoint({"a": 1}, tmp_path / "file" / "x.ckpt")
 
     assert (tmp_path / "file").read_bytes() == b"mine"

@@ -278,7 +278,7 @@ def test_classes_that_a_file_names_are_not_imported(tmp_path: Path) -> None:
     checkpoint = {"pytorch-lightning_version": "2.6.6", "state_dict": state, "hyper_parameters": hparams}
     TensorkeepCheckpointIO().save_checkpoint(checkpoint, tmp_path / "x.ckpt")
 
-    with pytest.raises(UnsupportedError, match="make it yourself, and pass net="):
+    with pytest.raises(UnsupportedError, match="create it yourself, and pass net="):
         load_from_checkpoint(EncodedObject, tmp_path / "x.ckpt")
     made = load_from_checkpoint(EncodedObject, tmp_path / "x.ckpt", net=torch.nn.Linear(1, 2))
     assert made.net.weight.eq(1).all()
@@ -288,7 +288,7 @@ def test_classes_that_a_file_names_are_not_imported(tmp_path: Path) -> None:
 def test_arguments_that_reach_nobody_are_refused(tmp_path: Path, plugin: Any) -> None:
     path = saved(ByName(3), tmp_path, plugin)
 
-    with pytest.raises(TypeError, match="ByName takes no argument 'widht'"):
+    with pytest.raises(TypeError, match="ByName has no parameter 'widht'"):
         load_from_checkpoint(ByName, path, widht=4)
     with pytest.raises(UnsupportedError, match=r"hparams\.yaml"):
         load_from_checkpoint(ByName, path, hparams_file="hparams.yaml")

@@ -47,7 +47,7 @@ def test_the_directory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_urls_are_refused(plugin: Any, url: str) -> None:
     made = plugin()
     for call in (made.load_checkpoint, made.remove_checkpoint, lambda path: made.save_checkpoint({"a": 1}, path)):
-        with pytest.raises(UnsupportedError, match="file systems of this machine"):
+        with pytest.raises(UnsupportedError, match="local file systems only"):
             call(url)
 
 

@@ -269,7 +269,7 @@ def test_a_configuration_whose_class_has_changed_is_an_error(tmp_path: Path) -> 
 
     moved = {f"{cls.__module__}:{cls.__qualname__}": cls for cls in (Phase, Optimizer)}
     moved[f"{Config.__module__}:{Config.__qualname__}"] = Other
-    with pytest.raises(FormatError, match="cannot be made again"):
+    with pytest.raises(FormatError, match="cannot be restored"):
         TensorkeepCheckpointIO(classes=moved).load_checkpoint(tmp_path / "x.ckpt")
 
 

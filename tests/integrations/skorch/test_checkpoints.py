@@ -259,7 +259,7 @@ def test_stopping_early_is_not_remembered_where_it_had_ended_the_training(folder
 
 def test_a_pickle_is_refused_wherever_it_is_asked_for(folder: Path) -> None:
     for make in (Checkpoint, TrainEndCheckpoint):
-        with pytest.raises(UnsupportedError, match=r"whoever loads it runs it.*f_checkpoint=.*load_params"):
+        with pytest.raises(UnsupportedError, match=r"runs code from the file.*f_checkpoint=.*load_params"):
             make(f_pickle="net.pkl")
         callback = make()
         net = make_net([("saving", callback)]).set_params(callbacks__saving__f_pickle="net.pkl")
@@ -300,7 +300,7 @@ def test_callbacks_are_copied_pickled_and_set(folder: Path) -> None:
 def test_a_directory_that_cannot_be_made_is_an_error(folder: Path) -> None:
     folder.joinpath("file").touch()
 
-    with pytest.raises(tensorkeep.errors.TransportError, match=r"could not make the directory.*file/sub"):
+    with pytest.raises(tensorkeep.errors.TransportError, match=r"could not create the directory.*file/sub"):
         make_net([Checkpoint(dirname="file/sub")]).fit(X, Y)
 
 

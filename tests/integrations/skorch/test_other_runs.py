@@ -143,7 +143,7 @@ def test_what_was_saved_under_other_names(first: dict[str, Any], second: dict[st
 
     with pytest.raises(SourceMissingError, match=rf"nothing was saved there yet.*found .*run.{there}"):
         load_params(make_net(), checkpoint=other)
-    with pytest.warns(UserWarning, match=rf"training begins anew, beside .*run.{there}.*arguments that it had"):
+    with pytest.warns(UserWarning, match=rf"training starts from the beginning, .*run.{there}.*arguments it had"):
         going_on(other).fit(X, Y)
 
 
@@ -162,9 +162,9 @@ def test_a_run_without_an_optimizer_can_be_taken_over() -> None:
     old = skorch.callbacks.Checkpoint(dirname="run", monitor=None, f_optimizer=None, f_pickle=None)
     before = make_net([old]).fit(X, Y)
     checkpoint = Checkpoint(dirname="run", monitor=None)
-    with pytest.raises(SourceMissingError, match="once and without LoadInitState") as caught:
+    with pytest.raises(SourceMissingError, match="once with the others, without LoadInitState") as caught:
         going_on(checkpoint).fit(X, Y)
-    call = re.search(r"load_params\(net\.initialize\(\), (.*?)\), and net\.partial_fit", str(caught.value))
+    call = re.search(r"load_params\(net\.initialize\(\), (.*?)\), then net\.partial_fit", str(caught.value))
     assert call is not None
     given = {name: ast.literal_eval(path) for name, path in (pair.split("=") for pair in call[1].split(", "))}
 
