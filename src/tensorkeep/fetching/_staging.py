@@ -23,7 +23,14 @@ from tensorkeep.errors import AccessDeniedError, as_transport_error
 from tensorkeep.fetching._journal import Begun, Came, Fetch, Progress, decode_journal, encode_line
 from tensorkeep.fetching._spans import joined, without
 from tensorkeep.fetching._version_id import VersionId
-from tensorkeep.transport import ByteRange, DirectoryLock, PartialFile, host_tag, publish, take_lock
+from tensorkeep.transport import (
+    ByteRange,
+    PartialFile,
+    enter_working_directory,
+    host_tag,
+    leave_working_directory,
+    publish,
+)
 
 _FAILED: Final = "could not write what is fetched"
 
@@ -39,7 +46,7 @@ class Staging:
         self._durable = durable
         self._turn = threading.Lock()
         with as_transport_error(_FAILED, path):
-            self._lock = _locked(path)
+            self._lock = enter_working_directory(path, check=lambda: _check_owner(path))
             try:
                 self._spans = self._found(durable=durable)
                 self._journal: int | None = self._written_anew()
@@ -172,9 +179,7 @@ class Staging:
         shutil.rmtree(self.files, ignore_errors=True)
         with suppress(OSError):
             os.unlink(os.path.join(self._path, "journal"))
-        self._lock.release()
-        with suppress(OSError):
-            os.rmdir(self._path)
+        leave_working_directory(self._path, self._lock)
 
     def _close(self) -> None:
         fd, self._journal = self._journal, None
@@ -182,18 +187,10 @@ class Staging:
             os.close(fd)
 
 
-def _locked(path: str) -> DirectoryLock:
-    """Make the directory and lock it."""
-    while True:
-        with suppress(FileExistsError):
-            os.mkdir(path)
-        status = os.lstat(path)
-        if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
-            raise AccessDeniedError("another user's, or no directory, stands where files arrive", path=path)
-        try:
-            return take_lock(os.path.join(path, "lock"))
-        except FileNotFoundError:  # removed in this instant by one that has ended
-            continue
+def _check_owner(path: str) -> None:
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
+        raise AccessDeniedError("the staging directory belongs to another user, or is not a directory", path=path)
 
 
 def _link_or_copy(path: str, place: str) -> None:

@@ -319,7 +319,7 @@ def test_what_a_killed_save_had_committed_is_finished(folder: Path, monkeypatch:
     going_on(Checkpoint(monitor=None), epochs=1).fit(X, Y)
     second = going_on(Checkpoint(monitor=None), epochs=1)
     with monkeypatch.context() as dying:
-        dying.setattr(Staging, "carry_out", lambda *_, **__: None)
+        dying.setattr(Staging, "replay", lambda *_, **__: None)
         dying.setattr(Staging, "drop", lambda *_: None)
         second.fit(X, Y)
     assert folder.joinpath(".skorch.tensorkeep-staging", "commit.json").exists()

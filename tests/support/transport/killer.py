@@ -75,7 +75,7 @@ def killed(act: Callable[[], object]) -> bool:
 
 def commit_and_die(folder: str, case: Case) -> None:
     """Die in the instant after the commit."""
-    Staging.carry_out = die
+    Staging.replay = die
     replace(folder, case)
 
 

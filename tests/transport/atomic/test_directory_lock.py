@@ -177,7 +177,7 @@ def test_a_writer_that_was_taken_for_dead_commits_nothing(tmp_path: Path, withou
         with transaction(tmp_path, "model") as quick:
             with quick.file("m-1") as sink:
                 sink.write([b"quick"])
-            with pytest.raises(BusyError, match="for dead"):
+            with pytest.raises(BusyError, match="had died"):
                 slow.commit()
             quick.commit()
 

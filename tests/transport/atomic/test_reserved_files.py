@@ -77,7 +77,7 @@ def test_who_comes_late_does_not_write_into_the_file_of_another_save(tmp_path: P
 
     with transaction(tmp_path, "set") as staging:
         staging.reserve("a.bin", 32)
-        with pytest.raises(BusyError, match="took this one for dead"):
+        with pytest.raises(BusyError, match="lost the save lock"):
             ReservedFile(stale)
 
 

@@ -44,7 +44,7 @@ def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     case = CASES["same names"]
     lay_out(tmp_path, case.old)
     with monkeypatch.context() as dying:
-        dying.setattr(Staging, "carry_out", lambda *_, **__: None)
+        dying.setattr(Staging, "replay", lambda *_, **__: None)
         replace(tmp_path, case)
     return tmp_path
 
@@ -292,7 +292,7 @@ def test_a_name_is_new_or_edited_and_written_once(tmp_path: Path) -> None:
         with pytest.raises(TransportError, match="last"):
             saving.commit(last="m-3")
         saving.commit(last="m-2")
-        with pytest.raises(TransportError, match="over"):
+        with pytest.raises(TransportError, match="already committed"):
             saving.commit()
 
     assert names(tmp_path) == ["m-1", "m-2"]
@@ -412,7 +412,7 @@ def test_an_edit_is_not_made_to_a_file_that_was_replaced_meanwhile(
     case = CASES["edited in place"]
     lay_out(tmp_path, case.old)
     with monkeypatch.context() as dying:
-        dying.setattr(Staging, "carry_out", lambda *_, **__: None)
+        dying.setattr(Staging, "replay", lambda *_, **__: None)
         replace(tmp_path, case)
     foreign = bytes(len(case.old["m-1"]))
     (tmp_path / "m-1").write_bytes(foreign)

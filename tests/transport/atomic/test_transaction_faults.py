@@ -95,7 +95,7 @@ def test_a_reader_that_cannot_finish_a_save_reads_past_it(
     for place in range(1, 200):
         lay_out(tmp_path, CASES[case].old)
         with monkeypatch.context() as dying:
-            dying.setattr(Staging, "carry_out", lambda *_, **__: None)
+            dying.setattr(Staging, "replay", lambda *_, **__: None)
             replace(tmp_path, CASES[case], durable=False)
         pending: PendingCommit | None = None
         caught = None
@@ -183,7 +183,7 @@ def test_a_damaged_journal_is_an_error_and_nothing_is_touched(
     case = CASES["same names"]
     lay_out(tmp_path, case.old)
     with monkeypatch.context() as dying:
-        dying.setattr(Staging, "carry_out", lambda *_, **__: None)
+        dying.setattr(Staging, "replay", lambda *_, **__: None)
         replace(tmp_path, case)
     journal = tmp_path / STAGING / "commit.json"
     whole = journal.read_bytes()
@@ -297,7 +297,7 @@ def test_who_may_only_read_sees_the_new_set_and_changes_nothing(
     folder.mkdir(0o755)
     lay_out(folder, CASES[case].old)
     with monkeypatch.context() as dying:
-        dying.setattr(Staging, "carry_out", lambda *_, **__: None)
+        dying.setattr(Staging, "replay", lambda *_, **__: None)
         replace(folder, CASES[case])
     folder.chmod(0o555)
     (folder / STAGING).chmod(0o555)
@@ -317,7 +317,7 @@ from tensorkeep.transport.atomic._staging import Staging
 def wait(*_, **__):
     print("committed", flush=True)
     time.sleep(60)
-Staging.carry_out = wait
+Staging.replay = wait
 replace(sys.argv[1], CASES["same names"])
 """
 

@@ -1,18 +1,33 @@
-"""Files and directories that appear whole or not at all.
+"""Files, sets of files and directories that appear whole or not at all.
 
-- `_sink`: the sink over a file that is being written.
-- `_sparse_file`: a file that is filled here and there.
-- `_reserved`: a file that several processes fill.
-- `_target`: what stands where a new file is to go.
-- `_link`: a file that gets one more name.
-- `_file`: a file that appears complete or not at all.
-- `_journal`: a set of files that changes at once or not at all.
-- `_lock`: a set of files that changes at once or not at all.
-- `_staging`: a set of files that changes at once or not at all.
-- `_transaction`: a set of files that changes at once or not at all.
-- `_directory`: a whole directory that appears complete or not at all.
+How one set of files replaces another, in reading order; every step is safe to be killed in:
+
+1. `_transaction.transaction` enters the staging directory `.model.tensorkeep-staging/` (`_working_directory`,
+   `_lock`), and finishes or removes what a dead writer left there.
+2. `Transaction.file` writes each new file into it (`_target`, `_sink`), or gives an existing file one more name
+   (`_link`), or reserves a file for several processes (`_reserved`). Each is synced. Nothing outside has changed.
+3. `Transaction.commit` writes the journal of what is to be done (`_journal`, `_staging.write_journal`). Its rename to
+   `commit.json` **is the commit**: killed before it, the old set counts; killed after it, the new one.
+4. `Staging.replay` renames the new files to their places, the index last, removes what only the old set had, and
+   empties the staging directory. Each step can be done again, so anybody can finish it.
+5. `_recovery` is the reader's side: whoever finds a journal finishes it, or reads the staged files where they are.
+
+Two simpler cases: a single file is staged and renamed (`_file`), and a whole directory is swapped (`_directory`).
+
+- `_target`: what exists where a new file is to go.
+- `_sink`: writes a file that is open, and takes over the mode of the one it replaces.
+- `_file`: one file that appears whole or not at all.
+- `_lock`: one writer at a time: the kernel's lock, or a lock file that says who holds it.
+- `_working_directory`: a hidden directory that a writer makes, locks and leaves.
+- `_journal`: the journal of a transaction. Pure.
+- `_staging`: the staging directory of a transaction: commit, replay, edits in place.
+- `_link`: one more name for a file that exists.
+- `_reserved`: a file of a known size that several processes fill.
+- `_recovery`: a committed transaction that a dead process left unfinished.
+- `_transaction`: a set of files that changes at once.
+- `_directory`: a whole directory that appears at once.
 - `_removal`: directories that are removed safely: the name first, then the files.
-- `_recovery`: such a change that a dead process left unfinished, finished or read past.
+- `_sparse_file`: a file that several threads fill in any order.
 """
 
 from tensorkeep.transport.atomic._directory import publish_directory, recover_directories
@@ -24,6 +39,7 @@ from tensorkeep.transport.atomic._reserved import Reserved, ReservedFile
 from tensorkeep.transport.atomic._sparse_file import PartialFile
 from tensorkeep.transport.atomic._staging import has_staging
 from tensorkeep.transport.atomic._transaction import Transaction, transaction
+from tensorkeep.transport.atomic._working_directory import enter_working_directory, leave_working_directory
 
 __all__ = [
     "DirectoryLock",
@@ -34,8 +50,10 @@ __all__ = [
     "Transaction",
     "delete_directory",
     "delete_moved_aside",
+    "enter_working_directory",
     "finish_pending_commit",
     "has_staging",
+    "leave_working_directory",
     "move_aside",
     "publish",
     "publish_directory",

@@ -1,12 +1,12 @@
 """A file that appears complete or not at all.
 
 The bytes go to a staged file in the same directory, which is renamed over the target as the last step. A staged file
-is locked while its writer lives (flock, released by the kernel when a process dies), so whoever saves next can tell
-a leftover of a killed save from a save that is under way, and remove it.
+is locked while its writer lives (flock, released by the kernel when a process dies), so the next save can distinguish
+the leftover of a killed save from a running one, and remove it.
 
 Where the file system cannot rename (some FUSE mounts of object stores), the staged file is copied over the target
 and removed. A kill during that copy leaves a partial target beside the complete staged file; if the copy fails, the
-staged file is kept and the error names it.
+staged file stays and the error names it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def publish(
 ) -> Iterator[ByteSink]:
     """Write a file that appears under its name only when the block ends without an error.
 
-    A new file gets the mode that the umask gives; a replaced one keeps its mode, and its owner where the system
-    allows. A symbolic link is followed, and stays. Only regular files are replaced.
+    A new file gets the mode of the umask; a replaced one keeps its mode, and its owner where the system allows. A
+    symbolic link is followed, and stays. Only regular files are replaced.
     """
     given = os.fsdecode(path)
     refuse_url(given)
@@ -74,7 +74,7 @@ def _target_of(path: str) -> str:
 def sweep_leftovers(directory: str) -> list[str]:
     """Remove the staged files of saves that were killed.
 
-    On network file systems, where locks may not reach other to_write, only those of this host.
+    On network file systems, where locks may not reach other hosts, only files of this host.
     """
     try:
         with os.scandir(directory) as found:
@@ -88,10 +88,10 @@ def sweep_leftovers(directory: str) -> list[str]:
 
 
 def _remove_if_dead(path: str) -> bool:
-    """Remove a staged file that no writer holds a lock on.
+    """Remove a staged file that no writer has locked.
 
-    It goes before the lock does, lest a writer that has just created it takes it for its own; on Windows after it was
-    closed, which fails if a writer has it open.
+    It is removed while it is locked here, so that a writer that has just created it cannot believe that it owns the
+    file; on Windows after it was closed, where removal fails if a writer has it open.
     """
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
@@ -121,7 +121,7 @@ def _status_of_replaced(target: str) -> os.stat_result | None:
 
 
 class _StagedFile:
-    """The file that takes the bytes, gone on exit if it was not committed."""
+    """The file that receives the bytes; removed on exit if it was not committed."""
 
     def __init__(self, target: str, before: os.stat_result | None, on_written: Callable[[int], None] | None) -> None:
         self._target = target
@@ -143,8 +143,8 @@ class _StagedFile:
         if before is not None:
             take_over_mode(self.sink.fd, before)
         if durable:
-            os.fsync(self.sink.fd)
-        os.close(os.dup(self.sink.fd))  # NFS and FUSE tell of failed writes when a descriptor is closed
+            os.fsync(self.sink.fd)  # before the rename: the name must never lead to bytes that are not on the disk
+        os.close(os.dup(self.sink.fd))  # NFS and FUSE report failed writes when a descriptor is closed
         if not HANDLES_OPEN_FILES:
             self.sink.close()
         self._rename_or_copy()
@@ -160,7 +160,7 @@ class _StagedFile:
             self._copy()
 
     def _copy(self) -> None:
-        """Write over the target where the file system cannot rename; on failure the staged file stays."""
+        """Overwrite the target where the file system cannot rename; on failure the staged file stays."""
         staged, self._path = self._path, ""
         try:
             shutil.copyfile(staged, self._target)
@@ -168,7 +168,7 @@ class _StagedFile:
                 os.fsync(copied.fileno())
         except OSError as error:
             raise TransportError(
-                "could not copy the file to its place, on a file system that cannot rename",
+                "could not copy the file to its place on a file system that cannot rename",
                 path=self._target,
                 found=error.strerror,
                 hint=f"The complete file is {staged}: move it away before the next save",
@@ -195,15 +195,15 @@ def _create_locked(target: str, before: os.stat_result | None) -> tuple[str, int
 
 
 def _is_ours(fd: int) -> bool:
-    """Lock a staged file that was just created; False if another save swept it in the instant before."""
+    """Lock a staged file that was just created; False if another save swept it in between."""
     locked = True
-    with suppress(OSError):  # a file system without locks, where nothing is ever taken for a leftover
+    with suppress(OSError):  # a file system without locks, where nothing is ever swept
         locked = try_lock(fd)
     return locked and os.fstat(fd).st_nlink > 0
 
 
 def _lacks_rename(error: OSError, directory: str) -> bool:
-    """Say whether it is the file system that cannot rename, not the user who may not."""
-    if error.errno == errno.EPERM:  # what mounts of object stores say, and sticky directories too
+    """Say whether the file system cannot rename, as opposed to a user who may not."""
+    if error.errno == errno.EPERM:  # from mounts of object stores, but also from sticky directories
         return not mapping_pays(directory) and not os.stat(directory).st_mode & stat.S_ISVTX
     return error.errno in {errno.ENOSYS, errno.EOPNOTSUPP}

@@ -1,7 +1,7 @@
-"""The journal of a transaction: which files are to change, so that anybody can carry it out or read past it. Pure.
+"""The journal of a transaction: which files change, so that any process can replay it or read past it. Pure.
 
-Its text is JSON with a checksum. It appears under its name by a rename, whole, so one that does not read is damaged
-and nothing may be done by it.
+It is JSON with a checksum, and appears whole, by a rename. So a journal that does not parse is damaged, and must not
+be replayed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _VERSION: Final = 1
 
 
 class Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="tensorkeep-commit"):
-    """What is to be done, in this order.
+    """What a commit does, in this order.
 
     Attributes:
-        place: Inode of the staging directory that this was written for; in a copy it differs.
+        place: Inode of the staging directory that this was written for; it differs in a copy.
         first: Names to remove before anything else; of those that are also new, the old file.
         patched: Names of files that get a new header in place.
         renamed: Names of new files to move in, in order.
         removed: Names to remove at the end, none of them new.
         version: Of this structure.
-        checksum: CRC-32 of the text with a zero in this place.
+        checksum: CRC-32 of the text with zero in this field.
     """
 
     place: int
@@ -63,7 +63,7 @@ def decode_journal(text: bytes, path: str) -> Journal:
             return journal
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise IntegrityError(
-            "the journal of an unfinished save is damaged, so its files cannot be told apart",
+            "the journal of an unfinished save is damaged, so its old and new files cannot be distinguished",
             path=path,
             found=str(error),
             hint="Restore the directory from a copy",
@@ -86,6 +86,6 @@ def _check(journal: Journal) -> None:
 
 
 def check_name(name: str, path: str, *, taken: Iterable[str] = ()) -> None:
-    """Make sure that a name names a file in the directory and nothing else."""
+    """Refuse a name that is not a plain file name, or is taken."""
     if not is_local_name(name) or name in taken:
         raise UnsupportedError("not a name for a file in the directory", path=path, found=repr(name))

@@ -1,4 +1,4 @@
-"""A file that gets one more name, so that two sets share its bytes, and loses none when either is removed."""
+"""One more name for a file that exists: two sets share its bytes, and either can be removed without harm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorkeep.transport.system import read_at
 
 
 def add_name(source: LocalFile, path: str) -> bool:
-    """Give an open file one more name."""
+    """Give an open file one more name, and return whether that was possible."""
     try:
         os.link(os.path.realpath(source.name), path)
     except OSError:
@@ -22,19 +22,19 @@ def add_name(source: LocalFile, path: str) -> bool:
 
 
 def is_as_long_as_ever(source: LocalFile) -> bool:
-    """Say whether an open file was neither cut off nor added to since it was opened."""
+    """Say whether an open file still has the size that it had when it was opened."""
     return os.fstat(source.descriptor().number).st_size == source.nbytes
 
 
 def is_being_changed(source: LocalFile, *, but: str) -> bool:
-    """Say whether somebody may be about to write to a file in place, who has not seen that it has several names."""
+    """Say whether another save in the file's directory may edit it in place, unaware that it has several names."""
     around = os.path.dirname(os.path.realpath(source.name))
     names = [name for name in os.listdir(around) if name.endswith(STAGING_SUFFIX)]
     return any(os.path.join(around, name) != but for name in names)
 
 
 def begins_with(path: str, head: bytes) -> bool:
-    """Say what the first bytes of a file are."""
+    """Say whether a file begins with these bytes; a link never does."""
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
     try:
         found = bytearray(len(head))

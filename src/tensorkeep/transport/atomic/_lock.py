@@ -1,8 +1,8 @@
 """One writer at a time: a lock file that says who holds it.
 
-The lock is the kernel's (flock), which lets go of it when a process dies however it dies; a lock file that nobody
-has locked means nothing. Where the file system has no locks, the file itself is the lock, and what it says tells
-whether its owner still lives: by the process on this host, by its time of change on others.
+The lock is the kernel's (flock), which releases it however the process dies; a lock file that nobody has locked means
+nothing. Where the file system has no locks, the file itself is the lock, and its text names the owner: on this host
+the owner is alive if its process is, on another host if it has changed the file lately.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from tensorkeep.errors import BusyError
 from tensorkeep.transport.system import _platform, host_tag, try_lock
 
 _STALE_AFTER_S: Final = 15 * 60
-"""Seconds without a sign of life after which an owner on another host is taken for dead."""
+"""Seconds without a sign of life after which an owner on another host counts as dead."""
 
 _REFRESHED_EVERY_S: Final = 60
 _MAX_NBYTES: Final = 4096
 _MAX_ATTEMPTS: Final = 100
-"""Times that the lock file may be gone again when it is locked, on a busy directory or a strange file system."""
+"""Times to try again when the lock file vanishes while it is locked, in a busy directory or a strange file system."""
 
 
 class _Owner(msgspec.Struct, frozen=True):
     """The process that holds a lock.
 
     Attributes:
-        pid: On its host.
-        host: Its network name.
-        kernel: Of `host_tag`: tells a reboot, and to_write of one name.
-        birth: What tells the process from a later one of the same pid; empty where the system does not say.
+        pid: Process number on its host.
+        host: Network name of the host.
+        kernel: The `host_tag`, which differs after a reboot, and between hosts of one name.
+        birth: Distinguishes the process from a later one with the same number; empty where the system does not say.
         started: When the lock was taken, ISO 8601.
         command: Name of the program.
     """
@@ -63,17 +63,17 @@ class DirectoryLock:
         _held.add(self)
 
     def forget(self) -> None:
-        """Close the lock file in a forked child: else the lock lives as long as the child does."""
+        """Close the lock file in a forked child; otherwise the lock lives as long as the child."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
     def is_held(self) -> bool:
-        """Say whether nobody has taken the lock over, which can happen where the file system has no locks."""
+        """Say whether no other process took the lock over, which can happen where the file system has no locks."""
         return _is_at(self._fd, self._path)
 
     def refresh(self) -> None:
-        """Give a sign of life; cheap enough to be called with every piece that is written."""
+        """Show that the owner is alive; cheap enough to call for every piece that is written."""
         now = time.monotonic()
         if now - self._refreshed_at >= _REFRESHED_EVERY_S:
             self._refreshed_at = now
@@ -81,7 +81,7 @@ class DirectoryLock:
                 os.utime(self._path)
 
     def release(self) -> None:
-        """Remove the lock file while it is held, and let go."""
+        """Remove the lock file while it is held, then release the lock."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
@@ -123,11 +123,13 @@ def take_lock(path: str) -> DirectoryLock:
         else:
             if lock is not None:
                 return lock
-    raise BusyError("the lock of the directory changes hands all the time", path=os.path.dirname(path))
+    raise BusyError(
+        "could not take the lock of the directory: it changes hands all the time", path=os.path.dirname(path)
+    )
 
 
 def _create(path: str) -> DirectoryLock | None:
-    """Make the lock file and lock it; None if somebody took it for a dead process's in between."""
+    """Make the lock file and lock it; None if another process mistook it for a leftover in between."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     fd = os.open(path, flags, 0o666)
     lock = DirectoryLock(fd, path)
@@ -140,12 +142,12 @@ def _create(path: str) -> DirectoryLock | None:
         raise
     if is_ours:
         return lock
-    os.close(fd)  # the file is for who locked it to remove
+    os.close(fd)  # the process that locked the file removes it
     return None
 
 
 def _remove_if_dead(path: str) -> None:
-    """Remove a lock file whose owner died; where open files cannot be removed, it is whether that succeeds."""
+    """Remove a lock file whose owner died. Where open files cannot be removed, success itself proves that."""
     if not _platform.HANDLES_OPEN_FILES:
         with suppress(FileNotFoundError):
             try:
@@ -170,7 +172,7 @@ def _remove_if_dead(path: str) -> None:
 
 
 def _open(path: str) -> int:
-    """Open a lock file, another user's too: a lock needs no right to write, but on some network file systems."""
+    """Open a lock file, also of another user: only some network file systems demand write access for a lock."""
     flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         return os.open(path, flags | os.O_RDWR)
@@ -179,7 +181,7 @@ def _open(path: str) -> int:
 
 
 def _try_lock(fd: int) -> bool | None:
-    """Say whether the kernel gave the lock, or None where it has none to give."""
+    """Say whether the kernel gave the lock; None where the file system has no locks."""
     if not _platform.HAS_LOCKS:
         return None
     try:
@@ -201,7 +203,7 @@ def _sign(fd: int) -> None:
 
 
 def _read_owner(fd: int) -> _Owner | None:
-    """Return who holds the lock, or None while it is being written or if it does not say."""
+    """Return who holds the lock; None if that cannot be read, or is still being written."""
     try:
         os.lseek(fd, 0, os.SEEK_SET)
         return msgspec.json.decode(os.read(fd, _MAX_NBYTES), type=_Owner)
@@ -216,13 +218,13 @@ def _lives(owner: _Owner | None, fd: int) -> bool:
         os.kill(owner.pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's, and alive
+    except PermissionError:  # another user's process, and alive
         pass
     return _birth(owner.pid) == owner.birth
 
 
 def _birth(pid: int) -> str:
-    """Return the clock tick in which a process began, where the system tells (proc(5), `/proc/pid/stat`)."""
+    """Return the clock tick in which a process began, where the system says (proc(5), `/proc/pid/stat`)."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[19]
@@ -243,8 +245,8 @@ def _is_at(fd: int, path: str) -> bool:
 
 def _busy(path: str, owner: _Owner | None) -> BusyError:
     return BusyError(
-        "another save into the directory is under way",
+        "another save to the directory is running",
         path=os.path.dirname(os.path.dirname(path)),
         found=str(owner) if owner else "another process, which does not say who it is",
-        hint="Let it end, then save again",
+        hint="Wait for it to end, then save again",
     )

@@ -1,21 +1,24 @@
-"""A transaction that a dead process committed and did not finish: the next reader finishes it, or reads past it."""
+"""A transaction that a dead process committed and did not finish: the next reader finishes it, or reads past it.
+
+A reader that may not write, or finds the lock held, reads the staged files in place.
+"""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 from tensorkeep.errors import as_transport_error
 from tensorkeep.transport.atomic._journal import Journal
 from tensorkeep.transport.atomic._lock import take_lock
 from tensorkeep.transport.atomic._staging import Staging
+from tensorkeep.transport.atomic._working_directory import leave_working_directory
 
 
 class PendingCommit:
     """A transaction that is committed and not finished, for readers that may not finish it.
 
-    The process that finishes it may do so at any time: a path that `resolve` gave may be gone when it is opened, and
-    must then be resolved again.
+    Another process may finish it at any time: a path from `resolve` may be gone when it is opened, and must then be
+    resolved again.
     """
 
     def __init__(self, staging: Staging, journal: Journal, identity: tuple[int, ...]) -> None:
@@ -26,18 +29,18 @@ class PendingCommit:
         self._removed = frozenset((*journal.first, *journal.removed)) - self._new
 
     def resolve(self, name: str) -> str:
-        """Return the path at which a file of the new set stands now."""
+        """Return the path at which a file of the new set is now."""
         waiting = self._staging.path_of(name)
         if name in self._new and os.path.lexists(waiting) and self._staging.commit_identity() == self._identity:
             return waiting
         return self._staging.place_of(name)
 
     def is_removed(self, name: str) -> bool:
-        """Say whether a file does not belong to the new set, though it may still stand there."""
+        """Say whether a file does not belong to the new set, though it may still exist."""
         return name in self._removed
 
     def head_of(self, name: str) -> bytes | None:
-        """Return the bytes that stand for the first ones of a file."""
+        """Return the new first bytes of a file that is edited in place; None for other files."""
         if name not in self._patched:
             return None
         with as_transport_error("could not read the file", self._staging.place_of(name)):
@@ -45,7 +48,7 @@ class PendingCommit:
 
 
 def finish_pending_commit(directory: str | os.PathLike[str], base: str) -> PendingCommit | None:
-    """Finish a transaction that was committed by a process that then died; for readers, before they read."""
+    """Finish a transaction that a dead process committed, before reading; return it if that is not possible."""
     staging = Staging(os.fsdecode(directory), base)
     try:
         with as_transport_error("could not read the journal of a save", staging.path):
@@ -53,16 +56,17 @@ def finish_pending_commit(directory: str | os.PathLike[str], base: str) -> Pendi
             if identity is None or not staging.is_trusted():
                 return None
             place = staging.inode()
-    except FileNotFoundError:  # its writer has finished it in this instant
+    except FileNotFoundError:  # another process has finished it in this instant
         return None
     journal = staging.read_journal()
+    # In a copy of the directory the inode differs: a copy may lack staged files, so it is only read past.
     if journal is None or (journal.place == place and _finish(staging)):
         return None
     return PendingCommit(staging, journal, identity)
 
 
 def _finish(staging: Staging) -> bool:
-    """Say whether nothing is left to do, because it was done here or elsewhere."""
+    """Say whether nothing is left to do, because this or another process did it."""
     try:
         lock = take_lock(staging.lock_path)
     except OSError:
@@ -70,11 +74,9 @@ def _finish(staging: Staging) -> bool:
     try:
         journal = staging.read_journal()
         if journal is not None:
-            staging.carry_out(journal)
+            staging.replay(journal)
     except OSError:
         return False
     finally:
-        with suppress(OSError):
-            lock.release()
-        staging.remove()
+        leave_working_directory(staging.path, lock)
     return True

@@ -1,7 +1,7 @@
 """A file of a known size that several processes fill, each at its own places.
 
-One process reserves it, under a name in a staging directory. Before it has a header it begins with a mark: a process
-that comes late, when the file is gone and another save has made one of the same name, does not write into that one.
+One process reserves it, under a name in a staging directory. Until it has a header it begins with a random mark: a
+process that comes late, when another save has made a file of the same name, finds another mark and does not write.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tensorkeep.errors import BusyError, as_transport_error
 from tensorkeep.transport.system import _platform, preallocate, preallocation_pays, read_at, try_lock, write_at
 
 MARK_NBYTES: Final = 16
-"""Bytes that such a file has at least."""
+"""Bytes of the mark; a reserved file has at least this size."""
 
 _FLAGS: Final = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """What a process needs to open a file that was reserved.
+    """What a process needs to open a reserved file.
 
     Attributes:
         path: Where it is.
         nbytes: Its size in bytes.
-        mark: What it begins with until it gets its header.
+        mark: Its first bytes until it gets its header.
     """
 
     path: str
@@ -60,7 +60,7 @@ class ReservedFile:
             is_same = mark == reserved.mark and os.fstat(self._fd).st_size == reserved.nbytes
         if not is_same:
             self.close()
-            raise BusyError("another save took this one for dead", path=self._path)
+            raise BusyError("lost the save lock: another process decided this save had died", path=self._path)
 
     def write(self, offset: int, data: memoryview) -> None:
         """Write bytes to their place."""
@@ -68,12 +68,12 @@ class ReservedFile:
             write_at(self._fd, offset, data)
 
     def write_rows(self, offset: int, step: int, data: memoryview, row_nbytes: int) -> None:
-        """Write rows that stand apart in the file."""
+        """Write rows that are `step` bytes apart in the file."""
         with as_transport_error("could not write the file", self._path):
             _write_rows(self._fd, offset, step, data, row_nbytes)
 
     def sync(self) -> None:
-        """Wait until the disk has all that was written."""
+        """Wait until everything written is on the disk."""
         with as_transport_error("could not write the file", self._path):
             os.fsync(self._fd)
 
@@ -86,9 +86,9 @@ class ReservedFile:
 
 
 def _keep_pages_apart(fd: int) -> None:
-    """Lock a file, together with all others that fill it, until it is closed.
+    """Take a shared lock on a file that others fill too, until it is closed.
 
-    Linux' client of NFS writes whole pages back, also where other machines have written to them, unless a file is
+    The NFS client of Linux writes whole pages back, over what other machines have written to them, unless the file is
     locked (nfs_can_extend_write in its fs/nfs/write.c).
     """
     with suppress(OSError):  # a file system without locks
@@ -96,7 +96,7 @@ def _keep_pages_apart(fd: int) -> None:
 
 
 def _write_rows(fd: int, offset: int, step: int, data: memoryview, row_nbytes: int) -> None:
-    """Write each row by itself: a million for a few gigabytes, so there is little in the loop."""
+    """Write each row by itself; a few gigabytes can be a million rows, so the loop does little."""
     write = os.pwrite if _platform.HAS_POSITIONED_IO else None
     for begin in range(0, len(data), row_nbytes):
         row = data[begin : begin + row_nbytes]

@@ -1,4 +1,4 @@
-"""A sink over an open file, and the mode and owner that it takes over from the file it will replace."""
+"""Writes an open file, and takes over mode and owner of the file it will replace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FileSink:
         self._n_written = 0
 
     def close(self) -> None:
-        """Close the descriptor once; who still writes gets an error, not another file's descriptor."""
+        """Close the descriptor once; a later write gets an error, never another file's descriptor."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -103,7 +103,7 @@ class FileSink:
 
 
 def _parts(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
-    """Cut large buffers, so that no single call keeps the process from an interrupt for long."""
+    """Cut large buffers, so that no single call delays an interrupt for long."""
     for buffer in buffers:
         view = memoryview(buffer).cast("B")
         if len(view) <= WRITE_NBYTES:
@@ -126,5 +126,5 @@ def take_over_mode(fd: int, before: os.stat_result) -> None:
             with suppress(OSError):
                 os.fchown(fd, -1, before.st_gid)
         if os.fstat(fd).st_gid != before.st_gid:
-            mode &= ~stat.S_IRWXG  # what the old group might do, another group was not granted
+            mode &= ~stat.S_IRWXG  # the rights of the old group were not granted to another one
     os.fchmod(fd, mode)

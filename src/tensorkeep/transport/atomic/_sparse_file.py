@@ -1,4 +1,4 @@
-"""A file that is filled here and there, by several threads, until all of it is there."""
+"""A file that several threads fill in any order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os
 
 
 class PartialFile:
-    """A file of a size that is known from the start; made if it is not there, and of its size at once.
-
-    A file of another size that stands there loses what it has.
-    """
+    """A file that has its final size from the start; an existing file of another size is emptied first."""
 
     def __init__(self, path: str, nbytes: int) -> None:
         self._path = path
@@ -28,7 +25,7 @@ class PartialFile:
     def _make_room(self, fd: int, nbytes: int) -> None:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise TransportError("only files are written to", path=self._path)
+            raise TransportError("not a regular file", path=self._path)
         if status.st_size == nbytes:
             return
         os.ftruncate(fd, 0)
@@ -42,19 +39,19 @@ class PartialFile:
         return self._descriptor
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write bytes to their place; may be called from several threads at a time."""
+        """Write bytes at an offset; several threads may do so at a time."""
         with as_transport_error("could not write the file", self._path):
             descriptor = self._opened()
             write_at(descriptor.number, offset, data)
 
     def sync(self) -> None:
-        """Wait until the disk has all that was written."""
+        """Wait until everything written is on the disk."""
         with as_transport_error("could not write the file", self._path):
             descriptor = self._opened()
             os.fsync(descriptor.number)
 
     def close(self) -> None:
-        """Close it when nobody writes any more: no thread ever meets another file under the same number."""
+        """Close the file once no thread writes to it, so that none meets another file under the same descriptor."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with as_transport_error("could not write the file", self._path):

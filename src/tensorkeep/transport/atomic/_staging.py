@@ -1,4 +1,4 @@
-"""The staging directory of a transaction: where new files wait, and how they come to their places.
+"""The staging directory of a transaction: where new files wait, and how they get to their places.
 
     model.safetensors.index.json                  the old set
     .model.tensorkeep-staging/lock                held by the writer while it lives
@@ -6,8 +6,8 @@
     .model.tensorkeep-staging/<name>.head         the new header of a file that is edited in place, and the old one
     .model.tensorkeep-staging/commit.json         the journal; its appearance is the commit
 
-Before the commit nothing outside of the staging directory changes. After it every step can be done again, so whoever
-comes next can go on where a dead process stopped.
+Before the commit nothing outside the staging directory changes. After it every step can be done again, so the next
+reader or writer can continue where a dead process stopped.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from typing import Final
 
 from tensorkeep.errors import IntegrityError, as_transport_error
 from tensorkeep.transport.atomic._journal import Journal, decode_journal, encode_journal
+from tensorkeep.transport.atomic._working_directory import LOCK
 from tensorkeep.transport.system import gather_write, sync_directory, write_at
 
 STAGING_SUFFIX: Final = ".tensorkeep-staging"
 HEAD_SUFFIX: Final = ".head"
-_LOCK: Final = "lock"
 _COMMIT: Final = "commit.json"
 _DRAFT: Final = "commit.json.draft"
-RESERVED: Final = frozenset({_LOCK, _COMMIT, _DRAFT})
+RESERVED: Final = frozenset({LOCK, _COMMIT, _DRAFT})
 """Names in a staging directory that no new file can have."""
 
 _BLOCK_NBYTES: Final = 4096
 
 
 class Staging:
-    """A staging directory, which may be there or not."""
+    """A staging directory, which may or may not exist."""
 
     def __init__(self, directory: str, base: str) -> None:
         self.directory = directory
         self.path = os.path.join(directory, f".{base}{STAGING_SUFFIX}")
-        self.lock_path = os.path.join(self.path, _LOCK)
+        self.lock_path = os.path.join(self.path, LOCK)
         self._commit_path = os.path.join(self.path, _COMMIT)
 
     def path_of(self, name: str) -> str:
@@ -50,17 +50,16 @@ class Staging:
         """Return where a file belongs."""
         return os.path.join(self.directory, name)
 
-    def make(self) -> None:
-        """Make the directory, if it is not there, for all who may read or write the one around it."""
-        with suppress(FileExistsError):
-            os.mkdir(self.path)
-            around = os.stat(self.directory).st_mode
-            shared = around & (0o755 if around & stat.S_ISVTX else 0o777)
-            with suppress(OSError):
-                os.chmod(self.path, stat.S_IMODE(os.lstat(self.path).st_mode) | shared)
+    def make(self, path: str) -> None:
+        """Make the directory at its path, for all who may read or write the directory around it."""
+        os.mkdir(path)
+        around = os.stat(self.directory).st_mode
+        shared = around & (0o755 if around & stat.S_ISVTX else 0o777)
+        with suppress(OSError):
+            os.chmod(path, stat.S_IMODE(os.lstat(path).st_mode) | shared)
 
     def is_trusted(self) -> bool:
-        """Say whether nobody but those who may change the set's files can have made this.
+        """Say whether only a user who may change the set's files can have made this directory.
 
         In a sticky directory, such as /tmp, anybody can make files but only their owners may rename or remove them.
         """
@@ -70,11 +69,11 @@ class Staging:
         return not around.st_mode & stat.S_ISVTX or ours.st_uid in {0, os.geteuid(), around.st_uid}
 
     def inode(self) -> int:
-        """Return what tells this directory from a copy of it."""
+        """Return what distinguishes this directory from a copy of it."""
         return os.lstat(self.path).st_ino
 
     def commit_identity(self) -> tuple[int, ...] | None:
-        """Return what tells this journal from a later one, or None if nothing is committed."""
+        """Return what distinguishes this journal from a later one, or None if nothing is committed."""
         try:
             status = os.lstat(self._commit_path)
         except (FileNotFoundError, NotADirectoryError):
@@ -91,27 +90,32 @@ class Staging:
         return decode_journal(text, self._commit_path)
 
     def write_journal(self, journal: Journal, *, durable: bool) -> None:
-        """Commit: once this has returned, the new set is the one that counts."""
+        """Commit: when this returns, the new set is the one that counts."""
         if durable:
+            # The names of the staged files, and of the staging directory itself, must be on the disk before a journal
+            # that refers to them: the disk may otherwise keep the journal and lose the files.
             sync_directory(self.path)
             sync_directory(self.directory)
         draft = os.path.join(self.path, _DRAFT)
         _write_whole(draft, [encode_journal(journal)], like=self.directory, durable=durable)
-        os.replace(draft, self._commit_path)
+        os.replace(
+            draft, self._commit_path
+        )  # the commit: the journal appears whole, under the name that readers look for
 
-    def carry_out(self, journal: Journal, *, durable: bool = True) -> None:
-        """Bring everything to its place, or go on where that was broken off, and remove the staging directory."""
-        if durable:  # the journal's name, before anything changes
+    def replay(self, journal: Journal, *, durable: bool = True) -> None:
+        """Do what the journal says, or continue where that was interrupted, and empty the staging directory."""
+        if durable:  # the journal's name is on the disk before anything changes
             sync_directory(self.path)
         for name in journal.first:
+            # If its new file is no longer staged, the file at this name is the new one already.
             if name not in journal.renamed or os.path.lexists(self.path_of(name)):
                 _remove(self.place_of(name))
         for name in journal.patched:
             self._patch(name, durable=durable)
         for name in journal.renamed:
-            with suppress(FileNotFoundError):  # moved before
+            with suppress(FileNotFoundError):  # moved in an earlier replay
                 os.replace(self.path_of(name), self.place_of(name))
-        if durable:
+        if durable:  # new names are on the disk before old files and the journal go
             sync_directory(self.directory)
         for name in journal.removed:
             _remove(self.place_of(name))
@@ -132,7 +136,7 @@ class Staging:
             os.close(fd)
 
     def write_head(self, name: str, head: bytes, before: bytes, *, durable: bool) -> None:
-        """Stage a new header together with the one that it replaces."""
+        """Stage a new header together with the old one."""
         path, like = self.path_of(name + HEAD_SUFFIX), self.place_of(name)
         try:
             _write_whole(path, [head, before], like=like, durable=durable)
@@ -141,9 +145,9 @@ class Staging:
             raise
 
     def head_of(self, name: str) -> bytes | None:
-        """Return the header that a file is to get, or None if it has it, or is no longer the file that was to get it.
+        """Return the header that a file is to get, or None if another file has taken its place.
 
-        A file that a dead process was editing has some bytes of either header.
+        A file that a dead process was editing has bytes of both headers.
         """
         try:
             both = _read_regular(self.path_of(name + HEAD_SUFFIX))
@@ -154,20 +158,15 @@ class Staging:
         return new if _is_mixture(now, new, old) else None
 
     def drop(self) -> None:
-        """Remove everything but the lock, the journal first."""
+        """Remove everything except the lock, the journal first: without its files it would describe a broken set."""
         _remove(self._commit_path)
         for entry in _entries(self.path):
-            if entry != _LOCK:
+            if entry != LOCK:
                 _remove(self.path_of(entry))
-
-    def remove(self) -> None:
-        """Remove the directory itself if it is empty."""
-        with suppress(OSError):
-            os.rmdir(self.path)
 
 
 def _write_whole(path: str, buffers: Iterable[bytes], *, like: str, durable: bool) -> None:
-    """Write a small new file, for all who may read another to read."""
+    """Write a small new file that is readable to all who may read another."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
         if hasattr(os, "fchmod"):
@@ -180,7 +179,7 @@ def _write_whole(path: str, buffers: Iterable[bytes], *, like: str, durable: boo
 
 
 def _read_regular(path: str, nbytes: int = -1) -> bytes:
-    """Read a file that is no link, pipe or device."""
+    """Read a regular file, and refuse links, pipes and devices."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     fd = os.open(path, flags)
     try:
@@ -193,7 +192,7 @@ def _read_regular(path: str, nbytes: int = -1) -> bytes:
 
 
 def _is_mixture(now: bytes, new: bytes, old: bytes) -> bool:
-    """Say whether every byte is that of either header."""
+    """Say whether every byte is from one of the two headers."""
     if not len(now) == len(new) == len(old):
         return False
     for start in range(0, len(now), _BLOCK_NBYTES):
@@ -216,7 +215,7 @@ def _entries(path: str) -> list[str]:
 
 
 def has_staging(directory: str) -> bool:
-    """Say whether a save into a directory seems to be under way, or was left there."""
+    """Say whether a save into a directory seems to be running, or was left unfinished."""
     try:
         return any(name.endswith(STAGING_SUFFIX) for name in os.listdir(directory or os.curdir))
     except OSError:

@@ -1,8 +1,8 @@
 """A set of files in a directory that changes from the old set to the new one at once, or not at all.
 
-New files wait in a staging directory beside the old ones. A journal that lists what is to be done is the commit: a
-process that is killed before it appears has changed nothing, and what one that is killed afterwards has left undone,
-the next reader or writer does (`_pending`).
+New files wait in a staging directory beside the old ones. The journal of what is to be done is the commit: a process
+that is killed before the journal appears has changed nothing, and what a process that is killed later leaves undone,
+the next reader or writer does (`_recovery`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -27,20 +26,19 @@ from tensorkeep.transport._paths import refuse_url
 from tensorkeep.transport.atomic._file import sweep_leftovers
 from tensorkeep.transport.atomic._journal import Journal, check_name
 from tensorkeep.transport.atomic._link import add_name, begins_with, is_as_long_as_ever, is_being_changed
-from tensorkeep.transport.atomic._lock import DirectoryLock, take_lock
+from tensorkeep.transport.atomic._lock import DirectoryLock
 from tensorkeep.transport.atomic._reserved import Reserved, make_room
 from tensorkeep.transport.atomic._sink import FileSink, take_over_mode
 from tensorkeep.transport.atomic._staging import HEAD_SUFFIX, RESERVED, STAGING_SUFFIX, Staging
 from tensorkeep.transport.atomic._target import create_staged, first_bytes, is_file_or_link, status_of_replaced
+from tensorkeep.transport.atomic._working_directory import enter_working_directory, leave_working_directory
 from tensorkeep.transport.sources import ByteRange, ByteSink, LocalFile
 from tensorkeep.transport.system import sync_directory, sync_file, write_at
 
 _PATIENCE_S: Final = 1.0
-"""Seconds for which a lock that somebody holds is waited for."""
+"""Seconds to wait for the lock: a reader that looks for an unfinished commit holds it for an instant."""
 
-_PAUSE_S: Final = 0.005
-
-_LATE: Final = "the save is committed, and opening or saving it again finishes it, but the system failed"
+_LATE: Final = "the save is committed, but a system call failed; opening or saving the checkpoint again finishes it"
 
 
 @contextmanager
@@ -49,7 +47,7 @@ def transaction(
 ) -> Iterator[Transaction]:
     """Replace a set of files by another, all at once.
 
-    What a dead process left is finished if it was committed, and removed if it was not. If the block ends without
+    What a dead process left is finished if it was committed, and removed otherwise. If the block ends without
     `Transaction.commit`, the directory is as it was before.
     """
     given = os.fsdecode(directory)
@@ -57,7 +55,9 @@ def transaction(
     check_name(base, given)
     with as_transport_error("could not save to the directory", given):
         staging = Staging(_existing(given), base)
-        lock = _locked(staging, patience_s)
+        lock = enter_working_directory(
+            staging.path, make=staging.make, check=lambda: _check_trust(staging), patience_s=patience_s
+        )
     try:
         with as_transport_error("could not save to the directory", given):
             _finish_or_drop(staging)
@@ -83,55 +83,34 @@ def _existing(directory: str) -> str:
     return real
 
 
-def _locked(staging: Staging, patience_s: float) -> DirectoryLock:
-    """Make the staging directory and take its lock, which the one who leaves removes in the opposite order.
-
-    A reader that looks whether there is something to finish holds the lock for an instant, so that is waited for.
-    """
-    deadline = time.monotonic() + patience_s
-    while True:
-        staging.make()
-        try:
-            _check_trust(staging)
-            return take_lock(staging.lock_path)
-        except FileNotFoundError:  # somebody else left in this instant, and removed it
-            continue
-        except BusyError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_PAUSE_S)
-        except BaseException:
-            staging.remove()
-            raise
-
-
 def _check_trust(staging: Staging) -> None:
     if not staging.is_trusted():
-        raise AccessDeniedError("another user's, or no directory, stands where new files go", path=staging.path)
+        raise AccessDeniedError(
+            "the staging directory belongs to another user, or is not a directory", path=staging.path
+        )
 
 
 def _finish_or_drop(staging: Staging) -> None:
     journal = staging.read_journal()
     if journal is not None:
-        staging.carry_out(journal)
+        staging.replay(journal)
     else:
         staging.drop()
 
 
 def _leave(staging: Staging, lock: DirectoryLock) -> None:
-    """Remove what was staged unless it is committed, and let go of the lock."""
+    """Remove what was staged unless it is committed, and release the lock."""
     try:
-        with suppress(OSError):  # whoever comes next removes it
+        with suppress(OSError):  # the next writer removes it
+            # Without the lock the files are another save's; with a journal they are the new set.
             if lock.is_held() and staging.commit_identity() is None:
                 staging.drop()
     finally:
-        with suppress(OSError):
-            lock.release()
-        staging.remove()
+        leave_working_directory(staging.path, lock)
 
 
 class Transaction:
-    """A set of files on its way; made by `transaction`."""
+    """A set of files that is being replaced; made by `transaction`."""
 
     def __init__(self, staging: Staging, lock: DirectoryLock, *, durable: bool) -> None:
         self._staging = staging
@@ -142,16 +121,16 @@ class Transaction:
         self._is_over = False
 
     def path_of(self, name: str) -> str:
-        """Return where a file that was written waits for the commit."""
+        """Return where a written file waits for the commit."""
         return self._staging.path_of(name)
 
     @contextmanager
     def file(self, name: str, *, on_written: Callable[[int], None] | None = None) -> Iterator[ByteSink]:
-        """Write a new file; several can be written at a time, from several threads.
+        """Write a new file; several threads can write files at a time.
 
-        It gets the mode that the umask gives, or the mode and, where the system allows, the owner of the file that
-        it replaces. A symbolic link of that name is replaced, and what it leads to stays as it is. If the block ends
-        by an exception, the file is dropped and its name is free again.
+        It gets the mode of the umask, or the mode and (where the system allows) the owner of the file that it
+        replaces. A symbolic link of that name is replaced; its target is not touched. If the block raises, the file
+        is removed and its name is free again.
         """
         self._check_new(name)
         place, path = self._staging.place_of(name), self._staging.path_of(name)
@@ -164,7 +143,7 @@ class Transaction:
                 if before is not None:
                     take_over_mode(sink.fd, before)
                 if self._durable:
-                    os.fsync(sink.fd)
+                    os.fsync(sink.fd)  # before the journal names the file: a commit must find all its bytes
                 sink.close()
         except BaseException:
             with suppress(OSError):
@@ -175,7 +154,7 @@ class Transaction:
         self._new.add(name)
 
     def reserve(self, name: str, nbytes: int) -> Reserved:
-        """Make a new file of a size, for several processes to fill until `admit` takes it in."""
+        """Make a new file of its final size, for several processes to fill until `admit` completes it."""
         self._check_new(name)
         place, path = self._staging.place_of(name), self._staging.path_of(name)
         with as_transport_error("could not write the file", place):
@@ -186,7 +165,7 @@ class Transaction:
                 os.close(fd)
 
     def admit(self, name: str, head: bytes) -> None:
-        """Take in a file that was reserved and is filled now; its first bytes are written last."""
+        """Complete a reserved file that is filled now; its first bytes, the header, are written last."""
         place = self._staging.place_of(name)
         with as_transport_error("could not write the file", place):
             before = status_of_replaced(place)
@@ -202,15 +181,15 @@ class Transaction:
         self._new.add(name)
 
     def refresh(self) -> None:
-        """Give a sign of life, while others write."""
+        """Show that this writer is alive, while other processes write."""
         self._lock.refresh()
 
     def link(
         self, name: str, source: LocalFile, head: bytes, *, on_written: Callable[[int], None] | None = None
     ) -> bool:
-        """Let a new file be another name of a file that is there, or its copy where it cannot have two.
+        """Make a new file another name of an existing one, or a copy where the file system has no hard links.
 
-        Nothing that begins with other bytes gets the name, whatever is done to the file meanwhile.
+        Returns whether that was done: not if the file does not begin with `head`, or is being edited.
         """
         self._check_new(name)
         place, path = self._staging.place_of(name), self._staging.path_of(name)
@@ -225,7 +204,7 @@ class Transaction:
         with as_transport_error("could not write the file", place):
             if is_linked and self._durable:
                 sync_file(path)
-            # In this order: somebody who edits the file in place leaves one trace or the other.
+            # In this order: a process that edits the file in place leaves either its staging directory or its bytes.
             is_at_rest = not (is_linked and is_being_changed(source, but=self._staging.path))
             if not (is_at_rest and begins_with(path, head)):
                 os.unlink(path)
@@ -239,7 +218,7 @@ class Transaction:
         directory = self._staging.directory
         check_name(name, directory, taken=RESERVED | self._patched)
         if name.endswith((HEAD_SUFFIX, STAGING_SUFFIX)):
-            raise UnsupportedError("the name has an ending that tensorkeep uses itself", path=directory, found=name)
+            raise UnsupportedError("tensorkeep itself uses names with this ending", path=directory, found=name)
 
     def _reporter(self, on_written: Callable[[int], None] | None) -> Callable[[int], None]:
         def report(nbytes: int) -> None:
@@ -259,39 +238,46 @@ class Transaction:
         self._patched.add(name)
 
     def commit(self, *, first: Iterable[str] = (), last: str | None = None, remove: Iterable[str] = ()) -> None:
-        """Switch to the new set; what fails or is killed on the way goes on with whoever opens the set next."""
+        """Commit. If the process dies part-way, the next reader or writer completes it.
+
+        `first` names old files to remove before any new one appears, `last` the new file that appears last, and
+        `remove` old files to remove at the end.
+        """
         if self._is_over:
-            raise TransportError("the transaction is over", path=self._staging.directory)
+            raise TransportError("the transaction is already committed", path=self._staging.directory)
         if last is not None and last not in self._new:
             raise TransportError("the last file was not written", path=self._staging.place_of(last))
-        journal = self._plan(list(first), last, list(remove))
+        journal = self._journal_for(list(first), last, list(remove))
         with as_transport_error("could not save to the directory", self._staging.directory):
             if not self._lock.is_held():
-                raise BusyError("another save took this one for dead", path=self._staging.directory)
+                raise BusyError(
+                    "lost the save lock: another process decided this one had died", path=self._staging.directory
+                )
             is_single = len(journal.renamed) == 1 and not (journal.first or journal.patched or journal.removed)
-            if is_single:  # a rename is a commit of its own
+            # Up to here nothing outside the staging directory has changed, and an error leaves the old set.
+            if is_single:  # one rename is atomic by itself and needs no journal
                 os.replace(self.path_of(journal.renamed[0]), self._staging.place_of(journal.renamed[0]))
             else:
                 self._staging.write_journal(journal, durable=self._durable)
-        self._is_over = True
+        self._is_over = True  # committed: from here on, errors leave the rest to the next reader or writer
         with as_transport_error(_LATE, self._staging.directory):
             if not is_single:
-                self._staging.carry_out(journal, durable=self._durable)
+                self._staging.replay(journal, durable=self._durable)
             elif self._durable:
                 sync_directory(self._staging.directory)
 
-    def _plan(self, first: list[str], last: str | None, remove: list[str]) -> Journal:
+    def _journal_for(self, first: list[str], last: str | None, remove: list[str]) -> Journal:
         for name in (*first, *remove):
             check_name(name, self._staging.directory, taken=self._patched)
         names = sorted(self._new - {last}) + ([last] if last is not None else [])
         with as_transport_error("could not save to the directory", self._staging.directory):
-            standing = {name for name in (*first, *remove) if is_file_or_link(self._staging.place_of(name))}
+            existing = {name for name in (*first, *remove) if is_file_or_link(self._staging.place_of(name))}
             return Journal(
                 place=self._staging.inode(),
                 first=tuple(
-                    name for name in dict.fromkeys(first) if name in standing and (self._patched or [name] != names)
+                    name for name in dict.fromkeys(first) if name in existing and (self._patched or [name] != names)
                 ),
                 patched=tuple(sorted(self._patched)),
                 renamed=tuple(names),
-                removed=tuple(name for name in dict.fromkeys(remove) if name in standing - self._new),
+                removed=tuple(name for name in dict.fromkeys(remove) if name in existing - self._new),
             )
