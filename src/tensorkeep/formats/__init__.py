@@ -1,12 +1,11 @@
 """What do the bytes mean? One folder or file per format; none knows where bytes come from or who holds tensors.
 
-- `_sniff`: what a file really is, for the errors that say so.
+- `_sniff`: what a file really is, for error messages.
 - `_contents`: `FileContents`, what the parse function of a format gives.
 - `safetensors/`: the safetensors format: 8 bytes of length, a JSON header, the tensors' bytes back to back.
 - `npy/`: NumPy's arrays, `.npy` and `.npz`.
-- `archives/`: zip and tar archives, read in place and so strictly that no two readers can see different members.
-- `pickles/`: PyTorch's checkpoints, which are pickles: read without importing, calling or building anything that they
-  name.
+- `archives/`: zip and tar archives, read in place and so strictly that all readers find the same members.
+- `pickles/`: PyTorch's checkpoints, which are pickles, read without importing or calling anything they name.
 """
 
 from tensorkeep.formats._contents import Checksum, FileContents, TensorPlace

@@ -1,4 +1,4 @@
-"""What is this file? Known forms by their first bytes, so that an error can say what somebody really has."""
+"""What a file is, by its first bytes, so that an error can name what the user really has."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Callable
 import msgspec
 
 SNIFF_NBYTES = 512
-"""Bytes from the start of a file that `sniff` looks at."""
+"""Bytes at the start of a file that `sniff` needs."""
 
 
 class Sniffed(msgspec.Struct, frozen=True):
     """What a file seems to be.
 
     Attributes:
-        what: The form in words, with its article.
-        hint: What to do with such a file.
+        what: The form, with its article.
+        hint: What the user can do.
     """
 
     what: str
     hint: str
 
 
-_CONVERT = "Make a safe checkpoint of it: tensorkeep convert (nothing in it is run)"
+_CONVERT = "Convert it to a safe checkpoint: tensorkeep convert (runs nothing in it)"
 
-_REDOWNLOAD = "Download the file again, and look at what the server answered"
+_REDOWNLOAD = "Download the file again and check the server's answer"
 
 _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
     (
         b"version https://git-lfs",
-        Sniffed("a Git LFS pointer, the text that stands for the file", "Fetch the file itself: git lfs pull"),
+        Sniffed("a Git LFS pointer, not the file itself", "Fetch the file: git lfs pull"),
     ),
     (
         b"PK\x03\x04",
@@ -52,10 +52,12 @@ _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
 
 
 def sniff(head: bytes) -> Sniffed | None:
-    """Say what a file is that is not what it was taken for."""
+    """Return what a file seems to be; None if it is safetensors or unknown."""
     if not head:
         return _EMPTY
-    if head[6:9] == b"\0\0{":  # a length field and a brace: safetensors after all, whatever its length spells
+    if (
+        head[6:9] == b"\0\0{"
+    ):  # a length field and a brace: safetensors, even if the length happens to spell a signature
         return None
     lowered = head.lstrip().lower()
     for signature, sniffed in _SIGNATURES:
@@ -70,8 +72,8 @@ def _is_pickle(head: bytes) -> bool:
 
 _EMPTY = Sniffed("an empty file", _REDOWNLOAD)
 _PATTERNS: tuple[tuple[Callable[[bytes], bool], Sniffed], ...] = (
-    (lambda head: not any(head), Sniffed("a run of zero bytes (a download that was never filled in)", _REDOWNLOAD)),
+    (lambda head: not any(head), Sniffed("nothing but zero bytes (an unfinished download)", _REDOWNLOAD)),
     (_is_pickle, Sniffed("a Python pickle, as older torch.save writes", _CONVERT)),
     (lambda head: head[257:262] == b"ustar", Sniffed("a tar archive", "Unpack it first: tar xf")),
 )
-"""Forms that take more than a prefix to know."""
+"""Forms that a prefix alone does not identify."""

@@ -1,16 +1,16 @@
-"""What a file would run if it were loaded by others: every name in every pickle in it, found without running any.
+"""What a file would run if another program loaded it: every name in every pickle in it. Nothing is run.
 
 - `_scan`: `scan`, for files and directories.
-- `_look`: one file, and what is in it.
-- `_look_at_pickles`: one file, and what is in it.
-- `_look_at_zip`: one file, and what is in it.
-- `_look_at_keras`: one file, and what is in it.
-- `_tar_members`: what a piece of a file may be taken for.
-- `_forms`: what a piece of a file may be taken for.
-- `_content`: what a piece of a file may be taken for.
-- `_findings`: what was found.
-- `_report`: what was found.
-- `_sarif`: what was found.
+- `_scan_file`: one file, as everything it may be taken for.
+- `_scan_pickles`: pickles, legacy files of torch, arrays of objects.
+- `_scan_zip`: zip archives and their members.
+- `_scan_keras`: the configuration of a Keras model.
+- `_tar_members`: the members of any tar archive.
+- `_forms`: what bytes may be taken for, by their start.
+- `_content`: a file or a member of an archive.
+- `_findings`: collects the findings of one file.
+- `_report`: the result, and its JSON.
+- `_sarif`: the result as SARIF.
 """
 
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport, Severity, Verdict

@@ -1,4 +1,4 @@
-"""Takes what is found in one file, while it is looked through."""
+"""Collects the findings of one file."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._report import ScanFinding, Severity
 
 _MAX_INFLATED_NBYTES = 2**30
-"""Bytes that are decompressed of one file, in all; it takes some 5 s."""
+"""Bytes that are decompressed per file, in total; it takes about 5 s."""
 
 _UNKNOWN = "is not known to be data"
 _SCRIPTED = "is a class of the TorchScript program in the file"
 
 
 class FindingLog:
-    """What was found in one file.
+    """Everything found in one file.
 
     Attributes:
-        form: What the file is; empty as long as nobody knows.
-        findings: All that is not plain data.
-        known_names: Names that stand for plain data.
-        n_pickles: Pickles that were looked through.
+        form: What the file is; empty while unknown.
+        findings: Everything that is not plain data, in order.
+        known_names: Names of the closed table.
+        n_pickles: Pickles scanned.
     """
 
     def __init__(self) -> None:
@@ -35,21 +35,21 @@ class FindingLog:
         self._n_left = _MAX_INFLATED_NBYTES
 
     def spend(self, nbytes: int) -> None:
-        """Ask for leave to decompress something."""
+        """Use up a part of the bytes that may be decompressed."""
         self._n_left -= nbytes
         if self._n_left < 0:
             raise LimitError(
-                "the file is compressed too much to look through all of it",
-                expected=f"at most {_MAX_INFLATED_NBYTES:,} bytes of it",
+                "the file decompresses to more than is scanned",
+                expected=f"at most {_MAX_INFLATED_NBYTES:,} bytes",
             )
 
     def name_form(self, form: str, content: Content) -> None:
-        """Say what a content is."""
+        """Set the form of the file, if the content is the file itself."""
         if not content.place and not self.form:
             self.form = form
 
     def add(self, severity: Severity, message: str, content: Content, position: int | None = None) -> None:
-        """Take a finding that is about no name."""
+        """Add a finding that is not about a name."""
         finding = ScanFinding(
             severity=severity,
             message=message,
@@ -60,7 +60,7 @@ class FindingLog:
         self.findings[finding] = None
 
     def add_mentions(self, mentions: Iterable[Mention], content: Content) -> None:
-        """Take the names of a pickle."""
+        """Add the names of a pickle."""
         for mention in mentions:
             name = f"{mention.module}.{mention.name}"
             if mention.is_known:
@@ -87,8 +87,8 @@ class FindingLog:
             self.findings[finding] = None
 
     @contextmanager
-    def noting_errors(self, content: Content) -> Iterator[None]:
-        """Make findings of errors in the block: what cannot be read, nobody has looked through."""
+    def recording_errors(self, content: Content) -> Iterator[None]:
+        """Turn errors in the block into findings: what cannot be read has not been scanned."""
         try:
             yield
         except TensorkeepError as error:
@@ -96,6 +96,6 @@ class FindingLog:
 
 
 def error_text(error: TensorkeepError) -> str:
-    """Return what an error says, without the path."""
+    """Return the message of an error without the path."""
     facts = [f"{label} {fact}" for label, fact in (("expected", error.expected), ("found", error.found)) if fact]
     return f"{error.message}: {', '.join(facts)}" if facts else error.message

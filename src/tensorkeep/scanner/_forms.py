@@ -1,4 +1,4 @@
-"""What bytes may be taken for, by their beginning; a file can be several things at once. Pure."""
+"""What bytes may be taken for, by their start; a file can be several things at once. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ZLIB: Final = (b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
 
 
 def forms_of(head: bytes, nbytes: int) -> list[Form]:
-    """Return what bytes may be taken for."""
+    """Return every form that some reader may take bytes for."""
     forms: list[Form] = []
     if head.startswith(_ZIP):
         forms.append("zip archive")
@@ -44,7 +44,7 @@ def forms_of(head: bytes, nbytes: int) -> list[Form]:
 
 
 def compression_of(head: bytes) -> str | None:
-    """Return the form of something that is compressed as a whole, with its article; None where it is not."""
+    """Return how bytes are compressed as a whole; None if they are not."""
     if head.startswith(_ZLIB) and _is_inflated(head):
         return "compressed by zlib"
     return next((what for signature, what in _COMPRESSED.items() if head.startswith(signature)), None)
@@ -58,7 +58,7 @@ def _is_inflated(head: bytes) -> bool:
 
 
 def _has_header(head: bytes, nbytes: int) -> bool:
-    """Say whether the length of a header stands there, and so many bytes follow."""
+    """Say whether the bytes start with the length of a header that fits into the file."""
     try:
         parse_header_nbytes(head[:_LENGTH_NBYTES], nbytes)
     except (HeaderError, RefusedError):

@@ -9,16 +9,16 @@ from urllib.parse import quote
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _RULES: Final = {
-    "dangerous": ("error", "A pickle names what could only do harm"),
-    "unreadable": ("error", "A file cannot be read, so nobody can say what it would run"),
-    "suspicious": ("warning", "A pickle names what may do harm"),
-    "unknown": ("note", "A pickle names what is not known to be data"),
+    "dangerous": ("error", "A pickle contains a name that could only do harm"),
+    "unreadable": ("error", "A file cannot be read, so nobody can tell what it would run"),
+    "suspicious": ("warning", "A pickle contains a name that may do harm"),
+    "unknown": ("note", "A pickle contains a name that is not known to be data"),
 }
-"""Severity, which is the id of a rule too, to its level and what it means."""
+"""Severity, which is also the rule id, to level and meaning."""
 
 
 def sarif_document(files: Iterable[tuple[str, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
-    """Write findings as a document."""
+    """Return the SARIF document of path and findings of each file."""
     scanned = list(files)
     return {
         "$schema": _SCHEMA,
@@ -63,6 +63,6 @@ def _result(path: str, index: int, finding: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _uri(path: str) -> str:
-    """Return a path as a URI: relative where the path is."""
+    """Return a path as a URI, relative if the path is."""
     slashed = os.fsencode(path).replace(os.sep.encode(), b"/")
     return f"{'file://' if os.path.isabs(path) else ''}{quote(slashed)}"

@@ -1,4 +1,4 @@
-"""What would the files of a checkpoint run, if they were unpickled? Found out without running any of it."""
+"""`scan`: what files would run if another program loaded them, found without running anything."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from tensorkeep.errors import SourceMissingError, TensorkeepError
-from tensorkeep.scanner._look import checkpoint_spans, look_through
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
+from tensorkeep.scanner._scan_file import checkpoint_spans, scan_file
 from tensorkeep.transport import (
     ByteRange,
     is_directory,
@@ -21,29 +21,30 @@ from tensorkeep.transport import (
 )
 
 _METADATA = ".metadata"
-"""The file of a distributed checkpoint that says where its tensors lie."""
+"""The file of a distributed checkpoint that declares where its tensors are."""
 
 _PARTS = ".distcp"
 _MAX_DEPTH = 8
-"""Folders in folders that are looked into on a server."""
+"""Levels of directories that are listed on a server."""
 
 
 def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> ScanReport:
     """List what the pickles in files, or in all files below directories, would import, call and build.
 
-    Nothing of it is imported, called or built. What a file is, is told by its contents and not by its name: pickles,
-    the files of `torch.save` in all forms that there were, NumPy arrays and archives of them, zip and tar archives
-    of any kind, and archives in them. Of files of tensors, which can hold no code, only the header is checked.
+    Nothing is imported, called or built. Files are recognised by their contents, not their names: pickles, every form
+    of `torch.save` files, NumPy arrays and archives of them, zip and tar archives of any kind, and archives within
+    archives. For files of tensors, which cannot contain code, only the header is checked.
 
     Args:
-        paths: Files and directories, or their URLs; a directory's where the server lists what it has.
-        progress: Called with the bytes of the files that are done, and of all.
+        paths: Files and directories, or their URLs; a URL of a directory works if the server lists it.
+        progress: Called with the bytes of files that are done, and of all files.
 
     Returns:
-        What was found. That something cannot be read is a finding too.
+        The findings. Something that cannot be read is a finding, too.
 
     Raises:
-        SourceMissingError: If nothing is there.
+        SourceMissingError: If a path does not exist.
+        TransportError: If a server's listing cannot be read.
     """
     roots = [without_secrets(os.fspath(path)) for path in paths]
     chosen = [(file, is_chosen) for root in roots for file, is_chosen in _files_of(root)]
@@ -63,16 +64,16 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
 
 
 class _Spans:
-    """Where the parts of distributed checkpoints lie in their files; of one folder at a time."""
+    """The declared parts of files of distributed checkpoints; remembers one directory at a time."""
 
     def __init__(self) -> None:
         self._folder: str | None = None
         self._spans: dict[str, list[ByteRange]] = {}
 
     def of(self, file: str) -> Sequence[ByteRange]:
-        """Return where parts lie in a file, half-open, as the metadata beside it say; none where there are none."""
+        """Return the parts of a file that the metadata beside it declares, if there are any."""
         folder, name = split(file)
-        if is_remote(file) and not name.endswith(_PARTS):  # to ask for what is mostly missing is a request
+        if is_remote(file) and not name.endswith(_PARTS):  # it would cost a request, mostly for nothing
             return ()
         if folder != self._folder:
             self._folder, self._spans = folder, _read_spans(join(folder, _METADATA))
@@ -88,12 +89,12 @@ def _read_spans(metadata: str) -> dict[str, list[ByteRange]]:
             return checkpoint_spans(source)
         finally:
             source.close()
-    except TensorkeepError:  # it is a finding where that file itself is looked through
+    except TensorkeepError:  # the scan of that file itself reports it
         return {}
 
 
 def _files_of(root: str) -> Iterator[tuple[str, bool]]:
-    """Give the files that a path stands for, and whether it is a file itself."""
+    """Give the files at a path, and whether the path itself is a file."""
     if is_remote(root):
         yield from (
             ((file, False) for file in _files_at(without_secrets(root)))
@@ -109,13 +110,13 @@ def _files_of(root: str) -> Iterator[tuple[str, bool]]:
 
 
 def _files_at(url: str, depth: int = 0) -> Iterator[str]:
-    """Give the files below a URL, as far as its server lists them: what is listed and is no file is a folder."""
+    """Give the files below a URL, as its server lists them: what is listed and is not a file is a directory."""
     names = list_names(url)
     if names is None:
         raise SourceMissingError(
-            "the server does not list what it has",
+            "the server does not list the directory",
             path=without_secrets(url),
-            hint="Give URLs of files",
+            hint="Pass URLs of files",
         )
     for name in names:
         file = join(url, name)
@@ -126,9 +127,9 @@ def _files_at(url: str, depth: int = 0) -> Iterator[str]:
 
 
 def _files_below(root: str) -> Iterator[str]:
-    """Give all files below a directory in order of their names, and the folders that are not walked into.
+    """Give all files below a directory in order of their names, and the directories that are not entered.
 
-    These are those that cannot be read, and links to folders elsewhere.
+    Not entered are directories that cannot be read, and links to directories elsewhere.
     """
     errors: list[OSError] = []
     unread: list[str] = []
@@ -156,12 +157,12 @@ def _size(file: str) -> int:
 
 def _scanned(file: str, spans: Sequence[ByteRange], *, is_chosen: bool) -> ScannedFile | None:
     if not is_remote(file) and os.path.isdir(file):
-        message = "it cannot be read, or is a link to a folder elsewhere: it was not looked into"
+        message = "it cannot be read, or is a link to a directory elsewhere; it was not scanned"
         return ScannedFile(file, "folder", 0, (ScanFinding(severity="unreadable", message=message),))
     try:
         source = open_source(file)
         try:
-            return look_through(source, is_chosen=is_chosen, spans=spans)
+            return scan_file(source, is_chosen=is_chosen, spans=spans)
         finally:
             source.close()
     except TensorkeepError as error:

@@ -1,6 +1,6 @@
 """The members of any tar archive (v7, ustar, pax, GNU), as Python's `tarfile` finds them.
 
-Whatever ends the walk before the archive ends, and whatever other readers could read differently, is a problem.
+Anything that ends the walk before the archive does, or that readers treat differently, is reported as a problem.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tensorkeep.transport import ByteRange, ByteSource
 _BLOCK_NBYTES: Final = 512
 _MAX_MEMBERS: Final = 100_000
 _MAX_DESCRIPTION_NBYTES: Final = 2**20
-"""Bytes of a long name or of pax records."""
+"""Most bytes of a long name or of pax records."""
 
 _NAME: Final = slice(0, 100)
 _SIZE: Final = slice(124, 136)
@@ -27,7 +27,7 @@ _USTAR: Final = slice(257, 263)
 _PREFIX: Final = slice(345, 500)
 
 _NO_FILES: Final = frozenset((b"1", b"2", b"3", b"4", b"5", b"6"))
-"""Links, devices, folders and pipes; all other kinds of members are files, whether they are known or not."""
+"""Links, devices, directories and pipes; members of every other kind, known or not, are files."""
 
 _PAX_KINDS: Final = frozenset((b"x", b"X"))
 _LONG_NAME: Final = b"L"
@@ -36,19 +36,19 @@ _GLOBAL: Final = b"g"
 _SPARSE: Final = b"S"
 _DESCRIPTIONS: Final = _PAX_KINDS | {_LONG_NAME, _LONG_LINK, _GLOBAL}
 _GLOBAL_KEYS: Final = (b"path", b"size", b"GNU.sparse.")
-"""What global records must not say, since readers differ on what it changes."""
+"""Keys that global records must not have, since readers differ on their effect."""
 
 _is_octal = re.compile(rb"[0-7]*").fullmatch
 _match_pax_record = re.compile(rb"([0-9]{1,7}) ([^=]+)=").match
 
 
 class TarListing(msgspec.Struct, frozen=True):
-    """What a walk through a tar archive found.
+    """The result of a walk through a tar archive.
 
     Attributes:
-        members: Name and bytes, half-open, of each file; cut off where the archive is.
-        stop: Where the walk ended: at the block of zeros, at the end, or where something is no header.
-        problems: What cannot be read, or not in one way only: the place in bytes, and what it is.
+        members: Name and byte range of each file; truncated where the archive is.
+        stop: Where the walk ended: at the block of zeros, at the end, or at something that is not a header.
+        problems: Position and description of what cannot be read, or that readers treat differently.
     """
 
     members: tuple[tuple[str, ByteRange], ...]
@@ -57,7 +57,7 @@ class TarListing(msgspec.Struct, frozen=True):
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Say whether a block is the header of a member, by its checksum; the oldest form has no other mark."""
+    """Say whether a block is the header of a member, by its checksum: the oldest form has no signature."""
     checksum = _octal(block[_CHECKSUM])
     if len(block) < _BLOCK_NBYTES or not checksum:
         return False
@@ -90,33 +90,33 @@ class _Walk:
         self._problems[self._position, message] = None
 
     def _step(self) -> bool:
-        """Pass one header and what belongs to it; say whether another one may follow."""
+        """Read one header and its data; return whether another may follow."""
         block = self._read(_BLOCK_NBYTES)
         if not any(block):
             return False
         if not is_tar_header(block):
-            self._problem("something that is no header of a tar archive ends it")
+            self._problem("the tar archive ends with something that is not a header")
             return False
         size = self._size(block)
         if size is None:
-            self._problem("the size of a member of the tar archive is no number")
+            self._problem("the size of a member of the tar archive is not a number")
             return False
         kind = block[_KIND]
         name = self._described.get(b"path", _name(block))
         has_content = not (kind in _NO_FILES or (kind == b"\0" and name.endswith(b"/")))
         if size and not has_content:
-            self._problem("a folder or link of the tar archive has a size, so that readers differ on what follows it")
+            self._problem("a directory or link of the tar archive has a size, so readers differ on what follows")
         start = self._position + _BLOCK_NBYTES
         content = ByteRange(start, max(start, min(start + size, self._span.stop)))
         if has_content and len(content) < size:
-            self._problem("the tar archive ends inside of a member")
+            self._problem("the tar archive ends inside a member")
         if kind in _DESCRIPTIONS:
             self._describe(kind, content)
         else:
             if has_content:
                 self._members.append((name.decode("utf-8", "backslashreplace"), content))
             if has_content and (kind == _SPARSE or any(key.startswith(b"GNU.sparse.") for key in self._described)):
-                self._problem("a sparse member of the tar archive cannot be looked through")
+                self._problem("a sparse member of the tar archive cannot be scanned")
             self._described = {}
         self._position = min(start + (size + -size % _BLOCK_NBYTES if has_content else 0), self._span.stop)
         return True
@@ -125,7 +125,7 @@ class _Walk:
         return bytes(self._source.read(ByteRange(self._position, min(self._position + nbytes, self._span.stop))))
 
     def _size(self, block: bytes) -> int | None:
-        """Return a member's size: of its pax records, or octal text, or GNU's binary form; None where it is none."""
+        """Return the size of a member: from pax records, octal text, or GNU's binary form; None if invalid."""
         described = self._described.get(b"size")
         if described is not None and block[_KIND] not in _DESCRIPTIONS:
             return int(described) if described.isdigit() and len(described) < 20 else None
@@ -133,9 +133,9 @@ class _Walk:
         return int.from_bytes(field[1:], "big") if field[:1] == b"\x80" else _octal(field)
 
     def _describe(self, kind: bytes, content: ByteRange) -> None:
-        """Take what precedes a member to describe it: pax records, or a long name of GNU's."""
+        """Read what describes the next member: pax records, or a long name by GNU tar."""
         if len(content) > _MAX_DESCRIPTION_NBYTES:
-            self._problem("what describes a member of the tar archive is too long")
+            self._problem("the description of a member of the tar archive is too long")
             return
         data = bytes(self._source.read(content))
         if kind == _LONG_LINK:
@@ -144,15 +144,15 @@ class _Walk:
         records = _pax_records(data, self._problem) if is_pax else {b"path": data.partition(b"\0")[0]}
         if kind == _GLOBAL:
             if any(key.startswith(_GLOBAL_KEYS) for key in records):
-                self._problem("the tar archive describes all its members at once, which readers do in several ways")
+                self._problem("the tar archive has global pax records, which readers treat differently")
             return
         if any(self._described.get(key, value) != value for key, value in records.items()):
-            self._problem("a member of the tar archive is described twice")
+            self._problem("a member of the tar archive has two descriptions")
         self._described |= records
 
 
 def _octal(field: bytes) -> int | None:
-    """Return a number of a header, or None where it is no octal text."""
+    """Return a number of a header, or None if it is not octal."""
     digits = field.partition(b"\0")[0].strip(b" ")
     return int(digits or b"0", 8) if _is_octal(digits) else None
 
@@ -163,17 +163,17 @@ def _name(block: bytes) -> bytes:
 
 
 def _pax_records(data: bytes, problem: Callable[[str], None]) -> dict[bytes, bytes]:
-    """Return pax records, each of which tells how long it is."""
+    """Return pax records, each of which starts with its length."""
     records: dict[bytes, bytes] = {}
     position = 0
     while position < len(data) and data[position]:
         match = _match_pax_record(data, position)
         stop = position + int(match[1]) if match else 0
         if match is None or not match.end() < stop <= len(data) or data[stop - 1 : stop] != b"\n":
-            problem("the records that describe a member of the tar archive are broken")
+            problem("invalid pax records in the tar archive")
             break
         if records.get(match[2], data[match.end() : stop - 1]) != data[match.end() : stop - 1]:
-            problem("a member of the tar archive is described twice")
+            problem("a member of the tar archive has two descriptions")
         records[match[2]] = data[match.end() : stop - 1]
         position = stop
     return records

@@ -1,12 +1,12 @@
-"""Zip and tar archives, read in place and so strictly that no two readers can see different members.
+"""Zip and tar archives, read in place and so strictly that all readers find the same members.
 
 - `_zip`: `read_archive`, `examine_archive`, `read_member`, `ends_like_a_zip`.
 - `_inflate`: a deflated member as a source of its own, and the first bytes of one.
 - `_zip_end`: where the directory is.
-- `_zip_directory`: its entries.
-- `_zip_layout`: the members' own headers, and whether members and headers fill the file.
-- `_zip_names`: the members' names.
-- `_zip_faults`: what is wrong, refused at once or listed.
+- `_zip_directory`: the directory's entries.
+- `_zip_layout`: local headers, and whether members and headers fill the file without gaps.
+- `_zip_names`: names of members.
+- `_zip_faults`: problems, raised at once or collected.
 - `_ustar`: tar.
 """
 

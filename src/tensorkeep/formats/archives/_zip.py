@@ -1,7 +1,9 @@
-"""The zip archives that torch writes, read so strictly that no two readers can see different things in one.
+"""Zip archives, read so strictly that no other reader can find different members in one.
 
-Members lie one after another from the first byte to the directory, the directory ends where the end records begin,
-and they end the archive. What a local header, a descriptor, the directory and the end records say twice is the same.
+The contract of `read_archive`: members follow each other without a gap from the first byte to the directory; the
+directory ends where the end records begin; the end records end the archive. Where local headers, data descriptors,
+the directory and the end records repeat each other, they agree. Anything else is refused. `examine_archive` collects
+the violations instead and returns every member that any reader could find.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     """One member of an archive.
 
     Attributes:
-        name: Its path, without the archive's top folder.
-        span: Its stored bytes, half-open, in the source.
-        nbytes: Size of its contents in bytes; that of `span` where it is not compressed.
-        is_compressed: Whether `span` is deflated; else it is the contents.
-        crc: CRC-32 of its contents; 0 where the writer made none.
+        name: Its path without the top folder.
+        span: Its stored bytes in the source.
+        nbytes: Size of its contents in bytes, uncompressed.
+        is_compressed: Whether the stored bytes are deflated.
+        crc: CRC-32 of its contents; 0 if the writer computed none.
     """
 
     name: str
@@ -48,10 +50,10 @@ class Archive(msgspec.Struct, frozen=True):
     """A zip archive.
 
     Attributes:
-        top: The folder that all members are in.
+        top: The folder that contains all members; empty if there is none.
         members: Name to member, in the order of the directory.
-        doubles: Other members under the same names, which other readers may give.
-        unread: Names of members of which the contents cannot be found, or are encrypted or compressed in another way.
+        doubles: Further members with the same names, which other readers may prefer.
+        unread: Names of members that are encrypted, compressed by an unknown method, or whose data cannot be found.
     """
 
     top: str
@@ -69,18 +71,18 @@ def read_archive(source: ByteSource, span: ByteRange | None = None, *, has_top: 
 
 
 def examine_archive(source: ByteSource, span: ByteRange | None = None) -> tuple[Archive, list[ArchiveFault]]:
-    """Read what can be read of an archive, whatever is wrong with it."""
+    """Read as much of an archive as possible, and list what is wrong with it."""
     log = FaultLog(source.name, strict=False)
     return _read(_Slice(source, span), log), log.faults
 
 
 def ends_like_a_zip(source: ByteSource, span: ByteRange) -> bool:
-    """Say whether a zip archive may stand at the end of something, which may be something else as well."""
+    """Say whether the end of a range looks like the end of a zip archive, whatever the start looks like."""
     return has_end_record(bytes(source.read(ByteRange(max(span.start, span.stop - TAIL_NBYTES), span.stop))))
 
 
 def read_member(source: ByteSource, member: Member, max_nbytes: int) -> bytes:
-    """Read the contents of a member."""
+    """Return the contents of a member, inflated, after checking the CRC-32."""
     limit = min(max_nbytes, MAX_INFLATED_NBYTES) if member.is_compressed else max_nbytes
     n_stored = len(member.span)
     if member.nbytes > limit or n_stored > limit + _SMALL_NBYTES:
@@ -92,7 +94,7 @@ def read_member(source: ByteSource, member: Member, max_nbytes: int) -> bytes:
         )
     if member.is_compressed and member.nbytes > max(_SMALL_NBYTES, MAX_INFLATION * n_stored):
         raise LimitError(
-            f"member `{member.name}` is compressed as only an attack is",
+            f"member `{member.name}` is a zip bomb",
             path=source.name,
             expected=f"at most {MAX_INFLATION} times its {n_stored:,} bytes",
             found=f"{member.nbytes:,} bytes",
@@ -102,7 +104,7 @@ def read_member(source: ByteSource, member: Member, max_nbytes: int) -> bytes:
         data = _inflate(data, member, source.name)
     if member.crc and zlib.crc32(data) != member.crc:
         raise ArchiveError(
-            f"the contents of member `{member.name}` are damaged",
+            f"member `{member.name}` is damaged",
             path=source.name,
             expected=f"CRC-32 {member.crc:#010x}",
             found=f"{zlib.crc32(data):#010x}",
@@ -117,22 +119,25 @@ def _inflate(data: bytes, member: Member, path: str) -> bytes:
     except zlib.error as error:
         raise ArchiveError(f"member `{member.name}` cannot be inflated", path=path, found=str(error)) from None
     if len(inflated) != member.nbytes or not inflater.eof or inflater.unused_data:
-        found = f"{len(inflated):,} bytes, {'and the end' if inflater.eof else 'and more'}"
+        found = f"{len(inflated):,} bytes{'' if inflater.eof else ', and more'}"
         raise ArchiveError(
-            f"member `{member.name}` has another size", path=path, expected=f"{member.nbytes:,} bytes", found=found
+            f"member `{member.name}` does not inflate to its declared size",
+            path=path,
+            expected=f"{member.nbytes:,} bytes",
+            found=found,
         )
     return inflated
 
 
 class _Slice:
-    """The bytes of one archive in a source, counted from its start."""
+    """The bytes of one archive within a source; positions count from the start of the archive."""
 
     def __init__(self, source: ByteSource, span: ByteRange | None) -> None:
         self.source = source
         span = ByteRange(0, source.nbytes) if span is None else span
         if span.stop > source.nbytes:
             raise ArchiveError(
-                "the archive reaches beyond its file",
+                "the archive extends beyond the end of the file",
                 path=source.name,
                 expected=f"an end up to byte {source.nbytes:,}",
                 found=f"byte {span.stop:,}",
@@ -145,7 +150,7 @@ class _Slice:
         return bytes(self.source.read(ByteRange(self.base + start, self.base + stop))) if start < stop else b""
 
     def read_runs(self, runs: Iterable[Run]) -> Iterator[tuple[Run, bytearray]]:
-        """Read stretches, many at a time where they are short."""
+        """Read runs, short ones many at a time."""
         batch: list[tuple[Run, bytearray]] = []
         n_batch = 0
         for run in runs:
@@ -163,7 +168,7 @@ class _Slice:
 
 
 def _read(archive: _Slice, log: FaultLog, *, has_top: bool = True) -> Archive:
-    """Read all directories that the end records claim, which is one unless the log takes faults."""
+    """Read every directory that an end record claims: exactly one, unless faults are collected."""
     top = ""
     members: dict[str, Member] = {}
     doubles: dict[Member, None] = {}
@@ -182,7 +187,7 @@ def _read(archive: _Slice, log: FaultLog, *, has_top: bool = True) -> Archive:
             member = Member(name, stored, entry.nbytes, entry.method == DEFLATED, entry.crc)
             other = members.setdefault(name, member)
             if other is not member and other != member:
-                log.add("another member has its name", entry.name)
+                log.add("duplicate name", entry.name)
                 doubles[member] = None
     if has_top:  # file systems that ignore case unpack two members to one file; keys of arrays are never unpacked
         _refuse_equal_names(members, log)
@@ -209,7 +214,7 @@ def _read_entries(archive: _Slice, place: Place, log: FaultLog) -> list[Entry]:
 
 
 def _locate(archive: _Slice, entries: list[Entry], directory_start: int, log: FaultLog) -> None:
-    """Find the data of all members by their local headers."""
+    """Find where the data of each member starts, by its local header."""
     runs, strays = plan_runs(entries, directory_start, log)
     for run, data in archive.read_runs(runs):
         check_run(run, data, log)
@@ -218,10 +223,10 @@ def _locate(archive: _Slice, entries: list[Entry], directory_start: int, log: Fa
 
 
 def _refuse_equal_names(members: dict[str, Member], log: FaultLog) -> None:
-    """Report names that are equal but for upper and lower case."""
+    """Report names that differ only in upper and lower case."""
     folded = {name.casefold() for name in members}
     if len(folded) != len(members):
         for name in members:
             if name.casefold() not in folded:
-                log.add("another member has its name, but for upper and lower case", name)
+                log.add("another member's name differs only in upper and lower case", name)
             folded.discard(name.casefold())

@@ -1,4 +1,4 @@
-"""The directory of a zip archive: one entry for each member, and their names. Pure."""
+"""The central directory of a zip archive: one entry per member. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tensorkeep.formats.archives._zip_faults import FaultLog
 
 STORED: Final = 0
 DEFLATED: Final = 8
-"""Methods of compression; a zip archive of torch knows no others."""
+"""Compression methods; torch and NumPy use no others."""
 
 HAS_DESCRIPTOR: Final = 0x0008
-"""Flag: checksum and sizes stand after the data."""
+"""Flag: checksum and sizes follow the data."""
 
 IS_UTF8: Final = 0x0800
-"""Flag: the name is UTF-8. Without it, readers take it for one of several code pages."""
+"""Flag: the name is UTF-8. Without it, readers guess a code page."""
 
 _DEFLATE_HINTS: Final = 0x0006
-"""Flags: how hard the compressor tried."""
+"""Flags: the compression level that was used."""
 
 WIDE: Final = 0x0001
 PADDING: Final = 0x4246
@@ -30,12 +30,12 @@ _ALIGNMENTS: Final = (0xA220, 0xD935)
 _KNOWN_FIELDS: Final = frozenset({WIDE, PADDING, *_TIMES, *_ALIGNMENTS})
 """Extra fields: zip64 sizes, torch's padding ("FB"), times and owners, padding of others.
 
-A field that is not listed could mean a second name (0x7075), a link, or encryption, which not every reader knows.
+Any other field could hold a second name (0x7075), a link, or encryption, which only some readers support.
 """
 
 _ENTRY: Final = struct.Struct("<4s4x2H4x3IH12sI")
 _RARE: Final = struct.Struct("<3H2xI")
-"""Parts of an entry: all, and the lengths and attributes that are 0 in a plain one."""
+"""An entry, and the lengths and attributes within it, which are 0 in a plain one."""
 
 _PLAIN: Final = bytes(_RARE.size)
 _USUAL_FLAGS: Final = frozenset({0, HAS_DESCRIPTOR, IS_UTF8, HAS_DESCRIPTOR | IS_UTF8})
@@ -44,19 +44,19 @@ _UNIX_REGULAR: Final = 0o10
 
 
 class Entry(msgspec.Struct, gc=False):
-    """What the directory says of one member.
+    """One member, as declared in the directory.
 
     Attributes:
-        name: As it stands there, top folder included.
+        name: Full name, top folder included.
         flags: General purpose flags.
         method: `STORED` or `DEFLATED`.
-        crc: CRC-32 of its contents; 0 where the writer made none.
-        n_stored: Bytes that it takes in the archive.
+        crc: CRC-32 of its contents; 0 if the writer computed none.
+        n_stored: Bytes of its stored data.
         nbytes: Bytes of its contents.
-        offset: Where its local header is, in bytes from the start of the archive.
-        is_readable: Whether its data can be read once it is found: not encrypted, no unknown method.
-        start: Where its stored bytes are, as its local header says; -1 while that is not known.
-        n_descriptor: Bytes of the descriptor after its data, as its local header says; 0 where there is none.
+        offset: First byte of its local header, from the start of the archive.
+        is_readable: Whether its data can be read: not encrypted, known compression method.
+        start: First byte of its stored data, by its local header; -1 while unknown.
+        n_descriptor: Bytes of the data descriptor, by its local header; 0 if there is none.
     """
 
     name: bytes
@@ -89,64 +89,67 @@ def parse_directory(data: bytes, n_members: int, max_members: int, log: FaultLog
             n_extra, n_comment, disk, attributes = _RARE.unpack(rare)
             extra = data[place : place + n_extra]
             place += n_extra + n_comment
-            _settle(entry, extra, n_comment, disk, attributes, log)
+            _check_entry(entry, extra, n_comment, disk, attributes, log)
         entries.append(entry)
     if place != len(data):
-        log.add("the directory does not end where the end record begins", expected=len(data), found=place)
+        log.add("the directory does not end where the end record starts", expected=len(data), found=place)
     if len(entries) != n_members:
-        what = "the directory has another number of members than the end record says"
+        what = "the directory and the end record declare different numbers of members"
         log.add(what, expected=n_members, found=len(entries))
     return entries
 
 
-def _settle(entry: Entry, extra: bytes, n_comment: int, disk: int, attributes: int, log: FaultLog) -> None:
-    """Check an entry that is not of the plainest kind, and fill in its zip64 values."""
+def _check_entry(entry: Entry, extra: bytes, n_comment: int, disk: int, attributes: int, log: FaultLog) -> None:
+    """Check the rare parts of an entry, and fill in its zip64 values."""
     if n_comment:
         log.add("it has a comment", entry.name, expected=0, found=n_comment)
     if disk:
-        log.add("it is on another part of the archive", entry.name, expected="disk 0", found=f"disk {disk}")
+        log.add("it is on another disk of a split archive", entry.name, expected="disk 0", found=f"disk {disk}")
     if attributes & _MSDOS_KINDS or attributes >> 28 not in {0, _UNIX_REGULAR}:
         kind = f"attributes {attributes:#010x}"
-        log.add("it is a link, a folder or a device", entry.name, expected="a regular file", found=kind)
+        log.add("it is a link, a directory or a device", entry.name, expected="a regular file", found=kind)
     _fill_wide(entry, extra, log)
     allowed = HAS_DESCRIPTOR | IS_UTF8 | (_DEFLATE_HINTS if entry.method else 0)
     strange = entry.flags & ~allowed
     is_resized = entry.method == STORED and entry.n_stored != entry.nbytes
     if entry.method not in {STORED, DEFLATED}:
-        log.add("its compression is not known", entry.name, expected="method 0 or 8", found=f"method {entry.method}")
-    if strange:
         log.add(
-            "it is encrypted, or of a kind that is not known", entry.name, expected="no flags", found=f"{strange:#x}"
+            "its compression method is not supported",
+            entry.name,
+            expected="method 0 or 8",
+            found=f"method {entry.method}",
         )
+    if strange:
+        log.add("it is encrypted, or has unknown flags", entry.name, expected="no flags", found=f"{strange:#x}")
     if is_resized:
-        what = "it is stored without compression, in another size than its own"
+        what = "it is stored uncompressed, but stored and actual size differ"
         log.add(what, entry.name, expected=entry.nbytes, found=entry.n_stored)
     entry.is_readable = entry.method in {STORED, DEFLATED} and not strange and not is_resized
 
 
 def _fill_wide(entry: Entry, extra: bytes, log: FaultLog) -> None:
-    """Put the zip64 values of an entry where its fields are all ones; there must be just those."""
+    """Replace fields that are all ones by the zip64 values; there must be exactly as many."""
     fields = split_extra(extra, entry.name, log)
     wide = fields.get(WIDE, b"")
     names = [name for name in ("nbytes", "n_stored", "offset") if getattr(entry, name) == ALL_ONES_32]
     if len(wide) != 8 * len(names) or (WIDE in fields) != bool(names):
-        log.add("its zip64 field does not fit", entry.name, expected=8 * len(names), found=len(wide))
+        log.add("its zip64 field has the wrong length", entry.name, expected=8 * len(names), found=len(wide))
     for name, (value,) in zip(names, struct.iter_unpack("<Q", wide[: len(wide) // 8 * 8]), strict=False):
         setattr(entry, name, value)
 
 
 def split_extra(extra: bytes, name: bytes, log: FaultLog) -> dict[int, bytes]:
-    """Split the extra fields of a member."""
+    """Return the extra fields of a member by number."""
     fields: dict[int, bytes] = {}
     place = 0
     while place < len(extra):
         number, size = struct.unpack_from("<2H", extra, place) if place <= len(extra) - 4 else (0, len(extra))
         stop = place + 4 + size
         if stop > len(extra):
-            log.add("its extra fields are cut off", name, expected=len(extra), found=stop)
+            log.add("its extra fields are truncated", name, expected=len(extra), found=stop)
             break
         if number not in _KNOWN_FIELDS or number in fields:
-            log.add("an extra field may give it another meaning", name, found=f"field {number:#06x}")
+            log.add("an extra field may change its meaning", name, found=f"field {number:#06x}")
         fields.setdefault(number, extra[place + 4 : stop])
         place = stop
     return fields

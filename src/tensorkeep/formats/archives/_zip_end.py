@@ -1,7 +1,7 @@
-"""The end of a zip archive: the records that say where its directory is. Pure.
+"""The end of a zip archive: the records that locate its directory. Pure.
 
-Readers differ in which of them they believe. Here each record is a claim; an archive is good where all claims are
-one, and where the directory that they name ends exactly where they begin.
+Readers differ in which of these records they believe. Here each is a claim: in a good archive all claims agree, and
+the directory ends exactly where the end records start.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tensorkeep.errors import ArchiveError
 from tensorkeep.formats.archives._zip_faults import FaultLog
 
 TAIL_NBYTES: Final = 22 + 65_535
-"""Bytes at the end of an archive in which readers look for its end record: the record and the longest comment."""
+"""Bytes at the end of an archive that can hold the end record: the record and the longest comment."""
 
 ALL_ONES_32: Final = 0xFFFF_FFFF
-"""What stands in a field whose value is in a zip64 one."""
+"""A field with this value has its real value in a zip64 field."""
 
 ENTRY_SIGNATURE: Final = b"PK\1\2"
-"""What an entry of the directory begins with."""
+"""First bytes of a directory entry."""
 
 _ALL_ONES_16: Final = 0xFFFF
 
@@ -34,17 +34,17 @@ _LOCATOR_SIGNATURE: Final = b"PK\6\7"
 _WIDE_END_SIGNATURE: Final = b"PK\6\6"
 
 _MAX_CANDIDATES: Final = 64
-"""Places that look like an end record which are tried where faults are gathered."""
+"""Candidates for the end record that are tried when faults are collected."""
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Where an end record says the directory is.
+    """Where an end record says that the directory is.
 
     Attributes:
         start: First byte, counted from the start of the archive.
         nbytes: Its size in bytes.
         n_members: Entries in it.
-        stop: Where it must end: the first byte of the end records. Found, not claimed.
+        stop: Where it must end: the first byte of the end records. Observed, not claimed.
     """
 
     start: int
@@ -59,8 +59,8 @@ class Place(msgspec.Struct, frozen=True):
     Attributes:
         start: First byte, counted from the start of the archive.
         stop: One past the last byte.
-        n_members: Entries that are said to be in it.
-        shift: What it would add to the offsets of members, in bytes.
+        n_members: Entries that it is declared to have.
+        shift: Bytes that this reader would add to the offsets of members.
     """
 
     start: int
@@ -70,12 +70,12 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def has_end_record(tail: bytes) -> bool:
-    """Say whether an end record may stand at the end of something."""
+    """Say whether the last bytes of a file may hold an end record."""
     return _END_SIGNATURE in tail
 
 
 def find_directory(read: Callable[[int, int], bytes], nbytes: int, log: FaultLog) -> list[Place]:
-    """Find the directory by the end records."""
+    """Return where readers would look for the directory: one place, unless faults are collected."""
     tail_start = max(nbytes - TAIL_NBYTES, 0)
     tail = read(tail_start, nbytes)
     search_stop = max(len(tail) - _END.size + len(_END_SIGNATURE), 0)
@@ -93,39 +93,39 @@ def find_directory(read: Callable[[int, int], bytes], nbytes: int, log: FaultLog
         del log.faults[n_faults:]
         search_stop = end + len(_END_SIGNATURE) - 1
     raise ArchiveError(
-        "the zip archive has no end",
+        "truncated zip archive: no end-of-central-directory record",
         path=log.path,
         expected=f"an end record (PK\\5\\6) in its last {_END.size} bytes",
-        hint="It may be cut off: download or copy it again",
+        hint="Download or copy it again",
     )
 
 
 def _places(claim: Claim, log: FaultLog) -> Iterator[Place]:
-    """Give where readers would look for a claimed directory.
+    """Give the places where readers would look for a claimed directory.
 
-    One believes the first byte that is stated. Another counts back from the end records, and takes what it finds
-    before the archive for a program that unpacks it.
+    Some trust the declared start. Others count back from the end records and take whatever precedes the archive for
+    a self-extracting program.
     """
     counted = claim.stop - claim.nbytes
     if counted != claim.start:
         what = "bytes before the archive, or in it" if counted > claim.start else "the end record"
-        log.add(f"{what}: the directory is not where it is said to be", expected=counted, found=claim.start)
+        log.add(f"{what}: the directory is not at its declared position", expected=counted, found=claim.start)
     for start in (claim.start, counted):
         if 0 <= start <= claim.stop:
             yield Place(start, min(start + claim.nbytes, claim.stop), claim.n_members, start - claim.start)
 
 
 def _claims_at(read: Callable[[int, int], bytes], place: int, nbytes: int, tail: bytes, log: FaultLog) -> list[Claim]:
-    """Read the end record at a place, and the zip64 ones before it."""
+    """Read the end record at a position, and the zip64 records before it."""
     _, disk, directory_disk, n_here, n_members, size, start, n_comment = _END.unpack_from(tail)
     trailing = nbytes - place - _END.size
     if trailing:
         what = "a comment" if n_comment == trailing else "bytes"
         log.add(f"{what} after the end of the archive", expected=0, found=trailing)
     elif n_comment:
-        log.add("the archive ends before its comment does", expected=n_comment, found=0)
+        log.add("the archive ends inside its comment", expected=n_comment, found=0)
     if disk or directory_disk or n_here != n_members:
-        log.add("the archive is a part of several", found=_parts(disk, directory_disk, n_here, n_members))
+        log.add("the archive is split into several parts", found=_parts(disk, directory_disk, n_here, n_members))
     plain = Claim(start, size, n_members, place)
     locator_place = place - _LOCATOR.size
     locator = read(max(locator_place, 0), place)
@@ -139,14 +139,14 @@ def _claims_at(read: Callable[[int, int], bytes], place: int, nbytes: int, tail:
 
 
 def _wide_claims(read: Callable[[int, int], bytes], locator_place: int, locator: bytes, log: FaultLog) -> list[Claim]:
-    """Read the zip64 end record: just before its locator, where it must be, and where the locator says it is."""
+    """Read the zip64 end record: right before its locator, where it must be, and where the locator points."""
     _, disk, stated, n_disks = _LOCATOR.unpack(locator)
     actual = locator_place - _WIDE_END.size
     if disk or n_disks != 1:
-        log.add("the archive is a part of several", expected="disk 0 of 1", found=f"disk {disk} of {n_disks}")
+        log.add("the archive is split into several parts", expected="disk 0 of 1", found=f"disk {disk} of {n_disks}")
     if stated != actual:
         what = "bytes before the archive, or in it" if actual > stated else "the locator"
-        log.add(f"{what}: the zip64 end record is not where it is said to be", expected=actual, found=stated)
+        log.add(f"{what}: the zip64 end record is not at its declared position", expected=actual, found=stated)
     claims = []
     for place in dict.fromkeys((stated, actual)):
         if not 0 <= place <= actual:
@@ -156,9 +156,9 @@ def _wide_claims(read: Callable[[int, int], bytes], locator_place: int, locator:
         if signature != _WIDE_END_SIGNATURE:
             continue
         if record_nbytes != _WIDE_END.size - 12:
-            log.add("the zip64 end record has another size", expected=_WIDE_END.size - 12, found=record_nbytes)
+            log.add("the zip64 end record has an unexpected size", expected=_WIDE_END.size - 12, found=record_nbytes)
         if disk or directory_disk or n_here != n_members:
-            log.add("the archive is a part of several", found=_parts(disk, directory_disk, n_here, n_members))
+            log.add("the archive is split into several parts", found=_parts(disk, directory_disk, n_here, n_members))
         claims.append(Claim(start, size, n_members, place))
     if not claims:
         log.add("the zip64 end record is missing", expected=f"PK\\6\\6 at byte {actual:,}")
@@ -171,7 +171,7 @@ def _parts(disk: int, directory_disk: int, n_here: int, n_members: int) -> str:
 
 
 def _compare(plain: Claim, wide: Claim, log: FaultLog) -> None:
-    """Hold the end record against the zip64 one: each field is the same, or all ones."""
+    """Compare the end record with the zip64 one: each field is equal, or all ones."""
     for what, narrow, whole, all_ones in (
         ("start", plain.start, wide.start, ALL_ONES_32),
         ("size", plain.nbytes, wide.nbytes, ALL_ONES_32),

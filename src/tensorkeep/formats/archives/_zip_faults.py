@@ -1,4 +1,4 @@
-"""What is wrong with an archive: raised at the first fault, or gathered for a report."""
+"""Problems of an archive: the first is raised, or all are collected for a report."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import msgspec
 from tensorkeep.errors import ArchiveError
 
 _MAX_FAULTS: Final = 1000
-"""Faults of one archive that are kept; more say nothing more."""
+"""Faults that are kept per archive; more would not add anything."""
 
 
 class ArchiveFault(msgspec.Struct, frozen=True):
-    """One thing about an archive that breaks the rules, or that two readers could read differently.
+    """One thing in an archive that breaks the rules, or that two readers could read differently.
 
     Attributes:
         message: What it is, in one clause.
-        member: The member concerned, as the archive names it; None where it is the archive.
-        expected: What should have stood there, or None.
-        found: What stood there instead, or None.
+        member: The member, by its name in the archive; None if it concerns the archive itself.
+        expected: What should be there, or None.
+        found: What is there, or None.
     """
 
     message: str
@@ -29,7 +29,7 @@ class ArchiveFault(msgspec.Struct, frozen=True):
 
 
 class FaultLog:
-    """Takes faults as they are found."""
+    """Raises or collects faults."""
 
     def __init__(self, path: str, *, strict: bool) -> None:
         self.path = path
@@ -44,8 +44,8 @@ class FaultLog:
         expected: object = None,
         found: object = None,
     ) -> None:
-        """Take a fault."""
-        name = shown(member) if isinstance(member, bytes) else member
+        """Raise a fault if the log is strict; else keep it."""
+        name = printable(member) if isinstance(member, bytes) else member
         if self.strict:
             text = message if name is None else f"member `{name}`: {message}"
             raise ArchiveError(text, path=self.path, expected=_text(expected), found=_text(found))
@@ -53,8 +53,8 @@ class FaultLog:
             self.faults.append(ArchiveFault(message, name, _text(expected), _text(found)))
 
 
-def shown(name: bytes | bytearray) -> str:
-    """Return the name of a member for people, whatever its bytes are."""
+def printable(name: bytes | bytearray) -> str:
+    """Return a name as printable text, whatever its bytes are."""
     text = name.decode("utf-8", "backslashreplace")
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 

@@ -1,7 +1,7 @@
-"""How the members of a zip archive lie one after another: local headers, data and descriptors, without a gap. Pure.
+"""How the members of a zip archive follow each other: local header, data, descriptor, without a gap. Pure.
 
-The directory alone nearly gives where each member's data is: it ends where the next member begins, less a descriptor.
-So only the bytes between the data of large members are looked at, and those of many small members in long runs.
+The directory nearly tells where each member's data is: it ends where the next member starts, minus a descriptor. So
+only the bytes between the data of large members are read, and many small members in one run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from tensorkeep.formats.archives._zip_directory import HAS_DESCRIPTOR, PADDING, WIDE, Entry, split_extra
 from tensorkeep.formats.archives._zip_end import ALL_ONES_32
-from tensorkeep.formats.archives._zip_faults import FaultLog, shown
+from tensorkeep.formats.archives._zip_faults import FaultLog, printable
 
 _LOCAL: Final = struct.Struct("<4s2x2H4x3I2H")
 _SIGNATURE: Final = b"PK\3\4"
@@ -27,24 +27,24 @@ _DESCRIPTOR_SIGNATURE: Final = b"PK\7\x08"
 _EXTRA_HEAD: Final = struct.Struct("<2H")
 
 _READ_THROUGH_NBYTES: Final = 8 * 2**10
-"""Bytes of a member up to which it is read along with its neighbours; a read of its own costs more."""
+"""Members up to this size are read along with their neighbours; skipping them would cost more."""
 
 _RUN_NBYTES: Final = 2**20
-"""Bytes of a run of members that are read at once."""
+"""Bytes of members that are read in one run."""
 
 _MAX_SPARE: Final = 0xFFFF + _WIDE_DESCRIPTOR.size
-"""Most bytes of a member beside its data, its name and the fixed part of its header."""
+"""Most bytes that extra fields and the descriptor of a member can take."""
 
 
 class Run(msgspec.Struct):
-    """A stretch of the archive to be read at once.
+    """A part of the archive to read at once.
 
     Attributes:
         start: First byte, counted from the start of the archive.
         stop: One past the last byte.
         entries: Members whose headers it holds, in order.
-        followings: For each of them, where the next one begins.
-        before: A large member whose descriptor it holds, and where the next one begins; or None.
+        followings: For each of them, where the next member starts.
+        before: A large member whose descriptor it includes, and where the next member starts; or None.
     """
 
     start: int
@@ -55,11 +55,11 @@ class Run(msgspec.Struct):
 
 
 def plan_runs(entries: list[Entry], directory_start: int, log: FaultLog) -> tuple[list[Run], list[Entry]]:
-    """Say what to read of an archive to see all its headers and descriptors."""
+    """Plan which parts to read to see all headers and descriptors; also return members that do not fit anywhere."""
     ordered = sorted(entries, key=attrgetter("offset"))
     offsets = [entry.offset for entry in ordered] + [directory_start]
     if offsets[0]:
-        log.add("bytes before the first member of the archive", expected=0, found=offsets[0])
+        log.add("bytes before the first member", expected=0, found=offsets[0])
     runs: list[Run] = []
     strays: list[Entry] = []
     run = Run(0, -1, [], [])
@@ -69,7 +69,7 @@ def plan_runs(entries: list[Entry], directory_start: int, log: FaultLog) -> tupl
         n_stored = entry.n_stored
         spare = following - offset - n_stored - LOCAL_NBYTES - len(entry.name)
         if not 0 <= spare <= _MAX_SPARE or following > directory_start:
-            what = "it overlaps what follows it" if spare < 0 else "bytes after it belong to no member"
+            what = "it overlaps the next member" if spare < 0 else "a gap follows it"
             log.add(what, entry.name, expected=f"the end of it at byte {following:,}")
             strays.append(entry)
             continue
@@ -88,14 +88,14 @@ def plan_runs(entries: list[Entry], directory_start: int, log: FaultLog) -> tupl
 
 
 def parse_start(header: bytes, entry: Entry) -> None:
-    """Take from a local header where the data begins, where no more can be said of a member."""
+    """Set where the data starts, by the local header alone, for a member that does not fit anywhere."""
     if len(header) == LOCAL_NBYTES and header.startswith(_SIGNATURE):
         n_name, n_extra = _EXTRA_HEAD.unpack_from(header, LOCAL_NBYTES - _EXTRA_HEAD.size)
         entry.start = entry.offset + LOCAL_NBYTES + n_name + n_extra
 
 
 def check_run(run: Run, data: bytearray, log: FaultLog) -> None:
-    """Hold local headers and descriptors against the directory."""
+    """Compare local headers and descriptors with the directory."""
     base = run.start
     if run.before is not None:
         entry, following = run.before
@@ -106,14 +106,14 @@ def check_run(run: Run, data: bytearray, log: FaultLog) -> None:
             continue
         stop = entry.start + entry.n_stored + entry.n_descriptor
         if stop != following:
-            what = "it overlaps what follows it" if stop > following else "bytes after it belong to no member"
+            what = "it overlaps the next member" if stop > following else "a gap follows it"
             log.add(what, entry.name, expected=f"the end of it at byte {following:,}", found=f"byte {stop:,}")
         elif entry.n_descriptor and following <= run.stop:
             _check_descriptor(entry, data, following - base, log)
 
 
 def _check_header(entry: Entry, data: bytearray, base: int, log: FaultLog) -> None:
-    """Hold one local header against the directory; `base` is where the data begins in the archive."""
+    """Compare one local header with the directory; `base` is the position of the data in the archive."""
     place = entry.offset - base
     signature, flags, method, crc, n_stored, nbytes, n_name, n_extra = _LOCAL.unpack_from(data, place)
     if signature != _SIGNATURE:
@@ -126,10 +126,19 @@ def _check_header(entry: Entry, data: bytearray, base: int, log: FaultLog) -> No
     has_descriptor = flags & HAS_DESCRIPTOR
     entry.n_descriptor = _DESCRIPTOR.size if has_descriptor else 0
     if n_name != len(entry.name) or not data.startswith(entry.name, name_start):
-        log.add("its local header has another name", entry.name, found=shown(data[name_start:extra_start]))
+        log.add(
+            "its local header and the directory disagree on its name",
+            entry.name,
+            found=printable(data[name_start:extra_start]),
+        )
     if flags != entry.flags or method != entry.method:
         expected = f"flags {entry.flags:#06x} and method {entry.method}"
-        log.add("its local header disagrees", entry.name, expected=expected, found=f"{flags:#06x} and {method}")
+        log.add(
+            "its local header and the directory disagree on flags or method",
+            entry.name,
+            expected=expected,
+            found=f"{flags:#06x} and {method}",
+        )
     is_padded = n_extra >= 4 and extra_stop <= len(data)
     if n_extra and not (is_padded and _EXTRA_HEAD.unpack_from(data, extra_start) == (PADDING, n_extra - 4)):
         fields = split_extra(bytes(data[extra_start:extra_stop]), entry.name, log)
@@ -140,15 +149,18 @@ def _check_header(entry: Entry, data: bytearray, base: int, log: FaultLog) -> No
     if (crc, n_stored, nbytes) != expected_sums:
         found = repr((crc, n_stored, nbytes))
         log.add(
-            "its local header has another checksum or size", entry.name, expected=repr(expected_sums), found=found
+            "its local header and the directory disagree on checksum or size",
+            entry.name,
+            expected=repr(expected_sums),
+            found=found,
         )
 
 
 def _wide_sizes(wide: bytes, n_stored: int, nbytes: int, entry: Entry, log: FaultLog) -> tuple[int, int]:
-    """Return the sizes that a local header gives with a zip64 field.
+    """Return the sizes that a local header with a zip64 field declares.
 
-    The rule is that the field stands for sizes that are all ones. Torch leaves them 0, since a descriptor follows,
-    and lists in the field what is too large for the directory: the size, the stored size (still 0 then), the offset.
+    By the standard, the field replaces sizes that are all ones. Torch leaves them 0, since a descriptor follows, and
+    puts into the field what is too large for the directory: the size, the stored size (still 0 then), the offset.
     """
     if n_stored == nbytes == ALL_ONES_32 and len(wide) == 16:
         nbytes, n_stored = struct.unpack("<2Q", wide)
@@ -156,12 +168,12 @@ def _wide_sizes(wide: bytes, n_stored: int, nbytes: int, entry: Entry, log: Faul
     listed = [entry.nbytes, 0] if entry.nbytes >= ALL_ONES_32 else []
     listed += [entry.offset] if entry.offset >= ALL_ONES_32 else []
     if not entry.flags & HAS_DESCRIPTOR or wide != struct.pack(f"<{len(listed)}Q", *listed):
-        log.add("the zip64 field of its local header disagrees", entry.name, found=repr(wide))
+        log.add("the zip64 field of its local header and the directory disagree", entry.name, found=repr(wide))
     return n_stored, nbytes
 
 
 def _check_descriptor(entry: Entry, data: bytearray, stop: int, log: FaultLog) -> None:
-    """Hold the descriptor that ends at a place against the directory."""
+    """Compare the descriptor that ends at a position with the directory."""
     if not entry.n_descriptor:
         return
     layout = _DESCRIPTOR if entry.n_descriptor == _DESCRIPTOR.size else _WIDE_DESCRIPTOR
@@ -170,7 +182,7 @@ def _check_descriptor(entry: Entry, data: bytearray, stop: int, log: FaultLog) -
         log.add("it has no descriptor", entry.name, expected="PK\\7\\8 after its data", found=repr(signature))
     elif crc != entry.crc or n_stored != entry.n_stored or nbytes != entry.nbytes:
         expected, found = _sums(entry.crc, entry.n_stored, entry.nbytes), _sums(crc, n_stored, nbytes)
-        log.add("the descriptor after its data disagrees", entry.name, expected=expected, found=found)
+        log.add("its descriptor and the directory disagree", entry.name, expected=expected, found=found)
 
 
 def _sums(crc: int, n_stored: int, nbytes: int) -> str:

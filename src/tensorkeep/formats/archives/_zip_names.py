@@ -1,4 +1,4 @@
-"""The names of an archive's members: one top folder, and nothing that two systems could read differently. Pure."""
+"""Names of the members of an archive: plain paths that mean the same on every system. Pure."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import re
 from typing import Final
 
 from tensorkeep.formats.archives._zip_directory import IS_UTF8, Entry
-from tensorkeep.formats.archives._zip_faults import FaultLog, shown
+from tensorkeep.formats.archives._zip_faults import FaultLog, printable
 
 _CONTROLS: Final = bytes([*range(32), 127])
 _find_odd_part = re.compile(rb"/\.{0,2}(?:[/\n]|\Z)").search
-"""Finds a part of a path that is empty, `.` or `..`, where a slash stands before each name."""
+"""Finds a part of a path that is empty, `.` or `..`, given a slash before each name."""
 
 _is_drive = re.compile(r"[A-Za-z]:").fullmatch
 
 
 def name_members(entries: list[Entry], log: FaultLog) -> tuple[str, list[str]]:
-    """Take the top folder off all names."""
+    """Return the top folder, which torch puts all members into, and the names without it."""
     names = decode_names(entries, log)
     if not names:
         log.add("the archive has no members")
         return "", names
     top, slash, _ = names[0].partition("/")
     if not slash:
-        log.add("it is in no folder", entries[0].name, expected="folder/name")
+        log.add("it is not in a folder", entries[0].name, expected="folder/name")
         return "", names
     folder = f"{top}/"
     if _is_drive(top):
-        log.add("its top folder is a drive", found=folder)
+        log.add("its top folder is a drive letter", found=folder)
     for index in [index for index, name in enumerate(names) if not name.startswith(folder)]:
         log.add("it is not in the top folder of the first member", entries[index].name, expected=folder)
     names = [name.removeprefix(folder) for name in names]
@@ -44,7 +44,7 @@ def _must_be_stored(name: str) -> bool:
 
 
 def decode_names(entries: list[Entry], log: FaultLog) -> list[str]:
-    """Decode all names at once where they are plain, else one by one."""
+    """Return all names as text: in one step if all are plain ASCII, else one by one with checks."""
     joined = b"/" + b"\n/".join([entry.name for entry in entries])
     is_plain = (
         joined.isascii()
@@ -56,7 +56,7 @@ def decode_names(entries: list[Entry], log: FaultLog) -> list[str]:
         return joined[1:].decode().split("\n/")
     for entry in entries:
         _check(entry, log)
-    return [shown(entry.name) for entry in entries]
+    return [printable(entry.name) for entry in entries]
 
 
 def _check(entry: Entry, log: FaultLog) -> None:
@@ -66,7 +66,7 @@ def _check(entry: Entry, log: FaultLog) -> None:
     if _find_odd_part(b"/" + name):
         log.add("its name is not a plain path in a folder", name, expected="folder/name")
     if not name.isascii() and not entry.flags & IS_UTF8:
-        log.add("its name has no encoding", name, expected="the flag for UTF-8")
+        log.add("its name is not ASCII and not marked as UTF-8", name, expected="the flag for UTF-8")
     try:
         name.decode()
     except UnicodeDecodeError:

@@ -1,11 +1,11 @@
-"""PyTorch's checkpoints, which are pickles: read without importing, calling or building anything that they name.
+"""PyTorch's checkpoints, which are pickles, read without importing, calling or building anything they name.
 
-- `machine/`: the loop over the opcodes.
-- `values/`: inert records for what a pickle describes.
-- `names/`: the closed table of names that are data.
-- `limits/`: bounds on what a pickle may cost.
-- `containers/`: the file forms a pickle comes in.
-- `audit/`: everything a pickle asks for, for a report.
+- `machine/`: executes opcodes, with inert records in place of everything that would run.
+- `values/`: the inert records.
+- `names/`: the closed table of names that stand for data, and the list of dangerous ones.
+- `limits/`: bounds on time and memory.
+- `containers/`: the file forms that hold pickles: zip, legacy stream, tar, bare.
+- `audit/`: everything a pickle asks for, as a report.
 """
 
 from tensorkeep.formats.pickles.audit import (
@@ -35,7 +35,7 @@ from tensorkeep.formats.pickles.values import (
     StorageView,
     TensorRecord,
     Unknown,
-    shown,
+    short_repr,
 )
 
 __all__ = [
@@ -68,5 +68,5 @@ __all__ = [
     "check_legacy",
     "is_pickled",
     "read_pickle",
-    "shown",
+    "short_repr",
 ]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from tensorkeep.errors import HeaderError, IntegrityError, TensorkeepError, UnsupportedError
-from tensorkeep.formats.pickles import PickleLimits, TensorRecord, read_pickle, shown
+from tensorkeep.formats.pickles import PickleLimits, TensorRecord, read_pickle, short_repr
 from tensorkeep.formats.safetensors import Header, read_header
 from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds.dcp._metadata import Chunk, Item
@@ -99,7 +99,7 @@ class ChunkFiles:
         if not isinstance(record, TensorRecord) or record.storage is None:
             raise UnsupportedError(
                 f"a part of `{name}` is no dense tensor",
-                found=shown(record),
+                found=short_repr(record),
                 hint="Load it with torch and save it dense",
             )
         lazy = lazy_record(name, record, document, self._readers[item.file])

@@ -14,7 +14,7 @@ import msgspec
 
 from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.errors import LimitError, PickleError, UnsupportedError
-from tensorkeep.formats.pickles import Label, Unknown, shown
+from tensorkeep.formats.pickles import Label, Unknown, short_repr
 from tensorkeep.limits import MAX_I64, MAX_NDIM, MAX_STATE_DEPTH
 from tensorkeep.paths import is_inside
 from tensorkeep.tensors import Region
@@ -162,7 +162,7 @@ def _dtype(name: str, properties: Any) -> DType:
     state = properties.state if isinstance(properties, Unknown) else None
     label = state[0] if type(state) is tuple and state else None
     if type(label) is not Label or label not in _BY_TORCH:
-        raise UnsupportedError(f"tensor `{name}` has a dtype that is not known", tensor=name, found=shown(label))
+        raise UnsupportedError(f"tensor `{name}` has a dtype that is not known", tensor=name, found=short_repr(label))
     return _BY_TORCH[label]
 
 
@@ -190,7 +190,7 @@ def _places(storage: dict[Any, Any]) -> Iterator[tuple[Any, Item]]:
             raise UnsupportedError(
                 f"`{name}` was written through extensions, such as compression",
                 tensor=name,
-                found=shown(place["transform_descriptors"]),
+                found=short_repr(place["transform_descriptors"]),
             )
         yield (name, offset), Item(file, start, start + length)
 
@@ -246,4 +246,4 @@ def _dict(value: Any, name: str) -> dict[Any, Any]:
 
 
 def _refuse(what: str, found: Any) -> NoReturn:
-    raise PickleError("no .metadata of a distributed checkpoint", expected=what, found=shown(found))
+    raise PickleError("no .metadata of a distributed checkpoint", expected=what, found=short_repr(found))

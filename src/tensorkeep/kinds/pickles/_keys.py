@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from typing import Any, Final, TypeVar
 
-from tensorkeep.formats.pickles import TensorRecord, Unknown, shown
+from tensorkeep.formats.pickles import TensorRecord, Unknown, short_repr
 from tensorkeep.limits import MAX_NAME_LENGTH
 
 _T = TypeVar("_T")
@@ -28,7 +28,7 @@ def key_text(key: Any) -> str:
         return key.qualified_name
     if type(key) is TensorRecord:
         return f"tensor {key.storage.key}" if key.storage else "tensor"
-    return shown(key)
+    return short_repr(key)
 
 
 def numbered(named: Iterable[tuple[str, _T]], taken: Container[str] = ()) -> dict[str, _T]:

@@ -1,11 +1,11 @@
-"""Everything a pickle asks for, for a report.
+"""Everything a pickle asks for, as a report.
 
-- `_sweep`: all that a pickle asks for, for a report.
-- `_audit`: all that a pickle asks for, for a report.
+- `_name_scan`: names found by reading opcodes without executing them.
+- `_audit`: what a pickle would import, call and build.
 """
 
 from tensorkeep.formats.pickles.audit._audit import Audit, Mention, audit_pickle, audit_tar, check_legacy
-from tensorkeep.formats.pickles.audit._sweep import PICKLE_SUFFIXES, begins_like_a_pickle
+from tensorkeep.formats.pickles.audit._name_scan import PICKLE_SUFFIXES, begins_like_a_pickle
 
 __all__ = [
     "PICKLE_SUFFIXES",

@@ -1,7 +1,6 @@
-"""What a pickle would do, gathered by name: what it would import, call and build, and with which arguments.
+"""What a pickle would import, call and build, and with which arguments, grouped by name.
 
-The machine runs it with every name inert. Where the machine refuses it, a sweep over its opcodes adds the names that
-stand in the rest.
+The machine runs the pickle with all names inert. If the machine refuses it, a scan for names adds those in the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import msgspec
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, RefusedError, TensorkeepError
-from tensorkeep.formats.pickles.audit._sweep import Sweep, sweep
+from tensorkeep.formats.pickles.audit._name_scan import NameScan, scan_names
 from tensorkeep.formats.pickles.containers import LEGACY_MAGIC, read_legacy, read_tar
 from tensorkeep.formats.pickles.machine import Context, Event, PickleCutError, run_pickle
 from tensorkeep.formats.pickles.names import Danger, danger_of, danger_of_call, known_name, python3_name
@@ -24,15 +23,15 @@ Deed = Literal["import", "call", "build", "extension"]
 """What would be done with a name."""
 
 _MAX_ARGUMENTS: Final = 10
-"""Calls of one name whose arguments are shown, if they differ."""
+"""Calls of one name whose arguments are short_repr, if they differ."""
 
 _MAX_TEXT: Final = 200
-"""Characters of a text among the arguments that are shown."""
+"""Characters of a text among the arguments that are short_repr."""
 
 _MAX_BITS: Final = 128
 _MAX_ITEMS: Final = 8
 _MAX_DEPTH: Final = 3
-_EXTENSION: Final = Danger("is looked up by its number in a registry of the process", is_certain=False)
+_EXTENSION: Final = Danger("is looked up by number in the registry of the process", is_certain=False)
 _LEAVES: Final = frozenset((bool, float, complex, type(None)))
 _TEXTS: Final = frozenset((str, bytes, bytearray))
 _BRACKETS: Final[dict[type, tuple[str, str]]] = {
@@ -44,18 +43,18 @@ _BRACKETS: Final[dict[type, tuple[str, str]]] = {
 
 
 class Mention(msgspec.Struct, frozen=True):
-    """One name, and all that one pickle would do with it.
+    """One name, and everything a pickle would do with it.
 
     Attributes:
-        module: As in Python 3.
-        name: As in Python 3.
-        deeds: What would be done with it, each once, the first one first.
-        position: Byte of the data at which it is first named.
+        module: Its module in Python 3.
+        name: Its name in Python 3.
+        deeds: What would be done with it, in the order of first occurrence.
+        position: Byte of the data where it first occurs.
         count: How often it is named or called, whichever is more.
-        arguments: What it would be called with, in short, for calls that differ.
-        danger: Why it is known to be dangerous, or None.
+        arguments: Abbreviated arguments of calls that differ.
+        danger: Why it is known to be dangerous; or None.
         is_known: Whether it is in the closed table, and so plain data.
-        is_swept: Whether only a sweep found it.
+        is_swept: Whether only the name scan found it.
     """
 
     module: str
@@ -73,12 +72,12 @@ class Audit(msgspec.Struct, frozen=True, eq=False):
     """What one pickle would do.
 
     Attributes:
-        mentions: The names, in the order in which they stand there.
-        storages: Every storage that it names, by key.
-        value: What it stands for; None where it was refused.
-        stop: The byte after STOP, or None where that was not reached.
-        error: Why it was refused, or None.
-        is_cut: Whether that is because the data ends before it does.
+        mentions: The names, in order.
+        storages: Every storage it refers to, by key.
+        value: Its value; None if it was refused.
+        stop: The byte after STOP; None if that was not reached.
+        error: Why it was refused; or None.
+        is_cut: Whether it was refused because the data ends early.
     """
 
     mentions: tuple[Mention, ...]
@@ -90,12 +89,12 @@ class Audit(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def begins_legacy(self) -> bool:
-        """Whether it is the number with which a legacy file of torch begins."""
+        """Whether it is the magic number of a legacy file of torch."""
         return type(self.value) is int and self.value == LEGACY_MAGIC
 
 
 def audit_pickle(data: bytes, start: int = 0) -> Audit:
-    """Find out what a pickle would do, without doing any of it."""
+    """Return what a pickle would do, without doing any of it."""
     context = Context(dangerous="record", keeps_events=True)
     value, stop, error, is_cut = None, None, None, False
     try:
@@ -105,15 +104,15 @@ def audit_pickle(data: bytes, start: int = 0) -> Audit:
         error, is_cut = str(refusal), isinstance(refusal, PickleCutError)
     mentions = mentions_of(context.events or ())
     if error is not None:
-        swept = sweep(data, start)
-        stop = swept.stop
+        found = scan_names(data, start)
+        stop = found.stop
         is_old = data[start : start + 1] != b"\x80" or data[start + 1 : start + 2] < b"\x03"
-        mentions += _swept(swept, {(mention.module, mention.name) for mention in mentions}, is_old=is_old)
+        mentions += _mentions_in(found, {(mention.module, mention.name) for mention in mentions}, is_old=is_old)
     return Audit(tuple(mentions), context.storages, value, stop, error, is_cut)
 
 
 def audit_tar(source: ByteSource) -> Audit:
-    """Find out what the pickles of a tar archive of torch 0.1 would do together, without doing any of it."""
+    """Return what the pickles of a tar archive of torch 0.1 would do, without doing any of it."""
     context = Context(dangerous="record", keeps_events=True)
     value, error = None, None
     try:
@@ -124,12 +123,12 @@ def audit_tar(source: ByteSource) -> Audit:
 
 
 def check_legacy(source: ByteSource) -> None:
-    """Check that a legacy file of torch is whole: the storages that follow are those that its pickles name."""
+    """Check that a legacy file of torch is complete: all storages that its pickles refer to follow."""
     read_legacy(source, Context(dangerous="record"))
 
 
 class _Tally:
-    """What has been seen of one name."""
+    """Everything seen so far about one name."""
 
     def __init__(self, event: Event) -> None:
         self.first = event
@@ -162,7 +161,7 @@ class _Tally:
 
 
 def mentions_of(events: Iterable[Event]) -> list[Mention]:
-    """Gather what pickles asked for by name."""
+    """Group events by name."""
     tallies: dict[tuple[str, str], _Tally] = {}
     for event in events:
         key = (event.module, event.name)
@@ -173,10 +172,10 @@ def mentions_of(events: Iterable[Event]) -> list[Mention]:
     return [tally.mention() for tally in tallies.values()]
 
 
-def _swept(swept: Sweep, seen: set[tuple[str, str]], *, is_old: bool) -> list[Mention]:
-    """Return the names that only a sweep finds; those of old protocols may be names of Python 2."""
+def _mentions_in(scan: NameScan, seen: set[tuple[str, str]], *, is_old: bool) -> list[Mention]:
+    """Return the names that only the name scan found; old protocols may use names of Python 2."""
     mentions = []
-    for found in swept.names:
+    for found in scan.names:
         key = python3_name(found.module, found.name) if is_old else (found.module, found.name)
         if key not in seen:
             seen.add(key)
@@ -199,7 +198,7 @@ def _arguments_text(args: tuple[Any, ...]) -> str:
 
 
 def brief_text(value: Any, depth: int = _MAX_DEPTH) -> str:
-    """Write a value of a pickle in short, bounded whatever it is."""
+    """Return a bounded text for any value of a pickle."""
     kind = type(value)
     if kind in _LEAVES or (kind is int and value.bit_length() <= _MAX_BITS):
         return repr(value)

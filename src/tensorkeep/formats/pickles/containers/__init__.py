@@ -1,9 +1,9 @@
-"""The file forms a pickle comes in.
+"""The file forms that hold pickles.
 
-- `_window`: one file, whatever its form.
-- `_legacy_stream`: one file, whatever its form.
-- `_tar`: one file, whatever its form.
-- `_read`: one file, whatever its form.
+- `_window`: pickles and raw bytes that follow each other.
+- `_legacy_stream`: what torch wrote before 1.6.
+- `_tar`: what torch 0.1 wrote.
+- `_read`: `read_pickle`, for every form; zip archives and bare pickles are read here.
 """
 
 from tensorkeep.formats.pickles.containers._legacy_stream import LEGACY_MAGIC, read_legacy

@@ -1,19 +1,19 @@
-"""What torch wrote before 1.6, and still does on request: pickles and storages in one stream, without an archive.
+"""What torch wrote before 1.6, and still writes on request: pickles and storages in one stream.
 
     pickle  0x1950A86A20F9469CFC6C, a magic number
     pickle  1001, the version
     pickle  {"protocol_version": 1001, "little_endian": True, "type_sizes": {…}}
     pickle  the object; its persistent ids name the storages
-    pickle  ["94230", …], the keys of the storages in the order in which they follow
-    then for each of them
+    pickle  ["94230", …], the keys of the storages, in the order of their bytes
+    then for each key
     int64   elements of the storage
     bytes   the elements, without padding
 
-The object may hold a part of a storage as a storage of its own (0.x); only the whole ones follow.
+In files of torch 0.x a part of a storage may be a storage of its own; only whole ones have bytes in the stream.
 
-torch writes numbers of 2, 4 and 8 bytes as little endian on every machine, and reads them so. On one that is big
-endian itself, early versions wrote the counts in its own order, and no version wrote complex numbers, or storages
-without a dtype, so that another machine could read them: these are refused.
+On every machine, torch writes and reads numbers of 2, 4 and 8 bytes as little-endian. On big-endian machines, early
+versions wrote the counts big-endian, and no version wrote complex numbers or storages without a dtype in a way that
+other machines can read: these are refused.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from tensorkeep.errors import PickleError, UnsupportedError
 from tensorkeep.formats.pickles.containers._window import Window
 from tensorkeep.formats.pickles.limits import children_of
 from tensorkeep.formats.pickles.machine import Context
-from tensorkeep.formats.pickles.values import PickleDocument, StorageRecord, TensorRecord, shown
+from tensorkeep.formats.pickles.values import PickleDocument, StorageRecord, TensorRecord, short_repr
 from tensorkeep.transport import ByteRange, ByteSource
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
-"""The number with which such a file begins, as a pickle of its own."""
+"""The magic number, the first pickle of such a file."""
 
 _VERSION = 1001
 _COUNT_NBYTES = 8
 
 
 def read_legacy(source: ByteSource, context: Context) -> PickleDocument:
-    """Read a legacy stream; storages are located and not read."""
+    """Read a legacy stream; storages are located, not read."""
     window = Window(source, ByteRange(0, source.nbytes), context)
     is_big_endian = _read_start(window)
     value = window.run()
@@ -55,17 +55,19 @@ def read_legacy(source: ByteSource, context: Context) -> PickleDocument:
 
 
 def _read_start(window: Window) -> bool:
-    """Pass the first three pickles; return whether a big-endian machine wrote the file."""
+    """Read the first three pickles; return whether a big-endian machine wrote the file."""
     for name, number in (("magic number", LEGACY_MAGIC), ("version", _VERSION)):
         found = window.run_plain()
         if type(found) is not int or found != number:
             raise PickleError(
-                f"not the {name} of a legacy file of torch", expected=f"{number:#x}", found=shown(found)
+                f"wrong {name} for a legacy file of torch", expected=f"{number:#x}", found=short_repr(found)
             )
     system = window.run_plain()
     if type(system) is not dict or type(system.get("little_endian")) is not bool:
         raise PickleError(
-            "the file does not say which machine wrote it", expected="little_endian", found=shown(system)
+            "the file does not declare the byte order of the machine that wrote it",
+            expected="little_endian",
+            found=short_repr(system),
         )
     return not system["little_endian"]
 
@@ -73,29 +75,29 @@ def _read_start(window: Window) -> bool:
 def _read_keys(window: Window, storages: dict[str, StorageRecord]) -> list[str]:
     keys = window.run_plain()
     if type(keys) is not list or any(type(key) is not str for key in keys):
-        raise PickleError("the keys of the storages are no list of texts", found=shown(keys))
+        raise PickleError("the keys of the storages are not a list of texts", found=short_repr(keys))
     named = set(keys)
     if len(named) != len(keys):
-        raise PickleError("a storage is listed twice", expected=f"{len(named):,} storages", found=f"{len(keys):,}")
+        raise PickleError("duplicate storage keys", expected=f"{len(named):,} storages", found=f"{len(keys):,}")
     if named != storages.keys():
         missing, extra = sorted(storages.keys() - named)[:3], sorted(named - storages.keys())[:3]
         raise PickleError(
-            "the storages that follow are not those that the object names",
+            "the listed storages are not those of the object",
             expected=f"{len(storages):,} storages",
-            found=f"{len(named):,}, without {missing}, and with {extra} beside them",
+            found=f"{len(named):,}; missing {missing}, unexpected {extra}",
         )
     return keys
 
 
 def _pass_storage(window: Window, storage: StorageRecord, is_big_endian: bool) -> ByteRange:
-    """Check a storage's count against what the object says of it, and pass its bytes."""
+    """Compare the size of a storage with the object's description, and skip its bytes."""
     count = window.take(_COUNT_NBYTES)
     n_elements = int.from_bytes(count, "little", signed=True)
     if is_big_endian and n_elements != storage.n_elements:
         n_elements = int.from_bytes(count, "big", signed=True)
     if n_elements != storage.n_elements:
         raise PickleError(
-            f"storage {storage.key} has another size than the object says",
+            f"storage {storage.key} does not have the size that the object declares",
             expected=f"{storage.n_elements:,} elements",
             found=f"{n_elements:,}",
         )
@@ -103,18 +105,18 @@ def _pass_storage(window: Window, storage: StorageRecord, is_big_endian: bool) -
 
 
 def _check_order(value: Any, storages: dict[str, StorageRecord]) -> None:
-    """Refuse what a big-endian machine did not write as little endian."""
+    """Refuse what a big-endian machine did not write as little-endian."""
     is_complex = any(ALL_BY_NAME[storage.dtype].is_complex for storage in storages.values())
     if is_complex or any(map(_is_cast, _tensors_in(value))):
         raise UnsupportedError(
-            "a big-endian machine wrote this legacy file, and its complex numbers, or storages without a dtype, "
-            "cannot be told apart from those of another",
-            hint="Save it there in the form of zip archives, which is torch's default",
+            "a big-endian machine wrote this legacy file, in which the byte order of complex numbers and of storages "
+            "without a dtype is ambiguous",
+            hint="Save it there as a zip archive, torch's default",
         )
 
 
 def _is_cast(tensor: TensorRecord) -> bool:
-    """Say whether a storage without a dtype holds numbers of several bytes."""
+    """Say whether a tensor has a dtype of several bytes over a storage of another dtype."""
     is_other = tensor.storage is not None and tensor.storage.dtype != tensor.dtype
     return is_other and ALL_BY_NAME[tensor.dtype].itemsize > 1
 

@@ -1,4 +1,4 @@
-"""A file of pickles, whatever its form: what it holds, and where the bytes of its storages stand."""
+"""A file of pickles in any form: its value, and where the bytes of its storages are."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tensorkeep.formats.pickles.containers._legacy_stream import read_legacy
 from tensorkeep.formats.pickles.containers._tar import read_tar
 from tensorkeep.formats.pickles.limits import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.pickles.machine import Context, Dangerous, run_pickle
-from tensorkeep.formats.pickles.values import Form, PickleDocument, StorageRecord, shown
+from tensorkeep.formats.pickles.values import Form, PickleDocument, StorageRecord, short_repr
 from tensorkeep.transport import ByteRange, ByteSource, MemorySource
 
 _ZIP_START: Final = b"PK\x03\x04"
 _LEGACY_START = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19\.", re.DOTALL)
 _PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
 _SAFETENSORS_BRACE: Final = b"\0\0{"
-"""Bytes 6 to 8 of a safetensors file, whose first bytes may be those of any other form."""
+"""Bytes 6 to 8 of a safetensors file, whose first bytes may look like any other form."""
 
 _TAR_MAGIC: Final = slice(257, 262)
 _MAX_WORD_NBYTES: Final = 100
-"""Bytes of a member that holds one word."""
+"""Most bytes of a member that contains one word."""
 
 
 def is_pickled(source: ByteSource) -> bool:
-    """Say whether a file is one that `read_pickle` may read, by its first bytes."""
+    """Say whether `read_pickle` may read a file, by its first bytes."""
     head = bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes))))
     if head[6:9] == _SAFETENSORS_BRACE:
         return False
@@ -43,7 +43,7 @@ def read_pickle(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
 ) -> PickleDocument:
-    """Read what `torch.save`, `torch.jit.save` or `pickle.dump` wrote, and run nothing of it."""
+    """Read what `torch.save`, `torch.jit.save` or `pickle.dump` wrote, without running anything."""
     context = Context(strict=strict, dangerous=dangerous, limits=limits)
     context.read_embedded = partial(_read_embedded, limits)
     try:
@@ -61,7 +61,7 @@ def _read(source: ByteSource, span: ByteRange | None, context: Context) -> Pickl
         _refuse_other_zip(head)
         return _read_zip(source, read_archive(source, span), context)
     if span is not None:
-        raise ArchiveError("an archive within a file does not begin as one", found=f"{head[:4]!r}")
+        raise ArchiveError("a part of the file is not a zip archive", found=f"{head[:4]!r}")
     if _LEGACY_START.match(head):
         return read_legacy(source, context)
     if _PICKLE_START.match(head):
@@ -71,26 +71,28 @@ def _read(source: ByteSource, span: ByteRange | None, context: Context) -> Pickl
     sniffed = sniff(head)
     raise PickleError(
         "not a file of pickles",
-        expected="what torch.save or pickle.dump writes",
-        found=sniffed.what if sniffed else f"a file that begins with {head[:8]!r}",
+        expected="a file written by torch.save or pickle.dump",
+        found=sniffed.what if sniffed else f"a file that starts with {head[:8]!r}",
         hint=sniffed.hint if sniffed else None,
     )
 
 
 def _refuse_other_zip(head: bytes) -> None:
-    """Name the archives that are none of pickled checkpoints, by the name of their first member."""
+    """Refuse zip archives of other programs by the name of their first member."""
     n_bytes = int.from_bytes(head[26:28], "little")
     first = head[30 : 30 + n_bytes]
     if first.endswith(b".npy"):
         hint = "numpy.load reads its arrays; tensorkeep.save writes them to a file of tensors"
-        raise UnsupportedError("a NumPy archive (.npz), no file of torch.save", found=shown(first), hint=hint)
+        raise UnsupportedError(
+            "a NumPy archive (.npz) instead of a torch.save archive", found=short_repr(first), hint=hint
+        )
 
 
 def _read_zip(source: ByteSource, archive: Archive, context: Context) -> PickleDocument:
     member = archive.members.get("data.pkl")
     if member is None:
         raise UnsupportedError(
-            "the zip archive is none of torch.save",
+            "not a torch.save archive",
             expected="a member data.pkl",
             found=", ".join(list(archive.members)[:5]) or "nothing",
         )
@@ -110,14 +112,16 @@ def _read_zip(source: ByteSource, archive: Archive, context: Context) -> PickleD
 
 
 def _member_of(storage: StorageRecord, archive: Archive) -> Member:
-    """Return the member that a storage's bytes are, which must be as many as the pickle says."""
+    """Return the member that contains a storage; it must have the size that the pickle declares."""
     name = f"data/{storage.key}"
     member = archive.members.get(name)
     if member is None:
-        raise PickleError(f"storage {shown(storage.key)} is not in the archive", expected=f"a member {name:.100}")
+        raise PickleError(
+            f"storage {short_repr(storage.key)} is not in the archive", expected=f"a member {name:.100}"
+        )
     if len(member.span) != storage.nbytes:
         raise PickleError(
-            f"storage {shown(storage.key)} has another size than the pickle says",
+            f"storage {short_repr(storage.key)} does not have the size that the pickle declares",
             expected=f"{storage.nbytes:,} bytes for {storage.n_elements:,} of {storage.dtype}",
             found=f"{len(member.span):,}",
         )
@@ -128,7 +132,7 @@ def _is_big_endian(source: ByteSource, archive: Archive) -> bool:
     member = archive.members.get("byteorder")
     order = b"little" if member is None else read_member(source, member, _MAX_WORD_NBYTES).strip()
     if order not in {b"little", b"big"}:
-        raise PickleError("the order of bytes is neither little nor big", found=f"{order!r}")
+        raise PickleError("the byte order is neither little nor big", found=f"{order!r}")
     return order == b"big"
 
 
@@ -141,16 +145,18 @@ def _read_bare(source: ByteSource, context: Context) -> PickleDocument:
         )
     value = _run_whole(bytes(source.read(ByteRange(0, source.nbytes))), context)
     if context.stored:
-        raise PickleError("a pickle without storages names one", found=shown(next(iter(context.stored))))
+        raise PickleError(
+            "a bare pickle refers to a storage, which it cannot have", found=short_repr(next(iter(context.stored)))
+        )
     return PickleDocument("pickle", value, context.storages, {}, dangers=context.dangers, embedded=context.embedded)
 
 
 def _read_embedded(limits: PickleLimits, data: bytes) -> tuple[StorageRecord, bytes]:
-    """Read the file within a pickle that stands for one storage; there is none within it again."""
+    """Read the file inside a pickle that is one storage. Its own pickles cannot contain another such file."""
     document = read_legacy(MemorySource(data), Context(strict=True, limits=limits))
     storage = document.value
     if type(storage) is not StorageRecord or len(document.spans) != 1:
-        raise PickleError("a storage within the pickle is none", found=type(storage).__name__)
+        raise PickleError("an embedded storage is not a storage", found=type(storage).__name__)
     span = document.spans[storage.key]
     return storage, data[span.start : span.stop]
 

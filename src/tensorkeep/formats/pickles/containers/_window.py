@@ -1,7 +1,7 @@
-"""Pickles and raw bytes that follow each other in a file, read in order through a window that is small.
+"""Pickles and raw bytes that follow each other in a file, read in order through a small window.
 
-Where a pickle ends is known only when it has been run, and gigabytes of numbers may follow. So a piece of the file is
-read, and when its end cuts the pickle off, a piece eight times as long, and the pickle is run again from its start.
+Only running a pickle shows where it ends, and gigabytes of numbers may follow. So a small part of the file is read;
+if the pickle extends beyond it, a part eight times as long, and the pickle is run again from its start.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tensorkeep.formats.pickles.machine import Context, Event, PickleCutError, r
 from tensorkeep.transport import ByteRange, ByteSource
 
 _FIRST_NBYTES = 4096
-"""Bytes that are read at once to begin with: the pickles between storages are shorter, and disks read no less."""
+"""Bytes of the first read: pickles between storages are shorter, and disks read no less."""
 
 _PYTHON_3 = 3
-"""A protocol whose names are used as they are."""
+"""A protocol without names of Python 2, which would be translated."""
 
 _GROWTH = 8
-"""How much longer the next window is; at worst, what was run in vain is as long as the pickle itself."""
+"""Factor to the next window. At worst, the windows run in vain are together about as long as the pickle."""
 
 
 class Window:
-    """A part of a file in which pickles and raw bytes follow each other.
+    """Reads pickles and raw bytes that follow each other in a part of a file.
 
     Attributes:
         position: The next byte of the source.
@@ -43,25 +43,25 @@ class Window:
 
     @property
     def n_left(self) -> int:
-        """Bytes of the part that have not been passed yet."""
+        """Bytes of the part after the position."""
         return self._stop - self.position
 
     def run(self) -> Any:
-        """Run the pickle that starts here, and pass it."""
+        """Run the next pickle."""
         return self._run(self._context)
 
     def run_plain(self, *, n_names: int = 0) -> Any:
-        """Run a pickle that must hold plain data, without a call or a storage in it, and pass it."""
+        """Run the next pickle, which must be plain data without calls or storages."""
         start = self.position
         apart = Context(dangerous="record", persistent_load=_refuse_id, keeps_events=True)
         value = self._run(apart)
         events = apart.events or []
         for event in events:
-            if event.action == "import":  # which the context of the file may refuse, or notes
+            if event.action == "import":  # the context of the file may refuse or record it
                 self._context.find(event.module, event.name, _PYTHON_3, event.position)
         if len(events) > n_names:
             raise PickleError(
-                f"the pickle at byte {start:,} is more than plain data",
+                f"the pickle at byte {start:,} is not plain data",
                 expected="numbers and texts",
                 found=f"{events[n_names].module}.{events[n_names].name}",
                 hint="Nothing was run",
@@ -88,36 +88,34 @@ class Window:
                 return value
 
     def take(self, nbytes: int) -> bytes:
-        """Return the next bytes, and pass them."""
+        """Return the next bytes."""
         if nbytes > self._n_held and nbytes <= self.n_left:
             self._read(max(nbytes, _FIRST_NBYTES))
         span = self.skip(nbytes)
         return self._data[span.start - self._start : span.stop - self._start]
 
     def skip(self, nbytes: int) -> ByteRange:
-        """Pass bytes without reading them."""
+        """Skip bytes, and return their range."""
         if nbytes > self.n_left:
             raise PickleError(
-                "the file is cut off", expected=f"{nbytes:,} bytes at {self.position:,}", found=f"{self.n_left:,}"
+                "truncated file", expected=f"{nbytes:,} bytes at {self.position:,}", found=f"{self.n_left:,}"
             )
         start, self.position = self.position, self.position + nbytes
         return ByteRange(start, self.position)
 
     @property
     def _n_held(self) -> int:
-        """Bytes from the position on that are in memory."""
+        """Bytes after the position that are in memory."""
         return self._start + len(self._data) - self.position
 
     def _grow(self, n_needed: int) -> None:
         if max(self._n_held, n_needed) >= self._max_nbytes:
-            raise LimitError(
-                "a pickle is too long", expected=f"at most {self._max_nbytes:,} bytes", found="no end of it"
-            )
+            raise LimitError("a pickle is too long", expected=f"at most {self._max_nbytes:,} bytes", found="more")
         self._read(min(max(_FIRST_NBYTES, n_needed, self._n_held * _GROWTH), self._max_nbytes))
 
     def _read(self, nbytes: int) -> None:
-        """Hold the bytes from the position on, and no others."""
-        self._data, self._start = b"", self.position  # what was held is freed before more is read
+        """Keep the bytes after the position in memory, and no others."""
+        self._data, self._start = b"", self.position  # free the old bytes before more are read
         held = BytesIO()
         for piece in self._source.pieces(ByteRange(self.position, min(self.position + nbytes, self._stop))):
             held.write(piece)
@@ -125,9 +123,9 @@ class Window:
 
 
 def _refuse_id(pid: Any) -> Any:
-    raise PickleError("a tensor or storage is named where plain data belongs", found=type(pid).__name__)
+    raise PickleError("a tensor or storage where plain data is expected", found=type(pid).__name__)
 
 
 def _moved(events: list[Event], nbytes: int) -> list[Event]:
-    """Count the positions of events from the start of the source."""
+    """Make positions of events count from the start of the source."""
     return [msgspec.structs.replace(event, position=event.position + nbytes) for event in events]

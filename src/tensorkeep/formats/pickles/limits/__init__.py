@@ -1,9 +1,9 @@
-"""Bounds on what a pickle may cost.
+"""Bounds on the time and memory that a pickle may cost.
 
-- `_budget`: what would cost too much, or never end when it is hashed or walked through.
-- `_keys`: what would cost too much, or never end when it is hashed or walked through.
-- `_graph`: what would cost too much, or never end when it is hashed or walked through.
-- `_containers`: what is put into containers.
+- `_budget`: `PickleLimits`, and the memory that copies may take.
+- `_keys`: keys whose hash takes forever, or that collide.
+- `_graph`: values that take forever to walk through.
+- `_containers`: adding items to containers.
 """
 
 from tensorkeep.formats.pickles.limits._budget import DEFAULT_LIMITS, Allowance, PickleLimits

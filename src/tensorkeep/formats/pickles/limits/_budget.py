@@ -1,4 +1,4 @@
-"""What a pickle may cost. Each bound can be raised by the caller; the reasons stand in `tensorkeep.limits`."""
+"""The budget of one pickle. Callers can raise each bound; `tensorkeep.limits` has the reasons."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tensorkeep import limits
 from tensorkeep.errors import LimitError
 
 _ITEM_NBYTES = 16
-"""Bytes of memory that one item of a copied list or tuple takes; about."""
+"""Bytes of memory per item of a copied list or tuple, roughly."""
 
 _PAIR_NBYTES = 24
-"""Bytes of memory that one item of a copied dict or set takes, at the least; an honest file has 12 for each."""
+"""Bytes of memory per item of a copied dict or set, at least; an honest file has 12 bytes for each."""
 
 
 class PickleLimits(msgspec.Struct, frozen=True):
@@ -21,11 +21,11 @@ class PickleLimits(msgspec.Struct, frozen=True):
 
     Attributes:
         max_nbytes: Bytes of the pickle, without the tensors' data.
-        max_opcodes: Opcodes that are carried out.
-        max_nodes: Values that a walker meets, shared ones as often as they are met.
-        max_nodes_per_byte: The same for each byte of the pickle, of which 500,000 may always be met.
-        max_depth: Containers within each other.
-        max_number_keys: Keys of one dict or set that are numbers of more than 24 bits, or tuples.
+        max_opcodes: Opcodes executed.
+        max_nodes: Values that a walk through the result visits; shared ones count once per visit.
+        max_nodes_per_byte: The same for each byte of the pickle; 500,000 visits are always allowed.
+        max_depth: Depth of nested containers.
+        max_number_keys: Keys of one dict or set that are tuples, or numbers of more than 24 bits.
     """
 
     max_nbytes: int = limits.MAX_PICKLE_NBYTES
@@ -36,11 +36,7 @@ class PickleLimits(msgspec.Struct, frozen=True):
     max_number_keys: int = limits.MAX_NUMBER_KEYS
 
     def max_nodes_of(self, nbytes: int) -> int:
-        """Return how many values a walker may meet in what a pickle holds.
-
-        Args:
-            nbytes: Of the pickle.
-        """
+        """Return how many values a walk may visit in a pickle of `nbytes` bytes."""
         return min(self.max_nodes, max(limits.MIN_GRAPH_NODES, self.max_nodes_per_byte * nbytes))
 
 
@@ -48,9 +44,9 @@ DEFAULT_LIMITS = PickleLimits()
 
 
 class Allowance:
-    """Memory that may be spent on copies and containers, which a few bytes of a pickle can ask for again and again.
+    """Memory left for copies and containers, which a few bytes of a pickle can request again and again.
 
-    An honest file copies each of its texts once, so it grows with what is read.
+    An honest file copies each of its texts once, so the allowance grows with the bytes that are read.
     """
 
     def __init__(self) -> None:
@@ -58,27 +54,27 @@ class Allowance:
         self._n_sets = 0
 
     def grow(self, nbytes: int) -> None:
-        """Allow more."""
+        """Allow copies of some more bytes of the pickle."""
         self._left += limits.ALLOWANCE_PER_BYTE * nbytes
 
     def spend(self, nbytes: int) -> None:
-        """Take a part of it."""
+        """Use up a part of the allowance."""
         self._left -= nbytes
         if self._left < 0:
             raise LimitError(
-                "the pickle copies more than it holds",
+                "the pickle copies more than it contains",
                 expected=f"at most {limits.ALLOWANCE_PER_BYTE} times its size",
                 found="more",
             )
 
     def count_set(self) -> None:
-        """Take one of the sets that a file may have, each of which takes 200 bytes for one of the pickle."""
+        """Count a set: one byte of the pickle makes one of 200 bytes."""
         self._n_sets += 1
         if self._n_sets > limits.MAX_PICKLED_SETS:
             raise LimitError("the pickle has too many sets", expected=f"at most {limits.MAX_PICKLED_SETS:,}")
 
     def spend_on(self, values: tuple[Any, ...]) -> None:
-        """Take what a copy of some values takes, and of what tuples among them hold."""
+        """Use up what a copy of some values takes, tuples among them one level deep."""
         for value in values:
             weight = _WEIGHTS.get(type(value))
             if weight is not None and len(value) > 1:

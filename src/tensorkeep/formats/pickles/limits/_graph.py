@@ -1,8 +1,8 @@
-"""The finished value, looked at as a whole: nothing in it may be endless for those who walk through it.
+"""Checks the finished value as a whole: walking through it must end.
 
-A value that is shared is one object in memory and many for a walker (`repr`, JSON, a comparison): sixty tuples, each
-of which holds the one before twice, have no end. So the size is counted as a walker would meet it. Only what stands
-in an `Unknown` counts once, and only through one may a value contain itself, as configurations with parents do.
+A shared value is one object in memory, but a walk (`repr`, JSON, a comparison) visits it once per reference: sixty
+tuples that each hold the previous one twice take 2**60 steps. So size is counted as a walk would meet it. Values in
+an `Unknown` count once, and only through an `Unknown` may a value contain itself, as configurations with parents do.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ DICTS: frozenset[type] = frozenset({dict, OrderedDict, DefaultDict, Counter, Nam
 LISTS: frozenset[type] = frozenset({list, tuple, set, frozenset, Deque})
 _LEAVES = frozenset({str, int, float, bool, bytes, bytearray, complex, type(None)})
 _LEAF = (1, 0)
-_UNDER_WAY = (0, 0)
+_IN_PROGRESS = (0, 0)
 
 
 def children_of(node: Any) -> Iterable[Any]:
-    """Return what a value directly holds."""
+    """Return the values that a value directly contains."""
     kind = type(node)
     if kind in LISTS:
         return node  # type: ignore[no-any-return]
@@ -51,7 +51,7 @@ def _parts_of_record(node: Any) -> Iterable[Any]:
 
 
 def check_graph(value: Any, *, max_nodes: int, max_depth: int) -> None:
-    """Refuse a value that is endless, too large or too deep to walk through."""
+    """Refuse a value that is too large, too deep or cyclic to walk through."""
     count = _Count(max_nodes, max_depth)
     count.add(value)
     while count.unknowns:
@@ -60,10 +60,10 @@ def check_graph(value: Any, *, max_nodes: int, max_depth: int) -> None:
 
 
 class _Count:
-    """Counts what a walker meets; every container is looked at once.
+    """Counts the visits of a walk while looking at every container only once.
 
     Attributes:
-        unknowns: Each `Unknown` that was met, and whose own values are still to be counted.
+        unknowns: Each `Unknown` that was met and whose contents are not counted yet.
     """
 
     def __init__(self, max_nodes: int, max_depth: int) -> None:
@@ -71,11 +71,11 @@ class _Count:
         self._max_nodes = max_nodes
         self._max_depth = max_depth
         self._total = 0
-        self._n_under_way = 0
-        self._known: dict[int, tuple[int, int]] = {}  # of containers: values in them, containers within each other
+        self._n_in_progress = 0
+        self._known: dict[int, tuple[int, int]] = {}  # id of a container to visits and depth
 
     def add(self, value: Any) -> None:
-        """Count a value and all that it holds."""
+        """Count a value and everything in it."""
         self._walk(value)
         self._total += self._known.get(id(value), _LEAF)[0]
         self._check(self._total, 0)
@@ -85,21 +85,21 @@ class _Count:
         while waiting:
             node = waiting[-1]
             seen = self._known.get(id(node))
-            if seen is not None and seen is not _UNDER_WAY:
+            if seen is not None and seen is not _IN_PROGRESS:
                 waiting.pop()
                 continue
             children = () if type(node) in _LEAVES else children_of(node)
             if isinstance(node, Unknown):
                 self._meet(node)
             elif seen is None and children:
-                self._known[id(node)] = _UNDER_WAY
-                self._n_under_way += 1
-                self._check(0, self._n_under_way)
+                self._known[id(node)] = _IN_PROGRESS
+                self._n_in_progress += 1
+                self._check(0, self._n_in_progress)
                 waiting.extend(child for child in children if self._is_to_walk(child))
                 continue
-            elif seen is _UNDER_WAY:
+            elif seen is _IN_PROGRESS:
                 self._known[id(node)] = self._measure(children)
-                self._n_under_way -= 1
+                self._n_in_progress -= 1
             waiting.pop()
 
     def _meet(self, unknown: Unknown) -> None:
@@ -113,8 +113,8 @@ class _Count:
             return False
         if (kind in LISTS or kind is dict) and not child:
             return False
-        if self._known.get(id(child)) is _UNDER_WAY:
-            raise PickleError("a container holds itself", found=type(child).__name__)
+        if self._known.get(id(child)) is _IN_PROGRESS:
+            raise PickleError("a container contains itself", found=type(child).__name__)
         return True
 
     def _measure(self, children: Iterable[Any]) -> tuple[int, int]:
@@ -128,7 +128,7 @@ class _Count:
 
     def _check(self, size: int, depth: int) -> None:
         if size > self._max_nodes:
-            found = "more, as shared parts count"
+            found = "more, counting shared parts once per reference"
             raise LimitError("too many values", expected=f"at most {self._max_nodes:,}", found=found)
         if depth > self._max_depth:
-            raise LimitError("containers are nested too deep", expected=f"at most {self._max_depth}", found="more")
+            raise LimitError("containers are nested too deeply", expected=f"at most {self._max_depth}", found="more")

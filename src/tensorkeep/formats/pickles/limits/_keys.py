@@ -1,7 +1,7 @@
-"""Keys of dicts and members of sets: only those whose hash ends, and of which a container does not become slow.
+"""Keys of dicts and members of sets: only those that are quick to hash and do not make the container slow.
 
-The hash of a tuple walks through all that it holds, shared parts again and again; of numbers anybody can make a
-million with one hash. Texts and bytes are safe: their hashes are seeded anew in every process.
+The hash of a tuple visits everything in it, shared parts again and again. Of numbers anybody can construct a million
+with the same hash. Texts and bytes are safe: their hashes have a random seed in every process.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _BY_IDENTITY = frozenset({ArrayRecord, DtypeRecord, Name, StorageRecord, TensorR
 _SIMPLE = _TEXTS | _NUMBERS | _BY_IDENTITY
 _FREE = _TEXTS | _BY_IDENTITY | {bool}
 _SAFE_INT_BITS = 24
-"""Integers are their own hashes; of longer ones, those can be chosen that a dict finds no place for."""
+"""Integers are their own hashes; longer ones can be chosen to collide in a dict."""
 
 
 class KeyGuard:
-    """Checks keys before they are hashed; one for all containers of a file."""
+    """Checks keys before they are hashed; one guard per file."""
 
     def __init__(self, max_number_keys: int = MAX_NUMBER_KEYS) -> None:
         self._max_number_keys = max_number_keys
@@ -63,7 +63,7 @@ class KeyGuard:
                 continue
             self._n_nodes += _count_nodes(key)
             if self._n_nodes > MAX_ALL_KEY_NODES:
-                raise LimitError("nested keys are too large together", expected=f"{MAX_ALL_KEY_NODES:,} values")
+                raise LimitError("nested keys are too large in total", expected=f"{MAX_ALL_KEY_NODES:,} values")
             self._count(container, key)
 
     def _count(self, container: object, key: Hashable) -> None:
@@ -72,7 +72,7 @@ class KeyGuard:
             counts = self._counts[id(container)] = _Counts(container)
         n_equal = counts.n_with_hash.get(hash(key), 0) + 1
         counts.n_with_hash[hash(key)] = n_equal
-        if type(key) is not tuple or _TEXTS.isdisjoint(map(type, key)):  # nobody knows the hash of a text
+        if type(key) is not tuple or _TEXTS.isdisjoint(map(type, key)):  # nobody can predict the hash of a text
             counts.n_numbers += 1
             self._n_numbers += 1
         if (
@@ -81,14 +81,14 @@ class KeyGuard:
             or self._n_numbers > 10 * self._max_number_keys
         ):
             raise LimitError(
-                "too many keys are large numbers or tuples, which can be chosen to be slow",
+                "too many keys are large numbers or tuples, which can be chosen to collide",
                 expected=f"at most {MAX_COLLIDING_KEYS} with one hash, {self._max_number_keys:,} in one dict",
-                hint="If the file is trusted to be honest, raise PickleLimits.max_number_keys",
+                hint="If you trust the file, raise PickleLimits.max_number_keys",
             )
 
 
 class _Counts:
-    """What was counted of one container, which is kept so that no other gets its id."""
+    """Counts for one container. Keeps it alive, so that no other container gets its id."""
 
     __slots__ = ("container", "n_numbers", "n_with_hash")
 
@@ -99,7 +99,7 @@ class _Counts:
 
 
 def _count_nodes(key: Any) -> int:
-    """Walk a key as its hash would, shared parts as often as they are met, and count them."""
+    """Count the values that hashing a key would visit."""
     waiting = [key]
     n_nodes = 0
     while waiting:
@@ -108,7 +108,7 @@ def _count_nodes(key: Any) -> int:
         n_nodes += 1
         if kind in _NESTED:
             if n_nodes + len(waiting) + len(node) > MAX_KEY_NODES:
-                raise LimitError("a key of a dict is nested too much", expected=f"at most {MAX_KEY_NODES:,} values")
+                raise LimitError("a key of a dict is nested too deeply", expected=f"at most {MAX_KEY_NODES:,} values")
             waiting.extend(node)
         elif kind not in _SIMPLE:
             raise PickleError(

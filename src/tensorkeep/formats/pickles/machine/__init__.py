@@ -1,10 +1,10 @@
-"""The loop over the opcodes.
+"""Executes the opcodes of a pickle without running anything it names.
 
 - `_opcodes`: the table of opcodes.
-- `_context`: what the pickles of one file share.
-- `_stack`: the loop over the opcodes.
-- `_loop`: the loop over the opcodes.
-- `_rare_opcodes`: the loop over the opcodes.
+- `_context`: what names stand for, and everything the pickles of one file share.
+- `_stack`: the state of one pickle: stack, marks and memo.
+- `_loop`: the loop over the opcodes; its contract says what it may do and never does.
+- `_rare_opcodes`: one function for each opcode that large files do not consist of.
 """
 
 from tensorkeep.formats.pickles.machine._context import Context, Dangerous, Event

@@ -1,7 +1,13 @@
-"""What the pickles of one file share: what names stand for, storages, and what they would have done.
+"""What the pickles of one file share: the meaning of names, storages, and a record of everything they asked for.
 
-Nothing is imported and nothing that a file names is called. A name of the closed table stands for a function of this
-package that makes a record or plain data; every other becomes an `Unknown`.
+Every opcode that would import, call or build something ends up here, and only here is decided what happens instead:
+
+- `find`     a name of the closed table gives a `Name` or a label; any other name an inert `Unknown`
+- `call`     a `Name` is replaced by our own function for it; calling anything else gives an `Unknown` with arguments
+- `build`    state is recorded on our own records, and never applied to an object
+- `persistent` gives the description of a storage
+
+No path imports a module, looks up an attribute, or calls an object by what the file says.
 """
 
 from __future__ import annotations
@@ -27,28 +33,36 @@ from tensorkeep.formats.pickles.names import (
     set_dtype_state,
     storage_of,
 )
-from tensorkeep.formats.pickles.values import ArrayRecord, DtypeRecord, Name, Namespace, StorageRecord, Unknown, shown
+from tensorkeep.formats.pickles.values import (
+    ArrayRecord,
+    DtypeRecord,
+    Name,
+    Namespace,
+    StorageRecord,
+    Unknown,
+    short_repr,
+)
 from tensorkeep.limits import MAX_NAME_LENGTH
 
 Action = Literal["import", "call", "build", "extension"]
 Dangerous = Literal["refuse", "record"]
-"""What to do with names that could only do harm: refuse the file, or keep them as inert records."""
+"""What to do about names that could only do harm: refuse the file, or keep them as inert records."""
 
 _PYTHON_3 = 3
-"""The first protocol whose names are those of Python 3."""
+"""The first protocol that uses names of Python 3."""
 
 
 class Event(msgspec.Struct, frozen=True, eq=False):
-    """One thing that a pickle asks for and that is not plain data.
+    """One thing that a pickle asks for beyond plain data.
 
     Attributes:
-        action: `"import"`: it names a class or function; `"call"`: it would call an unknown one; `"build"`: it would
-            set the state of what that gave; `"extension"`: it would look a class up in a registry.
-        position: Byte of the pickle's data at which the opcode stands.
-        module: Of the name.
+        action: `"import"`: names a class or function; `"call"`: calls an unknown one; `"build"`: sets state on the
+            result of that; `"extension"`: looks up a class in a registry.
+        position: Position of the opcode in the data.
+        module: Module of the name.
         name: The name.
-        is_known: Whether it is one of the closed table.
-        value: The record that came of a call or is being built; it has the arguments. None for an import.
+        is_known: Whether it is in the closed table.
+        value: The record that the call gave or that is being built, with its arguments; None for an import.
     """
 
     action: Action
@@ -64,14 +78,14 @@ class Context:
 
     Attributes:
         storages: Every storage that was mentioned, by key.
-        events: What was asked for, in order; None where that is not noted.
-        keys: Checks what is to be a key.
-        allowance: What may be spent on copies.
-        read_embedded: Reads a storage that was pickled by itself: torch writes a whole file for it, as bytes within
-            the pickle. None where such a thing is an `Unknown` like any other.
+        events: What was asked for, in order; None if that is not recorded.
+        keys: Checks keys before they are hashed.
+        allowance: Memory left for copies.
+        read_embedded: Reads a storage that was pickled alone: torch writes a whole file for it, as bytes within the
+            pickle. If None, such a storage is an `Unknown` like any other.
         embedded: Key to the bytes of each such storage.
-        persistent_load: Gives what a persistent id stands for; None for the storage that torch's ids describe.
-        dangers: Names that could only do harm, and why; wherever they stand, also where nothing is left of them.
+        persistent_load: Returns what a persistent id stands for; if None, the storage that torch's ids describe.
+        dangers: Names that could only do harm, with the reason; also those that are not part of the value.
     """
 
     def __init__(
@@ -97,19 +111,19 @@ class Context:
         self._found: dict[tuple[str, str, bool], Any] = {}
 
     def find(self, module: str, name: str, protocol: int, position: int) -> Any:
-        """Return the value of a name: a callable `Name`, a label, or an `Unknown` reference."""
+        """Return what stands for a name: a `Name` or label of the closed table, or an `Unknown` reference."""
         if len(module) > MAX_NAME_LENGTH or len(name) > MAX_NAME_LENGTH:
             raise LimitError("a name is too long", expected=f"at most {MAX_NAME_LENGTH:,} characters")
         place = (module, name, protocol < _PYTHON_3)
         found = self._found.get(place)
         if found is None:
-            found = self._found[place] = self._stand_in(module, name, protocol)
+            found = self._found[place] = self._resolve(module, name, protocol)
         if self.events is not None:
             new = python3_name(module, name) if protocol < _PYTHON_3 else (module, name)
             self.events.append(Event("import", position, *new, type(found) is not Unknown))
         return found
 
-    def _stand_in(self, module: str, name: str, protocol: int) -> Any:
+    def _resolve(self, module: str, name: str, protocol: int) -> Any:
         if protocol < _PYTHON_3:
             module, name = python3_name(module, name)
         known = known_name(module, name)
@@ -127,23 +141,23 @@ class Context:
             raise UnsafeError(
                 f"the pickle names {name}, which {danger.reason}",
                 found=name,
-                hint="Nothing was run. `tensorkeep scan` lists all that it asks for; `tensorkeep convert "
-                "--drop-unknown` takes the tensors out",
+                hint="Nothing was run. `tensorkeep scan` lists everything it asks for; `tensorkeep convert "
+                "--drop-unknown` extracts the tensors",
             )
 
     def _refuse_unknown(self, module: str, name: str) -> None:
         if self._strict:
             raise UnsafeError(
                 f"the pickle names {module}.{name}, which is not known to be data",
-                expected="tensors and plain data, as strict=True asks for",
+                expected="only tensors and plain data (strict=True)",
                 found=f"{module}.{name}",
                 hint="Nothing was run",
             )
 
     def call(self, function: Any, args: Any, position: int) -> Any:
-        """Return what stands for the result of a call."""
+        """Return the result of a call: of our own function for a known name, else an `Unknown`."""
         if type(args) is not tuple:
-            raise PickleError("arguments are no tuple", found=type(args).__name__)
+            raise PickleError("the arguments of a call are not a tuple", found=type(args).__name__)
         if type(function) is Name and function.call is not None:
             try:
                 if function.is_cheap or not args:
@@ -153,17 +167,17 @@ class Context:
                 raise
             except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
                 raise PickleError(f"wrong arguments for {function.qualified_name}", found=str(error)) from None
-            if type(result) is Unknown:  # of arguments that are not known to be data
+            if type(result) is Unknown:  # the name is known, but not with these arguments
                 self._note("call", position, result)
                 self._refuse_unknown(result.module, result.name)
             return result
         if type(function) is Name and self.read_embedded and _is_embedded(function, args):
             return self._embed(*self.read_embedded(args[0]))
         if not isinstance(function, Unknown):
-            raise PickleError("what is called is no name", found=shown(function))
+            raise PickleError("something that is not a name is called", found=short_repr(function))
         self._refuse_danger(danger_of_call(function.module, function.name, args), function.qualified_name)
         self._refuse_unknown(function.module, function.name)
-        if not function.is_reference:  # what a call would have given is called
+        if not function.is_reference:  # the unknown result of a call is called in turn
             args = (function, *args)
         result = Unknown(function.module, function.name, args)
         self._note("call", position, result)
@@ -184,18 +198,21 @@ class Context:
         return call(*args)
 
     def construct(self, cls: Any, args: Any, named: Any, position: int) -> Any:
-        """Return what stands for a new object of a class (`cls.__new__`), which is no call of it."""
+        """Return what stands for `cls.__new__(cls, *args)`, which differs from a call of the class."""
         if type(named) is not dict or type(args) is not tuple:
-            raise PickleError("arguments are no tuple and dict", found=f"{shown(args)}, {shown(named)}")
+            raise PickleError(
+                "the arguments of a new object are not a tuple and a dict",
+                found=f"{short_repr(args)}, {short_repr(named)}",
+            )
         if type(cls) is Name and cls.call is not None:
             if named or (args and cls.call in EMPTY_WHEN_NEW) or cls.call in FUNCTIONS or "_rebuild" in cls.name:
-                raise PickleError(f"a new {cls.qualified_name} takes no such arguments", found=shown(args))
+                raise PickleError(f"a new {cls.qualified_name} does not take these arguments", found=short_repr(args))
         elif named:
             args = (*args, named)
         return self.call(cls, args, position)
 
     def build(self, target: Any, state: Any, position: int) -> None:
-        """Keep the state that an object would have been given."""
+        """Record the state that an object would have been given."""
         kind = type(target)
         self.allowance.spend_on((state,))
         if kind is ArrayRecord:
@@ -212,11 +229,13 @@ class Context:
             object.__setattr__(target, "state", state)
             self._note("build", position, target)
         else:
-            raise PickleError("state is set on what has none", found=kind.__name__)
+            raise PickleError("state is set on something that cannot have any", found=kind.__name__)
 
     def _fill(self, target: Namespace, state: Any) -> None:
         if type(state) not in DICTS or any(type(key) is not str for key in state) or target:
-            raise PickleError("the attributes of a namespace are no dict of texts", found=type(state).__name__)
+            raise PickleError(
+                "the attributes of a namespace are not a dict with text keys", found=type(state).__name__
+            )
         target.update(state)
 
     def mentions(self, package: str) -> bool:
@@ -225,15 +244,15 @@ class Context:
 
     @property
     def stored(self) -> dict[str, StorageRecord]:
-        """The storages whose bytes do not stand in the pickle itself; a new dict."""
+        """The storages whose bytes are outside the pickle; a new dict."""
         return {key: storage for key, storage in self.storages.items() if key not in self.embedded}
 
     def mark(self) -> tuple[int, int, int]:
-        """Return a place to go back to where a pickle must be run again from its start."""
+        """Return a mark to rewind to if the pickle must be run again from its start."""
         return len(self.storages), len(self.embedded), len(self.events or ())
 
     def rewind(self, mark: tuple[int, int, int]) -> None:
-        """Forget what was noted since a mark."""
+        """Forget everything recorded since a mark."""
         while len(self.storages) > mark[0]:
             self.storages.popitem()
         while len(self.embedded) > mark[1]:
@@ -254,7 +273,7 @@ class Context:
         if known is None:
             self.storages[record.key] = record
         elif known != record and (known.n_elements or record.n_elements):
-            raise PickleError("a storage is described in two ways", expected=str(known), found=str(record))
+            raise PickleError("two descriptions of one storage differ", expected=str(known), found=str(record))
         return storage
 
     def _note(self, action: Action, position: int, value: Unknown) -> None:
@@ -267,8 +286,8 @@ def _is_embedded(function: Name, args: tuple[Any, ...]) -> bool:
 
 
 def _set_metadata(target: OrderedDict[Any, Any], state: Any) -> None:
-    """Keep what `Module.state_dict` says of versions, and no other attribute."""
+    """Keep the version metadata of `Module.state_dict`, and no other attribute."""
     if type(state) is not dict or set(state) - {"_metadata"}:
-        raise PickleError("an OrderedDict has attributes", expected="_metadata", found=shown(state))
+        raise PickleError("an OrderedDict has attributes", expected="_metadata", found=short_repr(state))
     if "_metadata" in state:
         target._metadata = state["_metadata"]  # type: ignore[attr-defined]

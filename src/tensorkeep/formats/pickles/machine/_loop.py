@@ -1,9 +1,18 @@
-"""The loop over the opcodes of a pickle. It makes containers, texts and numbers; all else is asked of the context.
+"""The loop over the opcodes of a pickle, protocols 0 to 5.
 
-The loop is one function, since a state of 80,000 tensors has 2,500,000 opcodes: those that such a file is made of are
-carried out in it, ordered by how often they occur, all others by functions of their own (`_rare_opcodes.py`). What is
-read is what Python's own reader (protocols 0 to 5) would read; where that would call something, the context gives
-a record.
+Its contract, which the whole package rests on:
+
+1) It makes None, booleans, numbers, texts and bytes, and tuples, lists, dicts and sets of them.
+2) Whatever would import, call or build anything else, it passes to the context, which returns an inert record.
+3) It adds items only to objects whose exact type is a plain container, so no other class has a method called.
+4) No length or number from the file makes it allocate more than the bytes that are left.
+5) It ends: opcodes, memory for copies, depth, and the size of the value as a walk would see it are bounded.
+6) Any input gives a value or a `TensorkeepError`, with the position of the opcode.
+
+Where Python's own reader would succeed without calling anything, this one gives the same value.
+
+The loop is one function because a state of 80,000 tensors has 2,500,000 opcodes. It executes the opcodes that such a
+file consists of, ordered by how often they occur; functions in `_rare_opcodes.py` execute all others.
 """
 
 from __future__ import annotations
@@ -25,35 +34,35 @@ _STOP = ord(".")
 
 
 def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
-    """Read one pickle."""
+    """Read the pickle that starts at a position; return its value and the position after it."""
     state = State(data, start, context)
     context.allowance.grow(len(data) - start)
     try:
         _run(state, context.limits.max_opcodes)
         value = state.stack.pop()
         if state.stack or state.marks:
-            raise PickleError("values are left over at the end")
+            raise PickleError("values are left on the stack at the end")
         max_nodes = context.limits.max_nodes_of(state.position - start)
         check_graph(value, max_nodes=max_nodes, max_depth=context.limits.max_depth)
     except TensorkeepError as error:
-        _place(error, state)
+        _add_position(error, state)
         if isinstance(error, PickleError) and context.mentions("joblib"):
             raise UnsupportedError(
-                "a file of joblib, whose arrays stand between the opcodes",
+                "a joblib file, which has arrays between the opcodes",
                 found=error.message,
                 hint="Save arrays with numpy.savez, tensors with tensorkeep.save",
             ) from None
         raise
     except (MemoryError, RecursionError) as error:
-        raise LimitError("the pickle takes more memory than there is", found=type(error).__name__) from None
+        raise LimitError("the pickle needs more memory than there is", found=type(error).__name__) from None
     except (IndexError, KeyError, ValueError, TypeError, OverflowError, struct.error) as error:
-        explained: PickleError = _explained(error, state)
-        raise explained from None
+        translated: PickleError = _translated(error, state)
+        raise translated from None
     return value, state.position
 
 
-def _run(state: State, max_opcodes: int) -> None:  # noqa: C901, PLR0912, PLR0915 - see above
-    """Carry out opcodes until STOP."""
+def _run(state: State, max_opcodes: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one function for speed
+    """Execute opcodes until STOP."""
     data, context = state.data, state.context
     memo, stack, position = state.memo, state.stack, state.position
     call, persistent = context.call, context.persistent
@@ -135,29 +144,28 @@ def _run(state: State, max_opcodes: int) -> None:  # noqa: C901, PLR0912, PLR091
     raise LimitError("too many opcodes", expected=f"at most {max_opcodes:,}", found="more")
 
 
-def _place(error: TensorkeepError, state: State) -> None:
-    """Say in the error where it happened."""
+def _add_position(error: TensorkeepError, state: State) -> None:
     error.message = f"{error.message} (byte {state.opcode_position:,} of the pickle)"
 
 
-def _explained(error: Exception, state: State) -> PickleError:
-    """Return what an error of Python's means here."""
+def _translated(error: Exception, state: State) -> PickleError:
+    """Return the error of the pickle that made Python raise this one."""
     place = state.opcode_position
     if place >= len(state.data) or (isinstance(error, struct.error | IndexError) and _ends_in_opcode(state)):
-        return PickleCutError(
-            f"the pickle breaks off (byte {place:,})", expected="a STOP", found="the end of the data"
-        )
+        return PickleCutError(f"truncated pickle (byte {place:,})", expected="a STOP", found="the end of the data")
     opcode = OPCODES.get(state.data[place])
     name = opcode.name if opcode else "an opcode"
     if isinstance(error, KeyError):
-        return PickleError(f"{name} asks for what was never kept (byte {place:,} of the pickle)", found=f"{error}")
+        return PickleError(
+            f"{name} gets a memo entry that was never put (byte {place:,} of the pickle)", found=f"{error}"
+        )
     if isinstance(error, IndexError):
-        return PickleError(f"{name} takes more than there is (byte {place:,} of the pickle)")
-    return PickleError(f"{name} cannot be carried out (byte {place:,} of the pickle)", found=str(error))
+        return PickleError(f"{name} takes more values than the stack has (byte {place:,} of the pickle)")
+    return PickleError(f"{name} cannot be executed (byte {place:,} of the pickle)", found=str(error))
 
 
 def _ends_in_opcode(state: State) -> bool:
-    """Say whether the data ends in the fixed argument of the opcode that failed."""
+    """Say whether the data ends inside the fixed argument of the opcode that failed."""
     opcode = OPCODES.get(state.data[state.opcode_position])
     widths = {"u1": 1, "u2": 2, "u4": 4, "i4": 4, "u8": 8, "f8": 8, "1+bytes": 1, "4+bytes": 4, "8+bytes": 8}
     width = widths.get(opcode.argument, 0) if opcode else 0

@@ -1,6 +1,6 @@
-"""The opcodes of pickle protocols 0 to 5: their names, and what stands behind each.
+"""The opcodes of pickle protocols 0 to 5: their names, and the argument that follows each.
 
-Source: the tables of Python's own documentation of `pickletools`.
+Source: the documentation of Python's `pickletools`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Literal
 import msgspec
 
 Argument = Literal["none", "u1", "u2", "u4", "i4", "u8", "f8", "line", "two lines", "1+bytes", "4+bytes", "8+bytes"]
-"""Nothing, a number of so many bytes, text up to a newline, or that many bytes after a count of their own."""
+"""None, a number of so many bytes, text up to a newline, or bytes after a count of so many bytes."""
 
 
 class Opcode(msgspec.Struct, frozen=True):
     """One opcode.
 
     Attributes:
-        name: As Python's documentation calls it.
-        argument: What stands behind it in the stream.
+        name: Its name in Python's documentation.
+        argument: What follows it in the stream.
     """
 
     name: str
@@ -56,4 +56,4 @@ def _table() -> dict[int, Opcode]:
 
 
 OPCODES: dict[int, Opcode] = _table()
-"""Code to opcode; 68 in all."""
+"""Code to opcode; all 68."""

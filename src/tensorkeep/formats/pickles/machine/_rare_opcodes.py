@@ -1,4 +1,4 @@
-"""The opcodes that a file of many tensors is not made of, one function each."""
+"""Opcodes that occur a few times per file, one function each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from tensorkeep.errors import LimitError, PickleError, UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles.limits import add_items, extend, set_items
 from tensorkeep.formats.pickles.machine._stack import State
-from tensorkeep.formats.pickles.values import shown
+from tensorkeep.formats.pickles.values import short_repr
 from tensorkeep.limits import MAX_NAME_LENGTH, MAX_PICKLED_INT_NBYTES
 
 _MAX_NUMBER_LENGTH: Final = 2_400
@@ -97,16 +97,16 @@ def _object(state: State) -> None:
 
 
 def _instance(state: State) -> None:
-    function = _named(state)
+    function = _find_name(state)
     args = tuple(state.take_marked())
     state.stack.append(state.context.call(function, args, state.opcode_position))
 
 
 def _global(state: State) -> None:
-    state.stack.append(_named(state))
+    state.stack.append(_find_name(state))
 
 
-def _named(state: State) -> Any:
+def _find_name(state: State) -> Any:
     module = str(state.take_line(MAX_NAME_LENGTH), "utf-8")
     name = str(state.take_line(MAX_NAME_LENGTH), "utf-8")
     return state.context.find(module, name, state.protocol, state.opcode_position)
@@ -115,33 +115,33 @@ def _named(state: State) -> Any:
 def _stack_global(state: State) -> None:
     name, module = state.stack.pop(), state.stack.pop()
     if type(name) is not str or type(module) is not str:
-        raise PickleError("a name is no text", found=f"{shown(module)}, {shown(name)}")
+        raise PickleError("a name is not text", found=f"{short_repr(module)}, {short_repr(name)}")
     state.stack.append(state.context.find(module, name, state.protocol, state.opcode_position))
 
 
 def _extension(_: State) -> None:
     raise UnsafeError(
-        "the pickle asks the registry of extensions for a class",
-        expected="names of classes that can be looked at",
-        found="a number that means something else in each process",
+        "the pickle looks up a class in the extension registry",
+        expected="classes by name, which can be checked",
+        found="a number whose meaning depends on the process",
         hint="Nothing was run",
     )
 
 
 def _out_of_band(_: State) -> None:
     raise UnsupportedError(
-        "the pickle asks for a buffer that is not in the file", hint="Save it without buffer_callback"
+        "the pickle refers to a buffer that is not in the file", hint="Save it without buffer_callback"
     )
 
 
 def _persistent_text(_: State) -> None:
-    raise PickleError("a persistent id is a line of text", expected="one that describes a storage")
+    raise PickleError("a persistent id is a line of text", expected="a description of a storage")
 
 
 def _protocol(state: State) -> None:
     state.protocol = state.take_number(1)
     if state.protocol > 5:
-        raise UnsupportedError("the pickle is of a later protocol", expected="at most 5", found=str(state.protocol))
+        raise UnsupportedError("the pickle has a later protocol", expected="at most 5", found=str(state.protocol))
 
 
 def _frame(state: State) -> None:
@@ -169,7 +169,7 @@ def _duplicate(state: State) -> None:
 def _put(state: State) -> None:
     number = _whole_number(state.take_line(_MAX_NUMBER_LENGTH))
     if number < 0:
-        raise PickleError("a value is kept under a negative number", found=str(number))
+        raise PickleError("a memo entry has a negative number", found=str(number))
     state.memo[number] = state.stack[-1]
 
 
@@ -179,7 +179,7 @@ def _get(state: State) -> None:
 
 def _whole_number(line: bytes) -> int:
     if _WHOLE.fullmatch(line) is None:
-        raise PickleError("a whole number is none", found=f"{line!r:.100}")
+        raise PickleError("not a whole number", found=f"{line!r:.100}")
     return int(line)
 
 
@@ -196,7 +196,7 @@ def _float_line(state: State) -> None:
     line = state.take_line(_MAX_NUMBER_LENGTH)
     number = float(line) if _REAL.fullmatch(line) else None
     if number is None or (number in {_INFINITY, -_INFINITY} and not line.endswith(b"inf")):
-        raise PickleError("a number is none", found=f"{line!r:.100}")
+        raise PickleError("not a number", found=f"{line!r:.100}")
     state.stack.append(number)
 
 
@@ -216,7 +216,7 @@ def _long(state: State, length_nbytes: int) -> None:
 
 
 def _python2_text(data: bytes) -> str | bytes:
-    """Return what Python 2 wrote for its `str`: text where it can be nothing else, else bytes."""
+    """Return a `str` of Python 2, which may be either: text if it is ASCII, else bytes."""
     return data.decode("ascii") if data.isascii() else data
 
 
@@ -225,7 +225,7 @@ def _quoted(state: State) -> None:
     if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in {b"'", b'"'}:
         raise PickleError("a text is not in quotes", found=f"{line!r:.100}")
     if _ESCAPED.fullmatch(line, 1, len(line) - 1) is None:
-        raise PickleError("a text has an escape that is none", found=f"{line!r:.100}")
+        raise PickleError("a text has an invalid escape", found=f"{line!r:.100}")
     state.stack.append(_python2_text(codecs.escape_decode(line[1:-1])[0]))
 
 
@@ -245,8 +245,8 @@ def _signed_length(state: State) -> int:
 
 
 def refuse_opcode(state: State) -> None:
-    """Say that there is no such opcode."""
-    raise PickleError("no such opcode", found=f"byte {state.data[state.opcode_position]:#04x}")
+    """Raise: the byte is not an opcode."""
+    raise PickleError("unknown opcode", found=f"byte {state.data[state.opcode_position]:#04x}")
 
 
 RARE_OPCODES: dict[int, Callable[[State], None]] = {
@@ -303,4 +303,4 @@ RARE_OPCODES: dict[int, Callable[[State], None]] = {
         "\x98": _out_of_band,
     }.items()
 }
-"""Code to what is done."""
+"""Code to function."""

@@ -1,12 +1,12 @@
-"""The closed table of names that are data.
+"""What names in pickles mean: the closed table of those that stand for data, and the list of dangerous ones.
 
-- `_table`: the closed table of names that are known to be data, and what is done where such a name is called.
-- `_python`: the closed table of names that are known to be data, and what is done where such a name is called.
-- `_numpy`: the closed table of names that are known to be data, and what is done where such a name is called.
-- `_torch`: the closed table of names that are known to be data, and what is done where such a name is called.
-- `_torch_labels`: torch's constants; its storages, and views that lie inside of them.
-- `_torch_strided`: torch's constants; its storages, and views that lie inside of them.
-- `_danger_list`: names that are known to do harm: an alarm, never the defence.
+- `_table`: the closed table: name to the function of ours that a call is replaced by.
+- `_python`: its names from Python's library.
+- `_numpy`: its names from NumPy and ml_dtypes.
+- `_torch`: its names from torch.
+- `_torch_labels`: torch's constants, as texts.
+- `_torch_strided`: storages, and views that lie inside them.
+- `_danger_list`: names known to do harm: an alarm, never the defence.
 """
 
 from tensorkeep.formats.pickles.names._danger_list import Danger, danger_of, danger_of_call

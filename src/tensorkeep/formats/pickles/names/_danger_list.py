@@ -1,12 +1,12 @@
 """Names that are known to run code or to touch the system.
 
-This is an alarm and never the defence: whatever a pickle names, nothing of it is imported, and a name that is missing
-here is no less inert than one that is listed. The list decides only what is said, and that a file which names what
-could only do harm is refused rather than opened.
+This list is an alarm, never the defence. Whatever a pickle names, nothing is imported, and a name missing here is
+just as inert as one listed. The list only decides what a report says, and that a file with names that could only do
+harm is refused instead of opened.
 
-A name is looked up by its dotted path, the longest listed beginning first: `os` lists all of that module, and
-`os.stat_result` is harmless again. Names that walk from a harmless module to a dangerous one, such as `os.system` in
-the module `torch.serialization`, are looked up from each of their parts.
+A name is looked up by its dotted path, the longest listed prefix first: `os` lists the whole module, and
+`os.stat_result` is an exception to it. Names that reach a dangerous module through a harmless one, such as
+`os.system` in the module `torch.serialization`, are looked up from each of their parts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Danger(msgspec.Struct, frozen=True):
     """Why a name is known to be dangerous.
 
     Attributes:
-        reason: What it does, in a few words that follow on the name, such as `"runs commands"`.
-        is_certain: Whether it could only do harm. Where not, honest files hold it too.
+        reason: What it does, to be read after the name, such as `"runs commands"`.
+        is_certain: Whether it could only do harm. If not, honest files contain it too.
     """
 
     reason: str
@@ -33,7 +33,7 @@ class Danger(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def danger_of(module: str, name: str) -> Danger | None:
-    """Say whether a name is known to be dangerous."""
+    """Return why a name is known to be dangerous, or None."""
     parts = name.split(".", _MAX_DEPTH)
     if len(parts) > _MAX_DEPTH:
         return _ENDLESS
@@ -46,7 +46,7 @@ def danger_of(module: str, name: str) -> Danger | None:
 
 
 def danger_of_call(module: str, name: str, args: tuple[Any, ...]) -> Danger | None:
-    """Say whether a call is known to be dangerous, if its name alone only may be."""
+    """Return why a call is known to be dangerous, by its arguments if the name alone does not decide."""
     danger = danger_of(module, name)
     if danger is None or danger.is_certain or name not in _REACHING:
         return danger
@@ -66,7 +66,7 @@ def _worse(first: Danger | None, second: Danger | None) -> Danger | None:
 
 
 def _listed(parts: list[str]) -> Danger | None:
-    """Look up the longest listed beginning of a dotted path."""
+    """Look up the longest listed prefix of a dotted path."""
     while parts[:2] == ["six", "moves"]:
         parts = parts[2:]
     if not parts:
@@ -80,7 +80,7 @@ def _listed(parts: list[str]) -> Danger | None:
 
 
 def _reached(module: str, parts: list[str]) -> Danger | None:
-    """Say whether a name is a way to something dangerous: a module, or what is behind an object."""
+    """Return what makes a name a way to something dangerous: a module, or the internals of an object."""
     found = None
     for place, part in enumerate(parts):
         if part in _INNER_NAMES:
@@ -102,20 +102,20 @@ def _words(text: str) -> frozenset[str]:
 
 
 _MAX_DEPTH: Final = 12
-"""Parts of a dotted name that are looked at; no honest one has as many."""
+"""Parts of a dotted name that are examined; no honest name has so many."""
 
 _EXCEPTION_ENDINGS: Final = ("Error", "Exception", "Warning", "TimeoutExpired")
-"""Classes of exceptions do nothing, whatever module they stand in, and honest files hold caught ones."""
+"""Exception classes do nothing, whatever their module, and honest files contain caught exceptions."""
 
-_ENDLESS: Final = Danger("walks through more names than any honest one", is_certain=True)
+_ENDLESS: Final = Danger("has more parts than any honest name", is_certain=True)
 _CARRIED: Final = Danger("builds functions from code in the file", is_certain=True)
-_INSIDES: Final = Danger("reaches behind an object", is_certain=True)
-_DUNDER: Final = Danger("reaches a method that Python calls by itself", is_certain=False)
+_INSIDES: Final = Danger("reaches the internals of an object", is_certain=True)
+_DUNDER: Final = Danger("reaches a method that Python calls implicitly", is_certain=False)
 _METHOD: Final = Danger("is a method that touches the system", is_certain=True)
 _MODULE: Final = Danger("reaches a module that touches the system", is_certain=True)
 
 _CARRIERS: Final = _words("cloudpickle cloudpickle_fast dill _dill pickle5")
-"""Libraries that put code into pickles; others carry copies of them under names of their own."""
+"""Libraries that put code into pickles; other libraries vendor copies of them."""
 
 _INNER_NAMES: Final = _words("""
     __base__ __bases__ __builtin__ __builtins__ __call__ __class__ __closure__ __code__ __defaults__ __delattr__
@@ -128,10 +128,10 @@ _METHODS: Final = _words("""
     check_output dump from_file load_library popen read_bytes read_text rmdir run_cell runcode runsource symlink_to
     system tofile to_pickle unlink write_bytes write_text
     """)
-"""Methods that do harm whatever class a name walks to them from."""
+"""Methods that do harm on whatever class they are reached."""
 
 _REACHING: Final = _words("getattr attrgetter methodcaller")
-"""Functions that reach attributes by texts."""
+"""Functions that access attributes by name."""
 
 _HONEST_DUNDERS: Final = {("copyreg", "__newobj__"), ("copyreg", "__newobj_ex__"), ("copy_reg", "__newobj__")}
 
@@ -139,7 +139,7 @@ _WELL_KNOWN_MODULES: Final = _words("""
     os nt posix sys builtins subprocess commands pty shutil socket importlib imp runpy ctypes pickle cPickle marshal
     shelve multiprocessing asyncio threading tempfile cloudpickle dill joblib webbrowser pip pdb bdb cProfile timeit
     """)
-"""Modules that cannot be mistaken: a name of one part that is one of these stands for the module itself."""
+"""Modules whose names are unmistakable: wherever one appears in a dotted name, it means this module."""
 
 _SAME_MODULE: Final = {
     "__builtin__": "builtins",
@@ -171,7 +171,7 @@ _SAME_MODULE: Final = {
     "pd": "pandas",
     "tf": "tensorflow",
 }
-"""First part of a path to the one under which the lists below have it."""
+"""First part of a path to the name that the lists below use."""
 
 _CERTAIN: Final = {
     "touches the system": "os",
@@ -307,22 +307,22 @@ _CERTAIN: Final = {
         multiprocessing.resource_tracker multiprocessing.resource_sharer multiprocess pathos billiard
         torch.multiprocessing.spawn torch.multiprocessing.start_processes torch.multiprocessing.reductions
         """,
-    "reads or sets what it likes": """
+    "reads or changes any object": """
         builtins.setattr builtins.delattr builtins.globals builtins.locals builtins.vars sys gc inspect.currentframe
         inspect.stack inspect.getmembers inspect.getattr_static inspect.getmodule inspect.trace
         inspect.getinnerframes inspect.getouterframes operator.call tracemalloc
         """,
-    "ends, halts or takes over the process": """
+    "ends, stops or takes over the process": """
         os._exit os.abort os.kill os.killpg os.chdir os.chroot os.putenv os.unsetenv os.setuid os.setgid
         builtins.exit builtins.quit builtins.breakpoint builtins.help builtins.input builtins.raw_input
         _sitebuiltins atexit signal faulthandler termios tty curses tkinter select selectors syslog winsound
         resource.setrlimit weakref.finalize readline
         """,
 }
-"""What could only do harm in a checkpoint: reason to dotted paths."""
+"""Names that could only do harm in a checkpoint: reason to dotted paths."""
 
 _SUSPICIOUS: Final = {
-    "reads attributes of anything": "builtins.getattr operator.attrgetter inspect",
+    "reads any attribute": "builtins.getattr operator.attrgetter inspect",
     "builds calls": """
         functools.partial functools.reduce builtins.map builtins.filter builtins.reduce operator.methodcaller
         itertools.starmap types.MethodType types.CellType types.ModuleType functools.partialmethod numpy.frompyfunc
@@ -331,7 +331,7 @@ _SUSPICIOUS: Final = {
     "unpickles": """
         torch.storage._load_from_bytes torch.package numba.core.serialize numba.serialize
         """,
-    "compiles code that the file carries": """
+    "compiles code from the file": """
         torch.fx.graph_module torch.fx._symbolic_trace torch._dynamo torch._inductor
         """,
     "opens files": "numpy.memmap numpy.core.memmap numpy._core.memmap glob fsspec",
@@ -340,7 +340,7 @@ _SUSPICIOUS: Final = {
     "reaches the network": "ssl boto3 botocore huggingface_hub urllib3 torch.distributed.elastic",
     "looks at the system": "pwd grp getpass resource time.sleep os.environ os.environb os._Environ codecs.register",
 }
-"""What may do harm, and stands in honest checkpoints too: reason to dotted paths."""
+"""Names that may do harm, but occur in honest checkpoints too: reason to dotted paths."""
 
 _HARMLESS: Final = """
     os.path os.stat_result os.statvfs_result os.terminal_size os.times_result os.uname_result os.PathLike os.fspath
@@ -353,11 +353,11 @@ _HARMLESS: Final = """
     pip._vendor.packaging numpy.lib.format.dtype_to_descr numpy.lib.format.descr_to_dtype
     torch.fx.experimental.symbolic_shapes.DimDynamic
     """
-"""Exceptions to both."""
+"""Exceptions to both lists."""
 
 
 def _paths() -> dict[str, Danger | None]:
-    """Turn the lists over: dotted path to what is known of it."""
+    """Invert the lists: dotted path to danger, or None if harmless."""
     listed: dict[str, Danger | None] = {}
     for table, is_certain in ((_SUSPICIOUS, False), (_CERTAIN, True)):
         for reason, paths in table.items():

@@ -1,4 +1,4 @@
-"""Names of NumPy that stand for arrays, numbers and dtypes."""
+"""Names of NumPy and ml_dtypes in the closed table: arrays, scalars and dtypes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from tensorkeep.errors import LimitError, PickleError
-from tensorkeep.formats.pickles.values import ArrayRecord, DtypeRecord, Unknown, shown
+from tensorkeep.formats.pickles.values import ArrayRecord, DtypeRecord, Unknown, short_repr
 from tensorkeep.limits import MAX_GRAPH_NODES, MAX_I64, MAX_NDIM
 
 _NUMBER = re.compile(r"([<>=|]?)(b1|i[1248]|u[1248]|f[248]|c8|c16|f16|c32)")
@@ -18,10 +18,10 @@ _TIME = re.compile(r"([<>=|]?)([mM])8")
 _UNITS = frozenset({b"Y", b"M", b"W", b"D", b"h", b"m", b"s", b"ms", b"us", b"ns", b"ps", b"fs", b"as", b"generic"})
 _WIDTHS = {"S": 1, "U": 4, "V": 1}
 _MAX_I32 = 2**31 - 1
-"""Largest element in bytes, and largest number of units in a time, that NumPy has a dtype for."""
+"""Largest element in bytes, and largest multiple of a time unit, that a NumPy dtype can have."""
 _OBJECT = "|O"
 _MAX_FIELDS = 1_000
-"""Fields of a structured dtype, those of fields too."""
+"""Fields of a structured dtype, nested ones included."""
 
 _ML_DTYPES = {
     "bfloat16": 2,
@@ -52,7 +52,7 @@ _SCALARS = (
 
 
 def _reconstructed(module: str, cls: Any, shape: Any, kind: Any) -> Any:
-    """Begin an array, whose state comes after it; of a subclass it is none that is known."""
+    """Start an array, whose state follows; instances of subclasses are unknown."""
     if not isinstance(cls, Unknown) or cls.qualified_name != "numpy.ndarray" or type(shape) is not tuple:
         return Unknown(module, "_reconstruct", (cls, shape, kind))
     return ArrayRecord()
@@ -87,22 +87,24 @@ def _dtype(descr: Any, align: Any = False, copy: Any = False) -> Any:
         if _itemsize(descr) > _MAX_I32:
             raise ValueError(f"expected a dtype of at most {_MAX_I32:,} bytes, found {descr}")
         return DtypeRecord(_in_order(descr, descr[0]))
-    raise ValueError(f"expected the text of a dtype, found {shown(descr)}")
+    raise ValueError(f"expected the text of a dtype, found {short_repr(descr)}")
 
 
 def set_dtype_state(record: DtypeRecord, state: Any) -> None:
-    """Set what a dtype has beside its text: byte order, unit of a time, fields, shape of its elements."""
+    """Set byte order, time unit, fields or subarray shape of a dtype."""
     is_state = type(state) is tuple and len(state) in {8, 9} and type(state[1]) is str
     if not is_state or state[1] not in {"<", ">", "|", "="}:
-        raise PickleError("the state of a NumPy dtype is none", found=f"{type(state).__name__}")
+        raise PickleError("invalid state of a NumPy dtype", found=f"{type(state).__name__}")
     if record.is_used:
-        raise PickleError("a NumPy dtype is changed after an array has it", found=record.text)
+        raise PickleError("a NumPy dtype changes after an array uses it", found=record.text)
     if state[2] is not None and record.text.startswith("|V"):
         record.base = _base(state[2], _itemsize(record.text))
         return
     if state[3] is not None and record.text.startswith("|V"):
         record.fields = _fields(state[3], state[4], _itemsize(record.text))
-        if any(field.text == _OBJECT for _, field, _ in record.fields):  # then the elements are tuples of objects
+        if any(
+            field.text == _OBJECT for _, field, _ in record.fields
+        ):  # the elements are pickled as tuples of objects
             record.text, record.fields = _OBJECT, ()
         return
     text = record.text.lstrip("<>=|")
@@ -115,11 +117,11 @@ def set_dtype_state(record: DtypeRecord, state: Any) -> None:
 
 
 def _fields(names: Any, fields: Any, itemsize: int) -> tuple[tuple[str, DtypeRecord, int], ...]:
-    """Return the fields of a structured dtype, each inside of it."""
+    """Return the fields of a structured dtype; each must lie inside the element."""
     if type(names) is not tuple or type(fields) is not dict or set(map(type, names)) != {str}:
-        raise PickleError("the fields of a NumPy dtype are none", found=shown(names))
+        raise PickleError("invalid fields of a NumPy dtype", found=short_repr(names))
     if len(set(names)) != len(names) or fields.keys() != set(names):
-        raise PickleError("the fields of a NumPy dtype are not those that it names", found=shown(names))
+        raise PickleError("the fields of a NumPy dtype and its names of fields differ", found=short_repr(names))
     found = tuple(_field(name, fields[name], itemsize) for name in names)
     if sum(dtype.n_leaves for _, dtype, _ in found) > _MAX_FIELDS:
         raise LimitError("a NumPy dtype has too many fields", expected=f"at most {_MAX_FIELDS:,}", found="more")
@@ -127,15 +129,15 @@ def _fields(names: Any, fields: Any, itemsize: int) -> tuple[tuple[str, DtypeRec
 
 
 def _base(state: Any, itemsize: int) -> tuple[DtypeRecord, tuple[int, ...]]:
-    """Return what the elements of a dtype are small arrays of, which fill it."""
+    """Return dtype and shape of a subarray dtype; they must fill the element."""
     dtype: Any = state[0] if type(state) is tuple and len(state) == 2 else None
     if type(dtype) is not DtypeRecord or dtype.text == _OBJECT:
-        raise PickleError("the elements of a NumPy dtype are arrays of none", found=shown(state))
+        raise PickleError("invalid subarray dtype of a NumPy dtype", found=short_repr(state))
     shape: Any = state[1]
     if type(shape) is not tuple or len(shape) > MAX_NDIM or not all(type(n) is int and n >= 0 for n in shape):
-        raise PickleError("the elements of a NumPy dtype have no shape", found=shown(shape))
+        raise PickleError("invalid subarray shape of a NumPy dtype", found=short_repr(shape))
     if _itemsize(dtype.text) * prod(shape) != itemsize:
-        raise PickleError("the elements of a NumPy dtype are no arrays that fill it", found=shown(shape))
+        raise PickleError("the subarrays of a NumPy dtype do not fill its elements", found=short_repr(shape))
     dtype.is_used = True
     return dtype, shape
 
@@ -143,15 +145,15 @@ def _base(state: Any, itemsize: int) -> tuple[DtypeRecord, tuple[int, ...]]:
 def _field(name: str, field: Any, itemsize: int) -> tuple[str, DtypeRecord, int]:
     dtype, start = field[:2] if type(field) is tuple and len(field) > 1 else (None, None)
     if type(dtype) is not DtypeRecord or type(start) is not int:
-        raise PickleError("a field of a NumPy dtype is none", found=shown(name))
+        raise PickleError("invalid field of a NumPy dtype", found=short_repr(name))
     if not 0 <= start <= itemsize - _itemsize(dtype.text):
-        raise PickleError("a field of a NumPy dtype reaches out of it", found=shown(name))
+        raise PickleError("a field of a NumPy dtype extends beyond the element", found=short_repr(name))
     dtype.is_used = True
     return name, dtype, start
 
 
 def _in_order(text: str, order: str) -> str:
-    """Return the text of a dtype with its byte order in front."""
+    """Return the text of a dtype, prefixed with its byte order."""
     text = text.lstrip("<>=|")
     if text in {"b1", "i1", "u1"} or text[0] in "SV":
         return f"|{text}"
@@ -159,42 +161,42 @@ def _in_order(text: str, order: str) -> str:
 
 
 def _unit(metadata: Any) -> str:
-    """Return the unit of a time, as NumPy writes it, such as `[ns]` or `[25s]`."""
+    """Return a time unit in NumPy's notation, such as `[ns]` or `[25s]`."""
     unit = metadata[-1] if type(metadata) is tuple and len(metadata) == 2 else metadata
     is_unit = type(unit) is tuple and len(unit) == 4 and type(unit[0]) is bytes and unit[0] in _UNITS
     if not is_unit or any(type(n) is not int for n in unit[1:]) or not 1 <= unit[1] <= _MAX_I32 or unit[2] != 1:
-        raise PickleError("the unit of a NumPy time is none", found=shown(unit))
+        raise PickleError("invalid unit of a NumPy time", found=short_repr(unit))
     if unit[0] == b"generic":
         return ""
     return f"[{unit[1] if unit[1] != 1 else ''}{unit[0].decode()}]"
 
 
 def set_array_state(record: ArrayRecord, state: Any) -> None:
-    """Fill an array that was begun."""
+    """Set shape, dtype and elements of an array that was started."""
     if record.dtype.text:
         raise PickleError("a NumPy array is filled twice")
     if type(state) is not tuple or len(state) != 5 or type(state[2]) is not DtypeRecord or type(state[3]) is not bool:
-        raise PickleError("the state of a NumPy array is none", found=type(state).__name__)
+        raise PickleError("invalid state of a NumPy array", found=type(state).__name__)
     _, shape, dtype, is_fortran, data = state
     _fill(record, shape, dtype, data, is_fortran=is_fortran)
 
 
 def _fill(record: ArrayRecord, shape: Any, dtype: DtypeRecord, data: Any, *, is_fortran: bool) -> None:
     if type(shape) is not tuple or len(shape) > MAX_NDIM or not all(type(n) is int and n >= 0 for n in shape):
-        raise PickleError("the shape of a NumPy array is none", found=shown(shape))
+        raise PickleError("invalid shape of a NumPy array", found=short_repr(shape))
     n_elements = prod(shape)
     itemsize = _itemsize(dtype.text)
     if prod(extent or 1 for extent in shape) > (MAX_I64 // itemsize if itemsize else MAX_GRAPH_NODES):
-        raise LimitError("a NumPy array has more elements than NumPy can hold", found=shown(shape))
+        raise LimitError("a NumPy array has more elements than NumPy can hold", found=short_repr(shape))
     if dtype.text == _OBJECT:
         if type(data) is not list or len(data) != n_elements:
-            raise PickleError("the objects of a NumPy array are not as many as its shape says")
+            raise PickleError("a NumPy array of objects does not have the number of elements of its shape")
     else:
-        data = data.encode("latin-1") if type(data) is str else data  # as Python 2 wrote them
+        data = data.encode("latin-1") if type(data) is str else data  # Python 2 wrote bytes as text
         nbytes = n_elements * itemsize
         if type(data) is not bytes or len(data) != nbytes:
             raise PickleError(
-                "the elements of a NumPy array are not as many as its shape says",
+                "the data of a NumPy array does not have the size of its shape",
                 expected=f"{nbytes:,} bytes for {dtype.text} {list(shape)}",
                 found=f"{len(data):,}" if type(data) is bytes else type(data).__name__,
             )
@@ -203,7 +205,7 @@ def _fill(record: ArrayRecord, shape: Any, dtype: DtypeRecord, data: Any, *, is_
 
 
 def _itemsize(text: str) -> int:
-    """Return bytes of one element; of an object, those of its address."""
+    """Return the bytes of one element; of an object, the bytes of its address."""
     if text == _OBJECT:
         return 8
     if text in _ML_DTYPES:
@@ -227,4 +229,4 @@ CALLS: dict[tuple[str, str], Callable[..., Any] | None] = {
     **{(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")},
     ("numpy", "dtype"): _dtype,
 }
-"""Module and name, to what is done where it is called; None where calling it gives an `Unknown`."""
+"""Module and name to the function of ours that a call is replaced by; None if a call gives an `Unknown`."""

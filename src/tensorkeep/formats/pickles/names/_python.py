@@ -1,4 +1,4 @@
-"""Names of Python's own library that stand for plain data, and what is done where a pickle calls them."""
+"""Names of Python's standard library in the closed table, each with the function of ours that replaces a call."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _REQUIRED: Final = object()
 
 
 def _exactly(value: Any, *kinds: type) -> Any:
-    """Return a value of exactly one of some types."""
+    """Return a value, if its type is exactly one of some types."""
     if type(value) not in kinds:
         raise TypeError(f"expected {' or '.join(kind.__name__ for kind in kinds)}, found {type(value).__name__}")
     return value
 
 
 def _ordered_dict(pairs: Any = ()) -> OrderedDict[Any, Any]:
-    """Python 2 gives the pairs, whose keys `HASHING` has checked."""
+    """Pickles of Python 2 pass the pairs; `HASHING` made the context check their keys."""
     made = OrderedDict(_exactly(pairs, tuple, list))
     if len(made) != len(pairs):
-        raise PickleError("a key stands twice in one dict", found=f"{len(pairs) - len(made)} times")
+        raise PickleError("duplicate key in a dict", found=f"{len(pairs) - len(made)} times")
     return made
 
 
@@ -83,7 +83,7 @@ def _frozenset(values: Any = ()) -> frozenset[Any]:
 
 
 def _encoded(text: Any, encoding: Any = _REQUIRED) -> bytes:
-    """Protocol 2 has no bytes: they are text of which each character is one byte."""
+    """Protocol 2 has no bytes and writes them as text, one character per byte."""
     if _exactly(encoding, str) not in {"latin1", "latin-1"}:
         raise ValueError(f"expected the encoding latin1, found {encoding!r:.100}")
     encoded: bytes = _exactly(text, str).encode("latin-1")
@@ -92,7 +92,7 @@ def _encoded(text: Any, encoding: Any = _REQUIRED) -> bytes:
 
 def _bytes(*args: Any) -> bytes:
     if args:
-        raise TypeError("expected none, as for empty bytes")
+        raise TypeError("expected no arguments, as for empty bytes")
     return b""
 
 
@@ -116,7 +116,7 @@ def _slice(start: Any, stop: Any, step: Any) -> slice:
 
 
 def _reconstructed(cls: Any, base: Any, state: Any) -> Any:
-    """Protocols 0 and 1 make every object of a class so."""
+    """Protocols 0 and 1 create every instance of a class this way."""
     is_object = isinstance(base, Unknown) and base.qualified_name == "builtins.object"
     if not isinstance(cls, Unknown) or not cls.is_reference or not is_object or state is not None:
         return Unknown("copyreg", "_reconstructor", (cls, base, state))
@@ -127,7 +127,7 @@ def _reconstructed(cls: Any, base: Any, state: Any) -> Any:
 
 def _namespace(*args: Any) -> Namespace:
     if args:
-        raise TypeError("expected none: attributes come after it")
+        raise TypeError("expected no arguments: attributes follow as state")
     return Namespace()
 
 
@@ -140,7 +140,7 @@ def _windows_path(*parts: Any) -> str:
 
 
 def _packed(data: Any) -> bytes:
-    """Dates and times are a few bytes, which Python 2 wrote as text."""
+    """Dates and times are a few bytes; Python 2 wrote them as text."""
     return data if type(data) is bytes else _exactly(data, str).encode("latin-1")
 
 
@@ -182,7 +182,7 @@ HASHING: dict[Callable[..., Any], Callable[[Any], list[Any]]] = {
     _frozenset: _members,
     _ordered_dict: _keys_of_pairs,
 }
-"""What hashes values, to what gives them of its first argument."""
+"""Functions that hash values, each with one that returns these values of its first argument."""
 
 EMPTY_WHEN_NEW: frozenset[Callable[..., Any]] = frozenset({
     _bytearray,
@@ -192,10 +192,10 @@ EMPTY_WHEN_NEW: frozenset[Callable[..., Any]] = frozenset({
     _ordered_dict,
     _set,
 })
-"""Classes whose `__new__` takes no notice of arguments: these are for `__init__`, which only a call reaches."""
+"""Classes whose `__new__` ignores arguments: only a call passes them on to `__init__`."""
 
 FUNCTIONS: frozenset[Callable[..., Any]] = frozenset({_encoded, _reconstructed})
-"""What is no class, and has no `__new__`."""
+"""Plain functions, which have no `__new__`."""
 
 _PATHS: dict[tuple[str, str], Callable[..., Any] | None] = {
     (module, name): _windows_path if "Windows" in name else _posix_path
@@ -226,7 +226,7 @@ _MENTIONED: dict[tuple[str, str], Callable[..., Any] | None] = {
         "Ellipsis",
     )
 }
-"""Types that are data where they are only named; an object that is made of one is still an `Unknown`."""
+"""Types that are data when only named; an instance of one is still an `Unknown`."""
 
 CALLS: dict[tuple[str, str], Callable[..., Any] | None] = (
     _MENTIONED
@@ -254,4 +254,4 @@ CALLS: dict[tuple[str, str], Callable[..., Any] | None] = (
         ("decimal", "Decimal"): _decimal,
     }
 )
-"""Module and name, to what is done where it is called; None where calling it gives an `Unknown`."""
+"""Module and name to the function of ours that a call is replaced by; None if a call gives an `Unknown`."""

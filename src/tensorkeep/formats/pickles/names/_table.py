@@ -1,4 +1,4 @@
-"""The closed table: what is known to be data, by module and name."""
+"""The closed table: every name that is known to be data. Nothing can add to it at run time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CALLS: dict[tuple[str, str], Callable[..., Any] | None] = (
 
 
 def known_name(module: str, name: str) -> Name | Label | None:
-    """Return what stands for a name."""
+    """Return what stands for a name of the table, or None."""
     key = (module, name)
     if key in _CALLS:
         return Name(module, name, _CALLS[key], is_cheap=_CALLS[key] in _names_torch.CHEAP)
@@ -26,7 +26,7 @@ def known_name(module: str, name: str) -> Name | Label | None:
 
 
 def python3_name(module: str, name: str) -> tuple[str, str]:
-    """Translate a name of Python 2, as Python's own reader does for protocols below 3."""
+    """Translate a name of Python 2, as Python's own reader does below protocol 3."""
     if (module, name) in NAME_MAPPING:
         return NAME_MAPPING[module, name]
     return IMPORT_MAPPING.get(module, module), name

@@ -1,6 +1,6 @@
-"""Names of torch that stand for tensors, and what is done where a pickle calls them.
+"""Names of torch in the closed table, each with the function of ours that replaces a call.
 
-Source: `torch/_utils.py`, `torch/_tensor.py` and `torch/serialization.py` of torch 2.13 say what is called with what.
+Arguments as in `torch/_utils.py`, `torch/_tensor.py` and `torch/serialization.py` of torch 2.13.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tensorkeep.formats.pickles.names._torch_strided import (
     is_count,
     strided_tensor,
 )
-from tensorkeep.formats.pickles.values import CompositeRecord, Label, Name, TensorRecord, Unknown, shown
+from tensorkeep.formats.pickles.values import CompositeRecord, Label, Name, TensorRecord, Unknown, short_repr
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
 _COMPILER_MARKS = ("_dynamo_", "_has_dynamo_", "_specialize_on")
@@ -41,7 +41,7 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any) -> TensorRecord
 def _tensor_v2(
     storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, hooks: Any, metadata: Any = None
 ) -> TensorRecord:
-    del hooks  # functions that are called when gradients are made: never part of the data
+    del hooks  # functions to call when gradients are computed: never data
     return strided_tensor(storage, offset, shape, strides, requires_grad=requires_grad, metadata=metadata)
 
 
@@ -57,7 +57,7 @@ def _tensor_v3(
 ) -> TensorRecord:
     del hooks
     dtype = dtype_of_label(label)
-    if dtype.is_packed:  # torch counts pairs, the format counts elements
+    if dtype.is_packed:  # torch counts pairs of elements, the dtype table single ones
         offset, shape, strides = _unpaired(offset, shape, strides)
     return strided_tensor(storage, offset, shape, strides, dtype, requires_grad=requires_grad, metadata=metadata)
 
@@ -66,7 +66,7 @@ def _unpaired(offset: Any, shape: Any, strides: Any) -> tuple[int, tuple[int, ..
     check_view(offset, shape, strides)
     if not shape or strides[-1] != 1:
         raise UnsupportedError(
-            "a tensor of pairs of fp4 numbers is not contiguous", found=f"{shape}, strides {strides}"
+            "a packed fp4 tensor is not contiguous in its last dimension", found=f"{shape}, strides {strides}"
         )
     return 2 * offset, (*shape[:-1], 2 * shape[-1]), (*(2 * stride for stride in strides[:-1]), 1)
 
@@ -89,15 +89,17 @@ def _parameter(data: Any, requires_grad: Any, hooks: Any, state: Any = None) -> 
 
 
 def _from_type(function: Any, cls: Any, args: Any, state: Any) -> Any:
-    """Describe a tensor of a subclass: what it is made by must be known, its class is only a label."""
+    """Describe a tensor of a subclass: the function that rebuilds it must be known, the class is only a label."""
     if type(function) is not Name or (function.module, function.name) not in CALLS or not isinstance(cls, Unknown):
         return Unknown("torch._tensor", "_rebuild_from_type_v2", (function, cls, args, state))
     if function.call is None or not function.name.startswith("_rebuild") or function.call is _from_type:
-        raise PickleError("a tensor is rebuilt by what rebuilds none", found=function.qualified_name)
+        raise PickleError(
+            "a tensor is rebuilt by a function that does not rebuild tensors", found=function.qualified_name
+        )
     if type(args) is not tuple:
-        raise PickleError("arguments are no tuple", found=type(args).__name__)
+        raise PickleError("the arguments of a call are not a tuple", found=type(args).__name__)
     tensor = function.call(*args)
-    if type(state) is dict:  # what torch.compile notes beside a tensor is not part of it
+    if type(state) is dict:  # torch.compile leaves marks on tensors
         state = {
             key: value for key, value in state.items() if type(key) is not str or not key.startswith(_COMPILER_MARKS)
         }
@@ -108,7 +110,7 @@ def _from_type(function: Any, cls: Any, args: Any, state: Any) -> Any:
 
 
 def _device_tensor(data: Any, label: Any, device: Any, requires_grad: Any) -> Any:
-    """Return the tensor on the CPU that one on another device was saved as."""
+    """Return the CPU tensor that a tensor of another device was saved as."""
     del label, device
     if type(data) is TensorRecord:
         return msgspec.structs.replace(data, requires_grad=as_bool(requires_grad))
@@ -118,7 +120,7 @@ def _device_tensor(data: Any, label: Any, device: Any, requires_grad: Any) -> An
 def _sparse_tensor(layout: Any, data: Any) -> CompositeRecord:
     names = _SPARSE_PARTS.get(layout) if type(layout) is Label else None
     if names is None or type(data) is not tuple or len(data) not in {len(names) + 1, len(names) + 2}:
-        raise PickleError("a sparse tensor is none", found=shown(layout))
+        raise PickleError("invalid sparse tensor", found=short_repr(layout))
     parts = {name: _part(part, name) for name, part in zip(names, data, strict=False)}
     settings = {"shape": _shape(data[len(names)]), "is_coalesced": data[-1] if len(data) > len(names) + 1 else None}
     if layout != "torch.sparse_coo":
@@ -132,16 +134,16 @@ def _quantized_tensor(
     del hooks
     data = strided_tensor(storage, offset, shape, strides, requires_grad=requires_grad)
     if type(quantizer) is not tuple or not quantizer or type(quantizer[0]) is not Label:
-        raise PickleError("a quantized tensor has no scheme", found=shown(quantizer))
+        raise PickleError("a quantized tensor has no quantization scheme", found=short_repr(quantizer))
     dtype = _QUANTIZED.get(data.dtype)
     if dtype is None:
-        raise PickleError("a quantized tensor is stored as numbers that are not", found=data.dtype)
+        raise PickleError("a quantized tensor is stored with a dtype that is not quantized", found=data.dtype)
     kind = str(quantizer[0]).removeprefix("torch.")
     settings: dict[str, Any] = {"dtype": Label(f"torch.{dtype}", "dtype"), "requires_grad": data.requires_grad}
     if kind == "per_tensor_affine" and len(quantizer) == 3:
         scale, zero_point = quantizer[1:]
         if type(scale) is not float or type(zero_point) is not int:
-            raise PickleError("the scale of a quantized tensor is none", found=shown(quantizer[1:]))
+            raise PickleError("invalid scale or zero point of a quantized tensor", found=short_repr(quantizer[1:]))
         return CompositeRecord(kind, {"data": data}, settings | {"scale": scale, "zero_point": zero_point})
     if kind.startswith("per_channel_affine") and len(quantizer) == 4 and type(quantizer[3]) is int:
         parts = {
@@ -150,7 +152,7 @@ def _quantized_tensor(
             "zero_points": _part(quantizer[2], "zero_points"),
         }
         return CompositeRecord(kind, parts, settings | {"axis": quantizer[3]})
-    raise PickleError("a quantized tensor has a scheme that is not known", found=shown(quantizer))
+    raise PickleError("a quantized tensor has an unknown quantization scheme", found=short_repr(quantizer))
 
 
 def _nested_tensor(buffer: Any, sizes: Any, strides: Any, offsets: Any) -> CompositeRecord:
@@ -160,56 +162,56 @@ def _nested_tensor(buffer: Any, sizes: Any, strides: Any, offsets: Any) -> Compo
 
 def _jagged_tensor(arguments: Any) -> CompositeRecord:
     if type(arguments) is not dict or any(type(key) is not str for key in arguments):
-        raise PickleError("a jagged tensor is none", found=type(arguments).__name__)
+        raise PickleError("invalid jagged tensor", found=type(arguments).__name__)
     parts = {name: value for name, value in arguments.items() if type(value) is TensorRecord}
     rest = {name: value for name, value in arguments.items() if name not in parts}
     if "values" not in parts or "offsets" not in parts:
-        raise PickleError("a jagged tensor has no values and offsets", found=shown(list(arguments)))
+        raise PickleError("a jagged tensor has no values and offsets", found=short_repr(list(arguments)))
     return CompositeRecord("jagged", parts, rest)
 
 
 def _part(part: Any, name: str) -> TensorRecord:
     if type(part) is not TensorRecord:
-        raise PickleError(f"a part of a tensor is none: {name}", found=type(part).__name__)
+        raise PickleError(f"a part of a composite tensor is not a tensor: {name}", found=type(part).__name__)
     return part
 
 
 def _shape(value: Any) -> tuple[int, ...]:
     if type(value) is not tuple or not all(is_count(extent) for extent in value) or len(value) > MAX_NDIM:
-        raise PickleError("a shape is none", found=shown(value))
+        raise PickleError("invalid shape", found=short_repr(value))
     if prod(value) > MAX_I64:
-        raise LimitError("a tensor has more elements than torch can hold", found=shown(value))
+        raise LimitError("a tensor has more elements than torch can hold", found=short_repr(value))
     return cast("tuple[int, ...]", value)
 
 
 def _device(kind: Any, index: Any = None) -> Label:
     if type(kind) is not str or len(kind) > 100 or not (index is None or is_count(index)):
-        raise PickleError("a device is none", found=shown(kind))
+        raise PickleError("invalid device", found=short_repr(kind))
     return Label(kind if index is None else f"{kind}:{index}", "device")
 
 
 def _layout(text: Any) -> Label:
     if type(text) is not str or text not in LAYOUTS:
-        raise PickleError("a layout is not known", found=shown(text))
+        raise PickleError("unknown layout", found=short_repr(text))
     return LAYOUTS[text]
 
 
 def _list_of(values: Any) -> list[Any]:
-    """Return a list of TorchScript, which is one already."""
+    """Return a TorchScript list, which is already a list."""
     if type(values) is not list:
-        raise PickleError("a list of TorchScript is none", found=shown(values))
+        raise PickleError("a TorchScript list is not a list", found=short_repr(values))
     return values
 
 
 def _tagged(value: Any, tag: Any) -> Any:
-    """Return a container of TorchScript without the text that says its type."""
+    """Return a TorchScript container without its type tag."""
     del tag
     return value
 
 
 def _version(text: Any) -> str:
     if type(text) is not str:
-        raise PickleError("a version is no text", found=type(text).__name__)
+        raise PickleError("a version is not text", found=type(text).__name__)
     return text
 
 
@@ -243,7 +245,7 @@ CALLS: dict[tuple[str, str], Callable[..., Any] | None] = {
     ("torch.serialization", "_get_layout"): _layout,
     ("torch.torch_version", "TorchVersion"): _version,
 }
-"""Module and name, to what is done where it is called; None where calling it gives an `Unknown`."""
+"""Module and name to the function of ours that a call is replaced by; None if a call gives an `Unknown`."""
 
 CHEAP: frozenset[Callable[..., Any] | None] = frozenset({_tensor, _tensor_v2, _tensor_v3, _meta_tensor})
-"""What files have thousands of, and copies and hashes none of its arguments."""
+"""Functions that are called thousands of times per file, and neither copy nor hash their arguments."""

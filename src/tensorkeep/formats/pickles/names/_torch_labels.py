@@ -1,4 +1,4 @@
-"""The constants of torch that checkpoints name, as texts."""
+"""Constants of torch that checkpoints name, as texts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from tensorkeep.dtypes import ALL_BY_NAME, BY_TORCH, FOREIGN_DTYPES, DType
 from tensorkeep.errors import PickleError, UnsupportedError
-from tensorkeep.formats.pickles.values import Label, LabelKind, shown
+from tensorkeep.formats.pickles.values import Label, LabelKind, short_repr
 
 _RAW_DTYPES = {"bits8": "U8", "bits1x8": "U8", "bits2x4": "U8", "bits4x2": "U8", "bits16": "U16"}
-"""Dtypes without numbers: just bits."""
+"""Dtypes that are bits without a meaning as numbers."""
 
 _LABEL_NAMES: dict[LabelKind, tuple[str, ...]] = {
     "dtype": (
@@ -41,19 +41,19 @@ _LABEL_NAMES: dict[LabelKind, tuple[str, ...]] = {
 LABELS: dict[tuple[str, str], Label] = {
     ("torch", name): Label(f"torch.{name}", kind) for kind, names in _LABEL_NAMES.items() for name in names
 }
-"""Module and name, to the text that stands for the value."""
+"""Module and name to the text of the constant."""
 
 LAYOUTS = {str(label): label for label in LABELS.values() if label.kind == "layout"}
 
 
 def dtype_of_label(label: Any) -> DType:
-    """Return the dtype of a tensor whose elements stand in the file as they are."""
+    """Return the dtype of a tensor that is stored element by element."""
     if type(label) is not Label or label.kind != "dtype":
-        raise PickleError("a tensor has a dtype that is none", found=shown(label))
+        raise PickleError("the dtype of a tensor is not a dtype", found=short_repr(label))
     name = str(label).removeprefix("torch.")
     dtype = BY_TORCH.get(name) or _BY_OTHER_NAME.get(name)
     if dtype is None:
-        raise UnsupportedError("a tensor has a dtype that is not read", found=str(label))
+        raise UnsupportedError("a tensor has a dtype that cannot be read", found=str(label))
     return dtype
 
 

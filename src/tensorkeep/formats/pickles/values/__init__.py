@@ -1,8 +1,8 @@
-"""Inert records for what a pickle describes.
+"""Inert records of what a pickle describes.
 
-- `_records`: the inert records that stand for tensors, storages, arrays and everything unknown.
-- `_repr`: a value in an error's text.
-- `_document`: one file, whatever its form.
+- `_records`: records of tensors, storages, arrays and everything unknown.
+- `_repr`: values in error messages.
+- `_document`: everything that was read from one file.
 """
 
 from tensorkeep.formats.pickles.values._document import Form, PickleDocument
@@ -21,7 +21,7 @@ from tensorkeep.formats.pickles.values._records import (
     TensorRecord,
     Unknown,
 )
-from tensorkeep.formats.pickles.values._repr import shown
+from tensorkeep.formats.pickles.values._repr import short_repr
 
 __all__ = [
     "ArrayRecord",
@@ -39,5 +39,5 @@ __all__ = [
     "StorageView",
     "TensorRecord",
     "Unknown",
-    "shown",
+    "short_repr",
 ]

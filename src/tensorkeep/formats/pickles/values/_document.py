@@ -1,4 +1,4 @@
-"""What was read of one file of pickles."""
+"""Everything that was read from one file of pickles."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Form = Literal["zip", "torchscript", "legacy", "tar", "pickle"]
 
 
 class PickleDocument(msgspec.Struct, frozen=True, eq=False):
-    """One file of pickles, read and not run.
+    """One file of pickles, read without running anything.
 
     Attributes:
-        form: How it is laid out; `"pickle"` is a bare pickle without any tensor.
-        value: What was saved: plain containers and data, and the records of this package. What was shared is shared,
-            and there may be cycles.
+        form: Its layout; `"pickle"` is a bare pickle without tensors.
+        value: What was saved, as plain containers, plain data and records. Shared parts are shared, and there may be
+            cycles.
         storages: Every storage that the pickle names, by key.
-        spans: Key to the storage's bytes, half-open, in the source; each as long as its storage.
-        is_big_endian: Whether the bytes of all storages are in that order.
-        crcs: Key to the CRC-32 of the storage's bytes, for those of which an archive has one.
-        dangers: Names in the pickle that could only do harm, and why.
-        embedded: Key to the bytes of a storage that stand in the pickle itself, which has no span.
+        spans: Key to the bytes of the storage in the source; each is as long as its storage.
+        is_big_endian: Whether all storages are big-endian.
+        crcs: Key to the CRC-32 of the storage's bytes, if the archive has one.
+        dangers: Names in the pickle that could only do harm, each with the reason.
+        embedded: Key to the bytes of each storage that is inside the pickle itself, and so has no span.
     """
 
     form: Form

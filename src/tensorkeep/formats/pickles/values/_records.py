@@ -1,4 +1,8 @@
-"""What a pickle holds beside plain containers: inert records, which nothing can be done with but read them."""
+"""The inert records that a pickle is read into, beside plain containers and data.
+
+A record can be looked at and nothing else: it has no method that a pickle could reach, and calling, importing or
+unpickling it is impossible.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,16 @@ LabelKind = Literal["dtype", "device", "layout", "qscheme", "memory_format"]
 
 
 class Unknown:
-    """Something that a pickle would have imported, called or built, and that was not.
+    """Something that a pickle would have imported, called or built. It was not.
 
-    It is told apart by identity, cannot be changed, and no pickle can be made of it.
+    Compared by identity, immutable, and refuses to be pickled.
 
     Attributes:
-        module: Where the pickle says that the name is to be found.
-        name: A class or function, dotted where the pickle walks on from there.
-        args: What it would have been called with; None where only the name itself was mentioned.
-        state: What would have been set on the result (`__setstate__` or attributes); None where nothing would.
-        items: What would have been appended, added or set by key; a list of values, a dict, or None.
+        module: The module that the pickle would import it from.
+        name: A class or function; dotted if the pickle would access attributes from there.
+        args: What it would have been called with; None if only the name itself was mentioned.
+        state: What would have been set on the result (`__setstate__` or attributes); None for nothing.
+        items: What would have been appended, added (a list) or set by key (a dict); None for nothing.
     """
 
     __slots__ = ("args", "items", "module", "name", "state")
@@ -53,7 +57,7 @@ class Unknown:
 
     @property
     def is_reference(self) -> bool:
-        """Whether only the name itself was mentioned: a class or function as a value."""
+        """Whether only the name was mentioned: a class or function as a value."""
         return self.args is None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -65,8 +69,8 @@ class Unknown:
         raise AttributeError(f"an Unknown cannot be changed: {name}")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuse: what was not run here shall not run elsewhere."""
-        raise TypeError(f"no pickle is made of an Unknown ({self.qualified_name}): it is not data")
+        """Refuse: what was not run here must not run elsewhere."""
+        raise TypeError(f"an Unknown cannot be pickled ({self.qualified_name}): it is not data")
 
     def __repr__(self) -> str:
         if self.args is None:
@@ -81,12 +85,12 @@ class Unknown:
 
 
 class Name(Unknown):
-    """A name of the closed table: where the pickle calls it, `call` is done instead.
+    """A name of the closed table: if the pickle calls it, `call` is used instead.
 
     Attributes:
-        call: Takes the arguments and gives a record or plain data; None where the name is only known to be harmless,
-            and calling it gives an `Unknown`.
-        is_cheap: Whether `call` copies and hashes none of its arguments, and never gives an `Unknown`.
+        call: Own function that returns a record or plain data; None if the name is only known to be harmless, so that
+            calling it gives an `Unknown`.
+        is_cheap: Whether `call` neither copies nor hashes its arguments, and never returns an `Unknown`.
     """
 
     __slots__ = ("call", "is_cheap")
@@ -103,28 +107,28 @@ class Name(Unknown):
 
 
 class Deque(deque[Any]):
-    """A deque whose end no depth of nesting can make crash: only classes of Python are freed without recursion."""
+    """A deque that is safe to free at any depth: CPython bounds that recursion only for subclasses."""
 
     __slots__ = ()
 
 
 class DefaultDict(defaultdict[Any, Any]):
-    """A defaultdict, a class of Python for the same reason."""
+    """A defaultdict, subclassed for the same reason."""
 
     __slots__ = ()
 
 
 class Namespace(dict[str, Any]):
-    """The attributes of an object that is nothing but its attributes, such as an `argparse.Namespace`."""
+    """The attributes of an object that has nothing else, such as an `argparse.Namespace`."""
 
     __slots__ = ()
 
 
 class Label(str):
-    """The text that stands for a value of torch, such as `"torch.float32"`, `"cuda:0"` or `"torch.sparse_coo"`.
+    """A constant of torch as text, such as `"torch.float32"`, `"cuda:0"` or `"torch.sparse_coo"`.
 
     Attributes:
-        kind: What it is.
+        kind: What the constant is.
     """
 
     __slots__ = ("kind",)
@@ -141,12 +145,12 @@ class Label(str):
 
 
 class StorageRecord(msgspec.Struct, frozen=True):
-    """A run of bytes that tensors are views of.
+    """The memory that tensors are views of.
 
     Attributes:
-        key: What the pickle calls it; also the name of its record in an archive.
-        dtype: Name in the dtype table, such as `"F32"`; `"U8"` where it was saved without.
-        location: The device that it was saved from, such as `"cuda:0"`.
+        key: Its name in the pickle, and of its member in an archive.
+        dtype: Name in the dtype table, such as `"F32"`; `"U8"` if it was saved without one.
+        location: The device it was saved from, such as `"cuda:0"`.
         n_elements: Elements of that dtype.
     """
 
@@ -162,7 +166,7 @@ class StorageRecord(msgspec.Struct, frozen=True):
 
 
 class StorageView(msgspec.Struct, frozen=True):
-    """A part of a storage, which files of torch 0.x treat as a storage of its own.
+    """A part of a storage that torch 0.x treats as a storage of its own.
 
     Attributes:
         storage: The whole.
@@ -176,20 +180,20 @@ class StorageView(msgspec.Struct, frozen=True):
 
 
 class TensorRecord(msgspec.Struct, frozen=True, eq=False):
-    """A tensor: a strided view of a storage, inside of it.
+    """A tensor: a strided view that lies inside its storage.
 
     Attributes:
-        storage: What it is a view of; None for one without data (device meta).
+        storage: What it is a view of; None if it has no data (device meta).
         dtype: Name in the dtype table.
-        offset: Element of the storage, counted in the tensor's own dtype, that is its first.
+        offset: Its first element, counted from the start of the storage in the tensor's own dtype.
         shape: Elements along each dimension.
-        strides: Elements of the storage from one entry of a dimension to the next; 0 where it is expanded.
-        requires_grad: Whether torch would record what is done with it.
-        kind: `"tensor"`, or `"parameter"` where it was one.
-        is_conj: Whether its numbers are the conjugates of those in the storage.
-        is_neg: Whether its numbers are the negatives of those in the storage.
-        attributes: What else was saved with it, such as attributes of a subclass; None for nothing.
-        subclass: Module and name of its class, where that is none of tensors that is known here.
+        strides: Elements from one entry of each dimension to the next; 0 where it is expanded.
+        requires_grad: Whether autograd records operations on it.
+        kind: Whether it was a plain tensor or a parameter.
+        is_conj: Whether its values are the conjugates of those in the storage.
+        is_neg: Whether its values are the negatives of those in the storage.
+        attributes: What else was saved with it, such as attributes of a subclass; or None.
+        subclass: Module and name of its class, if that is not a class of tensors known here.
     """
 
     storage: StorageRecord | None
@@ -211,12 +215,12 @@ class TensorRecord(msgspec.Struct, frozen=True, eq=False):
 
 
 class CompositeRecord(msgspec.Struct, frozen=True, eq=False):
-    """A tensor that is made of several: sparse, quantized or nested. Nothing of it has been checked yet.
+    """A tensor made of several: sparse, quantized or nested. Its contents have not been checked.
 
     Attributes:
         kind: Such as `"sparse_coo"`, `"sparse_csr"`, `"per_tensor_affine"`, `"nested"`.
         parts: Name to tensor, such as `{"indices": …, "values": …}`.
-        settings: All else that it takes, such as `{"shape": (3, 4)}`; plain data.
+        settings: Everything else it needs, such as `{"shape": (3, 4)}`; plain data.
     """
 
     kind: str
@@ -228,10 +232,10 @@ class DtypeRecord:
     """A NumPy dtype.
 
     Attributes:
-        text: NumPy's own text for it with its byte order, such as `"<f4"`, or `"bfloat16"` for one of ml_dtypes.
-        fields: Name, dtype and first byte of each field of a structured one, whose text says only how long it is.
-        base: Dtype and shape of the small arrays that the elements are; None where they are none.
-        is_used: Whether an array or another dtype has it, so that it may no longer change.
+        text: NumPy's text with the byte order, such as `"<f4"`; or a name of ml_dtypes, such as `"bfloat16"`.
+        fields: Name, dtype and first byte of each field; a structured dtype's text gives only its size.
+        base: Dtype and shape of the elements if they are small arrays (a subarray dtype); else None.
+        is_used: Whether an array or another dtype uses it, so that it must not change any more.
     """
 
     __slots__ = ("base", "fields", "is_used", "text")
@@ -244,7 +248,7 @@ class DtypeRecord:
 
     @property
     def n_leaves(self) -> int:
-        """Fields in all, those of fields too; one for a dtype without."""
+        """Number of fields, nested ones included; 1 for a dtype without fields."""
         inner = [dtype for _, dtype, _ in self.fields] + ([self.base[0]] if self.base else [])
         return sum(dtype.n_leaves for dtype in inner) or 1
 
@@ -253,14 +257,14 @@ class DtypeRecord:
 
 
 class ArrayRecord:
-    """A NumPy array or scalar, whose elements stand in the pickle itself.
+    """A NumPy array or scalar; its elements are in the pickle itself.
 
     Attributes:
-        dtype: Of the elements; its text is `"|O"` for Python objects, and empty until the pickle has said it.
+        dtype: Of the elements; its text is `"|O"` for Python objects, and empty until the pickle declares it.
         shape: Elements along each dimension.
-        data: The elements; a list of values of the pickle where they are Python objects.
+        data: The elements; a list of values from the pickle if they are Python objects.
         is_fortran: Whether the first dimension varies fastest.
-        is_scalar: Whether it is one of NumPy's numbers, and no array.
+        is_scalar: Whether it is a NumPy scalar instead of an array.
     """
 
     __slots__ = ("data", "dtype", "is_fortran", "is_scalar", "shape")
@@ -282,7 +286,7 @@ class ArrayRecord:
 
     @property
     def holds_objects(self) -> bool:
-        """Whether its elements are values of the pickle, and no numbers, texts or times."""
+        """Whether its elements are Python objects instead of numbers, texts or times."""
         return type(self.data) is list
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A value of a pickle in an error's text: short whatever it is, since the repr of a nested one may have no end."""
+"""Values in error messages: always short, since the repr of a hostile nested value may never end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _MAX_LENGTH = 80
 _MAX_ITEMS = 6
 
 
-def shown(value: Any) -> str:
-    """Return a value in words."""
+def short_repr(value: Any) -> str:
+    """Return a bounded repr that looks at one level of a list or tuple only."""
     if type(value) not in {tuple, list}:
         return _short(value)
     items = ", ".join(_short(item) for item in value[:_MAX_ITEMS])

@@ -1,8 +1,7 @@
-"""The names that stand in a pickle, found by reading its opcodes in order: for one that the machine refuses.
+"""Names in a pickle that the machine refuses, found by reading opcodes in order without executing them.
 
-A pickle that breaks off in its middle has done by then what it was made for. So where the machine refuses one,
-a sweep still lists what it names. It does not see what is computed while a pickle runs, such as a name that is taken
-from a container.
+A malicious pickle may break off after the damage is done. So if the machine refuses a pickle, this scan still lists
+the names in it. It cannot see what is computed while the pickle runs, such as a name taken from a container.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import msgspec
 from tensorkeep.formats.pickles.machine import OPCODES, Opcode
 
 PICKLE_SUFFIXES: Final = (".bin", ".ckpt", ".dill", ".joblib", ".mdl", ".pickle", ".pkl", ".pt", ".pth", ".th")
-"""Endings of the names of files that are pickles, or archives with pickles in them."""
+"""File name suffixes of pickles, and of archives that contain pickles."""
 
 _CALLS: Final = frozenset(("REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"))
 _TEXTS: Final = frozenset((
@@ -30,26 +29,26 @@ _TEXTS: Final = frozenset((
 _PUTS: Final = frozenset(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"))
 _GETS: Final = frozenset(("GET", "BINGET", "LONG_BINGET"))
 _COMPUTED: Final = 0x93
-"""The opcode STACK_GLOBAL: what it names may be made while the pickle runs, and it stands in no text."""
+"""The opcode STACK_GLOBAL, whose name may be computed while the pickle runs."""
 
 _EXTENSIONS: Final = frozenset(("EXT1", "EXT2", "EXT4"))
 _HIGHEST_PROTOCOL: Final = 5
 _MAX_NAME_NBYTES: Final = 1000
-"""Bytes of a text that can be part of a name; no honest one is as long."""
+"""Bytes of a text that can be part of a name; no honest name is longer."""
 
 _FIXED_NBYTES: Final = {"none": 0, "u1": 1, "u2": 2, "u4": 4, "i4": 4, "u8": 8, "f8": 8}
 _LINES: Final = frozenset(("line", "two lines"))
 _COUNT_NBYTES: Final = {"1+bytes": 1, "4+bytes": 4, "8+bytes": 8}
 
 
-class SweptName(msgspec.Struct, frozen=True):
-    """One name.
+class FoundName(msgspec.Struct, frozen=True):
+    """One name in a pickle.
 
     Attributes:
-        position: Byte at which its opcode stands.
-        module: As the pickle has it.
-        name: As the pickle has it.
-        is_extension: Whether it stands for a look into the registry of extensions, which knows the name.
+        position: Position of its opcode.
+        module: As written in the pickle.
+        name: As written in the pickle.
+        is_extension: Whether it is a number in the extension registry, which alone knows the name.
     """
 
     position: int
@@ -58,51 +57,50 @@ class SweptName(msgspec.Struct, frozen=True):
     is_extension: bool = False
 
 
-class Sweep(msgspec.Struct, frozen=True):
-    """What a sweep saw.
+class NameScan(msgspec.Struct, frozen=True):
+    """Result of a scan for names.
 
     Attributes:
-        names: Every name, in order.
+        names: All names, in order.
         has_calls: Whether anything would be called or built.
-        stop: The byte after STOP; None where something is no opcode before one, or the bytes end.
-        is_cut: Whether the bytes end before the stream does.
+        stop: The byte after STOP; None if the bytes end or an unknown opcode comes first.
+        is_cut: Whether the bytes end before STOP.
     """
 
-    names: tuple[SweptName, ...]
+    names: tuple[FoundName, ...]
     has_calls: bool
     stop: int | None
     is_cut: bool = False
 
 
 def begins_like_a_pickle(data: bytes, *, is_whole: bool = False) -> bool:
-    """Say whether bytes begin as a pickle does.
+    """Say whether bytes look like the start of a pickle.
 
-    Protocols 0 and 1 have no mark of their own, and begin as texts do. They are taken for pickles where they are one
-    from end to end, where they name something and then end or call it, and where all that is there could be the
-    beginning of one.
+    Protocols 0 and 1 have no signature and look like text. Such bytes are taken for a pickle if they are one from
+    start to end, if they name something and then call it or stop, or if all of them could be the start of one.
     """
     if data[:1] == b"\x80":
         return len(data) > 2 and data[1] <= _HIGHEST_PROTOCOL and data[2] in OPCODES
     if not data or data[0] not in OPCODES:
         return False
-    swept = sweep(data)
-    if swept.is_cut and not is_whole:
+    scan = scan_names(data)
+    if scan.is_cut and not is_whole:
         return True
-    if swept.has_calls and any(found.is_extension or data[found.position] == _COMPUTED for found in swept.names):
+    if scan.has_calls and any(found.is_extension or data[found.position] == _COMPUTED for found in scan.names):
         return True
-    if swept.has_calls and swept.names and swept.stop is not None:
+    if scan.has_calls and scan.names and scan.stop is not None:
         return True
-    has_names = any(_is_dotted(found.module) and _is_dotted(found.name) for found in swept.names)
-    return (has_names and (swept.stop is not None or swept.has_calls)) or (is_whole and swept.stop == len(data) > 3)
+    has_names = any(_is_dotted(found.module) and _is_dotted(found.name) for found in scan.names)
+    return (has_names and (scan.stop is not None or scan.has_calls)) or (is_whole and scan.stop == len(data) > 3)
 
 
 def _is_dotted(text: str) -> bool:
     return all(part.isidentifier() for part in text.split("."))
 
 
-def sweep(data: bytes, start: int = 0) -> Sweep:
-    """Read the opcodes of a pickle in order, as far as they go, and run none."""
-    names: list[SweptName] = []
+def scan_names(data: bytes, start: int = 0) -> NameScan:
+    """Read the opcodes of a pickle in order, as far as possible, without executing any."""
+    names: list[FoundName] = []
     texts = _Texts()
     has_calls = False
     end = start
@@ -110,15 +108,15 @@ def sweep(data: bytes, start: int = 0) -> Sweep:
         end = after
         kind = opcode.name
         if kind == "STOP":
-            return Sweep(tuple(names), has_calls, position + 1)
+            return NameScan(tuple(names), has_calls, position + 1)
         if opcode.argument == "two lines":
             module, _, name = argument.partition(b"\n")
-            names.append(SweptName(position, _text(module), _text(name)))
+            names.append(FoundName(position, _text(module), _text(name)))
         elif kind == "STACK_GLOBAL":
-            names.append(SweptName(position, *texts.last_two()))
+            names.append(FoundName(position, *texts.last_two()))
         elif kind in _EXTENSIONS:
             number = int.from_bytes(argument, "little")
-            names.append(SweptName(position, "copyreg", f"extension {number}", is_extension=True))
+            names.append(FoundName(position, "copyreg", f"extension {number}", is_extension=True))
         elif kind in _TEXTS:
             texts.add(_text(argument))
         elif kind in _PUTS:
@@ -127,11 +125,11 @@ def sweep(data: bytes, start: int = 0) -> Sweep:
             texts.get(kind, argument)
         has_calls = has_calls or kind in _CALLS
     is_cut = end >= len(data) or data[end] in OPCODES
-    return Sweep(tuple(names), has_calls, None, is_cut)
+    return NameScan(tuple(names), has_calls, None, is_cut)
 
 
 class _Texts:
-    """The texts that were pushed last, and those that can be pushed again."""
+    """The last two texts pushed, and a memo of texts that can be pushed again."""
 
     def __init__(self) -> None:
         self._last = ["", ""]
@@ -163,7 +161,7 @@ def _key(kind: str, argument: bytes) -> int:
 
 
 def _opcodes(data: bytes, start: int) -> Iterator[tuple[int, Opcode, bytes, int]]:
-    """Give place, opcode, bytes of the argument, and the byte after it, as far as they can be read."""
+    """Give position, opcode, argument and next position of each opcode, as far as they can be read."""
     position = start
     while position < len(data):
         opcode = OPCODES.get(data[position])
@@ -179,7 +177,7 @@ def _opcodes(data: bytes, start: int) -> Iterator[tuple[int, Opcode, bytes, int]
 
 
 def _argument(data: bytes, place: int, opcode: Opcode) -> tuple[int, int] | None:
-    """Return where an argument begins and ends, half-open; None where its end is not there."""
+    """Return start and end of an argument; None if it has no end."""
     kind = opcode.argument
     if kind in _FIXED_NBYTES:
         return place, place + _FIXED_NBYTES[kind]

@@ -1,4 +1,4 @@
-"""The configuration of a Keras model, which names classes and carries code."""
+"""The configuration of a Keras model, which names classes and may contain code."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from tensorkeep.scanner._findings import FindingLog
 
 _MAX_NBYTES: Final = 64 * 2**20
 _CODE: Final = {
-    "Lambda": "a Lambda layer of Keras is made of Python code that the file carries",
-    "__lambda__": "Keras makes a function of Python code that the file carries",
-    "TorchModuleWrapper": "Keras unpickles a module of torch that the file carries",
+    "Lambda": "a Lambda layer of Keras is built from Python code in the file",
+    "__lambda__": "Keras builds a function from Python code in the file",
+    "TorchModuleWrapper": "Keras unpickles a torch module in the file",
 }
 _HOMES: Final = frozenset(("keras", "tf_keras", "tensorflow", "keras_hub", "keras_nlp", "keras_cv"))
 _MAX_NAME_LENGTH: Final = 200
 
 
-def look_at_keras(content: Content, log: FindingLog) -> None:
-    """Look through a configuration, as Keras itself would read it."""
+def scan_keras_config(content: Content, log: FindingLog) -> None:
+    """Report the classes in a configuration that Keras would import or build."""
     if content.nbytes > _MAX_NBYTES:
-        log.add("unreadable", "the configuration is too long to look through", content)
+        log.add("unreadable", "the configuration is too long to scan", content)
         return
     try:
         configuration = json.loads(content.read(content.nbytes))
     except ValueError:
         return
     except RecursionError:
-        log.add("unreadable", "the configuration has too many parts within each other", content)
+        log.add("unreadable", "the configuration is nested too deeply", content)
         return
     for module, name in _classes_in(configuration):
         if name in _CODE:
@@ -40,7 +40,7 @@ def look_at_keras(content: Content, log: FindingLog) -> None:
 
 
 def _classes_in(configuration: Any) -> Iterator[tuple[Any, str]]:
-    """Give module, which may be anything, and name of all classes."""
+    """Give the module, which may be any JSON value, and the name of each class."""
     waiting = [configuration]
     while waiting:
         node = waiting.pop()

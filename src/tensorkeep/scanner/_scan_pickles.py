@@ -1,4 +1,4 @@
-"""Pickles one after another: bare ones, legacy files of torch, arrays of objects, tar archives of torch 0.1."""
+"""Pickles: one or several in a row, legacy files of torch, arrays of objects, tar archives of torch 0.1."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tensorkeep.scanner._content import HEAD_NBYTES, Content
 from tensorkeep.scanner._findings import FindingLog, error_text
 
 _SUFFIXES: Final = (*PICKLE_SUFFIXES, ".p", ".data", ".metadata")
-"""Names under which something that begins like a pickle, and then breaks off, is taken for a broken one."""
+"""Suffixes with which something that starts like a pickle and breaks off counts as a broken pickle."""
 
 _MAX_PICKLES: Final = 100_000
 _N_LEGACY_PICKLES: Final = 5
 
 _FIRST_NBYTES: Final = 2**22
 _GROWTH: Final = 8
-"""How much is read at first, and how many times as much where a pickle is longer."""
+"""Bytes of the first read, and the factor to the next if a pickle is longer."""
 
 _NUMBERS: Final = rb"""['"][<>=|]?(?:[?biufcSUaV][0-9]*|[mM]8(?:\[[0-9a-zA-Z/]*\])?)['"]"""
 _FIELD: Final = rb"""\(['"][^'"\\]*['"],""" + _NUMBERS + rb"""(?:,\([0-9L,]*\))?\)"""
@@ -39,11 +39,11 @@ _ENTRY: Final = (
     + rb""",?)*\])|['"]fortran_order['"]:(?:True|False)|['"]shape['"]:\([0-9L,]*\)"""
 )
 _is_of_numbers = re.compile(rb"\{(?:(?:" + _ENTRY + rb"),?)*\}").fullmatch
-"""Matches the header of an array of numbers, without white space. NumPy evaluates it: any other may mean objects."""
+"""Matches the header of an array of numbers, without white space. Anything else may be read as objects."""
 
 
-def look_at_pickles(content: Content, log: FindingLog, *, is_certain: bool = False) -> list[Audit]:
-    """Look through all pickles that stand one after another."""
+def scan_pickles(content: Content, log: FindingLog, *, is_certain: bool = False) -> list[Audit]:
+    """Scan all pickles that follow each other."""
     audits = _audits(content)
     first = audits[0][1]
     if not (is_certain or _is_called_one(content) or _is_one(first, content)):
@@ -63,7 +63,7 @@ def look_at_pickles(content: Content, log: FindingLog, *, is_certain: bool = Fal
 
 
 def _audits(content: Content) -> list[tuple[int, Audit]]:
-    """Return each pickle's first byte and what it would do; no more is read than they take, since more may follow."""
+    """Return start and audit of each pickle. Little more than the pickles is read: gigabytes may follow."""
     n_all = min(content.nbytes, MAX_PICKLE_NBYTES)
     nbytes = _FIRST_NBYTES
     while True:
@@ -76,7 +76,7 @@ def _audits(content: Content) -> list[tuple[int, Audit]]:
 
 
 def _audits_of(data: bytes) -> Iterator[tuple[int, Audit]]:
-    """Audit pickles until something follows that is none, or that is no pickle of torch's legacy form."""
+    """Audit pickles until something else follows, or until the last pickle of a legacy file of torch."""
     start = 0
     first: Audit | None = None
     for n_pickles in range(1, _MAX_PICKLES):
@@ -94,7 +94,7 @@ def _audits_of(data: bytes) -> Iterator[tuple[int, Audit]]:
 
 
 def _is_one(first: Audit, content: Content) -> bool:
-    """Say whether something that begins like a pickle is one: it can be run to its end, or does something before."""
+    """Say whether what starts like a pickle is one: it runs to its end, or asks for something before that."""
     if first.error is None or (first.mentions and content.read(1) == b"\x80"):
         return True
     return any(mention.danger is not None or "call" in mention.deeds for mention in first.mentions)
@@ -114,19 +114,19 @@ def _check_legacy(content: Content, log: FindingLog) -> None:
         log.add("unreadable", error_text(error), content)
 
 
-def look_at_array(content: Content, log: FindingLog) -> None:
-    """Look through a `.npy` file: arrays of objects are a pickle after a header."""
+def scan_array(content: Content, log: FindingLog) -> None:
+    """Scan a `.npy` file: an array of objects is a pickle after the header."""
     log.name_form("NumPy array", content)
     head = content.head()
     begin = 10 if head[6:7] == b"\x01" else 12
     start = begin + int.from_bytes(head[8:begin], "little")
     header = b"".join(head[begin:start].split())
     if start > len(head) or not _is_of_numbers(header):
-        look_at_pickles(content.part(min(start, content.nbytes)), log, is_certain=True)
+        scan_pickles(content.part(min(start, content.nbytes)), log, is_certain=True)
 
 
-def look_at_torch_tar(content: Content, log: FindingLog) -> bool:
-    """Look through a tar archive of torch 0.1."""
+def scan_torch_tar(content: Content, log: FindingLog) -> bool:
+    """Scan a tar archive of torch 0.1; return whether it is one."""
     log.name_form("PyTorch tar archive", content)
     audit = audit_tar(content.source)
     log.n_pickles += 1
