@@ -289,7 +289,7 @@ def test_files_outside_the_directory_are_refused(file: str) -> None:
     ("text", "message"),
     [
         (b"", "an empty file"),
-        (b"\0" * 4096, "a run of zero bytes"),
+        (b"\0" * 4096, "nothing but zero bytes"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
         (b"<!DOCTYPE html><html>404</html>", "an HTML page"),
         (b"{", "cannot read the index"),

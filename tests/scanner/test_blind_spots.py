@@ -99,7 +99,7 @@ def test_bytes_that_metadata_do_not_tell_of_are_reported(tmp_path: Path) -> None
     write_metadata(tmp_path, _StorageInfo("weights.distcp", 0, len(content)))
 
     (file,) = scan(tmp_path / "weights.distcp").files
-    assert any("does not tell of" in finding.message for finding in file.findings)
+    assert any("not declared" in finding.message for finding in file.findings)
 
 
 def test_metadata_that_hold_themselves_end(tmp_path: Path) -> None:

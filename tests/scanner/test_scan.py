@@ -222,7 +222,7 @@ def test_arguments_make_a_suspicious_call_dangerous(tmp_path: Path) -> None:
 
     assert file.verdict == "dangerous"
     reasons = {finding.name: finding.message for finding in dangerous(file)}
-    assert reasons["builtins.getattr"] == "reaches behind an object"
+    assert reasons["builtins.getattr"] == "reaches the internals of an object"
 
 
 @pytest.mark.parametrize("n_left_out", [1, 3, 5])
@@ -369,7 +369,7 @@ def test_a_zip_behind_a_pickle(payload: Payload, tmp_path: Path) -> None:
     file = scanned_bytes(tmp_path, pickle.dumps({"a": 1}) + buffer.getvalue())
 
     assert_finds_the_payload(file, payload, "hidden")
-    assert any("zip archive too" in finding.message for finding in file.findings)
+    assert any("also a zip archive" in finding.message for finding in file.findings)
 
 
 def test_a_member_that_stands_twice_is_looked_at_twice(payload: Payload, tmp_path: Path) -> None:

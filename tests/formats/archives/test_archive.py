@@ -399,7 +399,7 @@ class TestHostile:
     def test_a_slice_that_reaches_beyond_its_file(self) -> None:
         data = saved()
 
-        with pytest.raises(ArchiveError, match="beyond its file"):
+        with pytest.raises(ArchiveError, match="beyond the end of the file"):
             read_archive(MemorySource(data), ByteRange(0, len(data) + 1))
         with pytest.raises(ArchiveError):
             read_archive(MemorySource(data), ByteRange(5, 5))
@@ -455,7 +455,7 @@ class TestExamine:
         archive, faults = examine_archive(source)
 
         assert read_member(source, archive.members["evil.pkl"], 99) == b"evil"
-        assert any("directory is not where" in fault.message for fault in faults)
+        assert any("directory is not at its declared" in fault.message for fault in faults)
 
     def test_names_outside_the_top_folder_stay_whole(self) -> None:
         archive, faults = examine_archive(MemorySource(HOSTILE["two top folders"]()))
@@ -498,7 +498,7 @@ class TestMember:
     def test_a_bomb(self) -> None:
         source, member = self.compressed(bytes(8 * 2**20))
 
-        with pytest.raises(LimitError, match="attack"):
+        with pytest.raises(LimitError, match="bomb"):
             read_member(source, member, 2**30)
 
     @pytest.mark.parametrize("claimed", [10, 999, 1001, 2**20])

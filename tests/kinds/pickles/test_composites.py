@@ -103,5 +103,5 @@ def test_a_device_that_torch_does_not_know_stays_a_text(kind: str, index: int | 
 
 
 def test_a_device_of_a_negative_number_is_refused() -> None:
-    with pytest.raises(FormatError, match="a device is none"):
+    with pytest.raises(FormatError, match="invalid device"):
         tensorkeep.load(_saved(torch.device, "cuda", -1))
