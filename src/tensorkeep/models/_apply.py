@@ -28,6 +28,7 @@ def apply_plan(plan: Plan, target: Target, progress: Callable[[int, int], None] 
         if target.dtype is not None or target.device is not None:
             convert(storage, target.dtype_of(storage.tensor), target.device_of(storage.tensor))
     _assign([step for step in plan.steps if step.is_mapped], report)
+    # Parameters that are views of another one must follow it to new memory
     wholes = {part.whole: part.whole.tensor.detach() for part in plan.parts}
     jobs = [_job(step) for step in plan.steps if not step.is_mapped]
     for part in plan.parts:

@@ -99,6 +99,7 @@ class _Piece(msgspec.Struct, frozen=True, eq=False):
 def fill(jobs: Iterable[Job], report: _Report) -> None:
     """Fill tensors, and report bytes of the checkpoint as they are read."""
     jobs = list(jobs)
+    # Reads bypass autograd, which must notice that memory it saved for a backward pass has changed
     for tensor in (tensor for job in jobs for tensor in job.versioned):
         if not tensor.is_inference():
             torch.autograd.graph.increment_version(tensor)

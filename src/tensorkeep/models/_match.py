@@ -16,10 +16,10 @@ Shape = tuple[int, ...]
 _Item = TypeVar("_Item")
 
 _N_TRIED: Final = 5
-"""Names of which each is tried for a prefix that the other side lacks."""
+"""Names with which a prefix is looked for, and endings tried for each."""
 
 _N_COMPARED: Final = 300
-"""Names searched for a similar one: `difflib` takes about 0.1 ms for each."""
+"""Names searched for one similar to a missing name; each takes `difflib` up to a millisecond."""
 
 
 class ShapeMismatch(NamedTuple):

@@ -42,6 +42,7 @@ class Replicas:
             if not local.numel():
                 continue
             memory = local if local.is_contiguous() else local.contiguous()
+            # Not every backend sends every dtype, but all of them send bytes
             bits = memory.view(torch.uint8) if memory.ndim else memory.reshape(1).view(torch.uint8)
             for _, group in _groups(tensor):
                 dist.broadcast(bits, group=group, group_src=0)

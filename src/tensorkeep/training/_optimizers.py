@@ -151,7 +151,7 @@ def _check_groups(optimizer: optim.Optimizer, saved: Mapping[str, Any], part: st
         if is_other:
             found = ", ".join(sorted((_SETTINGS | expected) & group.keys())) or "none"
             _refuse(optimizer, part, f"{found} in {place}", expected=f"settings {', '.join(sorted(expected))}")
-        decoupled = [bool(each.get("decoupled_weight_decay")) for each in (own, group)]
+        decoupled = [bool(settings.get("decoupled_weight_decay")) for settings in (own, group)]
         if isinstance(optimizer, optim.Adam) and "decoupled_weight_decay" in group and decoupled[0] != decoupled[1]:
             _refuse(
                 optimizer,

@@ -84,7 +84,7 @@ def restore(
     for part, target in targets.items():
         refuse_placeholders(parts[part], part)
         actions += [(part, action) for action in prepare(target, parts[part], part, strict=strict)]
-    if rng:
+    if rng:  # last, since loading an object may draw random numbers
         actions += [("rng", action) for action in prepare_rng(parts["rng"], "rng")]
     _apply(actions)
     return rest

@@ -1,11 +1,13 @@
 """The files that `save_state` writes, each a safetensors file with one state.
 
-model.safetensors, model_1.safetensors …     models, in the order in which they were prepared
-optimizer.safetensors …                      optimizers
-scheduler.safetensors …                      schedulers
-scaler.safetensors                           the gradient scaler
-custom_checkpoint_0.safetensors …            what was registered for checkpointing
-process_0.safetensors …                      for each process: random generators, data loaders, its step
+    model.safetensors, model_1.safetensors …     models
+    optimizer.safetensors …                      optimizers
+    scheduler.safetensors …                      schedulers
+    scaler.safetensors                           the gradient scaler
+    custom_checkpoint_0.safetensors …            what was registered for checkpointing
+    process_0.safetensors …                      for each process: random generators, data loaders, its step
+
+Numbers count the objects of one kind, in the order in which they were prepared.
 """
 
 from __future__ import annotations
