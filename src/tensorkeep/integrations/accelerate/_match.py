@@ -13,8 +13,6 @@ from tensorkeep.errors import DtypeError
 from tensorkeep.models import Match, ShapeMismatch, equal_stored, mismatch_error, tie_conflicts, tie_error
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 
-"""Names of each kind that a message lists; the error's fields have all."""
-
 
 def cast_to_model(
     tensors: LazyTensors, model: nn.Module, dtype: torch.dtype | None, in_fp32: Sequence[str]
