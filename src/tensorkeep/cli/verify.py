@@ -14,6 +14,8 @@ from tensorkeep.cli.inputs import AsJson, Target, Variant, share_of
 from tensorkeep.cli.reports import Status, Verdict
 from tensorkeep.cli.terminal import progress_bar, show_result
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, TensorkeepError
+from tensorkeep.kinds import Place
+from tensorkeep.kinds.registry import find_kind
 from tensorkeep.transport import ByteRange, open_source
 
 if TYPE_CHECKING:
@@ -61,8 +63,7 @@ def _chosen(path: str, patterns: list[str], variant: str | None) -> list[str]:
     try:
         with tensorkeep.open(path, variant=variant) as tensors:
             chosen = tensors.select(*patterns)
-            splits = tensors.index.splits if isinstance(tensors, tensorkeep.Checkpoint) else {}
-            return [piece for name in chosen for piece in splits.get(name, (name,))]
+            return [piece for name in chosen for piece in tensors.splits.get(name, (name,))]
     except (FormatError, IntegrityError, SourceMissingError):
         return []  # what is wrong comes out again, and whole, when it is verified
 
@@ -81,9 +82,9 @@ def _verdict(
     except (FormatError, IntegrityError) as error:
         if error.path is None or _is_of_another_kind(error.path):
             raise
-        verification = _damaged(path, error)
+        return Verdict(_damaged(path, error), None if names is None else len(names), perf_counter() - start)
     seconds = perf_counter() - start
-    is_finished = tensorkeep.kinds.dcp.find_distributed(path) is None
+    is_finished = not find_kind(Place(path, variant=variant, trusts_names=False)).kind.is_converted
     return Verdict(verification, None if names is None else len(names), seconds, is_finished)
 
 

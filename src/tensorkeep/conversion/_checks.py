@@ -1,24 +1,24 @@
-"""What a conversion is held against: the sums of its sources before anything is final, and what was written after."""
+"""What a conversion is checked by: checksums of its sources before anything is final, and what was written after."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from tensorkeep.checkpoint import Progress, check_kept_digests, digested, verify
+from tensorkeep.checkpoint import Progress, check_replaced, digests_to_replace, find_damage, verify
 from tensorkeep.conversion._sources import Sources
+from tensorkeep.digests import BLAKE3
 from tensorkeep.errors import IntegrityError
-from tensorkeep.kinds import refuse
-from tensorkeep.kinds.storage_crc32 import sum_of
+from tensorkeep.kinds import Check, refuse
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensors
 
 
-class Checks:
-    """The checks of one conversion, which count their bytes and those that are written together.
+class SourceChecks:
+    """The checks of one conversion, which count their bytes and the bytes that are written together.
 
     Attributes:
-        n_summed: Storages that have a CRC-32 to be held against.
+        n_summed: Checksums other than digests that the sources carry.
     """
 
     def __init__(
@@ -31,42 +31,45 @@ class Checks:
         *,
         is_wanted: bool,
     ) -> None:
-        self._checkpoints = sources.checkpoints
-        self._remade = {old for old, lazy in zip(wanted, new.values(), strict=True) if lazy.digest is None}
-        self._sums = sources.sums(wanted) if is_wanted else []
+        remade = [old for old, lazy in zip(wanted, new.values(), strict=True) if lazy.digest is None]
+        self._digests = [(path, digests_to_replace(source, remade)) for path, source in sources.by_path]
+        self._sums: list[Check] = []
         self._is_wanted = is_wanted
+        for source in sources.opened if is_wanted else ():
+            found = source.checks([name for name in remade if name in source]).checks
+            self._sums += [check for check in found if check.algorithm is not BLAKE3]
         self.n_summed = len(self._sums)
-        n_digested = sum(
-            lazy.nbytes for _, source in self._checkpoints for lazy in digested(source, self._remade).values()
-        )
-        n_bytes_summed = sum(len(summed.span) for summed in self._sums)
-        self._meter = ProgressMeter(progress, n_digested + n_bytes_summed + n_written * (2 if is_wanted else 1))
+        checks = [*self._sums, *(check for _, of_path in self._digests for check in of_path)]
+        n_checked = sum(len(check.span) for check in checks)
+        self._meter = ProgressMeter(progress, n_checked + n_written * (2 if is_wanted else 1))
 
     def part(self) -> Progress:
         """Return what takes the bytes done so far of one part of the work."""
         count = self._meter.counting()
         return lambda done, _: count(done)
 
-    def check_digests(self, variant: str | None) -> None:
-        """Hold sources against their digests, where these cannot be kept: no damage is made to look whole."""
-        check_kept_digests(self._checkpoints, variant, self._remade, self.part())
+    def check_digests(self) -> None:
+        """Check sources against digests that cannot be kept, so that no damage gets a new one."""
+        check_replaced(self._digests, self._meter)
 
     def _check_sums(self) -> None:
-        for summed in self._sums:
-            found = sum_of(summed, self._meter)
-            if found != summed.crc:
-                raise IntegrityError(
-                    f"the bytes of tensor `{summed.tensor}` are not those that were saved",
-                    path=summed.source.name,
-                    tensor=summed.tensor,
-                    expected=f"CRC-32 {summed.crc:#010x}",
-                    found=f"{found:#010x}",
-                    hint="The file is damaged: get it again. check=False (--no-check) converts it as it is",
-                )
+        for finding in find_damage(self._sums, self._meter, n_threads=1):
+            raise IntegrityError(
+                finding.message,
+                path=self._path_of(finding.shard),
+                tensor=finding.tensor,
+                expected=finding.expected,
+                found=finding.found,
+                hint="The file is damaged: get it again. check=False (--no-check) converts it as it is",
+            )
+
+    def _path_of(self, file: str) -> str:
+        source = next(check.source for check in self._sums if check.file == file)
+        return source if isinstance(source, str) else source.name
 
     @contextmanager
     def summing(self) -> Iterator[Callable[[], None]]:
-        """Hold sources against their CRC-32 while the block writes; what is given waits for it, and raises."""
+        """Check sums of sources while the block writes; what is given waits for that, and raises."""
         from concurrent.futures import ThreadPoolExecutor  # 18 ms, which opening need not pay
 
         with ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-sums") as thread:
@@ -78,6 +81,6 @@ class Checks:
                 raise
 
     def read_back(self, staged: Mapping[str, str]) -> None:
-        """Hold files that were written against the digests in their headers, which were made of the sources."""
+        """Check files that were written against the digests in their headers, which were made of the sources."""
         for name, path in staged.items() if self._is_wanted else ():
             refuse(verify(path, progress=self.part()).findings, name)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tensorkeep.checkpoint import Progress, RewriteOptions, SaveOptions, refuse_replaced, transform, write_checkpoint
 from tensorkeep.collector import PausedCollector
-from tensorkeep.conversion._checks import Checks
+from tensorkeep.conversion._checks import SourceChecks
 from tensorkeep.conversion._conversion import Conversion
 from tensorkeep.conversion._sources import Sources
 from tensorkeep.conversion._stored import prepared_of
@@ -134,8 +134,8 @@ def convert(
                 })
             prepared = prepared_of(new, ties.aliases, share_views=share_views)
         nbytes = sum(host.nbytes for host in prepared.to_write.values())
-        checks = Checks(sources, wanted, new, nbytes, progress, is_wanted=check)
-        checks.check_digests(variant)
+        checks = SourceChecks(sources, wanted, new, nbytes, progress, is_wanted=check)
+        checks.check_digests()
         wait_for_sums = files.enter_context(checks.summing())
         written: list[str] = []
 

@@ -3,56 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, TypeAlias, cast
+from typing import Final
 
 import msgspec
 
-from tensorkeep.checkpoint import RewriteOptions, concatenate, identity_of, open_checkpoint, select_and_drop
+from tensorkeep.checkpoint import RewriteOptions, concatenate, identity_of, select_and_drop
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._state import say
-from tensorkeep.conversion._ties import StoredView, Ties, ties_of, views_in, views_of_aliases
+from tensorkeep.conversion._ties import Ties, ties_of
 from tensorkeep.errors import UnsafeError, UnsupportedError
-from tensorkeep.formats.pickles import Dangerous, PickleLimits
-from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.dcp import DistributedCheckpoint, find_distributed
-from tensorkeep.kinds.pickles import (
-    PickleFile,
-    PickleSet,
-    data_of,
-    find_pickled,
-    is_of_pairs,
-    lazy_array,
-    open_pickled,
-)
-from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
-from tensorkeep.kinds.storage_crc32 import Summed, summed_chunks, summed_storages
+from tensorkeep.formats.pickles import PickleLimits
+from tensorkeep.kinds import LeftOut, Opened, OpenOptions, Place, StoredView
+from tensorkeep.kinds.pickles import lazy_array
+from tensorkeep.kinds.registry import find_kind
 from tensorkeep.phrases import counted, listed
-from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
-from tensorkeep.transport import Backend, is_directory, open_source
+from tensorkeep.tensors import LazyTensors, TensorView
+from tensorkeep.transport import is_directory, listing_cache
 
-_Opened: TypeAlias = Checkpoint | TensorFile | PickleFile | PickleSet | DistributedCheckpoint
-
-_SUFFIX: Final = ".safetensors"
 _HINT: Final = (
     "Nothing was run. See what it is with `tensorkeep scan`;"
     " drop_unknown=True (--drop-unknown) takes the tensors and leaves it out"
 )
 
 
-class _LeftOut(msgspec.Struct, frozen=True):
-    """An object that is not known to be data."""
-
-    name: str
-    path: str
-    what: str
-
-
 class Sources:
     """Checkpoints that are to be written as one.
 
     Attributes:
+        opened: The checkpoints.
         composites: Name to the kind of each tensor that is made of several.
         n_values: Plain values of the tree of a pickle.
         identities: Path of each file that says what the sources are, to what changes when it is replaced.
@@ -69,68 +49,50 @@ class Sources:
         is_shared: bool,
     ) -> None:
         self._drop_unknown = drop_unknown
-        self._opened = [(path, self._open(path, variant, files, limits)) for path in paths]
-        self.identities = {path: identity_of(path) for path in self._files()}
+        self._paths = paths
+        self.opened = [self._open(path, variant, files, limits) for path in paths]
+        state_files = (path for source in self.opened for path in (source.path, *source.state_files))
+        self.identities = {path: identity_of(path) for path in dict.fromkeys(state_files) if os.path.isfile(path)}
         self.composites: dict[str, str] = {}
         self.n_values = 0
         self._empty: list[str] = []
         self._views: dict[str, StoredView] = {}
-        self._left_out: list[_LeftOut] = []
+        self._left_out: list[LeftOut] = []
         self._loose: dict[str, str] = {}
-        opened = [source for _, source in self._opened]
         with PausedCollector():
-            for source in opened:
+            for source in self.opened:
                 self._look_into(source)
-            self._tensors = concatenate(opened if is_shared else [_unmapped(source, files) for source in opened])
+            read = self.opened if is_shared else [source.unmapped(files) for source in self.opened]
+            self._tensors = concatenate(read)
 
-    def _open(self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits) -> _Opened:
-        dangerous: Dangerous = "record" if self._drop_unknown else "refuse"
-        variant = variant if is_directory(path) else None
-        source: _Opened | None = None
+    def _open(self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits) -> Opened:
+        options = OpenOptions(
+            variant=variant if is_directory(path) else None,
+            dangerous="record" if self._drop_unknown else "refuse",
+            limits=limits,
+        )
         try:
-            if path.endswith(_SUFFIX) and os.path.isfile(path):  # a pickle by such a name is only opened here
-                location = find_pickled(path)
-                if location is not None:
-                    source = open_pickled(location, OpenOptions(dangerous=dangerous, limits=limits))
-            if source is None:
-                backend: Backend = "auto" if find_distributed(path) is None else "pread"  # see `_unmapped`
-                source = cast(
-                    "_Opened",
-                    open_checkpoint(path, variant=variant, backend=backend, dangerous=dangerous, limits=limits),
-                )
+            with listing_cache(path) as given:
+                # a pickle that is called .safetensors is opened here, and nowhere else
+                found = find_kind(Place(given, variant=options.variant, trusts_names=not os.path.isfile(path)))
+                if found.kind.is_gathered:
+                    options = msgspec.structs.replace(options, backend="pread")
+                source = found.open(options)
         except UnsafeError as error:
             raise UnsafeError(**error.fields() | {"hint": _HINT}) from None
         files.callback(source.close)
         return source
 
-    def _files(self) -> Iterator[str]:
-        for _, source in self._opened:
-            if os.path.isfile(source.path):
-                yield source.path
-            yield from (file.path for _, file in _pickles(source))
-            if isinstance(source, DistributedCheckpoint):
-                yield from (file.name for file in source.files.values())
-
-    def _look_into(self, source: LazyTensors) -> None:
-        if isinstance(source, Checkpoint | TensorFile):
-            self._views |= views_of_aliases(source)
-        views = {id(file): views_in(file) for _, file in _pickles(source)}
-        places = _places(source)
-        self._views |= {
-            name: view for name, (file, own) in places.items() if (view := views[id(file)].get(own)) is not None
-        }
-        for prefix, file in _pickles(source):
-            self.composites |= {prefix + name: kind for name, kind in file.composites.items()}
-            self._empty += [prefix + name for name in file.empty]
-            self._left_out += [
-                _LeftOut(prefix + name if name else prefix.removesuffix("."), file.path, unknown.qualified_name)
-                for name, unknown in file.unknowns.items()
-            ]
+    def _look_into(self, source: Opened) -> None:
+        self._views |= source.views()
+        self.composites |= source.composites
+        self._empty += source.empty
+        self._left_out += source.left_out()
 
     @property
-    def checkpoints(self) -> list[tuple[str, Checkpoint | TensorFile]]:
-        """Path that was given, and what was opened there, of all sources that are safetensors files."""
-        return [(path, source) for path, source in self._opened if isinstance(source, Checkpoint | TensorFile)]
+    def by_path(self) -> list[tuple[str, Opened]]:
+        """The checkpoints, each with the path that was given."""
+        return list(zip(self._paths, self.opened, strict=True))
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -157,27 +119,15 @@ class Sources:
 
     def _with_state(self) -> LazyTensors:
         """Return all tensors with what is said of the nested value, where one source holds one."""
-        source = self._opened[0][1]
-        values = _values_of(source)
-        if len(self._opened) > 1 or values is None:
+        source = self.opened[0]
+        data = source.nested() if len(self.opened) == 1 else None
+        if data is None:
             return self._tensors
-        places = _places(source)
-        names: dict[int, list[str]] = {}
-        for name, (file, own) in places.items():
-            names.setdefault(id(file.records[own]), []).append(name)
-        if isinstance(source, DistributedCheckpoint):
-            names |= {id(record): [name] for name, record in source.records.items()}
-        data = data_of(values, names)
         said = say(data, self._tensors)
         self.n_values = data.n_values
-        loose = [name for same in names.values() if said.names.isdisjoint(same) for name in same]
+        loose = [name for same in data.names if said.names.isdisjoint(same) for name in same]
         self._loose = dict.fromkeys(data.odd_keys, "a key") | dict.fromkeys(loose, "beside a tensor, or in a set")
-        pairs = {
-            name: file.pairs_of(own)
-            for name, (file, own) in places.items()
-            if own in file.tensors and is_of_pairs(file.tensors[own])
-        }
-        tensors = {**self._tensors, **pairs}
+        tensors = {**self._tensors, **data.replaced}
         tensors |= {name: tensors[other] for name, other in said.again.items()}
         tensors |= {name: lazy_array(name, array, source.path) for name, array in said.arrays.items()}
         self._views |= {name: self._views[other] for name, other in said.again.items() if other in self._views}
@@ -186,9 +136,9 @@ class Sources:
 
     @property
     def _path(self) -> str:
-        return ", ".join(path for path, _ in self._opened)
+        return ", ".join(self._paths)
 
-    def _refuse_unknown(self, unknowns: list[_LeftOut]) -> None:
+    def _refuse_unknown(self, unknowns: list[LeftOut]) -> None:
         if unknowns:
             texts = [f"{unknown.what} at `{unknown.name}`" if unknown.name else unknown.what for unknown in unknowns]
             raise UnsafeError(
@@ -209,9 +159,12 @@ class Sources:
 
     def refuse_to_replace(self, paths: Iterable[str]) -> None:
         """Refuse to write over a source that holds more than a file of tensors can: a link may lead to it."""
-        pickles = {os.path.realpath(file.path) for _, source in self._opened for _, file in _pickles(source)}
+        sources = [
+            source for opened in self.opened if not opened.is_replaceable for source in opened.sources.values()
+        ]
+        kept = {os.path.realpath(source.name) for source in sources}
         for path in paths:
-            if os.path.realpath(path) in pickles:
+            if os.path.realpath(path) in kept:
                 raise UnsupportedError(
                     "the destination is a source, whose other values would be lost",
                     path=path,
@@ -220,78 +173,14 @@ class Sources:
 
     def refuse_expanded(self, names: Container[str]) -> None:
         """Refuse to write tensors that together take many times the size of their file, as views of few bytes can."""
-        for file, own_names in self._own_names(names):
-            file.refuse_expanded(own_names)
+        for source in self.opened:
+            source.refuse_expanded([name for name in source if name in names])
 
     def ties(self, wanted: LazyTensors, new: LazyTensors, taken_keys: Container[str]) -> Ties:
         """Find out which tensors share memory."""
         return ties_of(((name, self._views.get(old)) for old, name in zip(wanted, new, strict=True)), taken_keys)
 
-    def sums(self, wanted: LazyTensors) -> list[Summed]:
-        """Return the storages of tensors that have a sum in their archive."""
-        sums = [summed for file, names in self._own_names(wanted) for summed in summed_storages(file, names)]
-        for _, source in self._opened:
-            if isinstance(source, DistributedCheckpoint):
-                sums += [summed for name in wanted for summed in summed_chunks(source, name)]
-        return sums
-
-    def _own_names(self, names: Container[str]) -> list[tuple[PickleFile, list[str]]]:
-        """Return each file of pickles with what it calls those of its tensors that are meant."""
-        found: dict[int, tuple[PickleFile, list[str]]] = {}
-        for _, source in self._opened:
-            for name, (file, own) in _places(source).items():
-                if name in names:
-                    found.setdefault(id(file), (file, []))[1].append(own)
-        return list(found.values())
-
-
-def _pickles(source: LazyTensors) -> Iterator[tuple[str, PickleFile]]:
-    """Give each file of pickles of a source, with what the names of its tensors begin with."""
-    if isinstance(source, PickleFile):
-        yield "", source
-    elif isinstance(source, PickleSet | DistributedCheckpoint):
-        yield from source.prefixed()
-
-
-def _places(source: LazyTensors) -> dict[str, tuple[PickleFile, str]]:
-    """Return where each tensor of a source stands, and what it is called there; nothing but for pickles."""
-    if isinstance(source, PickleFile):
-        return {name: (source, name) for name in source}
-    return source.places if isinstance(source, PickleSet | DistributedCheckpoint) else {}
-
-
-def _values_of(source: LazyTensors) -> Any | None:
-    """Return what `load` gives of a source, made of records; None where names say all."""
-    if isinstance(source, PickleFile):
-        return source.document.value
-    if isinstance(source, DistributedCheckpoint):
-        return source.value
-    if isinstance(source, PickleSet) and source.index is None:
-        return {name: file.document.value for name, file in source.files.items()}
-    return None
-
 
 def _among(tensors: LazyTensors, others: LazyTensors) -> TensorView:
     """Return those of other tensors whose names are among these."""
     return TensorView({name: others[name] for name in tensors if name in others}, path=others.path)
-
-
-def _unmapped(source: LazyTensors, files: ExitStack) -> LazyTensors:
-    """Return the tensors of a source, of which those that are gathered from here and there are read.
-
-    Gathered from a mapping, they would leave all of a file in this process's memory.
-    """
-    if not isinstance(source, PickleFile | PickleSet):
-        return source
-    unmapped: dict[int, PickleFile] = {}
-
-    def read(file: PickleFile, name: str) -> LazyTensor:
-        lazy = file[name]
-        if lazy.source is not None:
-            return lazy
-        if id(file) not in unmapped:
-            unmapped[id(file)] = file.over(open_source(file.path, backend="pread"))
-            files.callback(unmapped[id(file)].close)
-        return unmapped[id(file)][name]
-
-    return TensorView({name: read(*place) for name, place in _places(source).items()}, path=source.path)

@@ -10,7 +10,8 @@ import msgspec
 from tensorkeep.arrays import attributes_of, plain_library
 from tensorkeep.collector import PausedCollector
 from tensorkeep.formats.safetensors import State
-from tensorkeep.kinds.pickles import Data, TensorLeaf, taken_apart
+from tensorkeep.kinds import NestedData, TensorLeaf
+from tensorkeep.kinds.pickles import taken_apart
 from tensorkeep.state import encode_tree, renamed, tensor_names
 
 
@@ -30,7 +31,7 @@ class Said(msgspec.Struct, frozen=True):
     again: dict[str, str]
 
 
-def say(data: Data, names: Collection[str]) -> Said:
+def say(data: NestedData, names: Collection[str]) -> Said:
     """Say what a value is made of."""
     with PausedCollector():
         leaves = _Leaves()

@@ -13,7 +13,6 @@
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `dcp/`: what torch.distributed.checkpoint wrote, as one checkpoint.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.
-- `storage_crc32`: the CRC-32 that torch's archives have of storages.
 - `registry`: all kinds, in the order in which they are looked for.
 
 This face brings in no kind: those who read safetensors files do not pay for the others.

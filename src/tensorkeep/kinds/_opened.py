@@ -29,6 +29,9 @@ class Opened(LazyTensors):
     loads_parts: ClassVar[bool] = False
     """Whether `load_state` reads only the parts that it is asked for, each as its options say."""
 
+    lists_aliases: ClassVar[bool] = False
+    """Whether `aliases` has every tensor that shares memory with others."""
+
     @property
     @abstractmethod
     def sources(self) -> Mapping[str, ByteSource]:

@@ -21,7 +21,7 @@ from tensorkeep.errors import (
     as_transport_error,
 )
 from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.safetensors import Checkpoint, open_safetensors
+from tensorkeep.kinds.safetensors import Checkpoint, open_safetensors, with_index
 from tensorkeep.layout import index_name
 from tensorkeep.phrases import listed
 from tensorkeep.store._names import BASE_NAME, step_name, step_of
@@ -188,8 +188,9 @@ def open_step(path: str, options: OpenOptions) -> Checkpoint:
         if os.path.isdir(path):
             raise
         raise SourceMissingError("no such step", path=path, found="nothing, or no longer") from None
-    if isinstance(opened, Checkpoint) and _record_of(opened, path) is not None:
-        return opened
+    checkpoint = with_index(opened)
+    if checkpoint is not None and _record_of(checkpoint, path) is not None:
+        return checkpoint
     opened.close()
     raise ForeignStepError(
         "not a step of this store",

@@ -17,7 +17,7 @@ from tensorkeep.checkpoint.diffing._numbers import NumberDiff, compare_numbers, 
 from tensorkeep.checkpoint.diffing._states import DataDiff, data_diffs, tie_diffs
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import FormatError, LimitError, TensorNotFoundError
-from tensorkeep.kinds.safetensors import SavedTensors
+from tensorkeep.kinds import Opened
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.state import Node, plain_values, read_tree, selected
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, chooser
@@ -237,7 +237,7 @@ def _has_data(tree: Node) -> bool:
 
 
 def _ties(a: _Tensors, b: _Tensors, names: list[str]) -> tuple[DataDiff, ...]:
-    if not (isinstance(a, SavedTensors) and isinstance(b, SavedTensors)):
+    if not (isinstance(a, Opened) and isinstance(b, Opened) and a.lists_aliases and b.lists_aliases):
         return ()
     return tuple(tie_diffs(a.aliases, b.aliases, names))
 
@@ -250,7 +250,7 @@ def _pair(a: _Tensors, b: _Tensors, name: str) -> _Pair:
 
 def _promise(tensors: _Tensors, name: str, lazy: LazyTensor) -> object:
     """Return what two tensors of one shape have in common only if their elements are the same; None if not known."""
-    if lazy.digest is not None or not isinstance(tensors, SavedTensors) or name not in tensors.aliases:
+    if lazy.digest is not None or not isinstance(tensors, Opened) or name not in tensors.aliases:
         return lazy.digest
     alias = tensors.aliases[name]
     digest = tensors.stored(alias.of).digest

@@ -21,7 +21,7 @@ from tensorkeep.formats.safetensors import (
     emit_state,
     metadata_to_write,
 )
-from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
+from tensorkeep.kinds.safetensors import TensorFile
 from tensorkeep.layout import Index, Piece, ShardRecord, pieces_in_order
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.tensors import renamed_state, ties_as_text
@@ -149,7 +149,7 @@ def _checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
 def _stored_names(change: Change, renamed: Mapping[str, str]) -> dict[str, str]:
     """Return old name to new, for all that the files store: tensors, and pieces of those that are cut."""
     tensors = change.tensors
-    splits = tensors.index.splits if isinstance(tensors, Checkpoint) else {}
+    splits = tensors.splits
     stored = {old: new for old, new in renamed.items() if old not in splits and old not in tensors.aliases}
     for tensor in splits:
         for piece in pieces_in_order(tensor, splits[tensor]) or ():

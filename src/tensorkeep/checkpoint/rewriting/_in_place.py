@@ -35,7 +35,7 @@ class Change(msgspec.Struct, frozen=True):
     @property
     def index(self) -> Index | None:
         """What the index says; None for a single file without one."""
-        return self.tensors.index if isinstance(self.tensors, Checkpoint) else None
+        return self.tensors.index
 
     @property
     def shards(self) -> dict[str, TensorFile]:

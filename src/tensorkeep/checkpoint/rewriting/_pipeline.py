@@ -1,6 +1,6 @@
 """What existing checkpoints go through before they are written again.
 
-In this order: `concatenate`, `select_and_drop`, `transform`; then `check_kept_digests` for the tensors whose bytes
+In this order: `concatenate`, `select_and_drop`, `transform`; then `check_replaced` for the tensors whose bytes
 change, so that damage never gets a new digest; then the save, which `refuse_replaced` may stop before its commit.
 """
 
@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.checkpoint.verifying import verify
+from tensorkeep.checkpoint.verifying import find_damage
+from tensorkeep.digests import BLAKE3
 from tensorkeep.errors import RefusedError, SourceChangedError, TensorNotFoundError, as_transport_error
-from tensorkeep.kinds import refuse
-from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
-from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector, TensorView, chosen_names
+from tensorkeep.kinds import Check, Opened, refuse
+from tensorkeep.parallel import ProgressMeter
+from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorView, chosen_names
 from tensorkeep.transport import is_remote
 
 Progress = Callable[[int, int], None]
@@ -108,26 +109,16 @@ def transform(tensors: LazyTensors, options: RewriteOptions) -> LazyTensors:
     return tensors if options.cast is None else tensors.cast(options.cast)
 
 
-def check_kept_digests(
-    opened: Sequence[tuple[str, Checkpoint | TensorFile]], variant: str | None, names: set[str], progress: Progress
-) -> None:
-    """Check tensors against the digests in their files, where there are any."""
-    done = 0
-    for path, source in opened:
-        stored = digested(source, names)
-        if stored:
-            verification = verify(path, names=stored, variant=variant, progress=subprogress(progress, done, 0))
-            refuse(verification.findings, path)
-            done += verification.nbytes_checked
+def digests_to_replace(source: Opened, names: Collection[str]) -> list[Check]:
+    """Return the digests of some tensors of a source, which new files cannot keep."""
+    own = [name for name in names if name in source]
+    return [check for check in source.checks(own).checks if check.algorithm is BLAKE3]
 
 
-def digested(source: Checkpoint | TensorFile, names: set[str]) -> dict[str, LazyTensor]:
-    """Return what the files with digests store of some tensors, whole or in pieces."""
-    splits = source.index.splits if isinstance(source, Checkpoint) else {}
-    owners = {source.aliases[name].of if name in source.aliases else name for name in names}
-    stored = {part for name in owners for part in splits.get(name, (name,))}
-    sealed = (shard for shard in source.shards.values() if shard.seal is not None)
-    return {name: shard.stored(name) for shard in sealed for name in shard.entries if name in stored}
+def check_replaced(checks: Sequence[tuple[str, Sequence[Check]]], meter: ProgressMeter) -> None:
+    """Refuse damage that would get a new digest; takes what each path has to check."""
+    for path, of_path in checks:
+        refuse(find_damage(of_path, meter), path)
 
 
 def subprogress(progress: Progress, before: int, total: int) -> Progress:

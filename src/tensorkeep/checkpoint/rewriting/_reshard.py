@@ -16,9 +16,9 @@ import msgspec
 from tensorkeep.checkpoint.rewriting._pipeline import (
     Progress,
     RewriteOptions,
-    check_kept_digests,
+    check_replaced,
     concatenate,
-    digested,
+    digests_to_replace,
     identity_of,
     refuse_replaced,
     select_and_drop,
@@ -27,12 +27,13 @@ from tensorkeep.checkpoint.rewriting._pipeline import (
 )
 from tensorkeep.checkpoint.saving import SaveOptions, refuse_file_name, write_checkpoint
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.dcp import find_distributed
-from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, open_safetensors, read_index
+from tensorkeep.kinds import Opened, OpenOptions, Place
+from tensorkeep.kinds.registry import find_kind
+from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index, parse_size
+from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, check_target, prepare
-from tensorkeep.transport import is_directory
+from tensorkeep.transport import is_directory, is_remote, listing_cache
 
 _Path = str | os.PathLike[str]
 
@@ -194,16 +195,18 @@ def _write_as_one(
         layout = read_index(os.fspath(layout))
     with ExitStack() as files:
         opened = [(path, _opened(path, variant, files)) for path in paths]
-        identities = {source.path: identity_of(source.path) for _, source in opened}
+        state_files = {file for _, source in opened for file in (source.path, *source.state_files)}
+        identities = {file: identity_of(file) for file in state_files if is_remote(file) or os.path.isfile(file)}
         wanted, _ = select_and_drop(concatenate([source for _, source in opened]), rewrite)
         new = transform(wanted, rewrite)
         split = _split_names(new, options, layout)
         pairs = zip(wanted, new.values(), strict=True)
         remade = {old for old, lazy in pairs if lazy.digest is None or lazy.name in split}
-        n_checked = sum(lazy.nbytes for _, source in opened for lazy in digested(source, remade).values())
+        checks = [(path, digests_to_replace(source, remade)) for path, source in opened]
+        n_checked = sum(len(check.span) for _, of_path in checks for check in of_path)
         total = n_checked + new.nbytes
         report = options.progress or (lambda _, __: None)
-        check_kept_digests(opened, variant, remade, subprogress(report, 0, total))
+        check_replaced(checks, ProgressMeter(report, total))
         refuse_file_name(check_target(directory))
         complete = msgspec.structs.replace(
             options,
@@ -215,22 +218,24 @@ def _write_as_one(
         write_checkpoint(prepare(new), directory, complete)
 
 
-def _kept_of_index(sources: list[Checkpoint | TensorFile]) -> dict[str, Any] | None:
+def _kept_of_index(sources: list[Opened]) -> dict[str, Any] | None:
     """Return the metadata of the index of a single source without the sizes; None if there is no other."""
-    metadata = sources[0].index.metadata if len(sources) == 1 and isinstance(sources[0], Checkpoint) else {}
+    index = sources[0].index if len(sources) == 1 else None
+    metadata = {} if index is None else index.metadata
     return {key: value for key, value in metadata.items() if not key.startswith("total_")} or None
 
 
-def _opened(path: str, variant: str | None, files: ExitStack) -> Checkpoint | TensorFile:
-    if find_distributed(path) is not None:
-        raise UnsupportedError(
-            "ranks wrote this with torch.distributed.checkpoint; it is not a finished checkpoint",
-            path=path,
-            hint="`tensorkeep convert` (tensorkeep.convert) turns it into one",
-        )
-    source = open_safetensors(path, OpenOptions(variant=variant if is_directory(path) else None))
-    files.callback(source.close)
-    return source
+def _opened(path: str, variant: str | None, files: ExitStack) -> Opened:
+    options = OpenOptions(variant=variant if is_directory(path) else None)
+    with listing_cache(path) as given:
+        found = find_kind(Place(given, variant=options.variant))
+        if found.kind.is_converted:
+            raise UnsupportedError(
+                f"this is {found.kind.name}, and not a finished checkpoint",
+                path=path,
+                hint="`tensorkeep convert` (tensorkeep.convert) turns it into one",
+            )
+        return files.enter_context(found.open(options))
 
 
 def _split_names(tensors: LazyTensors, options: SaveOptions, layout: Index | None) -> set[str]:

@@ -13,14 +13,24 @@ import msgspec
 from tensorkeep.errors import TransportError
 from tensorkeep.formats.pickles import StorageRecord, TensorRecord, Unknown
 from tensorkeep.kinds._checks import Checks, names_to_check
+from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
 from tensorkeep.kinds._description import Description
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions
 from tensorkeep.kinds.dcp._checks import PartChecks
-from tensorkeep.kinds.dcp._files import ChunkFiles, OpenedChunk
+from tensorkeep.kinds.dcp._files import ChunkFiles
 from tensorkeep.kinds.dcp._metadata import SavedState
 from tensorkeep.kinds.dcp._nested import nested
-from tensorkeep.kinds.pickles import PickleFile, numbered
+from tensorkeep.kinds.pickles import (
+    PickleFile,
+    left_out_of,
+    nested_data,
+    numbered,
+    pairs_of,
+    records_of,
+    refuse_expanded_of,
+    views_of,
+)
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, Selector, chooser, load_together, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteSource
@@ -139,6 +149,39 @@ class DistributedCheckpoint(Opened):
                 parts.add_value(self._state.values[name].file, value)
         return parts.result([], len(self._files.sources))
 
+    @property
+    def composites(self) -> Mapping[str, str]:
+        """Dotted name to the kind of each tensor in a value whose parts are tensors of their own."""
+        return {prefix + name: kind for prefix, file in self.prefixed() for name, kind in file.composites.items()}
+
+    @property
+    def empty(self) -> tuple[str, ...]:
+        """Dotted names of tensors without data."""
+        return tuple(prefix + name for prefix, file in self.prefixed() for name in file.empty)
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether all that was saved is tensors."""
+        return not self._values
+
+    def left_out(self) -> list[LeftOut]:
+        """Return the objects in values that are not known to be data."""
+        return left_out_of(self.prefixed())
+
+    def views(self) -> Mapping[str, StoredView]:
+        """Return where tensors in values are stored; those of the state share nothing."""
+        return views_of(self._places)
+
+    def nested(self) -> NestedData | None:
+        """Return the state that was saved, as data."""
+        values = {name: file.document.value for name, file in self._values.items()}
+        value = nested({**self.records, **values}, self._state.paths)
+        return nested_data(value, {**self.records, **records_of(self._places)}, pairs_of(self._places))
+
+    def refuse_expanded(self, names: Iterable[str]) -> None:
+        """Refuse to read tensors in values that together take many times the size of their file."""
+        refuse_expanded_of(self._places, names)
+
     def describe(self) -> Description:
         """Return what `.metadata` says: each tensor in the file that has its first part."""
         described = super().describe()
@@ -152,24 +195,6 @@ class DistributedCheckpoint(Opened):
         """Give each value that is no tensor with what the names of its tensors begin with."""
         yield from ((f"{name}.", file) for name, file in self._values.items())
 
-    def opened_chunks(self, name: str) -> Iterator[tuple[str, OpenedChunk]]:
-        """Find all parts of a tensor.
-
-        Args:
-            name: The tensor.
-
-        Yields:
-            Name of the file and the part; nothing for a tensor in a value.
-
-        Raises:
-            TensorkeepError: If something else stands where one should be.
-        """
-        if name not in self._state.tensors:
-            return
-        tensor = self._state.tensors[name]
-        for chunk in tensor.chunks:
-            yield chunk.item.file, self._files.opened(name, tensor.dtype, chunk)
-
     @cached_property
     def records(self) -> dict[str, TensorRecord]:
         """Name to a record that stands for each tensor of the state, put together."""
@@ -179,12 +204,6 @@ class DistributedCheckpoint(Opened):
             storage = StorageRecord(name, lazy.dtype, "cpu", lazy.n_elements)
             found[name] = TensorRecord(storage, lazy.dtype, 0, lazy.shape, strides)
         return found
-
-    @property
-    def value(self) -> Any:
-        """What was saved, with a record for each tensor, as `read_pickle` gives it of one file."""
-        values = {name: file.document.value for name, file in self._values.items()}
-        return nested({**self.records, **values}, self._state.paths)
 
     @cached_property
     def tree(self) -> Any:

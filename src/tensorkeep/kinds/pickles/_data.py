@@ -9,8 +9,6 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from tensorkeep.arrays import EncodedObject, dense_order, encode_object, plain_library
 from tensorkeep.errors import LimitError, StateError
 from tensorkeep.formats.pickles import (
@@ -27,55 +25,33 @@ from tensorkeep.formats.pickles import (
     TensorRecord,
     Unknown,
 )
+from tensorkeep.kinds._convertible import NestedData, TensorLeaf
 from tensorkeep.kinds.pickles._flat import leaves_of
 from tensorkeep.kinds.pickles._keys import PLAIN, key_text
 from tensorkeep.kinds.pickles._records import array_of, dtype_of, is_tensor_like, strides_of, tensor_of
 from tensorkeep.limits import MAX_GRAPH_NODES
 from tensorkeep.state import encode_tree
+from tensorkeep.tensors import LazyTensor
 
 _SETTINGS: Final = ("shape", "is_coalesced", "dtype", "scale", "zero_point", "axis", "_ragged_idx")
 _PAIRS: Final = frozenset({"C32", "C128"})
 
 
-class TensorLeaf(msgspec.Struct, frozen=True, eq=False):
-    """Where a tensor stands in data.
+def nested_data(value: Any, records: Mapping[str, Any], replaced: Mapping[str, LazyTensor]) -> NestedData:
+    """Return what a pickle holds as data, with the records of its tensors by name.
 
-    Attributes:
-        names: Those of a state dict, one for each place where it stands.
-        library: The array library that it is of.
-        marks: What else is to be said of it; see `tensorkeep.arrays`.
+    What is not data becomes None in lists and tuples; dicts and sets go without it.
     """
-
-    names: Sequence[str]
-    library: str
-    marks: dict[str, Any]
-
-
-class Data(msgspec.Struct, frozen=True):
-    """What a pickle holds, as data.
-
-    Attributes:
-        value: Nested plain data, `TensorLeaf`, `EncodedObject`, values of NumPy and labels of torch.
-        n_values: Plain values and arrays in it that are no tensors.
-        odd_keys: Texts that stand for keys of dicts which are not known to be data.
-    """
-
-    value: Any
-    n_values: int
-    odd_keys: tuple[str, ...]
-
-
-def data_of(value: Any, names: Mapping[int, Sequence[str]]) -> Data:
-    """Return what a pickle holds as data.
-
-    In the place of what is no data stands None in lists and tuples; dicts and sets go without it.
-    """
+    names: dict[int, list[str]] = {}
+    for name, record in records.items():
+        names.setdefault(id(record), []).append(name)
     builder = _Builder(names)
     try:
         made = builder.value(value)
     except RecursionError:
         raise LimitError("values are nested too deep", hint="select= and drop= take tensors without them") from None
-    return Data({} if made is _LEFT_OUT else made, builder.n_values, tuple(builder.odd_keys))
+    whole = {} if made is _LEFT_OUT else made
+    return NestedData(whole, list(names.values()), builder.n_values, tuple(builder.odd_keys), replaced)
 
 
 def is_of_pairs(tensor: TensorRecord) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, Final
 
@@ -25,17 +26,20 @@ from tensorkeep.formats.pickles import (
     read_pickle,
 )
 from tensorkeep.kinds._checks import Check, Checks, names_to_check
+from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
 from tensorkeep.kinds._description import Description, FileDescription
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions, OpenOptions
+from tensorkeep.kinds.pickles._data import is_of_pairs, nested_data
 from tensorkeep.kinds.pickles._flat import Leaf, Leaves, leaves_of
 from tensorkeep.kinds.pickles._keys import joined
 from tensorkeep.kinds.pickles._load import load_tree
 from tensorkeep.kinds.pickles._records import LazyRecords, array_of, dtype_of, is_tensor_like, tensor_of
 from tensorkeep.kinds.pickles._tree import Copy, copy_tree
+from tensorkeep.kinds.pickles._views import stored_views
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.phrases import counted
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import ByteRange, ByteSource, Openable, open_source
 
 _FORMS: Final[dict[Form, str]] = {
@@ -247,6 +251,36 @@ class PickleFile(Opened):
         n_checked = len(chosen) - n_unprotected - sum(check.n_tensors for check in checks)
         return Checks(checks, (), n_unprotected, n_checked, n_files=1, n_tensors=len(self))
 
+    def left_out(self) -> list[LeftOut]:
+        """Return the objects that are not known to be data."""
+        return [LeftOut(name, self.path, unknown.qualified_name) for name, unknown in self.unknowns.items()]
+
+    @property
+    def is_replaceable(self) -> bool:
+        """False: values of a pickle would be lost."""
+        return False
+
+    def views(self) -> Mapping[str, StoredView]:
+        """Return where each tensor is stored."""
+        return stored_views(self.path, self._document, self.tensors, self.records)
+
+    def nested(self) -> NestedData | None:
+        """Return the value that was saved, as data."""
+        return nested_data(self._document.value, self.records, self.pairs())
+
+    def pairs(self) -> dict[str, LazyTensor]:
+        """Return complex tensors as real ones, with the two parts of each number in one dimension more."""
+        return {name: self._lazy.pairs(name, tensor) for name, tensor in self.tensors.items() if is_of_pairs(tensor)}
+
+    def unmapped(self, files: ExitStack) -> LazyTensors:
+        """Return the tensors; those that are gathered are read, since a mapping would keep all that was touched."""
+        gathered = [name for name, lazy in self.items() if lazy.source is None]
+        if not gathered:
+            return self
+        read = PickleFile(self._document, open_source(self.path, backend="pread"), *self._target)
+        files.callback(read.close)
+        return TensorView({**self, **{name: read[name] for name in gathered}}, path=self.path)
+
     def describe(self) -> Description:
         """Return what the pickle says of its tensors, in the order of the bytes."""
         return Description((self.described(),))
@@ -263,22 +297,6 @@ class PickleFile(Opened):
             n_unknown=len(self.unknowns),
             dangers=self.dangers,
         )
-
-    def over(self, source: ByteSource) -> PickleFile:
-        """Return the same file read from elsewhere, such as in another way; its pickle is not read again.
-
-        Args:
-            source: The same bytes.
-        """
-        return PickleFile(self._document, source, *self._target)
-
-    def pairs_of(self, name: str) -> LazyTensor:
-        """Return a tensor of complex numbers as one of real numbers, with the two of each in one dimension more.
-
-        Args:
-            name: Its name.
-        """
-        return self._lazy.pairs(name, self.tensors[name])
 
     def _find(self, name: str) -> LazyTensor | None:
         self._check_open()

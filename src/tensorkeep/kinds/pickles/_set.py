@@ -14,16 +14,19 @@ from typing import Any, TypeAlias
 from tensorkeep.errors import IntegrityError, SourceMissingError
 from tensorkeep.formats.pickles import Unknown
 from tensorkeep.kinds._checks import Checks, combined, names_to_check
+from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
 from tensorkeep.kinds._description import Description
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions, OpenOptions
+from tensorkeep.kinds.pickles._data import nested_data
 from tensorkeep.kinds.pickles._file import PickleFile, pickle_over
+from tensorkeep.kinds.pickles._in_files import left_out_of, pairs_of, records_of, refuse_expanded_of, views_of
 from tensorkeep.kinds.pickles._keys import key_text, numbered
 from tensorkeep.kinds.pickles._location import PickleLocation
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
 from tensorkeep.phrases import counted, listed
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import ByteSource, exists, join, open_source
 
 _Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
@@ -146,6 +149,45 @@ class PickleSet(Opened):
             file, own = self._places[name]
             own_names[names_of_files[id(file)]].append(own)
         return combined({name: file.checks(own_names[name]) for name, file in self._files.items()})
+
+    @property
+    def composites(self) -> Mapping[str, str]:
+        """Dotted name to the kind of each tensor whose parts are tensors of their own."""
+        return {prefix + name: kind for prefix, file in self.prefixed() for name, kind in file.composites.items()}
+
+    @property
+    def empty(self) -> tuple[str, ...]:
+        """Dotted names of tensors without data."""
+        return tuple(prefix + name for prefix, file in self.prefixed() for name in file.empty)
+
+    @property
+    def is_replaceable(self) -> bool:
+        """False: values of pickles would be lost."""
+        return False
+
+    def left_out(self) -> list[LeftOut]:
+        """Return the objects that are not known to be data."""
+        return left_out_of(self.prefixed())
+
+    def views(self) -> Mapping[str, StoredView]:
+        """Return where each tensor is stored."""
+        return views_of(self._places)
+
+    def nested(self) -> NestedData | None:
+        """Return the values of all files as data; None with an index, whose shards are dicts of tensors."""
+        if self._index is not None:
+            return None
+        values = {name: file.document.value for name, file in self._files.items()}
+        return nested_data(values, records_of(self._places), pairs_of(self._places))
+
+    def refuse_expanded(self, names: Iterable[str]) -> None:
+        """Refuse to read tensors that together take many times the size of their file."""
+        refuse_expanded_of(self._places, names)
+
+    def unmapped(self, files: ExitStack) -> LazyTensors:
+        """Return the tensors, none of which is gathered from a mapping."""
+        read = {id(file): file.unmapped(files) for file in self._files.values()}
+        return TensorView({name: read[id(file)][own] for name, (file, own) in self._places.items()}, path=self.path)
 
     def describe(self) -> Description:
         """Return what the pickles say of their tensors, file by file."""

@@ -14,7 +14,7 @@
 """
 
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
-from tensorkeep.kinds.safetensors._checkpoint import Checkpoint, StrayShardWarning, open_safetensors
+from tensorkeep.kinds.safetensors._checkpoint import Checkpoint, StrayShardWarning, open_safetensors, with_index
 from tensorkeep.kinds.safetensors._examine import header_digest, read_index
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.kinds.safetensors._kind import SAFETENSORS
@@ -36,4 +36,5 @@ __all__ = [
     "open_safetensors",
     "read_index",
     "sharing_of",
+    "with_index",
 ]

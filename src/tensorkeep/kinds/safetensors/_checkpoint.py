@@ -13,6 +13,7 @@ from tensorkeep.formats.safetensors import Alias, State, parse_state
 from tensorkeep.kinds._checks import Checks
 from tensorkeep.kinds._description import Description
 from tensorkeep.kinds._findings import Finding, refuse
+from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._consistent_read import read_consistently
@@ -116,6 +117,11 @@ class Checkpoint(SavedTensors):
         return {name: shard.source for name, shard in self._shards.items()}
 
     @property
+    def state_files(self) -> Iterable[str]:
+        """Nothing beside the index, which every save replaces."""
+        return ()
+
+    @property
     def metadata(self) -> dict[str, str]:
         """The free text of the first shard, which a save gives to all; a new dict."""
         metadata = next((shard.metadata for shard in self._shards.values()), {})
@@ -212,6 +218,11 @@ def open_safetensors(path: str, options: OpenOptions) -> Checkpoint | TensorFile
     refuse(reading.findings, path)
     _warn(reading.findings, path)
     return Checkpoint(reading.location, reading.examination, options)
+
+
+def with_index(opened: Opened) -> Checkpoint | None:
+    """Return what is open if it has an index of safetensors files."""
+    return opened if isinstance(opened, Checkpoint) else None
 
 
 def _warn(findings: list[Finding], path: str) -> None:

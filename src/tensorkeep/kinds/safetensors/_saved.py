@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from tensorkeep.arrays import DEFAULT_FRAMEWORK, LIBRARIES, adapter_for, decode_object, find_library, known_class
 from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State
+from tensorkeep.kinds._convertible import StoredView
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions
 from tensorkeep.kinds.safetensors._aliases import alias_tensor
@@ -35,6 +36,7 @@ class SavedTensors(Opened):
     """
 
     loads_parts = True
+    lists_aliases = True
 
     @property
     def format_name(self) -> str:
@@ -73,6 +75,11 @@ class SavedTensors(Opened):
             framework=options.framework,
             device=options.device,
         )
+
+    def views(self) -> Mapping[str, StoredView]:
+        """Return where tensors are stored that are the same as others."""
+        ties = {name: alias.of for name, alias in self.aliases.items() if alias.is_whole}
+        return {name: StoredView((self.path, of)) for name, of in (ties | {of: of for of in ties.values()}).items()}
 
     def _find_alias(self, name: str) -> LazyTensor | None:
         alias = self.aliases.get(name)
