@@ -18,12 +18,11 @@ from tensorkeep.checkpoint import FileNames, commit_files, save_folder
 from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.fetching._plan import Plan
 from tensorkeep.fetching._staging import Staging
-from tensorkeep.formats.pickles import PICKLE_SUFFIXES
-from tensorkeep.kinds.pickles import pickle_index_names, stem_of_pickle_index
+from tensorkeep.kinds.registry import KINDS
 from tensorkeep.layout import MANIFEST, stem_of_index
 from tensorkeep.transport import LocalFile, Transaction, transaction
 
-_SUFFIXES: Final = (".safetensors", *PICKLE_SUFFIXES)
+_SUFFIXES: Final = tuple(suffix for kind in KINDS for suffix in kind.suffixes)
 _STAGING: Final = ".{}.tensorkeep-fetch"
 
 
@@ -47,13 +46,13 @@ class Destination(msgspec.Struct, frozen=True):
     @contextmanager
     def publishing(self, plan: Plan, *, durable: bool) -> Iterator[tuple[str, Callable[[Staging], None]]]:
         """Keep all others from writing there, until the files are published or the block ends."""
-        if plan.kind == "folder" or not plan.is_flat:
+        if plan.source is None or not plan.is_flat:
             with save_folder(self.directory, durable=durable) as new:
                 directory, name = os.path.split(os.path.realpath(self.directory))
                 yield os.path.join(directory, _STAGING.format(name)), lambda staging: _fill(new, plan, staging)
             return
         stem = self.name or plan.stem
-        if plan.kind == "pickles" and plan.entry is None:
+        if plan.source.yields and plan.entry is None:
             _refuse_if_hidden(self.directory)
         with _made(self.directory), transaction(self.directory, stem, durable=durable) as commit:
             path = os.path.join(os.path.realpath(self.directory), _STAGING.format(stem))
@@ -65,14 +64,11 @@ class Destination(msgspec.Struct, frozen=True):
         for file in plan.files:
             self._keep_mode(file.name, staging)
             commit.link(self.name or file.name, LocalFile(staging.path_of(file.name), backend="pread"), b"")
-        if self.name is not None or plan.kind == "file":
+        source = plan.source
+        if self.name is not None or source is None or not source.entries:
             commit.commit(last=self.name or plan.stem)
             return
-        if plan.kind == "safetensors":
-            names = FileNames.of_safetensors(plan.stem)
-        else:
-            entries = (f"{plan.stem}.bin", *pickle_index_names(plan.stem))
-            names = FileNames(entries, stem_of_pickle_index, PICKLE_SUFFIXES)
+        names = FileNames(source.entries, source.is_index, source.suffixes)
         commit_files(commit, self.directory, plan.shards, plan.index, names)
 
     def _keep_mode(self, name: str, staging: Staging) -> None:

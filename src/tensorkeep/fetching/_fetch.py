@@ -220,7 +220,7 @@ class _Fetch:
 
     def _check_all(self, staging: Staging) -> None:
         """Verify the files together: on the server they may have been replaced one by one."""
-        if self._plan.kind == "folder":
+        if self._plan.source is None:
             return
         path = staging.files
         if self._plan.index is not None or len(self._plan.shards) == 1:

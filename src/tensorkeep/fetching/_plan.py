@@ -10,15 +10,12 @@ import msgspec
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import LimitError, RefusedError, SourceMissingError, UnsupportedError
 from tensorkeep.fetching._companions import USUAL_COMPANIONS, companions_among
-from tensorkeep.kinds.pickles import find_pickled, stem_of_pickle_index
-from tensorkeep.layout import MANIFEST, FileRecord, ShardRecord, locate, parse_index, parse_manifest
+from tensorkeep.kinds import Files, Place
+from tensorkeep.kinds.registry import find_kind
+from tensorkeep.layout import MANIFEST, FileRecord, ShardRecord, parse_index, parse_manifest
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.paths import is_inside, is_plain_name
 from tensorkeep.transport import ByteRange, RemotePath, is_directory
-
-Kind = Literal["safetensors", "pickles", "file", "folder"]
-"""What is downloaded: a checkpoint of a known kind, a single file of any kind, or a directory with a manifest."""
-
 
 _is_shard = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\b.*\.(?:safetensors|bin|pt|pth|ckpt)").fullmatch
 
@@ -69,7 +66,7 @@ class Plan(msgspec.Struct, frozen=True):
     """What to download.
 
     Attributes:
-        kind: See `Kind`.
+        source: Which files these are, and their names in a directory; None for a directory with a manifest.
         url: The URL, without secrets.
         origin: Digest of the URL and its options.
         stem: What the names of its files begin with, or the only name.
@@ -78,7 +75,7 @@ class Plan(msgspec.Struct, frozen=True):
         entry: Name of the file or index that the URL refers to; None for a directory.
     """
 
-    kind: Kind
+    source: Files | None
     url: str
     origin: str
     stem: str
@@ -99,7 +96,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def free_names(self) -> set[str]:
         """Names that the manifest or index chose freely: all except the usual names of shards."""
-        if self.kind == "folder":
+        if self.source is None:
             return {file.name for file in self.files}
         if self.index is None:
             return set()
@@ -143,43 +140,26 @@ def _of_folder(directory: RemotePath) -> Plan | None:
         )
         for name, record in records.items()
     )
-    return Plan("folder", str(directory), directory.fingerprint, "folder", (*files, manifest))
+    return Plan(None, str(directory), directory.fingerprint, "folder", (*files, manifest))
 
 
 def _of_files(path: RemotePath, variant: str | None) -> Plan:
-    """Plan to download a checkpoint, looking in the order in which `tensorkeep.open` does."""
-    pickled = find_pickled(path, variant)
-    if pickled is not None:
-        directory, index = RemotePath.of(pickled.directory), pickled.index
-        stem = (stem_of_pickle_index(index) if index else None) or pickled.files[0].removesuffix(".bin")
-        return _planned("pickles", path, directory, stem, index, pickled.files)
-    location = locate(path, variant)
-    if location is not None:
-        directory, index = RemotePath.of(location.directory), location.index
-        names = () if index else (location.name,)
-        return _planned("safetensors", path, directory, location.stem, index, names)
-    directory, name = path.split()
-    return _planned("file", path, directory, name, None, (name,))
-
-
-def _planned(
-    kind: Kind,
-    path: RemotePath,
-    directory: RemotePath,
-    stem: str,
-    index: str | None,
-    names: tuple[str, ...],
-) -> Plan:
-    if index is None:
-        files = tuple(Wanted(name, directory.joined(name), role="tensors") for name in names)
-        return Plan(kind, str(path), path.fingerprint, stem, files)
-    place = directory.joined(index)
+    """Plan to download a checkpoint, recognised as `tensorkeep.open` does."""
+    found = find_kind(Place(path, variant=variant, trusts_names=False))
+    source = found.files()
+    if source is None:
+        raise UnsupportedError(f"this is {found.kind.name}, which cannot be fetched", path=str(path))
+    directory = RemotePath.of(source.directory)
+    if source.index is None:
+        files = tuple(Wanted(name, directory.joined(name), role="tensors") for name in source.names)
+        return Plan(source, str(path), path.fingerprint, source.stem, files)
+    place = directory.joined(source.index)
     text = _read(place)
     known = parse_index(text, str(place))
     records = known.shards or {}
     shards = (Wanted(name, directory.joined(name), Promise.of(records.get(name)), "tensors") for name in known.files)
-    files = (*shards, Wanted(index, place, _promise_of(text)))
-    return Plan(kind, str(path), path.fingerprint, stem, files, index)
+    files = (*shards, Wanted(source.index, place, _promise_of(text)))
+    return Plan(source, str(path), path.fingerprint, source.stem, files, source.index)
 
 
 def _read(path: RemotePath) -> bytes:

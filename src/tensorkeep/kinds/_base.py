@@ -20,24 +20,33 @@ from tensorkeep.kinds._checks import Checks
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds._place import Place
+from tensorkeep.layout import stem_of_index
 
 _Where = TypeVar("_Where")
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Which files make up what is at a place.
+    """Which files make up what is at a place, and by which names it is found in a directory.
 
     Attributes:
         directory: Where they are.
         stem: What the names of its files begin with, or the only name.
-        names: Names below the directory, with `/` between folders; an index has its shards' names itself.
+        names: Names below the directory, with `/` between folders; the shards of an index are listed in the index.
         index: Name of the index, or None.
+        entries: Each name that its index or its single file may have; none for a file that any name will do for.
+        is_index: Whether a name is that of an index of this kind, of any checkpoint.
+        suffixes: How names of its shards end.
+        yields: Whether a directory that also holds safetensors files is opened as these.
     """
 
     directory: str
     stem: str
     names: tuple[str, ...] = ()
     index: str | None = None
+    entries: tuple[str, ...] = ()
+    is_index: Callable[[str], object] = stem_of_index
+    suffixes: tuple[str, ...] = ()
+    yields: bool = False
 
 
 class Kind(msgspec.Struct, Generic[_Where], frozen=True):
@@ -62,7 +71,7 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
     find: Callable[[Place], _Where | None]
     open: Callable[[_Where, OpenOptions], Opened]
     check: Callable[[_Where, OpenOptions, Iterable[str] | None, ExitStack], Checks] | None = None
-    files: Callable[[_Where], Files] | None = None
+    files: Callable[[_Where], Files | None] | None = None
     suffixes: tuple[str, ...] = ()
     verifies_reads: bool = False
     is_converted: bool = False
@@ -83,6 +92,10 @@ class Found(msgspec.Struct, frozen=True):
     def open(self, options: OpenOptions) -> Opened:
         """Open it."""
         return self.kind.open(self.where, options)
+
+    def files(self) -> Files | None:
+        """Return which files it is made of; None where it cannot be fetched."""
+        return None if self.kind.files is None else self.kind.files(self.where)
 
     def checks(self, options: OpenOptions, names: Iterable[str] | None, files: ExitStack) -> Checks:
         """Return what can be checked of some tensors, or of all; `files` closes what that opens."""

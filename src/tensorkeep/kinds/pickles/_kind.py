@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
-from tensorkeep.kinds._base import Kind
+from tensorkeep.kinds._base import Files, Kind
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds._place import Place
 from tensorkeep.kinds.pickles._file import pickle_over
-from tensorkeep.kinds.pickles._location import PickleLocation, find_pickled
+from tensorkeep.kinds.pickles._location import PickleLocation, find_pickled, pickle_index_names, stem_of_pickle_index
 from tensorkeep.kinds.pickles._set import open_pickled
 
 
@@ -26,6 +26,17 @@ def _open(where: PickleLocation | Place, options: OpenOptions) -> Opened:
     return pickle_over(where.source, options) if isinstance(where, Place) else open_pickled(where, options)
 
 
+def _files(where: PickleLocation | Place) -> Files | None:
+    if isinstance(where, Place):
+        return None
+    index = where.index
+    stem = (stem_of_pickle_index(index) if index else None) or where.files[0].removesuffix(".bin")
+    entries = (f"{stem}.bin", *pickle_index_names(stem))
+    return Files(
+        where.directory, stem, where.files, index, entries, stem_of_pickle_index, PICKLE_SUFFIXES, yields=True
+    )
+
+
 PICKLES: Final[Kind[PickleLocation | Place]] = Kind(
-    "files of pickles", _find, _open, suffixes=PICKLE_SUFFIXES, is_converted=True
+    "files of pickles", _find, _open, files=_files, suffixes=PICKLE_SUFFIXES, is_converted=True
 )

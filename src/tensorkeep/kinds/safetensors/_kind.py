@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 
-from tensorkeep.kinds._base import Kind
+from tensorkeep.kinds._base import Files, Kind
 from tensorkeep.kinds._checks import Checks
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import OpenOptions
@@ -13,6 +13,8 @@ from tensorkeep.kinds._place import Place
 from tensorkeep.kinds.safetensors._checkpoint import open_safetensors
 from tensorkeep.kinds.safetensors._file import file_over
 from tensorkeep.kinds.safetensors._verify import check_files
+from tensorkeep.layout import index_names, locate, weights_name
+from tensorkeep.transport import split
 
 _SUFFIX = ".safetensors"
 
@@ -34,4 +36,17 @@ def _check(place: Place, options: OpenOptions, names: Iterable[str] | None, open
     return check_files(place.path, options, names, opened)
 
 
-SAFETENSORS = Kind("safetensors files", _find, _open, check=_check, suffixes=(_SUFFIX,), verifies_reads=True)
+def _files(place: Place) -> Files:
+    path = place.path or ""
+    location = locate(path, place.variant)
+    if location is None:
+        directory, name = split(path)
+        return Files(directory, name, (name,))
+    names = () if location.index else (location.name,)
+    entries = (weights_name(location.stem), *index_names(location.stem))
+    return Files(location.directory, location.stem, names, location.index, entries, suffixes=(_SUFFIX,))
+
+
+SAFETENSORS = Kind(
+    "safetensors files", _find, _open, check=_check, files=_files, suffixes=(_SUFFIX,), verifies_reads=True
+)
