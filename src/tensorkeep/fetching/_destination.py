@@ -18,11 +18,10 @@ from tensorkeep.checkpoint import FileNames, commit_files, save_folder
 from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.fetching._plan import Plan
 from tensorkeep.fetching._staging import Staging
-from tensorkeep.kinds.registry import KINDS
+from tensorkeep.kinds.registry import known_suffixes
 from tensorkeep.layout import MANIFEST, stem_of_index
 from tensorkeep.transport import LocalFile, Transaction, transaction
 
-_SUFFIXES: Final = tuple(suffix for kind in KINDS for suffix in kind.suffixes)
 _STAGING: Final = ".{}.tensorkeep-fetch"
 
 
@@ -103,7 +102,7 @@ def _refuse_if_hidden(directory: str) -> None:
 def destination_of(given: str | os.PathLike[str], plan: Plan) -> Destination:
     """Say where files go: into a directory, or for one file to a path that is named like one."""
     path = os.fsdecode(given)
-    if os.path.isdir(path) or not path.endswith(_SUFFIXES):
+    if os.path.isdir(path) or not path.endswith(known_suffixes()):
         inside = os.path.join(path, plan.entry or "")
         return _of_file(inside) if plan.is_one_file and os.path.islink(inside) else Destination(path, path, None)
     if not plan.is_one_file:

@@ -162,19 +162,29 @@ def _span(place: TensorPlace) -> ByteRange:
     return ByteRange(place.start, place.start + (_nbytes(place) if place.nbytes is None else place.nbytes))
 
 
-def file_kind(name: str, parse: Parse, *, suffixes: tuple[str, ...], magic: bytes | None = None) -> Kind[Place]:
+def file_kind(
+    name: str,
+    parse: Parse,
+    *,
+    suffixes: tuple[str, ...],
+    magic: bytes | None = None,
+    is_one: Callable[[ByteSource], bool] | None = None,
+) -> Kind[Place]:
     """Make the kind of a format whose files are a header and ranges of bytes.
 
     Args:
-        name: What such a file is, with an article, for messages.
+        name: What such a file is, for people: `"a GGUF file"`.
         parse: Reads a header.
         suffixes: How names of such files end, in lower case.
-        magic: What such files begin with; None where only the name says what a file is.
+        magic: What such files begin with; None where the name says what a file is.
+        is_one: Takes another look at a file that begins so, where other kinds have the same first bytes.
     """
 
     def find(place: Place) -> Place | None:
+        if place.is_directory:
+            return None
         is_found = place.is_named(*suffixes) if magic is None else place.head.startswith(magic)
-        return place if is_found and not place.is_directory else None
+        return place if is_found and (is_one is None or is_one(place.source)) else None
 
     def open_file(place: Place, options: OpenOptions) -> Opened:
         source = place.source

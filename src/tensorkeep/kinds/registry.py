@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from tensorkeep.errors import UnsupportedError
@@ -14,16 +13,19 @@ from tensorkeep.kinds.pickles import PICKLES
 from tensorkeep.kinds.safetensors import SAFETENSORS
 
 KINDS: Final[tuple[Kind[Any], ...]] = (DISTRIBUTED, PICKLES, SAFETENSORS)
-"""The last one claims whatever the others have left."""
-
-CHECKED_KINDS: Final[tuple[Kind[Any], ...]] = (FOLDER, *KINDS)
-"""Kinds of what `verify` checks and `fetch` brings: a directory that has a manifest with all that is in it."""
+"""The order of preference. Pickles claim every zip archive, and safetensors whatever nobody else has claimed: a new
+kind goes before them."""
 
 
-def find_kind(place: Place, kinds: Sequence[Kind[Any]] = KINDS) -> Found:
-    """Find out what is at a place: the first kind that recognises it decides."""
-    for kind in kinds:
+def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
+    """Find out what is at a place; `with_manifests` takes a directory that has a manifest as such, with all in it."""
+    for kind in (FOLDER, *KINDS) if with_manifests else KINDS:
         where = kind.find(place)
         if where is not None:
             return Found(kind, where)
     raise UnsupportedError("nothing that can be opened", path=place.path)
+
+
+def known_suffixes() -> tuple[str, ...]:
+    """Return how the names of files of all kinds end."""
+    return tuple(suffix for kind in KINDS for suffix in kind.suffixes)

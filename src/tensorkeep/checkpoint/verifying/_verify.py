@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from tensorkeep.checkpoint.verifying._run import run_checks
 from tensorkeep.errors import SelectionError
 from tensorkeep.kinds import OpenOptions, Place, Verification
-from tensorkeep.kinds.registry import CHECKED_KINDS, KINDS, find_kind
+from tensorkeep.kinds.registry import find_kind
 from tensorkeep.transport import listing_cache
 
 
@@ -65,8 +65,8 @@ def verify(
         raise SelectionError(
             "`sample` must be a fraction of the bytes", expected="more than 0, at most 1", found=repr(sample)
         )
-    kinds = CHECKED_KINDS if names is None and sample is None and variant is None else KINDS
+    is_all = names is None and sample is None and variant is None
     with listing_cache(os.fspath(path)) as given, ExitStack() as opened:
-        found = find_kind(Place(given, variant=variant, trusts_names=False), kinds)
+        found = find_kind(Place(given, variant=variant, trusts_names=False), with_manifests=is_all)
         checks = found.checks(OpenOptions(variant=variant, dangerous="record"), names, opened)
         return run_checks(checks, str(given), sample=sample, seed=seed, progress=progress)

@@ -1,0 +1,166 @@
+"""The contract of a kind of file. A new one passes it by one class with one method:
+
+class TestGguf(KindContract):
+    def save(self, arrays, directory):
+        ...
+        return path
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import numpy as np
+import pytest
+
+import tensorkeep
+from tensorkeep.errors import TransportError
+from tensorkeep.kinds import Opened
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+ARRAYS: Arrays = {
+    "layers.0.weight": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "layers.1.weight": np.arange(24, dtype=np.int64).reshape(4, 6),
+    "layers.2.weight": np.arange(30, dtype=np.float16).reshape(5, 6),
+    "bias": np.array([1.5, -2.5], np.float64),
+}
+
+
+class KindContract:
+    """What every kind does; subclasses say how its files come about."""
+
+    has_checksums: ClassVar[bool] = True
+    is_pickled: ClassVar[bool] = False
+
+    def save(self, arrays: Arrays, directory: Path) -> Path:
+        """Write arrays by name, and return the path to open."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        directory = tmp_path / "saved"
+        directory.mkdir()
+        return self.save(ARRAYS, directory)
+
+    def test_tensors_are_listed_sliced_and_loaded(self, path: Path) -> None:
+        with tensorkeep.open(path) as opened:
+            assert isinstance(opened, Opened)
+            assert sorted(opened) == sorted(ARRAYS)
+            assert len(opened) == len(ARRAYS)
+            assert "bias" in opened
+            assert "other" not in opened
+            for name, array in ARRAYS.items():
+                assert opened[name].shape == array.shape
+                assert np.array_equal(opened[name][1:], array[1:])
+                assert np.array_equal(opened[name].load(), array)
+            assert_equal(opened.load())
+
+    def test_all_of_it_is_loaded(self, path: Path) -> None:
+        assert_equal(tensorkeep.load(path))
+
+    @pytest.mark.parametrize("backend", ["mmap", "pread"])
+    def test_it_reads_with_each_backend(self, path: Path, backend: Any) -> None:
+        with tensorkeep.open(path, backend=backend) as opened:
+            assert_equal(opened.load())
+
+    def test_its_files_hold_its_tensors(self, path: Path) -> None:
+        with tensorkeep.open(path) as opened:
+            assert opened.sources
+            assert all(source.nbytes for source in opened.sources.values())
+            assert {opened.shard_of(name) for name in opened} <= set(opened.sources)
+
+    def test_nothing_is_read_once_it_is_closed(self, path: Path) -> None:
+        opened = tensorkeep.open(path)
+        kept = opened["bias"].load()
+        opened.close()
+
+        with pytest.raises(TransportError, match="closed"):
+            opened["bias"].load()
+        assert np.array_equal(kept, ARRAYS["bias"])
+
+    def test_its_description_lists_every_tensor(self, path: Path) -> None:
+        with tensorkeep.open(path) as opened:
+            description = opened.describe()
+            nbytes = {file: source.nbytes for file, source in opened.sources.items()}
+
+        entries = {name: entry for file in description.files for name, entry in file.entries.items()}
+        assert sorted(entries) == sorted(ARRAYS)
+        assert {name: entry.shape for name, entry in entries.items()} == {n: a.shape for n, a in ARRAYS.items()}
+        assert {file.file: file.file_nbytes for file in description.files} == nbytes
+        assert all(file.form for file in description.files)
+
+    def test_a_changed_byte_is_found(self, path: Path) -> None:
+        before = tensorkeep.verify(path)
+        assert before.findings == ()
+        assert before.n_tensors == before.n_checked + before.n_unprotected == len(ARRAYS)
+        if not self.has_checksums:
+            assert before.n_unprotected == len(ARRAYS)
+            return
+        assert before.is_whole
+        with tensorkeep.open(path) as opened:
+            check = opened.checks(["bias"]).checks[0]
+            file = check.source if isinstance(check.source, str) else check.source.name
+        flip(Path(file), check.span.start)
+
+        after = tensorkeep.verify(path)
+
+        assert [(finding.kind, finding.tensor) for finding in after.findings if finding.kind == "data"] == [
+            ("data", "bias")
+        ]
+        assert after.is_damaged
+
+    def test_a_part_of_it_is_checked_by_name(self, path: Path) -> None:
+        found = tensorkeep.verify(path, names=["layers.*"])
+
+        assert found.n_checked + found.n_unprotected == 3
+        with pytest.raises(tensorkeep.errors.TensorNotFoundError):
+            tensorkeep.verify(path, names=["other"])
+
+    def test_it_is_converted_to_safetensors(self, path: Path, tmp_path: Path) -> None:
+        done = tensorkeep.convert(path, tmp_path / "converted")
+
+        assert done.n_tensors == len(ARRAYS)
+        assert_equal(tensorkeep.load(tmp_path / "converted"))
+        assert tensorkeep.diff(path, tmp_path / "converted").is_equal
+
+    def test_it_is_resharded_unless_only_a_conversion_will_do(self, path: Path, tmp_path: Path) -> None:
+        if self.is_pickled:
+            with pytest.raises(tensorkeep.errors.UnsupportedError, match="not a finished checkpoint"):
+                tensorkeep.reshard(path, tmp_path / "resharded")
+            return
+        tensorkeep.reshard(path, tmp_path / "resharded")
+
+        assert_equal(tensorkeep.load(tmp_path / "resharded"))
+
+    def test_it_is_read_from_a_store(self, path: Path) -> None:
+        store = fsspec.filesystem("memory")
+        root = f"/{type(self).__name__}"
+        store.put(str(path), f"{root}/{path.name}", recursive=path.is_dir())
+        for beside in path.parent.iterdir():
+            if beside.is_file():
+                store.put(str(beside), f"{root}/{beside.name}")
+        try:
+            with tensorkeep.open(f"memory:/{root}/{path.name}") as opened:
+                assert np.array_equal(opened["layers.1.weight"][2:], ARRAYS["layers.1.weight"][2:])
+                assert_equal(opened.load())
+        finally:
+            store.rm(root, recursive=True)
+
+
+def assert_equal(loaded: dict[str, Any]) -> None:
+    assert sorted(loaded) == sorted(ARRAYS)
+    for name, array in ARRAYS.items():
+        assert np.array_equal(np.asarray(loaded[name]), array), name
+
+
+def flip(path: Path, place: int) -> None:
+    copy = path.with_name(path.name + ".copy")
+    shutil.copyfile(path, copy)  # the file may be mapped
+    content = bytearray(copy.read_bytes())
+    content[place] ^= 1
+    copy.write_bytes(content)
+    copy.replace(path)
