@@ -241,3 +241,29 @@ def faults_of_face(folder: Path) -> Iterator[str]:
 
 def _quoted(line: str) -> list[str]:
     return re.findall(r"`([\w/]+)`", line.partition(":")[0])
+
+
+KIND_CLASSES = {
+    "Checkpoint",
+    "TensorFile",
+    "SavedTensors",
+    "PickleFile",
+    "PickleSet",
+    "DistributedCheckpoint",
+    "FlatFile",
+}
+"""Classes of what is open. Only their own folder may ask for them; all others ask `Opened`."""
+
+
+def test_only_kinds_asks_which_class_is_open() -> None:
+    for path in FILES:
+        tree = tree_of(path)
+        own = {name for target, name in own_imports(tree) if layer_of(target) == "kinds" and name in KIND_CLASSES}
+        asked = {
+            ast.unparse(part)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"isinstance", "issubclass"}
+            for part in ast.walk(node.args[1])
+            if isinstance(part, (ast.Name, ast.Attribute))
+        }
+        assert layer_of(path) == "kinds" or not asked & (own | {f"tensorkeep.{name}" for name in KIND_CLASSES}), path
