@@ -258,7 +258,11 @@ KIND_CLASSES = {
 def test_only_kinds_asks_which_class_is_open() -> None:
     for path in FILES:
         tree = tree_of(path)
-        own = {name for target, name in own_imports(tree) if layer_of(target) == "kinds" and name in KIND_CLASSES}
+        own = {
+            name
+            for target, name in own_imports(nodes_of(path))
+            if layer_of(target) == "kinds" and name in KIND_CLASSES
+        }
         asked = {
             ast.unparse(part)
             for node in ast.walk(tree)

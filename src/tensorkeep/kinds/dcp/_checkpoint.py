@@ -18,7 +18,7 @@ from tensorkeep.kinds._description import Description
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions
 from tensorkeep.kinds.dcp._checks import PartChecks
-from tensorkeep.kinds.dcp._files import ChunkFiles
+from tensorkeep.kinds.dcp._files import ChunkFiles, OpenedChunk
 from tensorkeep.kinds.dcp._metadata import SavedState
 from tensorkeep.kinds.dcp._nested import nested
 from tensorkeep.kinds.pickles import (
@@ -174,9 +174,7 @@ class DistributedCheckpoint(Opened):
 
     def nested(self) -> NestedData | None:
         """Return the state that was saved, as data."""
-        values = {name: file.document.value for name, file in self._values.items()}
-        value = nested({**self.records, **values}, self._state.paths)
-        return nested_data(value, {**self.records, **records_of(self._places)}, pairs_of(self._places))
+        return nested_data(self.value, {**self.records, **records_of(self._places)}, pairs_of(self._places))
 
     def refuse_expanded(self, names: Iterable[str]) -> None:
         """Refuse to read tensors in values that together take many times the size of their file."""
@@ -195,6 +193,24 @@ class DistributedCheckpoint(Opened):
         """Give each value that is no tensor with what the names of its tensors begin with."""
         yield from ((f"{name}.", file) for name, file in self._values.items())
 
+    def opened_chunks(self, name: str) -> Iterator[tuple[str, OpenedChunk]]:
+        """Find all parts of a tensor.
+
+        Args:
+            name: The tensor.
+
+        Yields:
+            Name of the file and the part; nothing for a tensor in a value.
+
+        Raises:
+            TensorkeepError: If a file holds something else where a part should be.
+        """
+        if name not in self._state.tensors:
+            return
+        tensor = self._state.tensors[name]
+        for chunk in tensor.chunks:
+            yield chunk.item.file, self._files.opened(name, tensor.dtype, chunk)
+
     @cached_property
     def records(self) -> dict[str, TensorRecord]:
         """Name to a record that stands for each tensor of the state, put together."""
@@ -204,6 +220,12 @@ class DistributedCheckpoint(Opened):
             storage = StorageRecord(name, lazy.dtype, "cpu", lazy.n_elements)
             found[name] = TensorRecord(storage, lazy.dtype, 0, lazy.shape, strides)
         return found
+
+    @property
+    def value(self) -> Any:
+        """What was saved, with a record for each tensor, as `read_pickle` returns it for one file."""
+        values = {name: file.document.value for name, file in self._values.items()}
+        return nested({**self.records, **values}, self._state.paths)
 
     @cached_property
     def tree(self) -> Any:

@@ -270,14 +270,30 @@ class PickleFile(Opened):
 
     def pairs(self) -> dict[str, LazyTensor]:
         """Return complex tensors as real ones, with the two parts of each number in one dimension more."""
-        return {name: self._lazy.pairs(name, tensor) for name, tensor in self.tensors.items() if is_of_pairs(tensor)}
+        return {name: self.pairs_of(name) for name, tensor in self.tensors.items() if is_of_pairs(tensor)}
+
+    def pairs_of(self, name: str) -> LazyTensor:
+        """Return a tensor of complex numbers as one of real numbers, with the two of each in one dimension more.
+
+        Args:
+            name: Its name.
+        """
+        return self._lazy.pairs(name, self.tensors[name])
+
+    def over(self, source: ByteSource) -> PickleFile:
+        """Return the same file read from elsewhere, such as in another way; its pickle is not read again.
+
+        Args:
+            source: The same bytes.
+        """
+        return PickleFile(self._document, source, *self._target)
 
     def unmapped(self, files: ExitStack) -> LazyTensors:
         """Return the tensors; those that are gathered are read, since a mapping would keep all that was touched."""
         gathered = [name for name, lazy in self.items() if lazy.source is None]
         if not gathered:
             return self
-        read = PickleFile(self._document, open_source(self.path, backend="pread"), *self._target)
+        read = self.over(open_source(self.path, backend="pread"))
         files.callback(read.close)
         return TensorView({**self, **{name: read[name] for name in gathered}}, path=self.path)
 
