@@ -96,7 +96,7 @@ def train(directory: Path, stop_after: int) -> None:
 
     model = load_from_checkpoint(Classifier, best.best_model_path)
     accuracy = trainer.validate(model, validation, verbose=False)[0]["accuracy"]
-    print(f"the best checkpoint recognises {100 * accuracy:.1f} % of the held-out images")
+    print(f"the best checkpoint recognizes {100 * accuracy:.1f} % of the held-out images")
 
 
 class StopAfter(Callback):  # type: ignore[misc]

@@ -33,7 +33,7 @@ def test_both_runs_end_with_the_same_weights(tmp_path: Path, run: Callable[..., 
     rest = run(tmp_path / "stopped")
 
     assert rest == said
-    assert float(said.split("recognises ")[1].split(" %")[0]) > 90
+    assert float(said.split("recognizes ")[1].split(" %")[0]) > 90
     with (
         tensorkeep.open(tmp_path / "whole" / "last.ckpt") as one,
         tensorkeep.open(tmp_path / "stopped" / "last.ckpt") as other,
