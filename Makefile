@@ -1,4 +1,4 @@
-# Needs Python 3.11 or newer with its venv module, and make. Everything else goes into .venv.
+# Needs make and Python 3.11 or newer with venv. Everything else goes into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -16,10 +16,10 @@ SEED ?= 0
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Train, be killed in a save, and end as if nothing had happened
+demo: $(READY) ## Kill a training run during a save, and resume it bit for bit
 	@$(BIN)/python examples/demo.py
 
-tour: $(READY) ## Show all else that tensorkeep does, on a real model
+tour: $(READY) ## Show everything else, on a real model
 	@$(BIN)/python examples/tour.py
 
 test: lint types unit docs ## Run every check: style, types, tests, documentation
@@ -39,11 +39,11 @@ unit: $(READY) ## Run the tests
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-format: $(READY) ## Put the code into shape
+format: $(READY) ## Fix style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(READY) ## Measure tensorkeep beside other libraries; writes docs/benchmarks.md
+bench: $(READY) ## Compare with other libraries; writes docs/benchmarks.md
 	@$(BIN)/python tests/support/remote/get_nginx.py
 	$(BIN)/python -m benchmarks
 
@@ -57,7 +57,7 @@ soak: fuzz ## Kill, damage and fuzz for hours: make soak SCALE=2 SEED=7
 	TENSORKEEP_SOAK=$(SCALE) TENSORKEEP_SEED=$(SEED) \
 		$(BIN)/pytest -m soak --numprocesses logical --timeout 0 --hypothesis-seed $(SEED)
 
-clean: ## Remove everything that was built
+clean: ## Remove everything built
 	rm -rf .venv site dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): constraints.txt pyproject.toml
