@@ -77,6 +77,14 @@ def elements_of(name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> A
         return array
 
 
+def equal_bytes(a: memoryview, b: memoryview) -> bool:
+    """Say whether two buffers of the same length have equal bytes; other threads run meanwhile."""
+    n_words = len(a) // 8
+    if n_words and not np.array_equal(np.frombuffer(a, np.uint64, n_words), np.frombuffer(b, np.uint64, n_words)):
+        return False
+    return a[8 * n_words :] == b[8 * n_words :]
+
+
 def aligned(data: Bytes) -> Bytes:
     """Return the bytes, copied if elements of some dtype could not be read where they are."""
     return data if data.ctypes.data % _ALIGNMENT == 0 else data.copy()

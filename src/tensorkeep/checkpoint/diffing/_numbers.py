@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from tensorkeep.arrays import adapter_for
+from tensorkeep.arrays.elements import equal_bytes
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.entries import TensorEntry
@@ -105,7 +106,7 @@ class _Bytes:
         """Compare the next bytes with those of another tensor, and go on behind them."""
         mine, theirs = self._some(), other._some()
         n_compared = min(len(mine), len(theirs))
-        if not _are_equal(mine[:n_compared], theirs[:n_compared]):
+        if not equal_bytes(mine[:n_compared], theirs[:n_compared]):
             return 0
         self._rest, other._rest = mine[n_compared:], theirs[n_compared:]
         return n_compared
@@ -131,14 +132,6 @@ class _Bytes:
             self._rest = memoryview(b"")  # an empty view of a window keeps it from being unmapped, too
             self._rest = memoryview(next(self._pieces)).cast("B")
         return self._rest
-
-
-def _are_equal(a: memoryview, b: memoryview) -> bool:
-    import numpy as np
-
-    n_words = len(a) // 8
-    mine, theirs = np.frombuffer(a, np.uint64, n_words), np.frombuffer(b, np.uint64, n_words)
-    return np.array_equal(mine, theirs) and a[8 * n_words :] == b[8 * n_words :]
 
 
 def _numbers(data: bytearray, dtype: DType, n_elements: int) -> _Numbers:

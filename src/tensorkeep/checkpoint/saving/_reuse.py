@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from tensorkeep.arrays import TensorToWrite
+from tensorkeep.arrays.elements import equal_bytes
 from tensorkeep.buffers import Buffer
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SourceChangedError
@@ -26,9 +26,6 @@ from tensorkeep.transport import ByteRange, LocalFile
 
 _LOOKED_AT_ONCE: Final = 2**18
 """Bytes that are compared and digested one after the other: they and their twins in memory fit into the caches."""
-
-_WORD: Final = np.dtype(np.uint64)
-"""What bytes are compared as, many at a time."""
 
 _Layout = frozenset[tuple[str, str, tuple[int, ...]]]
 """Name, dtype and shape of each tensor; their order in a file follows from that."""
@@ -127,14 +124,8 @@ class _Passing:
                     return False
                 self._rest = memoryview(following).cast("B")
             size = min(len(self._rest), len(part) - done)
-            if not _are_equal(self._rest[:size], part[done : done + size]):
+            if not equal_bytes(self._rest[:size], part[done : done + size]):
                 return False
             self._rest = self._rest[size:]
             done += size
         return True
-
-
-def _are_equal(one: memoryview, other: memoryview) -> bool:
-    """Compare as many bytes; other threads go on meanwhile."""
-    kind = np.uint8 if len(one) % _WORD.itemsize else _WORD
-    return bool(np.array_equal(np.frombuffer(one, kind), np.frombuffer(other, kind)))
