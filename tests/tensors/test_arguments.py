@@ -42,7 +42,7 @@ def test_metadata_that_is_no_text_is_named(path: Path, metadata: Any, key: str) 
 
 
 def test_parts_are_chosen_by_patterns(path: Path) -> None:
-    with pytest.raises(TypeError, match="only is a pattern, a function of a name, or a list of these, not int"):
+    with pytest.raises(TypeError, match="`only` must be a pattern, a function, or a list of these, not int"):
         tensorkeep.load(path, only=5)
 
 

@@ -242,7 +242,7 @@ def test_files_of_a_save_by_more_ranks_are_named(tmp_path: Path) -> None:
             metadata={"DCP_SHARDING_INFO": offsets},
         )
 
-    with pytest.raises(IntegrityError, match=r"`w` is in two places: \[6:12\]"):
+    with pytest.raises(IntegrityError, match=r"`w` is in two pieces: \[6:12\]"):
         tensorkeep.open(tmp_path)
 
 

@@ -186,7 +186,7 @@ def test_a_missing_piece_is_named(tmp_path: Path) -> None:
 def test_pieces_that_overlap_are_named(tmp_path: Path) -> None:
     placed = placed_in(tmp_path, WHOLE, [*tiles_of(ROWS), Region((2, 0, 0), (5, 8, 4))])
 
-    with pytest.raises(IntegrityError, match="`w` is in two places") as raised:
+    with pytest.raises(IntegrityError, match="`w` is in two pieces") as raised:
         assembled(WHOLE, placed)
 
     assert "in 3.safetensors" in (raised.value.found or "")
@@ -195,5 +195,5 @@ def test_pieces_that_overlap_are_named(tmp_path: Path) -> None:
 def test_a_piece_outside_is_named(tmp_path: Path) -> None:
     placed = placed_in(tmp_path, WHOLE, tiles_of(ROWS))
 
-    with pytest.raises(IntegrityError, match="`w` lies outside of it"):
+    with pytest.raises(IntegrityError, match="`w` is outside its shape"):
         assemble("w", "F16", (8, 8, 4), placed, path="whole", framework="numpy")

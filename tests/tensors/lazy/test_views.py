@@ -132,7 +132,7 @@ def test_a_renaming_that_cannot_be_is_an_error(file: TensorFile) -> None:
         file.rename({"head.scales": "s"})
     with pytest.raises(TensorNotFoundError, match=r"no name begins with 'module\.'.*`model\.a\.weight`"):
         file.strip_prefix("module.")
-    with pytest.raises(TypeError, match="names of tensors are text, not int"):
+    with pytest.raises(TypeError, match="name must be text, not int"):
         file.rename(len)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="by a mapping or a function"):
         file.rename("x")  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
 """Which bytes an index needs. Pure.
 
-- `_selection`: a NumPy index, taken apart into what is read from each axis and what is done with it then. Pure.
-- `_regions`: parts of a tensor, and whether several are all of it. Pure.
-- `_rows`: where the parts of a region lie in the bytes of its tensor. Pure.
+- `_selection`: a NumPy index as positions to read along each axis, and an index to apply to what was read. Pure.
+- `_regions`: rectangular parts of a tensor, and whether several cover it. Pure.
+- `_rows`: where a region's bytes are in its tensor. Pure.
 - `_placements`: which part of a tensor a rank has. Pure.
-- `_boxes`: a selection cut into reads that are neither too small nor too large. Pure.
+- `_boxes`: a selection cut into reads of a good size. Pure.
 - `_runs`: a selection as runs of equal length. Pure.
 """
 

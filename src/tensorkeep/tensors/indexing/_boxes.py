@@ -1,11 +1,11 @@
 """A selection cut into reads that are neither too small nor too large. Pure.
 
-A box is a part of the selected block together with the one run of elements that covers it in the file. Rows far
-apart are read one by one; rows close together, or columns of short rows, are read in one run with the unwanted
-elements between them, since a read costs as much as some tens of kilobytes.
+A box is a part of the selected block and the one run of elements that covers it in the file. Rows far apart are read
+one by one. Rows close together, or columns of short rows, are read in one run with the unwanted elements between
+them, since a read costs as much as some tens of kilobytes.
 
-Where a position lies is said by strides: elements of the file from one entry of a dimension to the next. Those of a
-stored tensor follow from its shape; those of a view may leave gaps, or let entries overlap.
+Strides say where an element is: for each dimension, elements in the file from one entry to the next. A stored
+tensor's follow from its shape; a view's can leave gaps, or let entries overlap.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Box(msgspec.Struct, frozen=True):
     """One read.
 
     Attributes:
-        axes: For each dimension the positions that this box holds.
-        into: Where the box belongs in the block, a slice for each dimension.
-        start: First element of the covering run, counted from where the tensor begins.
+        axes: For each dimension, the positions that the box holds.
+        into: The box's place in the block, a slice for each dimension.
+        start: First element of the covering run, counted from the start of the tensor.
         stop: One past the last element of the run.
         is_dense: Whether the run holds the elements of the box in C order, and no others.
     """
@@ -38,7 +38,7 @@ class Box(msgspec.Struct, frozen=True):
 
 
 def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a tensor whose elements lie in C order, without gaps."""
+    """Return the strides of a tensor in C order, without gaps, in elements."""
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
@@ -89,14 +89,14 @@ def _is_dense(axes: tuple[Axis, ...], strides: Sequence[int]) -> bool:
 
 
 def _cover(axes: tuple[Axis, ...], strides: Sequence[int]) -> tuple[int, int]:
-    """Return the half-open run of elements from the first to the last that is wanted."""
+    """Return the half-open run of elements from the first that is selected to the last."""
     start = sum(int(axis[0]) * stride for axis, stride in zip(axes, strides, strict=True))
     last = sum(int(axis[-1]) * stride for axis, stride in zip(axes, strides, strict=True))
     return start, last + 1
 
 
 def _widest_gap(axes: tuple[Axis, ...], strides: Sequence[int]) -> int:
-    """Return the most unwanted elements in a row."""
+    """Return the length of the longest run of unwanted elements."""
     widest = 0
     inner = 1
     for axis, stride in zip(reversed(axes), reversed(strides), strict=True):
@@ -113,7 +113,7 @@ def _widest_step(axis: Axis) -> int:
 
 
 def _runs(axis: Axis, stride: int, inner: int, max_gap: int, max_elements: int) -> Iterator[tuple[int, int]]:
-    """Group neighbouring positions of an axis, as half-open ranges of places in it."""
+    """Group neighbouring positions of an axis, as half-open ranges of indices into it."""
     if isinstance(axis, range):
         step = axis.step * stride
         together = 1 if step - inner > max_gap else max(1, (max_elements - inner) // step + 1)

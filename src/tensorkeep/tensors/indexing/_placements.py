@@ -1,4 +1,4 @@
-"""Which part of a tensor a rank has, as DTensor places tensors on a mesh of ranks. Pure."""
+"""Which part of a tensor a rank has, by DTensor's rules for a mesh of ranks. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tensorkeep.tensors.indexing._regions import Region, shard_range
 
 
 class Sharded(msgspec.Struct, frozen=True):
-    """A tensor is cut along a dimension of the mesh.
+    """One dimension of the mesh cuts the tensor.
 
     Attributes:
-        dim: The dimension of the tensor that is cut.
-        split_factor: How many shards there are already, as if a later dimension of the mesh had cut first: FSDP over
-            tensor parallelism places so (`_StridedShard`). 1 for a plain cut.
+        dim: The tensor's dimension that is cut.
+        split_factor: Into how many shards a later dimension of the mesh has cut it already, as FSDP over tensor
+            parallelism does (`_StridedShard`). 1 for a plain cut.
     """
 
     dim: int
@@ -25,20 +25,20 @@ class Sharded(msgspec.Struct, frozen=True):
 
 
 Placement = Sharded | None
-"""What one dimension of the mesh does with a tensor; None where each rank along it has the same."""
+"""What one dimension of the mesh does with a tensor; None if all ranks along it have the same."""
 
 
 def coordinate_of(rank: int, mesh: Sequence[int]) -> tuple[int, ...]:
-    """Return where a rank stands in a mesh, whose last dimension counts fastest."""
+    """Return a rank's coordinate in a mesh, whose last dimension varies fastest."""
     if not 0 <= rank < prod(mesh):
         raise SelectionError(
-            f"rank {rank} is none of {prod(mesh)}", expected=f"0 to {prod(mesh) - 1}", found=str(rank)
+            f"there is no rank {rank} of {prod(mesh)}", expected=f"0 to {prod(mesh) - 1}", found=str(rank)
         )
     return tuple(rank // prod(mesh[axis + 1 :]) % extent for axis, extent in enumerate(mesh))
 
 
 def positions_of_rank(extent: int, cuts: Sequence[tuple[int, int, int]]) -> range:
-    """Return the positions of a dimension that a rank has, when it is cut several times, each time what is left."""
+    """Return a rank's positions of a dimension that is cut several times, each time what is left."""
     held = [range(extent)]
     for rank, world, split_factor in cuts:
         length = sum(map(len, held))
@@ -51,15 +51,15 @@ def positions_of_rank(extent: int, cuts: Sequence[tuple[int, int, int]]) -> rang
         held = _joined([piece for part in taken for piece in _at(held, part)])
     if len(held) > 1:
         raise UnsupportedError(
-            "a rank would have several ranges of a dimension",
-            expected="a mesh whose later dimension cuts the same dimension into as many shards as the split factor",
+            "a rank would have several ranges of one dimension",
+            expected="a later dimension of the mesh that cuts the same dimension into `split_factor` shards",
             found=", ".join(f"{part.start}:{part.stop}" for part in held[:5]),
         )
     return held[0] if held else range(0)
 
 
 def _at(held: Sequence[range], part: range) -> list[range]:
-    """Return what stands at some places of several ranges, one after another."""
+    """Return the positions at some indices of several ranges, laid end to end."""
     found = []
     begin = 0
     for piece in held:

@@ -1,4 +1,4 @@
-"""Parts of a tensor that are a range along each dimension, and whether several of them are all of it. Pure."""
+"""Rectangular parts of a tensor, and whether several cover it. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 from tensorkeep.errors import LimitError, SelectionError
 
 _MAX_STEPS: Final = 50_000_000
-"""Pairs of regions that are compared; shards of a mesh of any size need two or three for each."""
+"""Comparisons of two regions; the shards of any mesh need two or three each."""
 
 
 class Region(msgspec.Struct, frozen=True, order=True):
-    """A range of positions along each dimension; sorted, regions are in C order of their first elements.
+    """A half-open range of positions along each dimension; regions sort by their first elements in C order.
 
     Attributes:
         starts: First position along each dimension.
@@ -33,22 +33,22 @@ class Region(msgspec.Struct, frozen=True, order=True):
 
     @property
     def n_elements(self) -> int:
-        """Elements in it."""
+        """Number of elements."""
         return prod(self.shape)
 
     @property
     def index(self) -> tuple[slice, ...]:
-        """What stands between the brackets to read it."""
+        """The index that selects it."""
         return tuple(map(slice, self.starts, self.stops))
 
     def common(self, other: Region) -> Region | None:
-        """Return the elements of both; None where there are none."""
+        """Return the intersection; None if it is empty."""
         starts = tuple(map(max, self.starts, other.starts))
         stops = tuple(map(min, self.stops, other.stops))
         return Region(starts, stops) if all(map(lt, starts, stops)) else None
 
     def without(self, inner: Region) -> list[Region]:
-        """Return what is left without a region in it, as two regions or fewer for each dimension."""
+        """Return what is left without a region inside it, as at most two regions for each dimension."""
         left: list[Region] = []
         starts, stops = self.starts, self.stops
         for axis, (start, stop) in enumerate(zip(inner.starts, inner.stops, strict=True)):
@@ -65,7 +65,7 @@ class Region(msgspec.Struct, frozen=True, order=True):
 
 
 def run_of(region: Region, shape: tuple[int, ...]) -> range | None:
-    """Return the elements of a region, where they follow each other in C order."""
+    """Return the elements of a region as a range in C order; None if they are not contiguous."""
     sizes = region.shape
     cut = next((axis for axis, size in enumerate(sizes) if size != 1), len(sizes))
     if sizes[cut + 1 :] != shape[cut + 1 :]:
@@ -75,11 +75,11 @@ def run_of(region: Region, shape: tuple[int, ...]) -> range | None:
 
 
 class CoverFault(msgspec.Struct, frozen=True):
-    """Why regions are not all of a tensor, each element once.
+    """Why regions do not cover a tensor, each element once.
 
     Attributes:
-        kind: `"missing"`: nobody has the region; `"overlap"`: two have it; `"outside"`: it is not in the tensor.
-        region: Which.
+        kind: `"missing"`: no region has these elements; `"overlap"`: two have; `"outside"`: not in the tensor.
+        region: The elements.
     """
 
     kind: Literal["missing", "overlap", "outside"]
@@ -87,7 +87,7 @@ class CoverFault(msgspec.Struct, frozen=True):
 
 
 def cover_fault(shape: tuple[int, ...], regions: Iterable[Region]) -> CoverFault | None:
-    """Say why regions are not all of a tensor, each element once."""
+    """Say why regions do not cover a tensor, each element once; None if they do."""
     left = [Region((0,) * len(shape), shape)] if prod(shape) else []
     n_steps = 0
     for region in sorted(region for region in regions if region.n_elements):
@@ -106,18 +106,17 @@ def cover_fault(shape: tuple[int, ...], regions: Iterable[Region]) -> CoverFault
             return CoverFault("overlap", region)
         n_steps += len(left)
         if n_steps > _MAX_STEPS:
-            raise LimitError("the pieces of a tensor are cut in a way that takes too long to look through")
+            raise LimitError("the pieces of a tensor are cut in a way that takes too long to check")
         left = rest
     return CoverFault("missing", min(left)) if left else None
 
 
 def shard_range(extent: int, rank: int, world: int) -> range:
-    """Return the positions of a dimension that one of several ranks has.
+    """Return a rank's positions of a dimension, cut as `torch.chunk` and DTensor's `Shard` cut it.
 
-    As `torch.chunk` and DTensor's `Shard` cut: all ranks have as many, rounded up, but the last that have any; ranks
-    behind those have none.
+    Each rank gets ceil(extent / world); the last that gets any may get fewer, and ranks after it get none.
     """
     if not 0 <= rank < world:
-        raise SelectionError(f"rank {rank} is none of {world}", expected=f"0 to {world - 1}", found=str(rank))
+        raise SelectionError(f"there is no rank {rank} of {world}", expected=f"0 to {world - 1}", found=str(rank))
     size = -(-extent // world)
     return range(min(rank * size, extent), min((rank + 1) * size, extent))

@@ -1,4 +1,4 @@
-"""Where the parts of a region lie in the bytes of its tensor. Pure."""
+"""Where a region's bytes are in its tensor. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tensorkeep.tensors.indexing._regions import Region
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Runs of bytes of one length, at equal distances.
+    """Runs of bytes of equal length at equal distances.
 
     Attributes:
-        first: First byte of the first, counted from where the tensor begins.
-        step: Bytes from the start of one to that of the next.
-        n_rows: How many.
-        nbytes: Bytes of each.
+        first: First byte of the first run, counted from the start of the tensor.
+        step: Bytes from the start of one run to the start of the next.
+        n_rows: Number of runs.
+        nbytes: Bytes of each run.
     """
 
     first: int
@@ -28,7 +28,7 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 def rows_of(region: Region, shape: tuple[int, ...], itemsize: int) -> Iterator[Rows]:
-    """Give the runs of bytes that a region has in its tensor."""
+    """Give the runs of bytes of a region in its tensor."""
     sizes = region.shape
     cut = max((axis for axis, size in enumerate(sizes) if size != shape[axis]), default=0)
     strides = [prod(shape[axis + 1 :]) * itemsize for axis in range(len(shape))]
@@ -45,7 +45,7 @@ def rows_of(region: Region, shape: tuple[int, ...], itemsize: int) -> Iterator[R
 
 
 def narrowed(region: Region, index: tuple[int | slice, ...]) -> Region:
-    """Return what an index takes of a region; a dimension of which it takes one place stays, with an extent of 1."""
+    """Return the part of a region that an index selects; a dimension that is indexed by a number gets extent 1."""
     starts, stops = list(region.starts), list(region.stops)
     for axis, taken in enumerate(index):
         first, last = (taken, taken + 1) if isinstance(taken, int) else (taken.start, taken.stop)

@@ -17,9 +17,9 @@ class Runs(msgspec.Struct, frozen=True):
     """The elements of a block, run by run.
 
     Attributes:
-        starts: First element of each run, counted from where the tensor begins; int64 of shape (runs,), in C order of
-            the block.
-        n_elements: Elements of each.
+        starts: First element of each run, counted from the start of the tensor; int64 of shape (runs,), in the
+            block's C order.
+        n_elements: Elements of each run.
     """
 
     starts: npt.NDArray[Any]
@@ -27,7 +27,7 @@ class Runs(msgspec.Struct, frozen=True):
 
 
 def runs_of(selection: Selection, strides: Sequence[int]) -> Runs | None:
-    """Return a selection as runs in the order of the tensor."""
+    """Return a selection as runs, in the order of the tensor; None if it is empty."""
     if not selection.n_elements:
         return None
     axes = list(zip(selection.axes, strides, strict=True))

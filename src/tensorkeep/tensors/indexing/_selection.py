@@ -1,9 +1,9 @@
-"""A NumPy index, taken apart. Pure.
+"""A NumPy index in two parts: what to read, and what to do with it. Pure.
 
-An index says two things at once: which positions of each axis are needed, and what becomes of them (an axis dropped,
-added, reversed, repeated). `parse_index` keeps them apart: `axes` are the positions to read, ascending and without
-repetition, so that a file can be read from front to back; `local` is a NumPy index which makes the result out of
-the block that was read. Since NumPy itself applies `local`, every index has exactly the meaning it has there.
+An index says both which positions of each axis are needed, and what becomes of them: an axis is dropped, added,
+reversed, repeated. `parse_index` separates the two. `axes` are the positions to read, ascending and without
+repetition, so that a file is read from front to back. `local` is a NumPy index that makes the result from the block
+that was read. Since NumPy itself applies `local`, every index means exactly what it means there.
 
     >>> selection = parse_index((slice(None, None, -2), [3, 1, 3]), (5, 4))
     >>> selection.axes
@@ -35,8 +35,8 @@ class Selection(msgspec.Struct, frozen=True):
 
     Attributes:
         shape: The tensor's shape in elements.
-        axes: For each dimension the positions to read; their outer product is the block.
-        local: The NumPy index that turns the block into the result.
+        axes: For each dimension, the positions to read; their outer product is the block.
+        local: The NumPy index that makes the result from the block.
     """
 
     shape: tuple[int, ...]
@@ -54,15 +54,15 @@ class Selection(msgspec.Struct, frozen=True):
         return prod(self.block_shape)
 
     def apply(self, block: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Make the result out of the block."""
+        """Make the result from the block; it is C-contiguous."""
         result: npt.NDArray[Any] = np.asarray(block[self.local])
-        if not result.size:  # whose strides may be anything
+        if not result.size:  # the strides of an empty array may be anything
             return np.empty(result.shape, result.dtype)
         return result if result.flags.c_contiguous else result.copy()
 
 
 def parse_index(index: Any, shape: tuple[int, ...]) -> Selection:
-    """Take an index apart."""
+    """Separate an index into what to read and what to do with it."""
     items = _expand(index if isinstance(index, tuple) else (index,), shape)
     axes: list[Axis] = []
     local: list[Any] = []
@@ -79,7 +79,7 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> Selection:
 
 
 def _check_arrays(local: list[Any]) -> None:
-    """Refuse arrays of positions that cannot be paired up, before anything is read."""
+    """Refuse arrays of positions that cannot be broadcast, before anything is read."""
     shapes = [item.shape for item in local if isinstance(item, np.ndarray)]
     try:
         np.broadcast_shapes(*shapes)
@@ -91,7 +91,7 @@ def _check_arrays(local: list[Any]) -> None:
 
 
 def _expand(items: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
-    """Spell the index out: one item per dimension, and None for each new one."""
+    """Spell an index out: one item per dimension, and None for each new one."""
     spelled: list[Any] = []
     for item in items:
         spelled.extend(_split_mask(item))
@@ -108,20 +108,20 @@ def _expand(items: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
         spelled.append(Ellipsis)
     at = next(place for place, item in enumerate(spelled) if item is Ellipsis)
     rest: list[Any] = [slice(None)] * (len(shape) - n_indexed)
-    # An ellipsis for no dimension stays: between arrays of positions it still tells NumPy that they are apart.
+    # An ellipsis for no dimension stays: between arrays of positions it tells NumPy that they are not adjacent.
     return spelled[:at] + (rest or [Ellipsis]) + spelled[at + 1 :]
 
 
 def _split_mask(item: Any) -> list[Any]:
-    """Turn lists into arrays, and a mask into one array of positions per dimension it covers."""
+    """Turn lists into arrays, and a mask into one array of positions for each dimension that it covers."""
     if item is None or item is Ellipsis or isinstance(item, (slice, int)):
         if isinstance(item, bool):
-            raise SelectionError("a single boolean is no index here", hint="Use None, or an empty slice")
+            raise SelectionError("a single boolean cannot be an index here", hint="Use None, or an empty slice")
         return [item]
     if not hasattr(item, "shape") and hasattr(item, "__index__"):
         return [as_int(item)]
     array = np.asarray(item)
-    if isinstance(item, list) and not array.size:  # of which NumPy makes floats, and then forgives it
+    if isinstance(item, list) and not array.size:  # NumPy makes floats of it, which could not be positions
         array = array.astype(np.intp)
     if array.dtype.kind == "b" and array.ndim:
         return [_Mask(positions, extent) for positions, extent in zip(array.nonzero(), array.shape, strict=True)]
@@ -134,7 +134,7 @@ def _split_mask(item: Any) -> list[Any]:
 
 
 class _Mask(msgspec.Struct, frozen=True):
-    """Positions that came from a boolean mask along one dimension, and how long the mask was there."""
+    """Positions from a boolean mask along one dimension, and the extent of the mask."""
 
     positions: Positions
     extent: int
@@ -161,7 +161,7 @@ def _parse_slice(item: slice, extent: int) -> tuple[Axis, Any]:
         wanted = range(*item.indices(extent))
     except (TypeError, ValueError) as error:
         raise SelectionError(str(error), found=repr(item)) from None
-    if len(wanted) <= 1:  # whose step may be any number
+    if len(wanted) <= 1:  # its step may be any number
         return range(wanted.start, wanted.start + len(wanted)), slice(None)
     if wanted.step > 0:
         return wanted, slice(None)
@@ -187,7 +187,7 @@ def _parse_positions(positions: npt.NDArray[Any], axis: int, extent: int) -> tup
 
 
 def cover_run(start: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int | slice, ...], int, int]]:
-    """Cover a run of elements, counted in C order, by one or two blocks that are less than three times as large."""
+    """Cover a run of elements, in C order, by one or two blocks less than three times as large in all."""
     if start == stop or not shape:
         yield (), start, stop
         return

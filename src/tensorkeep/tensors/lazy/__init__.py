@@ -1,10 +1,10 @@
 """Lazy tensors and mappings of them.
 
-- `_lazy`: `LazyTensor`, shape and dtype now, data on indexing.
-- `_assembled`: a reader of a tensor that stands in pieces, in any number of files.
-- `_name_patterns`: names chosen by patterns, changed, and looked for when misspelt. Pure.
-- `_renamed_state`: what files say of a state, when tensors are renamed. Pure.
-- `_mapping`: `LazyTensors`, lazy tensors by name, and `TensorView`: fewer, renamed, cast.
+- `_lazy`: `LazyTensor`, whose shape and dtype are known, and whose elements are read on indexing.
+- `_assembled`: a reader of a tensor in several pieces, in any number of files.
+- `_name_patterns`: names selected by patterns, changed, and suggested for a misspelt one. Pure.
+- `_renamed_state`: what files say of a state whose tensors are renamed. Pure.
+- `_mapping`: `LazyTensors`, lazy tensors by name, and `TensorView`: selected, renamed, cast.
 """
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble

@@ -1,7 +1,7 @@
-"""A reader of a tensor that stands in several places: pieces, each of which holds a region of it.
+"""A reader of a tensor in several pieces, each with one region of it, in any number of files.
 
-A read touches only the pieces that it needs something of. Where all pieces are runs of the whole, one after another,
-their bytes are those of the tensor: it is then read, and copied by the kernel, like any that stands in one place.
+A read touches only the pieces that it needs. If the pieces are consecutive runs of the tensor's bytes, it is read,
+and copied by the kernel, like a tensor in one place.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ Array = npt.NDArray[Any]
 _T = TypeVar("_T")
 
 _MAX_THREADS = 8
-"""Pieces that are read or copied at a time."""
+"""Pieces that are read or copied at once."""
 
 
 class PlacedPiece(msgspec.Struct, frozen=True, eq=False):
-    """A piece of a tensor, and which part of it that is.
+    """A piece of a tensor, and the region that it holds.
 
     Attributes:
-        region: What it holds.
+        region: The region.
         file: Name of its file, for messages.
-        open: Gives the piece as a tensor of NumPy; called when something is read of it, from any thread, and often.
-            It pickles where the tensor is to.
+        open: Returns the piece, with NumPy as its framework. Called on each read, from any thread. It must pickle if
+            the tensor must.
     """
 
     region: Region
@@ -62,7 +62,7 @@ class PlacedPiece(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, region: Region, file: str, lazy: LazyTensor) -> PlacedPiece:
-        """Return a piece that is at hand."""
+        """Return a piece that is open already."""
         return cls(region, file, partial(_itself, lazy))
 
 
@@ -71,7 +71,7 @@ def _itself(lazy: LazyTensor) -> LazyTensor:
 
 
 class AssembledReader:
-    """Reads one tensor that stands in pieces, of which no two hold the same element; see `Reader`."""
+    """Reads one tensor in pieces that do not overlap."""
 
     cast_to: DType | None = None
     """None: tensors have the dtype that they are stored in."""
@@ -88,12 +88,12 @@ class AssembledReader:
         return AssembledReader, (self._shape, self._placed, self._path, *self._target)
 
     def with_framework(self, framework: str, device: Any = "cpu") -> AssembledReader:
-        """Return a reader of the same that gives another library's tensors; see `Reader.with_framework`."""
+        """Return the same reader for another array library."""
         return AssembledReader(self._shape, self._placed, self._path, framework, device)
 
     @cached_property
     def adapter(self) -> DenseArrays:
-        """The array library, imported when the first tensor is made."""
+        """The array library, imported on first use."""
         return adapter_for(*self._target)
 
     @property
@@ -103,16 +103,16 @@ class AssembledReader:
 
     @property
     def source(self) -> ByteSource | None:
-        """Where its bytes are, put together; None where some pieces are no runs of it."""
+        """Its bytes, joined; None if some piece is not a run of them."""
         return self.joined.source if self.joined else None
 
     def span_of(self, entry: TensorEntry) -> ByteRange | None:
-        """Return where its bytes stand in `source`; None where that is None."""
+        """Return the range of `source` with its bytes; None if `source` is None."""
         return self.joined.span_of(entry) if self.joined else None
 
     @cached_property
     def joined(self) -> TensorReader | None:
-        """What reads the whole as one range, where the pieces are runs that follow each other; opens all of them."""
+        """A reader of the whole as one range, if the pieces are consecutive runs; opening it opens all of them."""
         if any(run_of(piece.region, self._shape) is None for piece in self._placed):
             return None
         sources: list[tuple[ByteSource, ByteRange]] = []
@@ -128,14 +128,14 @@ class AssembledReader:
         return TensorReader(joined, 0, *self._target, JoinedSource(checked, self._path))
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
-        """Read a part of the tensor, out of the pieces that hold some of it; see `Reader.read`."""
+        """Read a part, from the pieces that hold some of it."""
         dtype = _dtype_of(name, entry)
         with within_numpys_limits(name, entry.shape):
             elements = selection.apply(self._block(dtype, selection))
         return self.adapter.from_elements(elements, dtype)
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
-        """Read a run of elements; see `Reader.read_run`."""
+        """Read a run of elements."""
         dtype = _dtype_of(name, entry)
         elements = np.empty(stop - start, dtype.bits_name)
         done = 0
@@ -152,7 +152,7 @@ class AssembledReader:
         return RUN_LENGTH
 
     def plan(self, entry: TensorEntry, selection: Selection) -> Planned:  # noqa: ARG002 - a reader of one tensor
-        """Return what reading a part of the tensor would read; see `Reader.plan`."""
+        """Return what reading a part would read."""
         opened = [(part.piece.open(), part.selection) for part in self._parts(selection)]
         planned = [lazy.reader.plan(lazy.entry, part) for lazy, part in opened]
         sources = {id(source): source for source, _ in planned}
@@ -166,7 +166,7 @@ class AssembledReader:
         ]
 
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        """Read the tensor whole; see `Reader.load`."""
+        """Read the whole tensor."""
         if self.joined is not None:
             return self.joined.load(entries)
         loaded: dict[str, Any] = {}
@@ -179,15 +179,15 @@ class AssembledReader:
         return loaded
 
     def view(self, name: str, entry: TensorEntry) -> Any | None:
-        """Give the tensor over a mapping, where one mapping has all of it; see `Reader.view`."""
+        """Return the tensor over a mapping, if one mapping has all of it."""
         return self.joined.view(name, entry) if self.joined else None
 
     def place(self, tensor: Any) -> Any:
-        """Move a tensor to the device; see `Reader.place`."""
+        """Move a tensor to the device."""
         return self.adapter.place({"": tensor})[""]
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:
-        """Describe the tensor for writing; see `Reader.tensor_to_write`."""
+        """Describe the tensor for writing."""
         if self.joined is not None:
             return self.joined.tensor_to_write(name, entry, digest)
         dtype = known_dtype(name, entry)
@@ -196,7 +196,7 @@ class AssembledReader:
         )
 
     def _buffers(self, name: str, entry: TensorEntry, dtype: DType) -> Iterator[Buffer]:
-        """Put the tensor together part by part: so small that they fit in memory, and of long runs of each piece."""
+        """Assemble the tensor part by part: small enough for memory, large enough for long runs of each piece."""
         reader = self.with_framework("numpy")
         beside = sum(piece.region.starts[0] == self._placed[0].region.starts[0] for piece in self._placed)
         for index in pieces(entry.shape, np.dtype(dtype.bits_name).itemsize, min(PACK_NBYTES * beside, ARENA_NBYTES)):
@@ -209,7 +209,7 @@ class AssembledReader:
         return block
 
     def _parts(self, selection: Selection) -> Iterator[_Part]:
-        """Give what a selection takes of each piece."""
+        """Give, for each piece, the part of a selection that it holds."""
         for piece in self._placed:
             cuts = [
                 (bisect_left(axis, start), bisect_left(axis, stop))
@@ -225,7 +225,7 @@ class AssembledReader:
 
 
 class _Part(msgspec.Struct, frozen=True, eq=False):
-    """What a selection takes of one piece: which of its elements, and where they go in the block."""
+    """The part of a selection that one piece holds: its elements, and their place in the block."""
 
     piece: PlacedPiece
     selection: Selection
@@ -233,7 +233,7 @@ class _Part(msgspec.Struct, frozen=True, eq=False):
 
 
 def _for_all(parts: Collection[_T], put: Callable[[_T], None], block: Array) -> None:
-    """Put all parts into a block, several at a time where that is worth threads."""
+    """Copy all parts into a block, in parallel if it is large enough to be worth threads."""
     for_all(parts, put, n_threads=_MAX_THREADS if len(parts) > 1 and block.nbytes >= COPIED_BY_ONE_NBYTES else 1)
 
 
@@ -252,7 +252,7 @@ def _put_whole(block: Array, piece: PlacedPiece) -> None:
 
 
 def _at(block: Array, place: tuple[slice, ...]) -> Array:
-    """Return a part of a block as an array, also of one without dimensions."""
+    """Return a part of a block, as an array even if it has no dimensions."""
     index: Any = (*place, ...)
     part: Array = block[index]
     return part
@@ -276,10 +276,7 @@ def assemble(
     framework: str,
     device: Any = "cpu",
 ) -> LazyTensor:
-    """Make one tensor of its pieces. Nothing is read, and no piece opened.
-
-    Of pieces that hold the same region, as replicas do, one is taken.
-    """
+    """Make one tensor of its pieces, without opening them. Of replicas, which hold the same region, one is used."""
     first_of = {piece.region: piece for piece in reversed([piece for piece in placed if piece.region.n_elements])}
     ordered = tuple(first_of[region] for region in sorted(first_of))
     fault = cover_fault(shape, first_of)
@@ -295,13 +292,13 @@ def _refuse(
     fault: CoverFault, name: str, shape: tuple[int, ...], placed: tuple[PlacedPiece, ...], path: str
 ) -> NoReturn:
     near = [piece for piece in placed if fault.kind != "missing" and fault.region.common(piece.region)]
-    what = {"missing": "is missing", "overlap": "is in two places", "outside": "lies outside of it"}[fault.kind]
+    what = {"missing": "is missing", "overlap": "is in two pieces", "outside": "is outside its shape"}[fault.kind]
     files = dict.fromkeys(f"{piece.region} in {piece.file}" for piece in near or placed)
     raise IntegrityError(
         f"a part of tensor `{name}` {what}: {fault.region} of {list(shape)}",
         path=path,
         tensor=name,
-        expected="pieces that are all of it, each element once",
+        expected="pieces that hold each element once",
         found=listed(files) or "no pieces",
-        hint="Was a file lost, or left by another save? Get all files of the checkpoint again",
+        hint="A file may be lost, or left over from another save. Get all files of the checkpoint again",
     )

@@ -16,25 +16,39 @@ from tensorkeep.transport import ByteRange, ByteSource, for_all
 _NO_MARKS: Final[Mapping[str, Any]] = {}
 
 _N_PARTS_AT_ONCE: Final = 16
-"""Parts that are read side by side; each of a server takes several requests at a time."""
+"""Parts that are read in parallel; each one from a server takes several requests in turn."""
 
 
 class LazyTensor:
-    """One tensor of a file: `lazy.shape` costs nothing, `lazy[10:20, ::2]` reads those elements.
+    """One tensor of a file, read when it is indexed.
 
-    Indexing means what it means for a NumPy array of the same shape, in elements (for F4 too, where two share a
-    byte), and gives a tensor that owns its memory.
+    `name`, `dtype`, `shape` and the like cost nothing. Indexing reads only the elements that are asked for, and means
+    what it means for a NumPy array of that shape: integers, half-open slices with steps, `...`, `None`, lists and
+    arrays of positions, boolean masks. The result is a tensor of the file's framework, on its device, with memory of
+    its own.
+
+        with tensorkeep.open("model.safetensors") as file:
+            lazy = file["embedding.weight"]
+            lazy.shape, lazy.dtype     # (50257, 768), "BF16": nothing is read
+            lazy[1000:2000, ::2]       # reads part of 1,000 rows; shape (1000, 384)
+            lazy.load()                # the whole tensor
+
+    `numpy.asarray(lazy)` reads the whole tensor as a NumPy array, whatever the framework.
+
+    You get these from an open file or checkpoint; there is no need to make one.
 
     Args:
-        name: What to call it.
-        entry: What its file says of it.
-        reader: Reads that file.
-        digest: BLAKE3 of its bytes, where the file promises one.
-        library: The array library that it was saved from, where that is known.
-        marks: What that library keeps beside elements, as the tree of a state says it.
+        name: Its name.
+        entry: The tensor's entry in the file's header: dtype, shape, place.
+        reader: Reads the file.
+        digest: BLAKE3 digest of its bytes (32 bytes), if the file has one.
+        library: The array library that it was saved from, if known.
+        marks: What that library keeps beside the elements, such as `{"class": "Parameter", "grad": True}`.
 
     Attributes:
         name: Its name in the file, or in the view that it was taken from.
+        library: The array library that it was saved from; None if the file does not say.
+        marks: What that library keeps beside the elements.
     """
 
     __slots__ = ("_digest", "_entry", "_reader", "library", "marks", "name")
@@ -58,29 +72,29 @@ class LazyTensor:
 
     @property
     def entry(self) -> TensorEntry:
-        """What its file says of it, before anything is cast."""
+        """Its entry in the file's header: dtype, shape, place. A cast does not change it."""
         return self._entry
 
     @property
     def reader(self) -> Reader:
-        """What it reads with; tensors of one file have equal ones, which can be keys of a dict."""
+        """Reads its elements. Tensors of one file have equal readers, which can be keys of a dict."""
         return self._reader
 
     @property
     def dtype(self) -> str:
-        """Name of the element type in the format, such as `"BF16"`; of a cast tensor that which it is cast to."""
+        """Its element type by the name in the format, such as `"BF16"`, after any `cast`."""
         cast_to = self._reader.cast_to
         return self._entry.dtype if cast_to is None else cast_to.name
 
     @property
     def is_floating_point(self) -> bool:
-        """Whether the elements are real numbers with an exponent; F8, F6 and F4 are, complex numbers are not."""
+        """Whether elements are real floating-point numbers: F64 to F4; not complex numbers."""
         dtype = self._reader.cast_to or self._entry.known_dtype
         return dtype is not None and dtype.is_float
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Elements along each dimension."""
+        """Elements along each dimension; F4 and F6 elements are counted one by one."""
         return self._entry.shape
 
     @property
@@ -95,38 +109,38 @@ class LazyTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the file; of a tensor that is cast or gathered those that it would take."""
+        """Bytes of all elements in the file; after a `cast`, the bytes that they would take."""
         cast_to = self._reader.cast_to
         return self._entry.nbytes if cast_to is None else cast_to.nbytes(self.n_elements)
 
     @property
     def data_offsets(self) -> tuple[int, int]:
-        """Half-open range in bytes, from the start of the file's data; of a cast tensor that of what is cast.
+        """Half-open range of bytes, counted from the start of the file's data; a `cast` does not change it.
 
-        A tensor that is gathered from here and there fills none: its range begins at 0.
+        The bytes of a view with gaps, or of a tensor in several pieces, are not one range: theirs begins at 0.
         """
         return self._entry.data_offsets
 
     @property
     def source(self) -> ByteSource | None:
-        """Where its bytes are; None for a tensor that is cast or gathered, whose bytes are nowhere yet."""
+        """The file with its bytes; None if they are nowhere in this form: after a cast, for views with gaps."""
         return self._reader.source
 
     @property
     def span(self) -> ByteRange | None:
-        """Half-open range of `source` that its bytes fill; None where that is None."""
+        """Half-open range of bytes of `source`; None if `source` is None."""
         return self._reader.span_of(self._entry)
 
     @property
     def digest(self) -> bytes | None:
-        """BLAKE3 of its bytes, as the file promises it; None where it promises none, or `span` is None."""
+        """The BLAKE3 digest that the file has for its bytes (32 bytes); None without one, or if `span` is None."""
         return None if self.span is None else self._digest
 
     def renamed(self, name: str) -> LazyTensor:
         """Return the same tensor under another name.
 
         Args:
-            name: What to call it.
+            name: Its new name.
         """
         return self._as(name, self.library, self.marks)
 
@@ -134,8 +148,8 @@ class LazyTensor:
         """Return the same tensor with what an array library keeps beside its elements.
 
         Args:
-            library: The array library that it was saved from; None if that is not known.
-            marks: What it keeps, as the tree of a state says it.
+            library: The array library that it was saved from; None if unknown.
+            marks: What that library keeps.
         """
         return self._as(self.name, library, marks)
 
@@ -143,22 +157,22 @@ class LazyTensor:
         return LazyTensor(name, self._entry, self._reader, self._digest, library=library, marks=marks)
 
     def cast(self, dtype: Any) -> LazyTensor:
-        """Return this tensor with its numbers converted when they are read, rounded to nearest, ties to even.
+        """Return this tensor with its numbers converted to another floating-point dtype when they are read.
 
-        The numbers are those of torch's `.to(dtype)` and NumPy's `.astype(dtype)`. Where these differ, both array
-        libraries give the same here: F64 becomes F32 on the way to anything narrower, and what is too large for
-        F8_E4M3, infinities too, becomes its largest number (±448). Elsewhere it becomes infinite, or NaN in
-        the FNUZ dtypes. Scales of quantised tensors are not applied.
+        Numbers are rounded to nearest, ties to even, as by torch's `.to(dtype)` and NumPy's `.astype(dtype)`. Where
+        these two differ, every framework gives the same numbers here: F64 goes through F32 on the way to anything
+        narrower, and numbers beyond F8_E4M3, infinities among them, become its largest (±448). In other dtypes such
+        numbers become infinite, or NaN in the FNUZ dtypes. Scales of quantized tensors are not applied.
 
         Args:
-            dtype: F64, F32, F16, BF16, or an F8 that has a sign; in any usual spelling, such as `"bf16"`,
-                `"bfloat16"`, or as a dtype of NumPy or torch.
+            dtype: F64, F32, F16, BF16, or an F8 with a sign, in any usual spelling, such as `"bf16"`, `"bfloat16"`,
+                `torch.bfloat16`, `numpy.float16`.
 
         Returns:
-            A lazy tensor of the same name and shape; this one if it has the dtype.
+            A lazy tensor with the same name and shape; this one if it already has the dtype.
 
         Raises:
-            DtypeError: If there is no such dtype, or either of the two is no such floating-point dtype.
+            DtypeError: If there is no such dtype, it is not one of those above, or this tensor is not floating point.
         """
         target = cast_target(dtype)
         if target.name == self.dtype:
@@ -174,23 +188,34 @@ class LazyTensor:
         return LazyTensor(self.name, self._entry, reader, library=self.library, marks=self.marks)
 
     def __getitem__(self, index: Any) -> Any:
-        """Read a part."""
+        """Read the elements that an index selects, as for a NumPy array of this shape.
+
+        Raises:
+            SelectionError: If the index does not fit the shape (also an IndexError).
+            DtypeError: If the dtype is unknown here or to the framework.
+            LimitError: If there are more dimensions than the framework allows.
+            TransportError: If the bytes cannot be read.
+        """
         return self._reader.read(self.name, self._entry, parse_index(index, self._entry.shape))
 
     def shard(self, dim: int, rank: int, world: int) -> Any:
-        """Read what one of several ranks has of the tensor: what `torch.chunk` and DTensor's `Shard` give it.
+        """Read one rank's part of the tensor, cut as `torch.chunk` and DTensor's `Shard` cut it.
+
+        All ranks get ceil(extent / world) positions of the dimension, except the last ones, which get what is left.
 
         Args:
             dim: The dimension that is cut; negative ones count from the last.
-            rank: Which rank, from 0.
-            world: How many ranks.
+            rank: The rank, 0 <= rank < world.
+            world: The number of ranks.
 
         Returns:
-            A tensor of the file's framework, on its device; without elements for a rank that has none.
+            A tensor of the file's framework, on its device. If there are more ranks than positions, the last ranks
+            get one without elements.
 
         Raises:
-            SelectionError: If there is no such dimension or rank.
+            SelectionError: If there is no such dimension or rank (also an IndexError).
             DtypeError: If the dtype is unknown here or to the framework.
+            LimitError: If there are more dimensions than the framework allows.
             TransportError: If the bytes cannot be read.
         """
         if not -self.ndim <= dim < self.ndim:
@@ -202,41 +227,45 @@ class LazyTensor:
         return self[(slice(None),) * axis + (slice(part.start, part.stop),)]
 
     def load(self) -> Any:
-        """Read the whole tensor, without a copy where the file can be mapped.
+        """Read the whole tensor, without a copy if the file is mapped.
 
         Returns:
-            A tensor of the file's framework, on its device; it is writable and shares memory with no other.
+            A tensor of the file's framework, on its device. It is writable, writing to it never reaches the file, and
+            it shares memory with no other tensor.
 
         Raises:
             DtypeError: If the dtype is unknown here or to the framework.
-            LimitError: If an expanded view would take far more than it has in its file.
+            LimitError: If there are more dimensions than the framework allows, or an expanded view would take far
+                more memory than it takes in the file.
             TransportError: If the bytes cannot be read.
         """
         return self._reader.load({self.name: self._entry})[self.name]
 
     def view(self) -> Any | None:
-        """Give the whole tensor on the CPU over the mapping that all tensors of this file share, without a copy.
+        """Return the whole tensor as a view, on the CPU, of the one mapping that this open file keeps.
 
-        Cheaper than `load` for very many tensors; but views of the same tensor see each other's writes, and so does
-        indexing.
+        Cheaper than `load` for very many tensors. But views of one tensor see each other's writes, and so does
+        indexing; the file itself never changes.
 
         Returns:
-            A tensor of the file's framework; None where the file is not mapped, or elements share bytes (F4, F6).
+            A tensor of the file's framework; None if the file is not mapped, if elements share bytes (F4, F6), or
+            if the tensor is not in the file in this form: after a `cast`, a view with gaps.
 
         Raises:
             DtypeError: If the dtype is unknown here or to the framework.
+            LimitError: If there are more dimensions than the framework allows.
             TransportError: If the file is closed.
         """
         return self._reader.view(self.name, self._entry)
 
     def place(self, tensor: Any) -> Any:
-        """Move a tensor to the file's device.
+        """Move a tensor to the device that the file was opened for.
 
         Args:
-            tensor: A part of a `view`.
+            tensor: A `view`, or a part of one.
 
-        Returns:
-            The tensor where it is wanted.
+        Raises:
+            UnsupportedError: If there is no such device.
         """
         return self._reader.place(tensor)
 
@@ -263,12 +292,12 @@ class LazyTensor:
         """Describe the tensor for writing.
 
         Returns:
-            A `StoredTensor`, whose bytes are those of the file, so that unknown dtypes can be copied too; for a
-            tensor that is cast or gathered one that is made piece by piece.
+            A `StoredTensor` with the bytes of the file, so that tensors of unknown dtypes can be copied; if they are
+            not in the file in this form, a description whose bytes are made piece by piece.
 
         Raises:
-            DtypeError: If the format has no such dtype, though this version knows it (C32, C128).
-            LimitError: If an expanded view would take far more than it has in its file.
+            DtypeError: If safetensors has no such dtype (C32, C128).
+            LimitError: If an expanded view would take far more bytes than it takes in the file.
         """
         return self._reader.tensor_to_write(self.name, self._entry, self._digest)
 
@@ -281,7 +310,7 @@ def plan_together(whole: Iterable[LazyTensor], parts: Iterable[tuple[LazyTensor,
 
 
 def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str, Any]:
-    """Read parts of tensors side by side."""
+    """Read parts of tensors in parallel."""
     loaded: dict[str, Any] = dict.fromkeys(parts)
 
     def read(name: str) -> None:
@@ -293,7 +322,7 @@ def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str
 
 
 def load_together(tensors: Mapping[str, LazyTensor]) -> dict[str, Any]:
-    """Read whole tensors, those of one file in one go."""
+    """Read whole tensors; those of one file together, in the order of their bytes."""
     groups: dict[Reader, dict[str, TensorEntry]] = {}
     for name, lazy in tensors.items():
         groups.setdefault(lazy._reader, {})[name] = lazy._entry

@@ -1,4 +1,4 @@
-"""Lazy tensors by name, and views of them: fewer, under other names, of other dtypes. Nothing is read for any."""
+"""Lazy tensors by name, and views of them: selected, renamed, cast. Making a view reads nothing."""
 
 from __future__ import annotations
 
@@ -20,36 +20,41 @@ _N_IN_REPR = 3
 
 
 class LazyTensors(Mapping[str, LazyTensor]):
-    """Name to `LazyTensor`: what a file, a checkpoint of several files and every view of them have in common.
+    """Lazy tensors by name: what open files, checkpoints of many files, and views of them have in common.
 
-    Views can be taken of views, and saved like any mapping of tensors:
+    A read-only mapping of name to `LazyTensor`. `load` reads whole tensors, `load_parts` slices of several; `select`,
+    `drop`, `rename` and `cast` return views, which read nothing, can be viewed again, and can be saved:
 
-        file.select("encoder.*").strip_prefix("encoder.").cast("bf16")
+        with tensorkeep.open("checkpoint/") as tensors:
+            encoder = tensors.select("encoder.*").strip_prefix("encoder.").cast("bf16")
+            tensorkeep.save(encoder, "encoder.safetensors")
+
+    Two of them are equal only if they are the same object.
     """
 
     @property
     @abstractmethod
     def path(self) -> str:
-        """The path, or what stands for it in messages."""
+        """The path or URL; for what has none, such as bytes, a name for error messages."""
 
     @property
     @abstractmethod
     def has_metadata(self) -> bool:
-        """Whether there is free text at all, be it empty."""
+        """Whether there is metadata at all, even if empty."""
 
     @property
     @abstractmethod
     def metadata(self) -> dict[str, str]:
-        """Free text by key; a new dict, empty where there is none."""
+        """The metadata: free text by key. A new dict, empty if there is none."""
 
     @property
     def state(self) -> State | None:
-        """What is said of the nested value that these are the tensors of; None where nothing is."""
+        """What the files say of the nested state that the tensors are parts of; None if they say nothing."""
         return None
 
     @abstractmethod
     def _find(self, name: str) -> LazyTensor | None:
-        """Return the tensor of that name, or None where there is none."""
+        """Return the tensor of that name; None if there is none."""
 
     @property
     def nbytes(self) -> int:
@@ -62,7 +67,11 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return sum(lazy.n_elements for lazy in self.values())
 
     def __getitem__(self, name: str) -> LazyTensor:
-        """Return a tensor that reads on indexing."""
+        """Return a tensor, which is read when it is indexed.
+
+        Raises:
+            TensorNotFoundError: If there is no tensor of that name (also a KeyError).
+        """
         found = self._find(name)
         if found is None:
             raise TensorNotFoundError(
@@ -77,11 +86,11 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return isinstance(name, str) and self._find(name) is not None
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a tensor that reads on indexing, or something else where there is none of that name.
+        """Return a tensor, which is read when it is indexed.
 
         Args:
             name: Its name.
-            default: What to return instead.
+            default: What to return if there is no tensor of that name.
         """
         return self[name] if name in self else default  # noqa: SIM401 - this is what it would call
 
@@ -92,19 +101,21 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return id(self)
 
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Read whole tensors, without a copy where a file can be mapped and nothing is cast.
+        """Read whole tensors, without a copy if the file is mapped and nothing is cast.
 
         Args:
-            names: Which: several, or one; all if None.
+            names: Which: several names, or one; all if None.
 
         Returns:
-            Name to tensor of the framework, in the order of this mapping. They are writable, share memory with no
-            other, and writing to them never reaches a file.
+            Name to tensor of the framework, in the order of this mapping. The tensors are writable, writing to them
+            never reaches a file, and no two share memory.
 
         Raises:
-            TensorNotFoundError: If there is none of a name.
+            TensorNotFoundError: If there is no tensor of a name (also a KeyError).
             DtypeError: If a dtype is unknown here or to the framework.
-            LimitError: If a tensor has more dimensions than the framework allows.
+            IntegrityError: If the file was opened with `verify=True` and bytes do not have their digest.
+            LimitError: If a tensor has more dimensions than the framework allows, or an expanded view would take far
+                more memory than it takes in the file.
             TransportError: If the bytes cannot be read.
         """
         if names is None:
@@ -114,53 +125,61 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return load_together({name: asked[name] for name in in_order})
 
     def load_parts(self, parts: Mapping[str, Any]) -> dict[str, Any]:
-        """Read parts of tensors side by side, which counts where each request takes its time.
+        """Read parts of tensors in parallel, which is faster where each request has latency.
 
             checkpoint.load_parts({"embedding.weight": np.s_[:1000], "norm.weight": ...})
 
         Args:
-            parts: Name to index, as `LazyTensor` takes it.
+            parts: Name to index, as `LazyTensor` takes it; `...` for all of it.
 
         Returns:
-            Name to tensor of the framework, in the same order.
+            Name to tensor of the framework, in the order of `parts`.
 
         Raises:
-            TensorNotFoundError: If there is none of a name.
-            SelectionError: If an index does not fit its shape.
+            TensorNotFoundError: If there is no tensor of a name (also a KeyError).
+            SelectionError: If an index does not fit the shape (also an IndexError).
             DtypeError: If a dtype is unknown here or to the framework.
+            LimitError: If a tensor has more dimensions than the framework allows.
             TransportError: If the bytes cannot be read.
         """
         return load_parts_together({name: (self[name], index) for name, index in parts.items()})
 
     def shard(self, name: str, dim: int, rank: int, world: int) -> Any:
-        """Read what one of several ranks has of a tensor; see `LazyTensor.shard`.
+        """Read one rank's part of a tensor, cut as `torch.chunk` and DTensor's `Shard` cut it.
 
         Args:
-            name: The tensor.
-            dim: The dimension that is cut.
-            rank: Which rank, from 0.
-            world: How many ranks.
+            name: The tensor's name.
+            dim: The dimension that is cut; negative ones count from the last.
+            rank: The rank, 0 <= rank < world.
+            world: The number of ranks.
+
+        Returns:
+            A tensor of the framework; see `LazyTensor.shard`.
 
         Raises:
-            TensorNotFoundError: If there is none of that name.
-            SelectionError: If there is no such dimension or rank.
+            TensorNotFoundError: If there is no tensor of that name (also a KeyError).
+            SelectionError: If there is no such dimension or rank (also an IndexError).
             DtypeError: If the dtype is unknown here or to the framework.
+            LimitError: If the tensor has more dimensions than the framework allows.
             TransportError: If the bytes cannot be read.
         """
         return self[name].shard(dim, rank, world)
 
     def plan(self, what: Iterable[str] | Mapping[str, Any] | None = None) -> ReadPlan:
-        """Return what a read would cost, without making it.
+        """Return what a read would cost, without reading.
 
-            checkpoint.plan()  # of load()
-            checkpoint.plan({"embedding.weight": np.s_[:10], "norm.weight": ...})  # of reading these parts
+            print(checkpoint.plan())  # 12 requests, 4,812,672 bytes for 4,812,672 that are wanted
+            checkpoint.plan({"embedding.weight": np.s_[:10], "norm.weight": ...})
 
         Args:
-            what: Names of tensors that are read whole; or name to the index of what is read; all tensors if None.
+            what: Names of tensors to read whole, or name to index for parts; all tensors if None.
+
+        Returns:
+            The requests, their bytes, and the bytes that are wanted.
 
         Raises:
-            TensorNotFoundError: If there is none of a name.
-            SelectionError: If an index does not fit its shape.
+            TensorNotFoundError: If there is no tensor of a name (also a KeyError).
+            SelectionError: If an index does not fit the shape (also an IndexError).
             DtypeError: If a dtype is unknown here.
         """
         if isinstance(what, Mapping):
@@ -169,18 +188,20 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return plan_together([self[name] for name in names], [])
 
     def select(self, *selectors: Selector) -> TensorView:
-        """Return a view of some tensors.
+        """Return a view with only some tensors.
+
+            tensors.select("encoder.*", "*.bias", lambda name: "norm" in name)
 
         Args:
-            *selectors: Shell patterns for whole names (`*` crosses dots, case matters), or functions of a name that
-                say whether it is wanted; one of them is enough.
+            *selectors: Shell patterns that match whole names (`*` also matches dots; case matters), or functions that
+                take a name and return whether to select it. A name that any of them selects is in.
 
         Returns:
             The view, in the order of this mapping.
 
         Raises:
-            TensorNotFoundError: If no tensor is chosen.
-            TypeError: If a selector is neither.
+            TensorNotFoundError: If nothing is selected (also a KeyError).
+            TypeError: If a selector is neither a pattern nor a function.
         """
         chosen = chosen_names(self, selectors)
         if not chosen:
@@ -194,10 +215,10 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return self._view({name: self[name] for name in chosen}, self._flat_state())
 
     def drop(self, *selectors: Selector) -> TensorView:
-        """Return a view without some tensors; it is no error if there are none of them.
+        """Return a view without some tensors. That nothing is dropped is not an error.
 
         Args:
-            *selectors: As for `select`.
+            *selectors: Patterns or functions, as for `select`.
 
         Returns:
             The view, in the order of this mapping.
@@ -209,24 +230,29 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return self._view({name: self[name] for name in self if name not in dropped}, None if dropped else self.state)
 
     def rename(self, renaming: Renaming) -> TensorView:
-        """Return a view under other names.
+        """Return a view with other names. A saved state is renamed with its tensors.
+
+            tensors.rename({"wte.weight": "embedding.weight"})
+            tensors.rename(lambda name: name.replace("gamma", "weight"))
 
         Args:
-            renaming: Old name to new, for those that change; or a function that gives the new name of each.
+            renaming: A mapping of old name to new, for the names that change; or a function that takes every name and
+                returns the new one.
 
         Returns:
             The view, in the order of this mapping.
 
         Raises:
-            TensorNotFoundError: If there is none of a name in the mapping.
-            RefusedError: If two tensors would have one name; the message has both.
+            TensorNotFoundError: If the mapping has a name that is not here (also a KeyError).
+            RefusedError: If two tensors would get the same name; the message names both.
+            HeaderError: If a new name has no UTF-8 form.
             TypeError: If a new name is not text.
         """
         changed = changed_names(self, renaming)
         return self._view({new: self[old] for old, new in changed.items()}, renamed_state(self.state, changed))
 
     def strip_prefix(self, prefix: str) -> TensorView:
-        """Return a view in which names have lost a prefix; those without it stay as they are.
+        """Return a view with a prefix removed from the names that have it; other names stay.
 
         Args:
             prefix: Such as `"model."`.
@@ -235,8 +261,8 @@ class LazyTensors(Mapping[str, LazyTensor]):
             The view, in the order of this mapping.
 
         Raises:
-            TensorNotFoundError: If no name begins so.
-            RefusedError: If two tensors would have one name; the message has both.
+            TensorNotFoundError: If no name has the prefix (also a KeyError).
+            RefusedError: If two tensors would get the same name; the message names both.
         """
         if not any(name.startswith(prefix) for name in self):
             raise TensorNotFoundError(
@@ -247,7 +273,7 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return self.rename(lambda name: name.removeprefix(prefix))
 
     def add_prefix(self, prefix: str) -> TensorView:
-        """Return a view in which every name begins with a prefix.
+        """Return a view with a prefix before every name.
 
         Args:
             prefix: Such as `"model."`.
@@ -258,19 +284,19 @@ class LazyTensors(Mapping[str, LazyTensor]):
         return self.rename(lambda name: prefix + name)
 
     def cast(self, dtype: Any) -> TensorView:
-        """Return a view in which floating-point tensors are converted when they are read.
+        """Return a view with floating-point tensors converted when they are read.
 
-        Integers, booleans, complex numbers and dtypes that this version does not know stay as they are, and so do
-        the parts of values that are made of several tensors.
+        Integers, booleans, complex numbers and tensors of unknown dtypes stay as they are. So do the parts of
+        objects that several tensors make up, such as the values and indices of a sparse tensor.
 
         Args:
-            dtype: What to convert to; see `LazyTensor.cast`.
+            dtype: The dtype to convert to, such as `"bf16"`; see `LazyTensor.cast`.
 
         Returns:
             The view, in the order of this mapping.
 
         Raises:
-            DtypeError: If there is no such dtype, or it is no floating-point dtype.
+            DtypeError: If there is no such dtype, or nothing can be cast to it.
         """
         target = cast_target(dtype)
         parts = {} if self.state is None else parts_in(self.state)
@@ -284,7 +310,7 @@ class LazyTensors(Mapping[str, LazyTensor]):
             )
 
     def _flat_state(self) -> State | None:
-        """Return what is said of tensors that are no longer parts of anything: the library that they came from."""
+        """Return the state without its tree, for tensors that are no longer parts of it."""
         library = self.state.library if self.state else None
         return None if library is None else State(library=library)
 
@@ -298,13 +324,20 @@ class LazyTensors(Mapping[str, LazyTensor]):
 
 
 class TensorView(LazyTensors):
-    """Lazy tensors of any files under any names; it pickles, and threads may share it, where their files do.
+    """Lazy tensors of any files under any names, such as `select`, `rename` and `cast` return.
+
+    It can be made of any lazy tensors, to combine files:
+
+        view = TensorView({"a": file["x"], "b": other["y"]}, path="a and b")
+        tensorkeep.save(view, "both.safetensors")
+
+    Threads can share it, and it can be pickled, if that is true of the files.
 
     Args:
-        tensors: Name to lazy tensor; each is known by the name it has here.
-        path: What stands for the whole in messages.
-        metadata: Free text by key, or None where there is none at all.
-        state: What is said of the nested value that these are all tensors of.
+        tensors: Name to lazy tensor; each gets the name that it has here.
+        path: A name for the whole, for error messages.
+        metadata: Free text by key; None for none at all.
+        state: What to say of the nested state that the tensors are all parts of.
     """
 
     def __init__(
@@ -322,22 +355,22 @@ class TensorView(LazyTensors):
 
     @property
     def path(self) -> str:
-        """The path of what this is a view of, or what stands for it in messages."""
+        """The path or URL of the files, or a name for error messages."""
         return self._path
 
     @property
     def has_metadata(self) -> bool:
-        """Whether there is free text at all, be it empty."""
+        """Whether there is metadata at all, even if empty."""
         return self._metadata is not None
 
     @property
     def state(self) -> State | None:
-        """What is said of the nested value that these are the tensors of, under the names that they have here."""
+        """What the files say of the nested state that the tensors are parts of, with the names here."""
         return self._state
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The free text of what this is a view of, by key; a new dict, empty where there is none."""
+        """The metadata of the files: free text by key. A new dict, empty if there is none."""
         return dict(self._metadata or {})
 
     def _find(self, name: str) -> LazyTensor | None:

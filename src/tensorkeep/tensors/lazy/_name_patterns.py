@@ -1,4 +1,4 @@
-"""Names of tensors: chosen by patterns, changed, and looked for when misspelt. Pure."""
+"""Names of tensors: selected by patterns, changed, and suggested for a misspelt one. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import TypeAlias
 from tensorkeep.errors import RefusedError, TensorNotFoundError
 
 Selector: TypeAlias = str | Callable[[str], object]
-"""A shell pattern for whole names, in which `*` crosses dots and case matters; or a function of a name."""
+"""A shell pattern for whole names (`*` also matches dots; case matters), or a function of a name."""
 
 Renaming: TypeAlias = Mapping[str, str] | Callable[[str], str]
-"""Old name to new, for those that change; or a function of every old name."""
+"""Old name to new, for the names that change; or a function of every old name."""
 
 
 def chosen_names(names: Iterable[str], selectors: Iterable[Selector]) -> list[str]:
-    """Return the names that at least one selector chooses, in their order."""
+    """Return the names that any selector selects, in their order."""
     is_chosen = chooser(selectors)
     return [name for name in names if is_chosen(name)]
 
 
 def chooser(selectors: Iterable[Selector]) -> Callable[[str], bool]:
-    """Return what says of a name whether at least one selector chooses it."""
+    """Return a function that says whether any selector selects a name."""
     patterns: list[str] = []
     functions: list[Callable[[str], object]] = []
     for selector in selectors:
@@ -34,21 +34,21 @@ def chooser(selectors: Iterable[Selector]) -> Callable[[str], bool]:
         elif callable(selector):
             functions.append(selector)
         else:
-            raise TypeError(f"names are chosen by patterns or a function, not {type(selector).__name__}")
+            raise TypeError(f"names are selected by patterns or functions, not {type(selector).__name__}")
     if patterns:
         functions.append(re.compile("|".join(map(translate, patterns))).match)
     return lambda name: any(function(name) for function in functions)
 
 
 def selectors_of(only: Selector | Iterable[Selector]) -> list[Selector]:
-    """Return what a choice is made by, which may be one selector or several."""
+    """Return one selector, or several, as a list."""
     if not isinstance(only, str | Iterable) and not callable(only):
-        raise TypeError(f"only is a pattern, a function of a name, or a list of these, not {type(only).__name__}")
+        raise TypeError(f"`only` must be a pattern, a function, or a list of these, not {type(only).__name__}")
     return [only] if isinstance(only, str) or callable(only) else list(only)
 
 
 def nothing_chosen(selectors: Iterable[Selector], names: Iterable[str], path: str | None) -> TensorNotFoundError:
-    """Return the error that says so."""
+    """Return the error for selectors that select nothing."""
     selectors = list(selectors)
     texts = [selector for selector in selectors if isinstance(selector, str)]
     return TensorNotFoundError(
@@ -60,7 +60,7 @@ def nothing_chosen(selectors: Iterable[Selector], names: Iterable[str], path: st
 
 
 def changed_names(names: Iterable[str], renaming: Renaming) -> dict[str, str]:
-    """Return old name to new, for every name and in their order."""
+    """Return old name to new, for every name, in their order."""
     if isinstance(renaming, Mapping):
         changed = {name: renaming.get(name, name) for name in names}
         for name in renaming:
@@ -80,7 +80,7 @@ def _check_distinct(changed: Mapping[str, str]) -> None:
     origins: dict[str, str] = {}
     for old, new in changed.items():
         if not isinstance(new, str):
-            raise TypeError(f"names of tensors are text, not {type(new).__name__}: {new!r:.100}, for `{old}`")
+            raise TypeError(f"a tensor's name must be text, not {type(new).__name__}: {new!r:.100}, for `{old}`")
         other = origins.setdefault(new, old)
         if other != old:
             raise RefusedError(
@@ -89,7 +89,7 @@ def _check_distinct(changed: Mapping[str, str]) -> None:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str | None:
-    """Return a question that has up to three names like one, looking at a few hundred of about its length."""
+    """Return a question with up to three similar names, of a few hundred that are about as long."""
     alike = (other for other in names if abs(len(other) - len(name)) <= 3)
     near = difflib.get_close_matches(name, islice(alike, 300), n=3)
     return "Did you mean " + " or ".join(f"`{other}`" for other in near) + "?" if near else None

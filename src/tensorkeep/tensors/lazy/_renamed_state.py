@@ -1,4 +1,4 @@
-"""What files say of a state, when its tensors get other names. Pure."""
+"""What files say of a state whose tensors get other names. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tensorkeep.state import part_libraries, renamed
 
 
 def parts_in(state: State) -> Collection[str]:
-    """Return the names of tensors that other values are made of."""
+    """Return the names of tensors that are parts of other objects."""
     return part_libraries(state.nodes()) if len(state.tree) else {}
 
 
 def renamed_state(state: State | None, names: Mapping[str, str]) -> State | None:
-    """Return what is said of a state, with its tensors under other names."""
+    """Return what files say of a state, with its tensors under other names."""
     if state is None or not names:
         return state
     taken = next((new for new in names.values() if new in state.storages), None)
     if taken is not None:
         raise RefusedError(
-            f"a tensor would be called `{taken}`, which is what the memory of others is called", tensor=taken
+            f"a tensor cannot be renamed to `{taken}`: that is the name of memory that tensors share", tensor=taken
         )
     aliases = {
         names.get(name, name): msgspec.structs.replace(alias, of=names.get(alias.of, alias.of))

@@ -1,10 +1,10 @@
 """How a tensor's elements are read.
 
+- `_base`: `Reader`, the interface of a lazy tensor's reader.
 - `_blocks`: the elements of a selection, copied out of memory or a source.
-- `_base`: `Reader`, what a lazy tensor reads with.
-- `_contiguous`: selections and whole files, read into tensors of one library.
-- `_strided`: a reader of views that leave gaps, repeat or lie crosswise.
-- `_cast`: a reader that converts numbers to another floating-point dtype on their way.
+- `_contiguous`: tensors as a safetensors file has them; whole files.
+- `_strided`: views with gaps, repeated elements, or transposed.
+- `_cast`: numbers converted to another floating-point dtype.
 - `_read_plan`: what a read would cost.
 """
 

@@ -1,4 +1,4 @@
-"""What a lazy tensor reads with."""
+"""The interface of a lazy tensor's reader."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from tensorkeep.tensors.indexing import Selection
 from tensorkeep.transport import ByteRange, ByteSource
 
 RUN_LENGTH = PACK_NBYTES // 4
-"""Elements to take at once from a tensor that is passed through; whole groups of packed ones."""
+"""Elements to read at once when a large tensor is streamed; whole groups of packed ones."""
 
 
 Planned = tuple[ByteSource, list[list[ByteRange]]]
 
 
 class Reader(Protocol):
-    """Makes tensors of one library out of one source: as they are stored, converted, or gathered.
+    """Makes tensors of one library from one source: as they are stored, cast, or gathered.
 
-    Usable from several threads, after a fork, and (where its source is a file) pickled. Readers can be keys of a
-    dict: tensors of equal ones are loaded together.
+    Usable from several threads and after a fork; picklable if the source is a file. Readers can be keys of a dict:
+    tensors of equal readers are loaded together.
     """
 
     @property
     def source(self) -> ByteSource | None:
-        """Where the bytes of its tensors are; None where they stand nowhere as they are read."""
+        """The source of its tensors' bytes; None if they are nowhere in the form in which they are read."""
 
     @property
     def cast_to(self) -> DType | None:
-        """The dtype that its tensors have; None for the one that they are stored in."""
+        """The dtype of its tensors; None for the one that they are stored in."""
 
     @property
     def adapter(self) -> DenseArrays:
         """The array library."""
 
     def with_framework(self, framework: str, device: Any = "cpu") -> Reader:
-        """Return a reader of the same that gives the tensors of another array library."""
+        """Return the same reader for another array library."""
 
     def span_of(self, entry: TensorEntry) -> ByteRange | None:
-        """Return where a tensor's bytes stand in `source`; None where that is None."""
+        """Return the range of `source` with a tensor's bytes; None if `source` is None."""
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read a part of a tensor."""
@@ -52,18 +52,18 @@ class Reader(Protocol):
         """Return what reading a part of a tensor would read."""
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
-        """Read a run of elements, for passing through a large tensor."""
+        """Read a run of elements, counted in C order; for streaming a large tensor in bounded memory."""
 
     def run_length(self, entry: TensorEntry) -> int:
-        """Return how many elements one `read_run` should take of a tensor that is passed through."""
+        """Return how many elements each `read_run` should read of a tensor that is streamed."""
 
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         """Read whole tensors."""
 
     def view(self, name: str, entry: TensorEntry) -> Any | None:
-        """Give a whole tensor on the CPU over the mapping that this reader keeps.
+        """Return a whole tensor on the CPU over the mapping that this reader keeps; None without one.
 
-        Unlike `load`, this maps nothing new, so it can be called for 100,000 tensors; but views of one tensor see
+        Unlike `load`, this makes no new mapping, so it can be called for 100,000 tensors; but views of one tensor see
         each other's writes, and so does `read`.
         """
 
@@ -75,12 +75,12 @@ class Reader(Protocol):
 
 
 class StoredTensor(TensorToWrite, frozen=True, kw_only=True):
-    """A tensor on its way from one file to another, whose bytes may be copied as they are.
+    """A tensor of a file, whose bytes can be copied to another file as they are.
 
     Attributes:
-        source: Where the bytes are.
-        span: Half-open range of the source that they fill.
-        digest: BLAKE3 of the bytes, as their file promises it, or None where it promises none.
+        source: The file.
+        span: Half-open range of bytes of the file.
+        digest: The BLAKE3 digest that the file has for them; None if it has none.
     """
 
     source: ByteSource
@@ -89,7 +89,7 @@ class StoredTensor(TensorToWrite, frozen=True, kw_only=True):
 
 
 def stored_pieces(source: ByteSource, span: ByteRange) -> Iterator[Buffer]:
-    """Give bytes as the writer of a file wants them: in pieces that stay valid, of bounded size."""
+    """Give bytes in pieces of bounded size, each valid for as long as it is used."""
     for start in range(span.start, span.stop, PACK_NBYTES):
         yield source.read(ByteRange(start, min(start + PACK_NBYTES, span.stop)))
 
@@ -103,5 +103,5 @@ def stored_extent(
     is_conj: bool = False,
     is_neg: bool = False,
 ) -> Extent | None:
-    """Say where a tensor lies in a source, so that tensors of one file that share bytes are found like any others."""
+    """Return where a tensor is in a source, so that those of one file that share bytes are found like any others."""
     return Extent(f"source {id(source)}", start, stop, strides, is_conj, is_neg) if start < stop else None

@@ -1,4 +1,4 @@
-"""A block: the elements at the outer product of some positions along each axis, copied out of memory or a source."""
+"""Blocks, copied out of memory or a source: the elements at the outer product of positions along each axis."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tensorkeep.transport import ByteRange, ByteSource, RunSource, reads_runs
 Array = npt.NDArray[Any]
 
 _TILE_LENGTH = 256
-"""Elements along each side of a tile; lines of both sides stay in the cache, and copying is four times as fast."""
+"""Elements along each side of a tile: the cache holds the lines of both sides, and copying is four times as fast."""
 
 
 _MAX_RUN_NBYTES = 2**18
-"""Bytes of a run from which it is better read by itself."""
+"""Bytes of a run above which it is better read by itself."""
 
 
 def take_block(whole: Array, selection: Selection) -> Array:
-    """Copy a block out of an array, touching no other elements."""
+    """Copy a block out of an array without touching other elements, which may be pages of a file."""
     slices = tuple(
         slice(axis.start, axis.stop, axis.step) if isinstance(axis, range) else slice(None) for axis in selection.axes
     )
@@ -36,7 +36,7 @@ def take_block(whole: Array, selection: Selection) -> Array:
 
 
 def put_block(into: Array, whole: Array, selection: Selection | None) -> None:
-    """Copy a block of one array into another, touching no other elements."""
+    """Copy a block of one array into another without touching other elements."""
     if selection is None:
         _copy(into, whole)
     elif all(isinstance(axis, range) for axis in selection.axes):
@@ -48,7 +48,7 @@ def put_block(into: Array, whole: Array, selection: Selection | None) -> None:
 
 
 def _listed(array: Array, lists: Mapping[int, Positions]) -> Array:
-    """Copy the elements at the listed positions of some axes, and no others."""
+    """Copy the elements at listed positions of some axes, without touching others."""
     if len(lists) == 1 and array.flags.c_contiguous and array.flags.aligned:  # else `take` would first copy all
         ((axis, positions),) = lists.items()
         return array.take(positions, axis=axis)
@@ -58,7 +58,7 @@ def _listed(array: Array, lists: Mapping[int, Positions]) -> Array:
 
 
 def _copied(block: Array) -> Array:
-    """Copy a block of a mapping; a large one by two threads, since the pages' faults take longer than the bytes."""
+    """Copy a block of a mapping; a large one by two threads, since page faults take longer than copying."""
     if block.size <= _TILE_LENGTH**2:
         return block.copy()
     owned = np.empty(block.shape, block.dtype)
@@ -74,7 +74,7 @@ def _copied(block: Array) -> Array:
 
 
 def _copy(into: Array, block: Array) -> None:
-    """Copy a block, tile by tile where elements that are close together in one array are far apart in the other."""
+    """Copy a block, tile by tile if neighbours in one array are far apart in the other."""
     here, there = _closest_axis(block), _closest_axis(into)
     if here == there or block.size <= _TILE_LENGTH**2:
         np.copyto(into, block)
@@ -94,7 +94,7 @@ def _closest_axis(array: Array) -> int:
 def read_block(
     source: ByteSource, start: int, dtype: DType, selection: Selection, strides: Sequence[int], block: Array
 ) -> None:
-    """Read a block out of a source, in reads of bounded size."""
+    """Read a block from a source, in reads of bounded size."""
     if reads_runs(source) and _read_runs(source, start, dtype, selection, strides, block):
         return
     for batch in _batches(source, dtype, selection, strides):
@@ -104,7 +104,7 @@ def read_block(
 def _read_runs(
     source: RunSource, start: int, dtype: DType, selection: Selection, strides: Sequence[int], block: Array
 ) -> bool:
-    """Read a block that is made of many runs far apart; say whether it was one."""
+    """Read a block that consists of many runs far apart; return False, having read nothing, if it does not."""
     if dtype.is_packed or not block.flags.c_contiguous:
         return False
     runs = runs_of(selection, strides)
@@ -120,7 +120,7 @@ def _read_runs(
 def spans_of_block(
     source: ByteSource, start: int, dtype: DType, selection: Selection, strides: Sequence[int]
 ) -> list[list[ByteRange]]:
-    """Return what `read_block` would read."""
+    """Return the ranges that `read_block` would read, batch by batch."""
     batches = _batches(source, dtype, selection, strides)
     return [[_moved(_span_of_run(box, dtype), start) for box in batch] for batch in batches]
 
@@ -132,7 +132,7 @@ def _moved(span: ByteRange, by: int) -> ByteRange:
 def _read_boxes(
     source: ByteSource, start: int, dtype: DType, boxes: list[Box], strides: Sequence[int], block: Array
 ) -> None:
-    """Read boxes side by side; their runs are let go of before those of the next ones are there."""
+    """Read boxes in parallel; their runs are freed before the next boxes are read."""
     spans = [_span_of_run(box, dtype) for box in boxes]
     places = [_place_of(block, box, dtype) for box in boxes]
     runs = [
@@ -146,7 +146,7 @@ def _read_boxes(
 
 
 def _batches(source: ByteSource, dtype: DType, selection: Selection, strides: Sequence[int]) -> Iterator[list[Box]]:
-    """Cut a selection into boxes as it suits the source, and group those whose runs fit in memory together."""
+    """Cut a selection into boxes as suits the source, in batches whose runs fit in memory together."""
     boxes = cut_into_boxes(selection, dtype.bits, strides=strides, max_gap_nbytes=source.gap_nbytes)
     batch: list[Box] = []
     nbytes = 0
@@ -161,7 +161,7 @@ def _batches(source: ByteSource, dtype: DType, selection: Selection, strides: Se
 
 
 def _place_of(block: Array, box: Box, dtype: DType) -> npt.NDArray[np.uint8] | None:
-    """Return the block's own bytes for a box, where the file's run can be read straight into them."""
+    """Return the part of the block for a box, if the file's run can be read straight into it; else None."""
     place = block[box.into] if box.into else block  # which indexing would copy where it has no dimensions
     if dtype.is_packed or not box.is_dense or not place.flags.c_contiguous:
         return None
@@ -169,20 +169,20 @@ def _place_of(block: Array, box: Box, dtype: DType) -> npt.NDArray[np.uint8] | N
 
 
 def _span_of_run(box: Box, dtype: DType) -> ByteRange:
-    """Return the whole bytes that hold the run, from the tensor's first byte."""
+    """Return the whole bytes that hold a run, counted from the tensor's first byte."""
     first = box.start - box.start % dtype.n_per_group
     return ByteRange(first * dtype.bits // 8, -(-box.stop * dtype.bits // 8))
 
 
 def _elements_of_run(run: npt.NDArray[np.uint8], box: Box, dtype: DType, viewed: np.dtype[Any]) -> Array:
-    """Return the run's elements, shape (stop - start,)."""
+    """Return a run's elements, of shape (stop - start,)."""
     if dtype.is_packed:
         return unpack(run, dtype.bits, box.start % dtype.n_per_group, box.stop - box.start)
     return run.view(viewed)
 
 
 def _pick(run: Array, box: Box, strides: Sequence[int]) -> Array:
-    """Return the wanted elements of a run, in the shape of the box."""
+    """Return the selected elements of a run, in the shape of the box."""
     extents = [len(axis) if isinstance(axis, range) else int(axis[-1] - axis[0]) + 1 for axis in box.axes]
     steps = [
         run.itemsize * stride * (axis.step if isinstance(axis, range) else 1)

@@ -1,7 +1,7 @@
-"""A reader that converts numbers to another floating-point dtype on their way.
+"""A reader that converts numbers to another floating-point dtype.
 
-What a cast gives is said by `DenseArrays.cast`. Tensors are converted by the array library that they come out in, on
-their device; bytes for a file always by NumPy, so that equal input gives equal files whatever library is in use.
+`DenseArrays.cast` defines the numbers. Tensors are converted by their own array library, on their device; bytes for a
+file always by NumPy, so that equal input gives equal files whatever the framework.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _TARGETS = ("F8_E5M2", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F16", "BF16", "
 
 
 def cast_target(spelling: Any) -> DType:
-    """Return the dtype that tensors are to be converted to."""
+    """Return the dtype to convert tensors to, or refuse one that is not floating point or cannot be cast to."""
     dtype = find_dtype(spelling)
     if dtype.name not in _TARGETS:
         raise DtypeError(
             f"tensors cannot be cast to {dtype.name}",
             expected="one of " + ", ".join(_TARGETS),
             found=repr(spelling),
-            hint="The blocks of a quantised tensor need scales" if dtype.is_float else None,
+            hint="Numbers of block formats need scales, which a cast does not have" if dtype.is_float else None,
         )
     return dtype
 
 
 class CastReader(msgspec.Struct, frozen=True):
-    """Reads what another reader reads, converted; it has that reader's framework, device and threads; see `Reader`.
+    """Reads what another reader reads, and converts it.
 
     Attributes:
-        stored: The reader of what is converted.
-        cast_to: A floating-point dtype; see `cast_target`.
+        stored: The other reader.
+        cast_to: The dtype to convert to; see `cast_target`.
     """
 
     stored: Reader
@@ -49,7 +49,7 @@ class CastReader(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> None:
-        """None: the converted bytes stand nowhere."""
+        """None: converted bytes are in no file."""
 
     @property
     def adapter(self) -> DenseArrays:
@@ -57,32 +57,32 @@ class CastReader(msgspec.Struct, frozen=True):
         return self.stored.adapter
 
     def with_framework(self, framework: str, device: Any = "cpu") -> CastReader:
-        """Return a reader of the same that gives another library's tensors; see `Reader.with_framework`."""
+        """Return the same reader for another array library."""
         return CastReader(self.stored.with_framework(framework, device), self.cast_to)
 
     def span_of(self, entry: TensorEntry) -> None:
-        """Return None: the converted bytes stand nowhere."""
+        """Return None: converted bytes are in no file."""
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
-        """Read a part of a tensor, and no more of the file than that; see `Reader.read`."""
+        """Read and convert a part of a tensor."""
         via = self._via(entry)
         return self._converted(via.read(name, entry, selection), via)
 
     def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
-        """Return what reading a part of a tensor would read; see `Reader.plan`."""
+        """Return what reading a part of a tensor would read."""
         return self.stored.plan(entry, selection)
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
-        """Read a run of elements; see `Reader.read_run`."""
+        """Read and convert a run of elements."""
         via = self._via(entry)
         return self._converted(via.read_run(name, entry, start, stop), via)
 
     def run_length(self, entry: TensorEntry) -> int:
-        """Return how many elements one `read_run` should take; see `Reader.run_length`."""
+        """Return how many elements each `read_run` should read."""
         return self.stored.run_length(entry)
 
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        """Read whole tensors, a few at a time: little more than the result is in memory; see `Reader.load`."""
+        """Read whole tensors, a few at a time, so that little more than the result is in memory."""
         loaded: dict[str, Any] = {}
         for group in neighbours(entries):
             packed = {name: entry for name, entry in group.items() if self._is_packed(entry)}
@@ -94,15 +94,15 @@ class CastReader(msgspec.Struct, frozen=True):
         return {name: loaded[name] for name in entries}
 
     def view(self, name: str, entry: TensorEntry) -> None:
-        """Return None: nothing that is converted lies in the file."""
+        """Return None: converted elements are in no file."""
 
     def place(self, tensor: Any) -> Any:
-        """Move a tensor to the device; see `Reader.place`."""
+        """Move a tensor to the device."""
         return self.stored.place(tensor)
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
-        """Describe a tensor for writing, whose numbers are converted run by run; see `Reader.tensor_to_write`."""
-        self.stored.tensor_to_write(name, entry)  # which refuses what must not be read as a whole
+        """Describe a tensor for writing; its numbers are converted run by run."""
+        self.stored.tensor_to_write(name, entry)  # refuses a tensor that must not be read as a whole
         nbytes = self.cast_to.nbytes(entry.n_elements)
         return TensorToWrite(self.cast_to, entry.shape, nbytes, lambda: None, lambda: self._buffers(name, entry))
 
@@ -118,7 +118,7 @@ class CastReader(msgspec.Struct, frozen=True):
         return dtype is not None and dtype.is_packed
 
     def _via(self, entry: TensorEntry) -> Reader:
-        """Return the reader that gives what is converted: only NumPy computes with packed dtypes."""
+        """Return the reader to convert from: NumPy's for packed dtypes, with which no other library computes."""
         return self.stored.with_framework("numpy") if self._is_packed(entry) else self.stored
 
     def _converted(self, tensor: Any, via: Reader) -> Any:

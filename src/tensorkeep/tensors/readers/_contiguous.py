@@ -1,8 +1,8 @@
-"""Selections and whole files, read into tensors of one library.
+"""A reader of tensors as a safetensors file has them: contiguous, little endian.
 
-A part of a mapped file is an array view of the mapping, indexed by NumPy and copied out: nothing but the touched
-pages is read. A part of any other source is read box by box. Whole files are handed out over a mapping of their own,
-without a copy, or read into memory that they own.
+A part of a mapped file is an array view of the mapping, indexed by NumPy and copied out, so only the touched pages
+are read. A part of any other source is read box by box. Whole tensors are views of a new mapping, so that no two
+loads see each other's writes, or are read into memory of their own.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tensorkeep.transport import ByteRange, ByteSource
 Array = npt.NDArray[Any]
 
 _MAX_MAPPINGS = 4
-"""Mappings of one load: tensors that overlap each other take several, and what is left then is read into memory."""
+"""Mappings of one load: tensors that overlap need several. Tensors that are left after these are read into memory."""
 
 
 class TensorReader:
-    """Reads tensors as they are stored in one source; see `Reader`."""
+    """Reads tensors as they are stored in a source; whole ones from `checked`, if it is given."""
 
     cast_to: DType | None = None
     """None: tensors have the dtype that they are stored in."""
@@ -61,22 +61,22 @@ class TensorReader:
         return TensorReader, (self.source, self.data_start, self.framework, self.device, checked)
 
     def with_framework(self, framework: str, device: Any = "cpu") -> TensorReader:
-        """Return a reader of the same source that gives the tensors of another array library."""
+        """Return the same reader for another array library."""
         return TensorReader(self.source, self.data_start, framework, device, self.whole_source)
 
     def checking(self, checked: ByteSource) -> TensorReader:
-        """Return a reader that takes whole tensors from elsewhere."""
+        """Return a reader that reads whole tensors from a source that checks them."""
         return TensorReader(self.source, self.data_start, self.framework, self.device, checked)
 
     @property
     def adapter(self) -> DenseArrays:
-        """The array library, imported when the first tensor is made."""
+        """The array library, imported on first use."""
         if self._adapter is None:
             self._adapter = adapter_for(self.framework, self.device)
         return self._adapter
 
     def close(self) -> None:
-        """Let go of the source."""
+        """Close the source."""
         self._whole = None
         self.source.close()
 
@@ -95,17 +95,13 @@ class TensorReader:
         return self.adapter.from_elements(elements, dtype)
 
     def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
-        """Return what reading a part of a tensor would read; see `Reader.plan`."""
+        """Return what reading a part of a tensor would read."""
         dtype = known_dtype("", entry)
         start = self.data_start + entry.data_offsets[0]
         return self.source, spans_of_block(self.source, start, dtype, selection, c_strides(selection.shape))
 
     def view(self, name: str, entry: TensorEntry) -> Any | None:
-        """Give a whole tensor on the CPU over the mapping that this reader keeps.
-
-        Unlike `load`, this maps nothing new, so it can be called for 100,000 tensors; but views of one tensor see
-        each other's writes, and so does `read`.
-        """
+        """Return a whole tensor on the CPU over the mapping that this reader keeps."""
         whole = None if known_dtype(name, entry).is_packed else self.mapping()
         if whole is None:
             return None
@@ -117,7 +113,7 @@ class TensorReader:
         return self.adapter.place({"": tensor})[""]
 
     def mapping(self) -> tuple[Buffer, int] | None:
-        """Return the mapping that all parts and views are taken from, and the byte of the source where it begins."""
+        """Return the mapping for all parts and views, and the byte of the source at which it begins."""
         if self._whole is None and self.source.nbytes:
             with self._lock:
                 if self._whole is None:
@@ -131,23 +127,23 @@ class TensorReader:
         return block
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
-        """Read a run of elements into memory, also where the file is mapped: for passing through a large tensor."""
+        """Read a run of elements into memory, even if the file is mapped."""
         dtype = known_dtype(name, entry)
         flat = TensorEntry(entry.dtype, (entry.n_elements,), entry.data_offsets)
         elements = self._read(flat, dtype, parse_index(slice(start, stop), flat.shape))
         return self.adapter.from_elements(elements.astype(dtype.bits_name, copy=False), dtype)
 
     def run_length(self, entry: TensorEntry) -> int:  # noqa: ARG002 - the protocol's
-        """Return how many elements one `read_run` should take: about a MiB of any tensor."""
+        """Return how many elements each `read_run` should read: the same for all tensors."""
         return RUN_LENGTH
 
     def span_of(self, entry: TensorEntry) -> ByteRange:
-        """Return where a tensor's bytes stand in the source."""
+        """Return the range of the source with a tensor's bytes."""
         start, stop = entry.data_offsets
         return ByteRange(self.data_start + start, self.data_start + stop)
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> StoredTensor:  # noqa: ARG002
-        """Describe a tensor for writing; see `Reader.tensor_to_write`. Unknown dtypes can be copied too."""
+        """Describe a tensor for writing, even one of an unknown dtype."""
         dtype = entry.known_dtype or DType(entry.dtype, 8, -1, "", None, "uint8")
         source, span = self.source, self.span_of(entry)
         return StoredTensor(
@@ -175,7 +171,7 @@ class TensorReader:
         return {name: tensors[name] for name in entries}
 
     def _load_apart(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        """Read whole tensors that do not overlap, in the order of their bytes: out of one mapping, if at all."""
+        """Read whole tensors that do not overlap, in the order of their bytes, from one mapping if there can be one."""
         if not entries:
             return {}
         start, stop = _cover(entries)
@@ -188,7 +184,7 @@ class TensorReader:
         if self.adapter.is_on_host:
             return self._views(buffer, entries, self.data_start - first)
         tensors: dict[str, Any] = {}
-        for group in neighbours(entries):  # so that no more than a group is in the CPU's memory at once
+        for group in neighbours(entries):  # at most one group is in the CPU's memory at once
             tensors |= self.adapter.place(self._views(buffer, group, self.data_start - first))
         return tensors
 
@@ -208,7 +204,7 @@ class TensorReader:
         return tensors
 
     def _read_arenas(self, groups: list[dict[str, TensorEntry]]) -> list[tuple[npt.NDArray[np.uint8], int]]:
-        """Read each group into memory of its own; return it, and the byte of the data at which it begins."""
+        """Read each group into one block of memory; return each block and the byte of the data at which it begins."""
         spans = [_cover(group) for group in groups]
         arenas = [np.empty(stop - start, np.uint8) for start, stop in spans]
         self.whole_source.read_into(
@@ -220,7 +216,7 @@ class TensorReader:
 
 
 def neighbours(entries: Mapping[str, TensorEntry]) -> Iterator[dict[str, TensorEntry]]:
-    """Group neighbours in the file that share one allocation."""
+    """Group tensors that are adjacent in the file and get one block of memory."""
     group: dict[str, TensorEntry] = {}
     begin = end = 0
     for name, entry in entries.items():
@@ -237,12 +233,12 @@ def neighbours(entries: Mapping[str, TensorEntry]) -> Iterator[dict[str, TensorE
 
 
 def _stored(dtype: DType) -> np.dtype[Any]:
-    """Return the NumPy dtype in which elements are moved as they lie in a file."""
+    """Return the NumPy dtype in which elements are moved as they are in a file."""
     return np.dtype(dtype.bits_name).newbyteorder("<")
 
 
 def _are_apart(entries: Mapping[str, TensorEntry]) -> bool:
-    """Return whether tensors are in the order of the bytes, and do not overlap."""
+    """Say whether tensors are in the order of their bytes and do not overlap."""
     end = 0
     for entry in entries.values():
         start, stop = entry.data_offsets
@@ -253,7 +249,7 @@ def _are_apart(entries: Mapping[str, TensorEntry]) -> bool:
 
 
 def _split(entries: Mapping[str, TensorEntry]) -> tuple[dict[str, TensorEntry], dict[str, TensorEntry]]:
-    """Return tensors that do not overlap, in the order of the bytes, and those that overlap one of them."""
+    """Split tensors into some that do not overlap, in the order of their bytes, and the rest."""
     apart: dict[str, TensorEntry] = {}
     rest: dict[str, TensorEntry] = {}
     end = 0

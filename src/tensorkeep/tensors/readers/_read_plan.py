@@ -1,4 +1,4 @@
-"""A read that is not made: which requests it would take, and how many bytes."""
+"""What a read would cost: its requests and their bytes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tensorkeep.transport import ByteRange, ByteSource, PlannedRequest, requests
 
 
 class ReadPlan(msgspec.Struct, frozen=True):
-    """What a read would cost.
+    """What a read would cost; `print` says it in one line.
 
-    A mapped file has no requests: what is listed of it are the ranges that would be touched.
+    A mapped file has no requests: for it, the ranges of bytes that would be touched are listed.
 
     Attributes:
-        requests: In the order in which they would begin; many of them would be under way at a time.
-        wanted_nbytes: Bytes of what is read, in the dtype of the file.
+        requests: The requests, in the order in which they would begin; many would run at once.
+        wanted_nbytes: Bytes of the elements that are wanted, in the dtype of the file.
     """
 
     requests: tuple[PlannedRequest, ...]
@@ -29,12 +29,12 @@ class ReadPlan(msgspec.Struct, frozen=True):
 
     @property
     def n_requests(self) -> int:
-        """How many requests."""
+        """The number of requests."""
         return len(self.requests)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that would come, wanted or not."""
+        """Bytes that would be read, wanted or not."""
         return sum(request.nbytes for request in self.requests)
 
     def __str__(self) -> str:

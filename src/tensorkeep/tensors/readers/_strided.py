@@ -1,7 +1,7 @@
-"""A reader of tensors that are strided views: transposed, expanded, with gaps or overlaps, in either byte order.
+"""A reader of strided views: transposed, expanded, with gaps or overlaps, in either byte order.
 
-Their elements are gathered when they are read, in C order and in the machine's own byte order, and what torch puts
-off until the elements are used (conjugation, negation) is done then. Nothing else differs from other tensors.
+Elements are gathered when they are read, in C order and the machine's byte order, and then conjugated and negated
+where torch had put that off.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Array = npt.NDArray[Any]
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """How a tensor's elements lie in a source; all of them inside of it.
+    """Where a tensor's elements are in a source; the caller has checked that all are inside it.
 
     Attributes:
-        start: Byte of the source at which the first element lies.
-        strides: Elements from one entry of each dimension to the next, none negative; 0 where it is expanded.
+        start: Byte of the source at which the first element begins.
+        strides: For each dimension, elements from one entry to the next, none negative; 0 if it is expanded.
         is_big_endian: Whether elements have their highest byte first.
-        is_conj: Whether the tensor's numbers are the conjugates of those that lie there.
-        is_neg: Whether the tensor's numbers are the negatives of those that lie there.
+        is_conj: Whether the tensor is the complex conjugate of what is in the source.
+        is_neg: Whether it is the negative of what is in the source.
     """
 
     start: int
@@ -47,7 +47,7 @@ class Layout(msgspec.Struct, frozen=True):
     is_neg: bool = False
 
     def is_plain(self, dtype: DType, shape: tuple[int, ...]) -> bool:
-        """Return whether the elements lie as in a safetensors file, so that a `TensorReader` can read them."""
+        """Say whether the elements are as in a safetensors file, so that a `TensorReader` can read them."""
         is_changed = self.is_neg or (self.is_conj and dtype.is_complex) or (self.is_big_endian and dtype.bits > 8)
         in_c_order = zip(shape, self.strides, c_strides(shape), strict=True)
         return (
@@ -58,14 +58,13 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class StridedReader(msgspec.Struct, frozen=True):
-    """Gathers one view out of what another reader reads; it has that reader's source, framework and device.
+    """Gathers a view from the source of another reader.
 
-    Its tensors' entries say dtype, shape, and (0, bytes of all elements); unlike others they may be C32 or C128. See
-    `Reader`.
+    Entries have the dtype, which can be C32 or C128, the shape, and (0, bytes of all elements) as their range.
 
     Attributes:
-        stored: Reads the source; its mapping is shared by all views.
-        layout: Where the elements lie.
+        stored: The reader of the source, whose mapping all views share.
+        layout: Where the elements are.
     """
 
     stored: TensorReader
@@ -73,7 +72,7 @@ class StridedReader(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> None:
-        """None: the gathered bytes stand nowhere."""
+        """None: the gathered bytes are in no file."""
 
     @property
     def cast_to(self) -> None:
@@ -85,14 +84,14 @@ class StridedReader(msgspec.Struct, frozen=True):
         return self.stored.adapter
 
     def with_framework(self, framework: str, device: Any = "cpu") -> StridedReader:
-        """Return a reader of the same that gives another library's tensors; see `Reader.with_framework`."""
+        """Return the same reader for another array library."""
         return StridedReader(self.stored.with_framework(framework, device), self.layout)
 
     def span_of(self, entry: TensorEntry) -> None:
-        """Return None: the gathered bytes stand nowhere."""
+        """Return None: the gathered bytes are in no file."""
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
-        """Read a part of a tensor, and little more of the source than that; see `Reader.read`."""
+        """Read a part of a tensor, and little more of the source than that."""
         dtype = self._dtype(name, entry)
         self._refuse_expanded(name, dtype, selection)
         with within_numpys_limits(name, entry.shape):
@@ -100,7 +99,7 @@ class StridedReader(msgspec.Struct, frozen=True):
         return self.adapter.from_elements(np.require(elements, requirements="W"), dtype)
 
     def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
-        """Return what reading a part of a tensor would read; see `Reader.plan`."""
+        """Return what reading a part of a tensor would read."""
         dtype = self._dtype("", entry)
         source = self.stored.source
         if not selection.n_elements:
@@ -110,7 +109,7 @@ class StridedReader(msgspec.Struct, frozen=True):
         return source, spans_of_block(source, self.layout.start, dtype, ordered, in_order)
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
-        """Read a run of elements; see `Reader.read_run`."""
+        """Read a run of elements."""
         dtype = self._dtype(name, entry)
         elements = np.empty(stop - start, dtype.bits_name)
         done = 0
@@ -123,22 +122,22 @@ class StridedReader(msgspec.Struct, frozen=True):
         return self.adapter.from_elements(elements, dtype)
 
     def run_length(self, entry: TensorEntry) -> int:
-        """Return how many elements one `read_run` should take; see `Reader.run_length`."""
+        """Return how many elements each `read_run` should read."""
         return self._piece_nbytes(entry) // ALL_BY_NAME[entry.dtype].itemsize
 
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        """Gather whole tensors; see `Reader.load`."""
+        """Gather whole tensors."""
         return {name: self.read(name, entry, parse_index(..., entry.shape)) for name, entry in entries.items()}
 
     def view(self, name: str, entry: TensorEntry) -> None:
-        """Return None: what is gathered lies nowhere as a whole."""
+        """Return None: what is gathered is nowhere as a whole."""
 
     def place(self, tensor: Any) -> Any:
-        """Move a tensor to the device; see `Reader.place`."""
+        """Move a tensor to the device."""
         return self.stored.place(tensor)
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
-        """Describe a tensor for writing, which is gathered piece by piece; see `Reader.tensor_to_write`."""
+        """Describe a tensor for writing; it is gathered piece by piece."""
         dtype = self._dtype(name, entry)
         if dtype.name not in BY_NAME:
             raise DtypeError(
@@ -180,10 +179,8 @@ class StridedReader(msgspec.Struct, frozen=True):
             yield from tensor_to_write(reader.read(name, entry, parse_index(index, entry.shape)), name).buffers()
 
     def _piece_nbytes(self, entry: TensorEntry) -> int:
-        """Return how much to gather at once of a tensor that is passed through.
-
-        Each piece of one that lies crosswise touches all of its bytes, so few large ones are taken.
-        """
+        """Return how many bytes to gather at once of a tensor that is streamed."""
+        # Each piece of a transposed tensor touches all of the tensor's bytes, so its pieces are few and large.
         strides = [
             stride for extent, stride in zip(entry.shape, self.layout.strides, strict=True) if extent > 1 and stride
         ]
@@ -193,10 +190,12 @@ class StridedReader(msgspec.Struct, frozen=True):
         dtype = ALL_BY_NAME.get(entry.dtype) or known_dtype(name, entry)
         if dtype.is_packed:
             raise UnsupportedError(
-                f"tensor `{name}` is a view of elements that share bytes", tensor=name, found=dtype.name
+                f"tensor `{name}` is a strided view of packed elements", tensor=name, found=dtype.name
             )
         if self.layout.is_neg and not _has_negatives(dtype):
-            raise DtypeError(f"tensor `{name}` has no negatives", tensor=name, found=dtype.name)
+            raise DtypeError(
+                f"tensor `{name}` is negated, which its dtype does not support", tensor=name, found=dtype.name
+            )
         return dtype
 
     def _refuse_expanded(self, name: str, dtype: DType, selection: Selection) -> None:
@@ -211,12 +210,12 @@ class StridedReader(msgspec.Struct, frozen=True):
                 f"tensor `{name}` is an expanded view, too large to be read as a whole",
                 tensor=name,
                 expected=f"{MAX_EXPANDED_NBYTES:,} bytes or fewer",
-                found=f"{nbytes:,} bytes, made of {dtype.nbytes(reach):,} in the file",
+                found=f"{nbytes:,} bytes, from {dtype.nbytes(reach):,} in the file",
                 hint="Read a slice of it",
             )
 
     def _block(self, dtype: DType, selection: Selection) -> Array:
-        """Return the block, of dtype `bits_name`; read-only where it repeats elements."""
+        """Return the block, of dtype `bits_name`; read-only if it repeats elements."""
         if not selection.n_elements:
             return np.empty(selection.block_shape, dtype.bits_name)
         layout = self.layout
@@ -238,7 +237,7 @@ class StridedReader(msgspec.Struct, frozen=True):
         return block if block.shape == selection.block_shape else np.broadcast_to(block, selection.block_shape)
 
     def _once(self, selection: Selection) -> tuple[Selection, tuple[int, ...]]:
-        """Return a selection in which repeated elements stand once, and the strides of its axes."""
+        """Return a selection with each repeated element once, and the strides of its axes."""
         strides = tuple(
             stride if extent > 1 else 0 for extent, stride in zip(selection.shape, self.layout.strides, strict=True)
         )
@@ -247,7 +246,7 @@ class StridedReader(msgspec.Struct, frozen=True):
         return Selection(shape, axes, ()), strides
 
     def _read(self, dtype: DType, selection: Selection, strides: Sequence[int]) -> Array:
-        """Read a block in the order of the source."""
+        """Read a block, its axes in the order of the source."""
         ordered, order, strides = _in_order_of_source(selection, strides)
         block = np.empty(selection.block_shape, dtype.bits_name)
         read_block(self.stored.source, self.layout.start, dtype, ordered, strides, block.transpose(order))
@@ -255,7 +254,7 @@ class StridedReader(msgspec.Struct, frozen=True):
 
 
 def _in_order_of_source(selection: Selection, strides: Sequence[int]) -> tuple[Selection, list[int], Sequence[int]]:
-    """Return a selection whose axes are in the order of the source, that order, and their strides."""
+    """Return a selection with its axes in the order of the source, that order, and their strides."""
     order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
     shape = tuple(selection.shape[axis] for axis in order)
     ordered = Selection(shape, tuple(selection.axes[axis] for axis in order), ())
@@ -263,5 +262,5 @@ def _in_order_of_source(selection: Selection, strides: Sequence[int]) -> tuple[S
 
 
 def _has_negatives(dtype: DType) -> bool:
-    """Return whether torch negates numbers of a dtype: all but truth values and floats of a byte."""
+    """Say whether torch negates numbers of a dtype: not booleans, nor floats of one byte."""
     return dtype.name != "BOOL" and not (dtype.is_float and dtype.bits == 8)

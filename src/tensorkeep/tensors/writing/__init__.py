@@ -1,12 +1,12 @@
 """Writing one file.
 
 - `_overlap`: which tensors share memory. Pure.
-- `_sharing`: what is stored of those that do. Pure.
-- `_placeholder`: `PlaceholderTensor`, a leaf whose elements others have.
-- `_prepare`: a state on its way to files: its tensors by name, and all else as one text.
-- `_digest_stream`: digests made by another thread while the bytes are written.
-- `_file_body`: all bytes of one file, with digests of what passes.
-- `_save`: tensors to bytes or to a file.
+- `_sharing`: what is stored of tensors that share memory. Pure.
+- `_placeholder`: `PlaceholderTensor`, a tensor whose elements are elsewhere.
+- `_prepare`: a state as tensors by name and one text for everything else.
+- `_digest_stream`: digests computed by another thread while the bytes are written.
+- `_file_body`: all bytes of one file, with digests.
+- `_save`: `save`, and tensors as bytes.
 """
 
 from tensorkeep.tensors.writing._digest_stream import Digesting

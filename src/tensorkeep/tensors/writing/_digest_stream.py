@@ -1,4 +1,4 @@
-"""Digests of tensors that are on their way to a file, made by another thread while they are written."""
+"""Digests of tensors, computed by another thread while their bytes are written."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 _MAX_WAITING: Final = 4
-"""Pieces that wait for their turn; more would hold back memory where they are copies."""
+"""Pieces that may wait to be hashed; more would keep memory if they are copies."""
 
 
 class Digesting:
-    """Makes the digest of each tensor, in their order; a context manager, whose end ends its thread."""
+    """Computes the digest of each tensor, in order; a context manager, which ends its thread."""
 
     def __init__(self) -> None:
         self._made: list[bytes | Future[bytes]] = []
@@ -36,11 +36,11 @@ class Digesting:
             self._thread.shutdown(cancel_futures=True)
 
     def carry(self, digest: bytes) -> None:
-        """Take the digest of the next tensor as it is known."""
+        """Take the digest of the next tensor, which is known."""
         self._made.append(digest)
 
     def passing(self, nbytes: int, buffers: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Let the next tensor pass."""
+        """Pass the bytes of the next tensor on, and hash them."""
         if nbytes < HASHED_APART_NBYTES:
             whole = list(buffers)
             yield from whole
@@ -61,14 +61,14 @@ class Digesting:
 
     def _started(self) -> ThreadPoolExecutor:
         if self._thread is None:
-            from concurrent.futures import ThreadPoolExecutor  # 18 ms, which small tensors need not pay
+            from concurrent.futures import ThreadPoolExecutor  # 18 ms, which small tensors do not need
 
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-digest")
         return self._thread
 
 
 def _pieces(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
-    """Cut large buffers, so that the first piece is being hashed while the second is not yet there."""
+    """Cut large buffers, so that one piece is hashed while the next is made."""
     for buffer in buffers:
         view = memoryview(buffer).cast("B")
         for begin in range(0, len(view), WRITE_NBYTES):

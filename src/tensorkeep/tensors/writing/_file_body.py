@@ -1,8 +1,8 @@
-"""All bytes of one file, straight from the tensors' own memory, and the digests of what passes on its way.
+"""All bytes of one file, straight from the tensors' own memory, and their digests.
 
-A header with digests is written twice: first with zeros in their place, then, when all tensors have passed, with the
-digests. So digests are made while the bytes are written, and tensors that pass only once (from a device, from another
-file) need nothing else. The file appears under its name only after that.
+A header with digests is written twice: with zeros in their place first, and with the digests once all tensors are
+written. So digests are computed while the bytes are written, and tensors whose bytes come only once (from a device,
+from another file) need no second pass. The file gets its name only after that.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ if TYPE_CHECKING:
 
 _FORMAT_KEY = "format"
 _FORMAT = "pt"
-"""Libraries that find any metadata want to find this too, and refuse the file otherwise; it says nothing of torch."""
+"""Some libraries refuse a file whose metadata lacks this; it does not mean that torch wrote it."""
 
 _Named = tuple[str, TensorToWrite]
 
 
 class Sealing(msgspec.Struct, frozen=True):
-    """How a file gets its digests.
+    """What a header with digests needs to know.
 
     Attributes:
-        index: Name of the index of the set that the file is a shard of, or None for a file that stands alone.
+        index: Name of the index, if the file is a shard of a checkpoint; None for a single file.
     """
 
     index: str | None = None
 
 
 def metadata_with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return the metadata of a file that has digests, or a state, before these are added."""
+    """Return the metadata of a file that will have digests or a state."""
     return {_FORMAT_KEY: _FORMAT, **(metadata_to_write(metadata) or {})}
 
 
 def plain_head(
     to_write: Mapping[str, TensorToWrite], metadata: Mapping[str, str] | None
 ) -> tuple[bytes, dict[str, TensorEntry]]:
-    """Encode all that stands before the data, without digests."""
+    """Encode everything before the data, without digests."""
     entries = _entries(to_write)
     return emit_header(entries, metadata_to_write(metadata)), entries
 
 
 def plain_buffers(to_write: Mapping[str, TensorToWrite], entries: Mapping[str, TensorEntry]) -> Iterator[Buffer]:
-    """Give the data."""
+    """Give the data, in the order of the header."""
     for name in entries:
         yield from _checked(name, to_write[name])
 
@@ -75,7 +75,7 @@ def sealed_head(
     sealing: Sealing,
     digests: Mapping[str, bytes] | None = None,
 ) -> tuple[bytes, dict[str, TensorEntry]]:
-    """Encode all that stands before the data of a file that others fill."""
+    """Encode everything before the data of a file that several writers fill; zeros for unknown digests."""
     entries, metadata = _described(to_write, metadata, state, sealing)
     in_order = None if digests is None else [digests[name] for name in entries]
     return emit_sealed_header(entries, metadata, in_order, index=sealing.index), entries
@@ -89,17 +89,14 @@ def write_file(
     state: str | None = None,
     sealing: Sealing | None = None,
 ) -> bytes:
-    """Write a whole file.
-
-    Tensors of other files are copied by the kernel where they carry their digest along, or none is asked for.
-    """
+    """Write a whole file, and return everything before the data."""
     with PausedCollector():
         entries, metadata = _described(to_write, metadata, state, sealing)
         if sealing is None:
             head = emit_header(entries, metadata)
         else:
             head = emit_sealed_header(entries, metadata, None, index=sealing.index)
-    sink.preallocate(len(head) + sum(host.nbytes for host in to_write.values()))
+    sink.preallocate(len(head) + sum(tensor.nbytes for tensor in to_write.values()))
     sink.write([head])
     tensors = [(name, to_write[name]) for name in entries]
     if sealing is None:
@@ -111,10 +108,10 @@ def write_file(
 
 
 class FileBody(Body, frozen=True):
-    """All bytes of one file, for what takes them from first to last and cannot go back.
+    """All bytes of one file, for a destination that takes them once, in order.
 
     Attributes:
-        head: All that stands before the data.
+        head: Everything before the data.
     """
 
     head: bytes
@@ -127,7 +124,7 @@ def file_body(
     state: str | None = None,
     sealing: Sealing | None = None,
 ) -> FileBody:
-    """Prepare a file that is written in one pass; its digests are computed now, by reading all tensors."""
+    """Describe a file that is written in one pass; its digests are computed now, by reading all tensors."""
     entries, metadata = _described(to_write, metadata, state, sealing)
     if sealing is None:
         head = emit_header(entries, metadata)
@@ -138,17 +135,17 @@ def file_body(
         yield head
         yield from plain_buffers(to_write, entries)
 
-    return FileBody(len(head) + sum(host.nbytes for host in to_write.values()), pieces, head)
+    return FileBody(len(head) + sum(tensor.nbytes for tensor in to_write.values()), pieces, head)
 
 
 def _digests(to_write: Mapping[str, TensorToWrite], entries: Iterable[str]) -> list[bytes]:
     with Digesting() as digesting:
         for name in entries:
-            host = to_write[name]
-            if isinstance(host, StoredTensor) and host.digest is not None:
-                digesting.carry(host.digest)
+            tensor = to_write[name]
+            if isinstance(tensor, StoredTensor) and tensor.digest is not None:
+                digesting.carry(tensor.digest)
             else:
-                deque(digesting.passing(host.nbytes, _checked(name, host)), maxlen=0)
+                deque(digesting.passing(tensor.nbytes, _checked(name, tensor)), maxlen=0)
         return digesting.digests()
 
 
@@ -158,7 +155,7 @@ def _described(
     state: str | None,
     sealing: Sealing | None,
 ) -> tuple[dict[str, TensorEntry], Mapping[str, str] | None]:
-    """Return where the tensors will stand, and the text that the header will hold beside the digests."""
+    """Return the entries of the header, and its metadata without the digests."""
     is_plain = state is None and sealing is None
     metadata = metadata_to_write(metadata) if is_plain else metadata_with_format(metadata)
     if state is not None:
@@ -167,22 +164,22 @@ def _described(
 
 
 def _entries(to_write: Mapping[str, TensorToWrite]) -> dict[str, TensorEntry]:
-    for name, host in to_write.items():
-        if host.dtype.is_packed and prod(host.shape) * host.dtype.bits % 8:
+    for name, tensor in to_write.items():
+        if tensor.dtype.is_packed and prod(tensor.shape) * tensor.dtype.bits % 8:
             raise HeaderError(
                 f"the elements of tensor `{name}` do not fill whole bytes",
                 tensor=name,
-                found=f"{prod(host.shape)} elements of {host.dtype.bits} bits",
+                found=f"{prod(tensor.shape)} elements of {tensor.dtype.bits} bits",
             )
-    return lay_out({name: (host.dtype, host.shape, host.nbytes) for name, host in to_write.items()})
+    return lay_out({name: (tensor.dtype, tensor.shape, tensor.nbytes) for name, tensor in to_write.items()})
 
 
 def _write_plain(sink: ByteSink, tensors: list[_Named]) -> None:
     for stored, group in groupby(tensors, lambda named: isinstance(named[1], StoredTensor)):
         if stored:
-            _copy(sink, [host for _, host in group if isinstance(host, StoredTensor)])
+            _copy(sink, [tensor for _, tensor in group if isinstance(tensor, StoredTensor)])
         else:
-            sink.write(buffer for name, host in group for buffer in _checked(name, host))
+            sink.write(buffer for name, tensor in group for buffer in _checked(name, tensor))
 
 
 def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
@@ -191,13 +188,15 @@ def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
         for way, group in groupby(tensors, lambda named: _way_of(named[1])):
             if way == "passed":
                 sink.write(
-                    piece for name, host in group for piece in digesting.passing(host.nbytes, _checked(name, host))
+                    piece
+                    for name, tensor in group
+                    for piece in digesting.passing(tensor.nbytes, _checked(name, tensor))
                 )
                 continue
-            stored = [host for _, host in group if isinstance(host, StoredTensor)]
+            stored = [tensor for _, tensor in group if isinstance(tensor, StoredTensor)]
             if way == "known":
                 _copy(sink, stored)
-                digests = [host.digest or b"" for host in stored]
+                digests = [tensor.digest or b"" for tensor in stored]
             else:
                 digests = _copy_and_digest(sink, stored)
             for digest in digests:
@@ -205,22 +204,20 @@ def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
         return digesting.digests()
 
 
-def _way_of(host: TensorToWrite) -> Literal["known", "looked at", "passed"]:
-    """Return how a tensor gets its digest: it has one, its file is read for it, or it is made of what passes.
-
-    Reading a file a second time costs nothing where it is mapped: its bytes are in the page cache by then.
-    """
-    if not isinstance(host, StoredTensor):
+def _way_of(tensor: TensorToWrite) -> Literal["known", "reread", "passed"]:
+    """Return how a tensor gets its digest: it has one, its file is read for it, or its bytes are hashed as they pass."""
+    # Reading a mapped file a second time costs little: the kernel copies its bytes, so they are in the page cache.
+    if not isinstance(tensor, StoredTensor):
         return "passed"
-    if host.digest is not None:
+    if tensor.digest is not None:
         return "known"
-    is_mapped = isinstance(host.source, LocalFile) and host.source.backend == "mmap"
-    return "looked at" if is_mapped else "passed"
+    is_mapped = isinstance(tensor.source, LocalFile) and tensor.source.backend == "mmap"
+    return "reread" if is_mapped else "passed"
 
 
 def _copy_and_digest(sink: ByteSink, stored: list[StoredTensor]) -> list[bytes]:
-    """Let the kernel copy tensors, while another thread makes their digests and keeps near to what is copied."""
-    from concurrent.futures import ThreadPoolExecutor  # 18 ms, which those who read need not pay
+    """Let the kernel copy tensors, while another thread hashes them at most two batches behind."""
+    from concurrent.futures import ThreadPoolExecutor  # 18 ms, which readers do not need
 
     made: list[bytes] = []
     waiting: deque[Future[list[bytes]]] = deque()
@@ -240,15 +237,15 @@ def _copy_and_digest(sink: ByteSink, stored: list[StoredTensor]) -> list[bytes]:
 
 def _batches(stored: list[StoredTensor]) -> Iterator[list[StoredTensor]]:
     begin = nbytes = 0
-    for end, host in enumerate(stored, start=1):
-        nbytes += host.nbytes
+    for end, tensor in enumerate(stored, start=1):
+        nbytes += tensor.nbytes
         if nbytes >= ARENA_NBYTES or end == len(stored):
             yield stored[begin:end]
             begin, nbytes = end, 0
 
 
 def _digests_of(stored: list[StoredTensor]) -> list[bytes]:
-    return [_digest_of_span(host.source, host.span) for host in stored]
+    return [_digest_of_span(tensor.source, tensor.span) for tensor in stored]
 
 
 def _digest_of_span(source: ByteSource, span: ByteRange) -> bytes:
@@ -259,32 +256,32 @@ def _digest_of_span(source: ByteSource, span: ByteRange) -> bytes:
 
 
 def _copy(sink: ByteSink, stored: list[StoredTensor]) -> None:
-    """Copy tensors of other files, neighbours together."""
+    """Copy tensors of other files, adjacent ones together."""
     for source, span in _merged(stored):
         sink.copy_from(source, span)
 
 
 def _merged(stored: list[StoredTensor]) -> Iterator[tuple[ByteSource, ByteRange]]:
     source, span = stored[0].source, stored[0].span
-    for host in stored[1:]:
-        if host.source is source and host.span.start == span.stop:
-            span = ByteRange(span.start, host.span.stop)
+    for tensor in stored[1:]:
+        if tensor.source is source and tensor.span.start == span.stop:
+            span = ByteRange(span.start, tensor.span.stop)
         else:
             yield source, span
-            source, span = host.source, host.span
+            source, span = tensor.source, tensor.span
     yield source, span
 
 
-def _checked(name: str, host: TensorToWrite) -> Iterator[Buffer]:
+def _checked(name: str, tensor: TensorToWrite) -> Iterator[Buffer]:
     given = 0
-    for buffer in host.buffers():
+    for buffer in tensor.buffers():
         given += memoryview(buffer).nbytes
         yield buffer
-    if given != host.nbytes:
+    if given != tensor.nbytes:
         raise IntegrityError(
-            f"tensor `{name}` gave another number of bytes than its shape says",
+            f"tensor `{name}` has another number of bytes than its shape says",
             tensor=name,
-            expected=f"{host.nbytes:,} bytes",
+            expected=f"{tensor.nbytes:,} bytes",
             found=f"{given:,}",
             hint="Do not resize tensors while they are saved",
         )

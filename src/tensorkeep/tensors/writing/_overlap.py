@@ -11,10 +11,10 @@ import numpy as np
 from tensorkeep.arrays import Extent
 
 _MAX_COMPARED: Final = 64
-"""Different tensors in one range of memory that are compared with each other."""
+"""Tensors in one range of memory that are compared pair by pair; more count as one group."""
 
 _MAX_WORK: Final = 10_000
-"""Steps to find out whether two tensors have an element in common; what takes more counts as yes."""
+"""Steps to find out whether two tensors have an element in common; if it takes more, they count as if they had."""
 
 
 class Elements(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Elements(msgspec.Struct, frozen=True):
         stop: One past the last.
         itemsize: Bytes of an element.
         shape: Elements along each dimension.
-        strides: Elements from one entry of each dimension to the next, none negative; None where nobody can tell.
+        strides: For each dimension, elements from one entry to the next, none negative; None if unknown.
     """
 
     start: int
@@ -42,14 +42,14 @@ class Elements(msgspec.Struct, frozen=True):
 
 
 _FIRST_ADDRESS: Final = 2**12
-"""Added to all places, since an array at 0 is none."""
+"""Added to all addresses, since NumPy takes no array at address 0."""
 
 
 def overlapping(extents: Mapping[str, Extent | None]) -> list[list[str]]:
     """Group names whose memory overlaps, directly or through others.
 
-    A group reaches as far as its longest member, so a small view never hides that a later tensor overlaps a large
-    one (the reference compares with the last member only).
+    A group reaches as far as its longest member, so a small view cannot hide that a later tensor overlaps a large
+    one. (The reference compares with the last member only.)
     """
     placed = sorted(
         ((extent.device, extent.start, extent.stop, name) for name, extent in extents.items() if extent),
@@ -72,7 +72,7 @@ def overlapping(extents: Mapping[str, Extent | None]) -> list[list[str]]:
 def with_common_elements(tensors: Mapping[str, Elements]) -> Iterator[list[str]]:
     """Group names whose tensors have elements in common, directly or through others.
 
-    The columns of a matrix lie in one range of memory, and share nothing.
+    Two columns of a matrix are in one range of memory, but share nothing.
     """
     by_place: dict[Elements, list[str]] = {}
     for name, elements in tensors.items():

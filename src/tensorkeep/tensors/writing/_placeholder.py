@@ -1,4 +1,4 @@
-"""A tensor that others will write: known by its dtype and shape only."""
+"""A tensor that another process writes: its dtype and shape are known here, its elements are not."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from tensorkeep.dtypes import DType
 from tensorkeep.tensors.indexing import c_strides
 
 _ROOM_NBYTES: Final = 2**52
-"""Between two places where planned tensors are thought to lie; more than any of them has."""
+"""Distance between the imaginary addresses of two placeholders; more than any tensor has."""
 
 
 class PlaceholderTensor(msgspec.Struct, frozen=True, eq=False):
-    """A leaf of a state that has no elements here.
+    """A tensor of a state whose elements are elsewhere.
 
     Attributes:
         dtype: Its row in the dtype table.
-        shape: Elements along each dimension, as a header says them.
-        library: The array library that it is of.
-        memory: A number that is equal for those that are one tensor under several names; None for one that stands
-            alone.
+        shape: Elements along each dimension, as the header will say.
+        library: Its array library.
+        memory: A number, equal for several names of one tensor; None for a tensor with one name.
     """
 
     dtype: DType
@@ -39,7 +38,7 @@ class PlaceholderTensor(msgspec.Struct, frozen=True, eq=False):
         return self.dtype.nbytes(prod(self.shape))
 
     def tensor_to_write(self) -> TensorToWrite:
-        """Describe the tensor for a plan; its bytes cannot be had, unless it has none."""
+        """Describe the tensor for a plan; asking for its bytes is an error, unless it has none."""
         buffers = _no_buffers if self.nbytes else lambda: iter(())
         return TensorToWrite(self.dtype, self.shape, self.nbytes, self._extent, buffers)
 
@@ -51,4 +50,4 @@ class PlaceholderTensor(msgspec.Struct, frozen=True, eq=False):
 
 
 def _no_buffers() -> Iterator[Buffer]:
-    raise NotImplementedError("a planned tensor is written by others")
+    raise NotImplementedError("another process writes the bytes of this tensor")

@@ -1,4 +1,4 @@
-"""A state on its way to files: its tensors by name, each byte of them once, and all else as one text."""
+"""A state prepared for writing: its tensors by name, each byte once, and everything else as one text."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tensorkeep.tensors.writing._placeholder import PlaceholderTensor
 from tensorkeep.tensors.writing._sharing import Sharing, Ties, check_ties, share, shared
 
 _KEPT_KEYS = frozenset({"format", "__metadata__", "tensorkeep", "tensorkeep.state"})
-"""Keys of metadata that mean something else than a tensor that is tied to another."""
+"""Keys of metadata that cannot name a tied tensor, since they mean something else."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What is to be written of a state.
+    """A state prepared for writing.
 
     Attributes:
-        to_write: Name to description, of all that is stored.
-        tensors: Name to the tensor itself, of all but memory that only others are views of.
-        state: What files are to say of the state; None where names say all.
-        aliases: Name to what it is a view of, of tensors that are not stored on their own.
-        metadata: Free text by key that an open file has; None where there is none.
+        to_write: Name to description, of everything that is stored.
+        tensors: Name to tensor, of every tensor of the state.
+        state: The text that files will have for the state; None if the names say everything.
+        aliases: Name to the stored tensor that it is a view of, for tensors that are not stored themselves.
+        metadata: The metadata of the open file that is saved; None if there is none.
     """
 
     to_write: dict[str, TensorToWrite]
@@ -44,47 +44,47 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 def ties_as_text(aliases: Mapping[str, Alias]) -> dict[str, str]:
-    """Return what metadata say of names that are the same tensor: each to the name that is stored."""
+    """Return, for metadata, each name of a tensor with several to the name under which it is stored."""
     return {name: alias.of for name, alias in aliases.items() if alias.is_whole and name not in _KEPT_KEYS}
 
 
 def prepare(state: Any, *, ties: Ties = "share", is_flat_bare: bool = False) -> Prepared:
-    """Take a state apart."""
+    """Prepare a state; one that is nothing but tensors by name gets no text if `is_flat_bare`."""
     check_ties(ties)
-    said: State | None
+    saved: State | None
     tensors: Mapping[str, Any]
     with PausedCollector():
         if isinstance(state, LazyTensors):
-            said, tensors = _said_of(state), dict(state.items())
+            saved, tensors = _saved_state_of(state), dict(state.items())
         elif is_flat_bare and _is_flat(state):
-            said, tensors = None, state
+            saved, tensors = None, state
         else:
-            said, tensors = _taken_apart(state)
+            saved, tensors = _encoded(state)
         to_write = {name: _describe(name, tensor) for name, tensor in tensors.items()}
         if ties == "error":
             _refuse_shared(to_write)
-        sharing = share(to_write, with_expanded=said is not None) if ties == "share" else Sharing(to_write, {}, ())
+        sharing = share(to_write, with_expanded=saved is not None) if ties == "share" else Sharing(to_write, {}, ())
         if sharing.aliases:
-            said = msgspec.structs.replace(said or State(), aliases=sharing.aliases, storages=sharing.storages)
+            saved = msgspec.structs.replace(saved or State(), aliases=sharing.aliases, storages=sharing.storages)
         metadata = state.metadata if isinstance(state, LazyTensors) and state.has_metadata else None
         return Prepared(
-            sharing.to_write, tensors, None if said is None else emit_state(said), sharing.aliases, metadata
+            sharing.to_write, tensors, None if saved is None else emit_state(saved), sharing.aliases, metadata
         )
 
 
-def _said_of(tensors: LazyTensors) -> State | None:
+def _saved_state_of(tensors: LazyTensors) -> State | None:
     state = tensors.state
     return State(library=state.library, tree=state.tree) if state and (len(state.tree) or state.library) else None
 
 
 def _is_flat(state: Any) -> bool:
-    """Return whether a state is nothing but tensors by name."""
+    """Say whether a state is nothing but tensors by name."""
     return isinstance(state, Mapping) and all(
         type(name) is str and (isinstance(tensor, LazyTensor) or is_tensor(tensor)) for name, tensor in state.items()
     )
 
 
-def _taken_apart(state: Any) -> tuple[State | None, Mapping[str, Any]]:
+def _encoded(state: Any) -> tuple[State | None, Mapping[str, Any]]:
     if isinstance(state, Mapping) and not isinstance(state, dict):
         state = dict(state)
     if type(state) is dict and all(
@@ -100,30 +100,30 @@ class _Leaves:
     """Tells tensors from other data, and what the tree says of each.
 
     Attributes:
-        library: The array library of the first tensor that is of one.
+        library: The array library of the first tensor; the tree names a library only for tensors of another.
     """
 
     def __init__(self) -> None:
         self.library: str | None = None
 
     def leaf(self, value: Any) -> dict[str, Any] | None:
-        """Return what the tree says of a tensor; None for what is none."""
+        """Return what the tree says of a tensor; None for a value that is not one."""
         library: str | None
-        marks: dict[str, Any]
+        attributes: dict[str, Any]
         if isinstance(value, PlaceholderTensor):
-            library, marks = value.library, {}
+            library, attributes = value.library, {}
         elif isinstance(value, LazyTensor):
-            library, marks = value.library, dict(value.marks)
+            library, attributes = value.library, dict(value.marks)
             if library is None:
-                return marks
+                return attributes
         else:
             library = plain_library(value)
             if library is None:
                 return None
-            marks = attributes_of(value)
+            attributes = attributes_of(value)
         if self.library is None:
             self.library = library
-        return marks if library == self.library else {"library": library, **marks}
+        return attributes if library == self.library else {"library": library, **attributes}
 
 
 def _describe(name: str, tensor: Any) -> TensorToWrite:

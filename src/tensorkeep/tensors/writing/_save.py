@@ -1,4 +1,4 @@
-"""Tensors to bytes or to a file, straight from their own memory."""
+"""`save`: tensors, or a whole state, to one file; and tensors as bytes."""
 
 from __future__ import annotations
 
@@ -40,41 +40,46 @@ def save(
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Save tensors, or a whole training state, to a safetensors file, complete or not at all.
+    """Save tensors, or a whole training state, to one safetensors file. It appears complete or not at all.
 
-    Any nested data can be saved: dicts, lists and tuples of tensors, numbers, texts, dates and much else that is no
-    code; `load` gives it back exactly. Tensors bear the keys that lead to them as names, joined by dots, so that any
-    reader of the format finds them. Memory that several share is stored once.
+        tensorkeep.save({"weight": weight, "bias": bias}, "model.safetensors")
+        tensorkeep.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 7}, "run.safetensors")
 
-    The bytes go from the tensors' own memory to a staged file beside the target, which is renamed over it as the
-    last step. Equal input gives equal bytes. Tensors of another file are copied by the kernel, with their digests.
+    Any nested data can be saved: dicts, lists and tuples of tensors, numbers, text, dates and more, as long as it is
+    not code. `load` returns it exactly. A tensor's name is the keys that lead to it, joined by dots, so any reader of
+    the format finds it. Memory that several tensors share is stored once.
+
+    The bytes go from the tensors' own memory to a staged file beside the target, which is renamed over the target as
+    the last step. Equal input gives equal bytes. Tensors of another file are copied by the kernel, with their digests.
 
     Args:
-        state: A dict of name to tensor, or any nested data. Tensors are NumPy arrays, torch tensors on any device,
-            and `LazyTensor` values of another file (or of this one), in any mixture and memory layout. An open file
-            or a view of one is saved with all that it says.
-        path: Where the file is to appear. A symbolic link is followed; a replaced file keeps its mode.
-        metadata: Free text by key. None keeps that of an open `TensorFile`.
-        ties: What to do with tensors whose ranges of memory overlap: `"share"`: store the memory once, so that they
-            share it when loaded; `"copy"`: save each on its own; or `"error"`.
-        digests: Whether the header carries a digest of each tensor and of itself, so that `verify` finds any byte
-            that changed. They are made while the bytes are written. Without, and if the state is nothing but tensors
-            by name, the file is byte for byte the one that safetensors writes, which knows neither their order nor
-            their library.
-        durable: Whether to wait until the disk has everything (fsync).
-        progress: Called with the bytes written so far and the bytes in all, every few MiB. What it
-            raises ends the save, and the target is as it was before.
+        state: A dict of name to tensor, or any nested data. Tensors can be NumPy arrays, torch tensors on any device,
+            and lazy tensors of other files or of this one, in any mixture and memory layout. An open file, or a view
+            of one, is saved with its metadata and its state.
+        path: The file to write, or a URL. A symbolic link is followed; a file that is replaced keeps its mode.
+        metadata: Free text by key. None keeps the metadata of an open file.
+        ties: What to do with tensors that share memory: `"share"` stores the memory once, and they share it again
+            when loaded; `"copy"` stores each separately; `"error"` refuses.
+        digests: Whether to store a BLAKE3 digest of each tensor and of the header, so that `verify` finds any changed
+            byte. They are computed while the bytes are written. If off, and the state is nothing but tensors by name,
+            the file is byte for byte what safetensors writes, and keeps neither the order of the tensors nor their
+            array library.
+        durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
+        progress: Called every few MiB with the bytes written and the total. If it raises, the save ends and the
+            target stays as it was.
 
     Raises:
-        StateError: If a value is no data: a function, a model, an object of some class. The message has its path.
+        StateError: If a value cannot be saved: a function, a model, an object of some class. The message has its path
+            (also a TypeError).
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
-        DtypeError: If the format has no such dtype.
-        TypeError: If the path is none, or metadata is not text.
-        UnsupportedError: If a tensor has no data, or an argument is invalid; or an index beside the file says that a
-            checkpoint of several files stands there; or a URL is that of a directory.
-        HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself.
+        DtypeError: If the format has no such dtype (also a TypeError).
+        TypeError: If `path` is not a path, or metadata is not text.
+        UnsupportedError: If a tensor has no data or an argument is invalid; if the path is that of a checkpoint of
+            several files; if a URL names a directory.
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
         LimitError: If there are more names than a header can hold, or data is nested too deep.
-        TransportError: If the file cannot be written; the target is then as it was before.
+        IntegrityError: If a tensor changes its size while it is saved.
+        TransportError: If the file cannot be written; the target is then as it was.
     """
     _refuse_directory(check_target(path))
     write_prepared(
@@ -88,7 +93,7 @@ def save(
 
 
 def check_target(path: object) -> str:
-    """Return the path of what is to be saved as text."""
+    """Return the path to save to as text, or refuse what is not a path, and URLs that cannot be written."""
     if not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(f"a path is needed, not {type(path).__name__}; the state comes first: save(state, path)")
     check_writable(os.fsdecode(path))
@@ -98,7 +103,7 @@ def check_target(path: object) -> str:
 def _refuse_directory(path: str) -> None:
     if is_remote(path) and is_directory(path):
         raise UnsupportedError(
-            "of a URL, a name without a suffix is that of a directory",
+            "a URL without a file extension names a directory",
             path=without_secrets(path),
             expected="the name of a file, such as model.safetensors",
             hint="tensorkeep.save_checkpoint(state, url) saves into a directory",
@@ -121,7 +126,7 @@ def write_prepared(
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Write what was prepared to a file; see `save`."""
+    """Write a prepared state to a file."""
     _refuse_beside_index(os.fsdecode(path))
     write_tensors(
         prepared.to_write,
@@ -135,7 +140,7 @@ def write_prepared(
 
 
 def _refuse_beside_index(path: str) -> None:
-    """Refuse to make a file of which nobody could say whether it or the index beside it is meant."""
+    """Refuse a file beside an index of the same name: a reader could not tell which of them is meant."""
     directory, name = split(path)
     stem = _NUMBER.sub("", name.removesuffix(".safetensors"))
     base, _, variant = stem.rpartition(".")
@@ -143,15 +148,14 @@ def _refuse_beside_index(path: str) -> None:
     index = next((each for each in names if exists(join(directory, each))), None)
     if index is not None:
         raise UnsupportedError(
-            "a checkpoint of several files stands there",
+            "there is a checkpoint of several files",
             path=path,
             found=index,
             hint="Replace it as a whole with tensorkeep.save_checkpoint, or save under another name",
         )
     if not is_remote(path):
-        finish_pending_commit(
-            directory or os.curdir, stem
-        )  # lest what an earlier save has left to do is done over this one
+        # Finish a killed save now: later, its files would replace this one.
+        finish_pending_commit(directory or os.curdir, stem)
 
 
 def write_tensors(
@@ -165,7 +169,7 @@ def write_tensors(
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Write described tensors to a file, complete or not at all."""
-    data_nbytes = sum(host.nbytes for host in to_write.values())
+    data_nbytes = sum(tensor.nbytes for tensor in to_write.values())
     report = None if progress is None else partial(_report, progress, data_nbytes)
     if is_remote(os.fsdecode(path)):
         body = file_body(to_write, metadata, state=state, sealing=sealing)

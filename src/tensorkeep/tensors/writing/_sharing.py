@@ -1,8 +1,8 @@
 """What is stored of tensors that share memory: each byte once. Pure.
 
-Tensors that have elements in common are one group. If all members are the same tensor under several names, it is
-stored under the first of them. Otherwise the member that fills the memory of all in C order is stored, or, where none
-does, that memory itself as a tensor of its own; the others are noted as views of it.
+Tensors that have elements in common form a group. If all members are one tensor under several names, it is stored
+under the first name. Otherwise the member that covers the memory of all in C order is stored; if no member does, that
+memory itself is stored as a tensor of its own. The other members become aliases: views of what is stored.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Sharing(msgspec.Struct, frozen=True):
     """What is stored of tensors, some of which share memory.
 
     Attributes:
-        to_write: Name to description, of all that is stored, in the order of the tensors.
-        aliases: Name to what it is a view of, of the other tensors.
-        storages: Those of `to_write` that hold memory for aliases only.
+        to_write: Name to description, of everything that is stored, in the order of the tensors.
+        aliases: Name to what it is a view of, for the tensors that are not stored.
+        storages: Names in `to_write` that are not tensors of the state, but memory of aliases.
     """
 
     to_write: dict[str, TensorToWrite]
@@ -50,61 +50,73 @@ class Sharing(msgspec.Struct, frozen=True):
 
 class _Member(msgspec.Struct, frozen=True):
     name: str
-    host: TensorToWrite
+    tensor: TensorToWrite
     extent: Extent
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is equal for one tensor under two names."""
-        extent, host = self.extent, self.host
-        return extent.start, extent.stop, extent.strides, host.dtype.name, host.shape, extent.is_conj, extent.is_neg
+        """Equal for two names of one tensor."""
+        extent, tensor = self.extent, self.tensor
+        return (
+            extent.start,
+            extent.stop,
+            extent.strides,
+            tensor.dtype.name,
+            tensor.shape,
+            extent.is_conj,
+            extent.is_neg,
+        )
 
     @property
     def elements(self) -> Elements:
-        """Where its elements are, for finding out whether others have one of them."""
-        extent, host = self.extent, self.host
+        """Where its elements are in memory."""
+        extent, tensor = self.extent, self.tensor
         return Elements(
-            extent.start, extent.stop, host.dtype.itemsize, host.shape, extent.strides if self.is_described else None
+            extent.start,
+            extent.stop,
+            tensor.dtype.itemsize,
+            tensor.shape,
+            extent.strides if self.is_described else None,
         )
 
     @property
     def is_described(self) -> bool:
-        """Whether dtype, shape and strides tell where its elements are."""
-        extent, host = self.extent, self.host
+        """Whether dtype, shape and strides say where its elements are."""
+        extent, tensor = self.extent, self.tensor
         return (
-            not host.dtype.is_packed
-            and len(extent.strides) == len(host.shape)
+            not tensor.dtype.is_packed
+            and len(extent.strides) == len(tensor.shape)
             and min(extent.strides, default=0) >= 0
         )
 
-    def can_be_told_from(self, start: int) -> bool:
-        """Whether its elements can be told in an array of its dtype that begins at an address."""
-        return self.is_described and (self.extent.start - start) % self.host.dtype.itemsize == 0
+    def can_be_view_at(self, start: int) -> bool:
+        """Whether it can be a view of an array of its dtype that begins at an address."""
+        return self.is_described and (self.extent.start - start) % self.tensor.dtype.itemsize == 0
 
     @property
     def is_expanded(self) -> bool:
-        """Whether it has more elements than memory."""
-        return self.is_described and self.host.nbytes > self.extent.stop - self.extent.start
+        """Whether it has more elements than memory for them."""
+        return self.is_described and self.tensor.nbytes > self.extent.stop - self.extent.start
 
     @property
     def has_c_strides(self) -> bool:
-        """Whether its elements lie in C order, without gaps."""
-        in_order = zip(self.host.shape, self.extent.strides, c_strides(self.host.shape), strict=True)
+        """Whether its elements are in C order without gaps."""
+        in_order = zip(self.tensor.shape, self.extent.strides, c_strides(self.tensor.shape), strict=True)
         return all(n == 1 or stride == plain for n, stride, plain in in_order)
 
     @property
     def is_plain(self) -> bool:
-        """Whether its memory is what a file holds of it."""
+        """Whether its memory is what a file would hold."""
         return self.has_c_strides and not (self.extent.is_conj or self.extent.is_neg)
 
     def seen_from(self, owner: str, dtype: DType, shape: tuple[int, ...], start: int) -> Alias:
-        """Return what it is a view of, saying only what differs."""
-        extent, host = self.extent, self.host
+        """Return it as a view of a stored tensor, with only the fields that differ."""
+        extent, tensor = self.extent, self.tensor
         return Alias(
             owner,
             offset=extent.start - start,
-            dtype=None if host.dtype == dtype else host.dtype.name,
-            shape=None if host.shape == shape else host.shape,
+            dtype=None if tensor.dtype == dtype else tensor.dtype.name,
+            shape=None if tensor.shape == shape else tensor.shape,
             strides=None if self.has_c_strides else extent.strides,
             is_conj=extent.is_conj,
             is_neg=extent.is_neg,
@@ -114,10 +126,10 @@ class _Member(msgspec.Struct, frozen=True):
 def share(to_write: Mapping[str, TensorToWrite], *, with_expanded: bool = True) -> Sharing:
     """Choose what is stored of tensors that share memory.
 
-    Tensors whose elements cannot be told by strides (packed ones, reversed ones) are stored on their own, unless
-    they are the same as another.
+    Tensors whose elements strides cannot describe (packed, reversed) are stored separately, unless they are another
+    name of one tensor.
     """
-    extents = {name: host.extent() for name, host in to_write.items()}
+    extents = {name: tensor.extent() for name, tensor in to_write.items()}
     place = {name: place for place, name in enumerate(to_write)}
     parts: list[list[_Member]] = []
     for group in _groups(to_write, extents, with_expanded=with_expanded):
@@ -125,17 +137,17 @@ def share(to_write: Mapping[str, TensorToWrite], *, with_expanded: bool = True) 
         parts += _parts([_Member(name, to_write[name], extent) for name in names if (extent := extents[name])])
     aliases: dict[str, Alias] = {}
     storages: dict[str, TensorToWrite] = {}
-    for part in sorted(parts, key=lambda part: place[part[0].name]):  # addresses must not decide on any order
+    for part in sorted(parts, key=lambda part: place[part[0].name]):  # the order must not depend on addresses
         _share(part, to_write, aliases, storages)
     if not aliases:
         return Sharing(dict(to_write), {}, ())
-    kept = {name: host for name, host in to_write.items() if name not in aliases}
+    kept = {name: tensor for name, tensor in to_write.items() if name not in aliases}
     return Sharing(kept | storages, {name: aliases[name] for name in to_write if name in aliases}, tuple(storages))
 
 
 def shared(to_write: Mapping[str, TensorToWrite]) -> list[list[str]]:
-    """Group names whose tensors have elements in common."""
-    return list(_groups(to_write, {name: host.extent() for name, host in to_write.items()}, with_expanded=False))
+    """Group names of tensors that have elements in common."""
+    return list(_groups(to_write, {name: tensor.extent() for name, tensor in to_write.items()}, with_expanded=False))
 
 
 def _groups(
@@ -153,19 +165,19 @@ def _groups(
 
 
 def _parts(members: list[_Member]) -> Iterator[list[_Member]]:
-    """Give the members that can share: all whose elements can be told, and each set of equal ones that cannot."""
+    """Split a group into sets that can share: members that can be views, and each set of names of one other tensor."""
     start = min(member.extent.start for member in members)
-    told = [member for member in members if member.can_be_told_from(start)]
-    if len(told) == len(members):
+    views = [member for member in members if member.can_be_view_at(start)]
+    if len(views) == len(members):
         yield members
         return
     by_identity: dict[tuple[object, ...], list[_Member]] = {}
     for member in members:
-        if not member.can_be_told_from(start):
+        if not member.can_be_view_at(start):
             by_identity.setdefault(member.identity, []).append(member)
     yield from (equal for equal in by_identity.values() if len(equal) > 1)
-    for group in overlapping({member.name: member.extent for member in told}):
-        yield from _parts([member for member in told if member.name in group])
+    for group in overlapping({member.name: member.extent for member in views}):
+        yield from _parts([member for member in views if member.name in group])
 
 
 def _share(
@@ -184,7 +196,7 @@ def _share(
         (each for each in members if each.is_plain and (each.extent.start, each.extent.stop) == (start, stop)), None
     )
     if owner is not None:
-        name, dtype, shape = owner.name, owner.host.dtype, owner.host.shape
+        name, dtype, shape = owner.name, owner.tensor.dtype, owner.tensor.shape
     else:
         name = _free_name(first.name, to_write)
         storages[name] = _storage(members, start, stop)
@@ -202,20 +214,20 @@ def _free_name(name: str, taken: Mapping[str, TensorToWrite]) -> str:
 
 
 def _storage(members: list[_Member], start: int, stop: int) -> TensorToWrite:
-    """Describe the memory of several tensors as one of their dtype, or of bytes where they have several."""
+    """Describe the memory of several tensors as one tensor of their dtype; of bytes if they have several dtypes."""
     first = members[0]
-    dtypes = {member.host.dtype for member in members}
-    step = first.host.dtype.itemsize
+    dtypes = {member.tensor.dtype for member in members}
+    step = first.tensor.dtype.itemsize
     do_fit = len(dtypes) == 1 and all((edge - start) % step == 0 for edge in _edges(members, stop))
-    dtype = first.host.dtype if do_fit else BY_NAME["U8"]
+    dtype = first.tensor.dtype if do_fit else BY_NAME["U8"]
     shape, nbytes = ((stop - start) // dtype.itemsize,), stop - start
-    stored = next((member for member in members if isinstance(member.host, StoredTensor)), None)
-    if stored is not None and isinstance(stored.host, StoredTensor):
-        source, shift = stored.host.source, stored.host.span.start - stored.extent.start
+    stored = next((member for member in members if isinstance(member.tensor, StoredTensor)), None)
+    if stored is not None and isinstance(stored.tensor, StoredTensor):
+        source, shift = stored.tensor.source, stored.tensor.span.start - stored.extent.start
         span = ByteRange(start + shift, stop + shift)
         pieces = partial(stored_pieces, source, span)
         return StoredTensor(dtype, shape, nbytes, lambda: None, pieces, source=source, span=span)
-    memory = first.host.memory
+    memory = first.tensor.memory
     return TensorToWrite(
         dtype, shape, nbytes, lambda: None, lambda: iter(()) if memory is None else memory(start, stop)
     )
