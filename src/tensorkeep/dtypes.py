@@ -1,8 +1,7 @@
-"""The one dtype table: the names of the safetensors format, in its order, and those of the array libraries.
+"""The one dtype table: each dtype's name in the safetensors format, in NumPy and in torch.
 
-The order of the rows is the order in which the format's writers sort tensors (last row first), as in the
-`Dtype` enumeration of the reference implementation (safetensors 0.8.0). Two rows stand apart: dtypes of torch that
-the format has not, which come out of other files, and go into none.
+The rows are in the order of the `Dtype` enumeration of the reference (safetensors 0.8.0), by which the format's
+writers sort tensors, last row first. Two rows are separate: dtypes that the format lacks, which other files have.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ class DType(msgspec.Struct, frozen=True):
     Attributes:
         name: Its name in the format, such as `"BF16"`.
         bits: Bits of one element: 4, 6, or a multiple of 8.
-        rank: Its place in the order of the format, where writers put higher ranks first; -1 where it has none there.
-        numpy: The name of the NumPy dtype (of `ml_dtypes` where NumPy has none); empty where neither has one.
-        torch: The attribute of `torch`, or None where torch has no such dtype. `float4_e2m1fn_x2` holds two
-            elements in one of its own, so its last dimension is half as long.
-        bits_name: The NumPy dtype of the same width in which elements are moved unread, unsigned where there is one.
-            Elements narrower than a byte are moved unpacked, one per byte.
+        rank: Its place in the order of the format, in which writers put higher ranks first; -1 outside the format.
+        numpy: The dtype's name in NumPy, or else in `ml_dtypes`; empty if neither has it.
+        torch: The attribute of `torch`; None if torch has no such dtype. `float4_e2m1fn_x2` holds two elements in
+            one, so the last dimension of its tensors is half as long.
+        bits_name: The NumPy dtype of the same width in which elements are moved, unsigned if there is one. Elements
+            narrower than a byte are moved unpacked, one per byte.
     """
 
     name: str
@@ -55,7 +54,7 @@ class DType(msgspec.Struct, frozen=True):
 
     @property
     def is_float(self) -> bool:
-        """Whether it holds real numbers with an exponent; complex numbers are none."""
+        """Whether it holds real floating-point numbers; not complex ones."""
         return "float" in self.numpy
 
     @property
@@ -65,7 +64,7 @@ class DType(msgspec.Struct, frozen=True):
 
     @property
     def is_in_numpy(self) -> bool:
-        """Whether NumPy itself has it; else ml_dtypes does (and teaches NumPy its name, once imported), or nobody."""
+        """Whether NumPy itself has it. Otherwise ml_dtypes may, which gives NumPy the name once it is imported."""
         return self.numpy not in {"bfloat16", ""} and "_e" not in self.numpy
 
     def nbytes(self, n_elements: int) -> int:
@@ -119,7 +118,7 @@ FOREIGN_DTYPES: tuple[DType, ...] = (
     DType("C32", 32, -1, "", "complex32", "uint32"),
     DType("C128", 128, -1, "complex128", "complex128", "complex128"),
 )
-"""Dtypes of torch that the format has not. A safetensors file that names one names a dtype that is not known."""
+"""Dtypes of other files that the format lacks. In a safetensors file they are unknown dtypes."""
 
 ALL_BY_NAME: dict[str, DType] = BY_NAME | {dtype.name: dtype for dtype in FOREIGN_DTYPES}
 """Every row, for readers of other formats than safetensors."""
@@ -138,7 +137,7 @@ _OTHER_SPELLINGS = {
     "fp8_e5m2": "F8_E5M2",
 }
 _AMBIGUOUS = {"f4", "i8", "u8"}
-"""Names of the format that mean other dtypes in NumPy, when they are written small."""
+"""Names of the format that mean other dtypes in NumPy when they are in lower case."""
 
 
 def _spellings() -> dict[str, DType]:
@@ -152,7 +151,7 @@ _BY_SPELLING = _spellings()
 
 
 def find_dtype(spelling: Any) -> DType:
-    """Return the dtype that somebody means.
+    """Return the dtype for any usual spelling.
 
     Args:
         spelling: `"BF16"`, `"bf16"`, `"bfloat16"`, `"torch.bfloat16"` and the like; a dtype of NumPy, ml_dtypes or

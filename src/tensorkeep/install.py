@@ -1,6 +1,6 @@
-"""`install_as_safetensors`: tensorkeep under the name safetensors, for libraries that import that.
+"""`install_as_safetensors`: tensorkeep under the name safetensors, for libraries that import it.
 
-Imports nothing of its own before it is used, so that it costs little at the start of every interpreter.
+This imports nothing else of tensorkeep before it is used, so that it can run at the start of every interpreter.
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ _SUBMODULES: Final = ("flax", "mlx", "numpy", "paddle", "tensorflow", "torch")
 
 
 def install_as_safetensors() -> None:
-    """Make `import safetensors` and its submodules give tensorkeep, in this process.
+    """Make `import safetensors`, and its submodules, import tensorkeep in this process.
 
-    Call it before the libraries that use safetensors are imported: transformers, huggingface_hub, accelerate and
-    skorch then run on tensorkeep unchanged. The safetensors package need not be installed. Calling twice is fine.
+        import tensorkeep
+        tensorkeep.install_as_safetensors()
+        import transformers  # reads and writes with tensorkeep
+
+    Call it before you import the libraries that use safetensors: transformers, huggingface_hub, accelerate and skorch
+    then run on tensorkeep unchanged. The safetensors package need not be installed. Calling it twice does no harm.
 
     Warns:
-        RuntimeWarning: If modules that were imported before hold on to the other implementation.
+        RuntimeWarning: If modules imported earlier still use the other implementation.
     """
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
@@ -55,7 +59,7 @@ def install_as_safetensors() -> None:
 
 
 def _is_theirs(value: object) -> bool:
-    """Say whether a value of a module of safetensors was made there, not imported from elsewhere."""
+    """Say whether a value in a module of safetensors was defined there."""
     if isinstance(value, ModuleType):
         return value.__name__.startswith("safetensors")
     made_in = str(getattr(value, "__module__", ""))  # the classes made in Rust say "builtins"
@@ -63,12 +67,12 @@ def _is_theirs(value: object) -> bool:
 
 
 def _held_by(module: object) -> list[int]:
-    """Return the identities of what a module holds, running none of its code."""
+    """Return the identities of what a module holds, without running its code."""
     return [id(value) for value in list(vars(module).values())] if issubclass(type(module), ModuleType) else []
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of safetensors, and its distribution where it is not installed."""
+    """Finds the modules of safetensors, and its distribution if it is not installed."""
 
     def find_spec(
         self,
@@ -108,7 +112,7 @@ def _context() -> importlib.metadata.DistributionFinder.Context:
 
 
 class _Loader(importlib.abc.Loader):
-    """Gives a module of tensorkeep under a name of safetensors."""
+    """Loads a module of tensorkeep under a name of safetensors."""
 
     def __init__(self) -> None:
         self._own_spec: importlib.machinery.ModuleSpec | None = None
@@ -121,7 +125,7 @@ class _Loader(importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        if self._own_spec is not None:  # the module itself, so that what is patched there is patched here
+        if self._own_spec is not None:  # the same module object, so that a patch of one is a patch of both
             module.__spec__ = self._own_spec
             return
         source = importlib.import_module("tensorkeep.compat")
@@ -133,7 +137,7 @@ class _Loader(importlib.abc.Loader):
 
 
 class _Distribution(importlib.metadata.Distribution):
-    """What `importlib.metadata.version("safetensors")` finds where the package is not installed."""
+    """What `importlib.metadata.version("safetensors")` finds if the package is not installed."""
 
     def read_text(self, filename: str) -> str | None:
         if filename != "METADATA":

@@ -1,10 +1,10 @@
-"""The functions of `safetensors.numpy`: replace the import, and keep the code.
+"""The functions of `safetensors.numpy`: change the import, keep the code.
 
     from tensorkeep.numpy import load_file, save_file
 
-Names, arguments and results are those of safetensors 0.8.0, the underscored ones included; docs/compatibility.md
-lists what is done better: bfloat16 and the narrower floats work (through ml_dtypes), and arrays that are not in C
-order are written right.
+Names, arguments and results are those of safetensors 0.8.0, including the underscored names. Better here: bfloat16
+and narrower floats work (through ml_dtypes), and arrays that are not in C order are written correctly; for more, see
+docs/compatibility.md.
 """
 
 from __future__ import annotations
@@ -60,14 +60,15 @@ def save(tensor_dict: dict[str, Array], metadata: dict[str, str] | None = None) 
         metadata: Free text by key.
 
     Returns:
-        The bytes.
+        The content of a file.
 
     Raises:
-        DtypeError: If the format has no such dtype.
+        DtypeError: If the format has no such dtype (also a TypeError).
         TypeError: If a name or metadata is not text.
-        HeaderError: If a name or text is impossible.
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
+        LimitError: If there are more names than a header can hold.
     """
-    return serialize_tensors(_hosts(tensor_dict), metadata=check_metadata(metadata))
+    return serialize_tensors(_to_write(tensor_dict), metadata=check_metadata(metadata))
 
 
 def save_file(
@@ -77,24 +78,27 @@ def save_file(
     *,
     durable: bool = False,
 ) -> None:
-    """Save arrays to a safetensors file, complete or not at all.
+    """Save arrays to a safetensors file. It appears complete or not at all.
+
+        save_file({"weight": np.zeros((1024, 1024), np.float32)}, "model.safetensors")
 
     Args:
-        tensor_dict: Name to array, in any memory layout and byte order.
-        filename: Where the file is to appear.
+        tensor_dict: Name to array, in any memory layout and byte order. They must not change until this returns.
+        filename: The file to write; one that exists is replaced.
         metadata: Free text by key.
         durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it. Off,
-            as in the reference; `tensorkeep.save` has it on.
+            as in the reference; in `tensorkeep.save` it is on.
 
     Raises:
-        DtypeError: If the format has no such dtype.
-        TypeError: If a name or metadata is not text.
-        HeaderError: If a name or text is impossible.
-        TransportError: If the file cannot be written; it is then as it was before.
+        DtypeError: If the format has no such dtype (also a TypeError).
+        TypeError: If a name or metadata is not text, or `filename` is not a path.
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
+        LimitError: If there are more names than a header can hold.
+        TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
     path = check_path(filename)
     with writing_errors():
-        write_tensors(_hosts(tensor_dict), path, metadata=check_metadata(metadata), durable=durable)
+        write_tensors(_to_write(tensor_dict), path, metadata=check_metadata(metadata), durable=durable)
 
 
 def load(data: bytes) -> dict[str, Array]:
@@ -104,25 +108,29 @@ def load(data: bytes) -> dict[str, Array]:
         data: The content of a file: bytes, a bytearray or a memoryview.
 
     Returns:
-        Name to array; they own their memory.
+        Name to array, in the order of the bytes in the file. The arrays own their memory.
 
     Raises:
-        TypeError: If the argument is of another type.
+        TypeError: If `data` is of another type.
         HeaderError: If it is not a whole safetensors file.
-        DtypeError: If a dtype is unknown.
+        DtypeError: If a dtype is unknown (also a TypeError).
+        LimitError: If an array has more dimensions than NumPy allows.
     """
     return load_tensors(check_content(data))
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dict[str, Array]:
-    """Load all tensors of a safetensors file.
+    """Load all arrays of a safetensors file.
 
-    Arrays of a mapped file are views of a private mapping: nothing is read before it is touched, and writing to
-    them never reaches the file.
+        arrays = load_file("model.safetensors")
+
+    Arrays of a mapped file are views of a private mapping: the disk is read when an element is first used, and
+    writing to an array never reaches the file.
 
     Args:
         filename: The file.
-        backend: `"mmap"`, `"pread"`, or `"auto"`: mapped unless the file is on a network or FUSE file system.
+        backend: How to read: `"mmap"`, `"pread"`, or `"auto"`, which maps the file unless it is on a network or FUSE
+            file system.
 
     Returns:
         Name to array, in the order of the bytes in the file.
@@ -131,14 +139,15 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dic
         TypeError: If an argument is of the wrong type.
         SourceMissingError: If there is no such file (also a FileNotFoundError).
         HeaderError: If it is not a whole safetensors file.
-        DtypeError: If a dtype is unknown.
-        TensorkeepError: If the backend does not exist.
-        TransportError: If the file cannot be read.
+        DtypeError: If a dtype is unknown (also a TypeError).
+        LimitError: If an array has more dimensions than NumPy allows.
+        TensorkeepError: If `backend` is invalid.
+        TransportError: If the file cannot be read (also an OSError).
     """
     return load_tensors(check_path(filename), backend=check_backend(backend))
 
 
-def _hosts(tensor_dict: dict[str, Array]) -> dict[str, TensorToWrite]:
+def _to_write(tensor_dict: dict[str, Array]) -> dict[str, TensorToWrite]:
     to_write = {}
     for name, array in tensor_dict.items():
         check_instance(name, "tensor_dict", str)
@@ -149,7 +158,7 @@ def _hosts(tensor_dict: dict[str, Array]) -> dict[str, TensorToWrite]:
 
 
 def _flatten(tensor_dict: Mapping[str, Array], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
-    """Describe arrays for `serialize`, packed where they are not in C order and little endian."""
+    """Describe arrays for `serialize`; copies of those that are not in C order and little endian."""
     flattened = {}
     for name, array in tensor_dict.items():
         packed = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
@@ -161,12 +170,12 @@ def _flatten(tensor_dict: Mapping[str, Array], keep_alive_buffer: list[Any]) -> 
 
 
 def _getdtype(dtype_str: str) -> Any:
-    """Return NumPy's dtype for a name of the format; KeyError where NumPy itself has none."""
+    """Return NumPy's dtype for a name of the format; KeyError if NumPy itself has none."""
     return _TYPES[dtype_str]
 
 
 def _view2np(safeview: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Array]:
-    """Make arrays of what `deserialize` gives, over the same memory."""
+    """Make arrays of what `deserialize` returns, over the same memory."""
     adapter = adapter_for("numpy")
     arrays: dict[str, Array] = {}
     for name, view in safeview:

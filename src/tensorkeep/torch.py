@@ -1,11 +1,13 @@
-"""The functions of `safetensors.torch`: replace the import, and keep the code.
+"""The functions of `safetensors.torch`: change the import, keep the code.
 
     from tensorkeep.torch import load_file, save_file
 
-Names, arguments and results are those of safetensors 0.8.0, the underscored ones that other libraries import
-included; docs/compatibility.md lists what is done better. Beyond them there is `load_into`, which loads a checkpoint
-of any number of files into a model that exists, in the memory that it has, and `load_sharded`, for models that are
-spread over ranks; and `capture` and `restore`, for the whole state of a training run.
+Names, arguments and results are those of safetensors 0.8.0, including underscored names that other libraries import;
+docs/compatibility.md lists what is better here. There are four more functions:
+
+- `load_into` loads a checkpoint of any number of files into the memory of an existing model.
+- `load_sharded` does so for a model that is spread over ranks.
+- `capture` and `restore` are for the whole state of a training run.
 """
 
 from __future__ import annotations
@@ -72,18 +74,22 @@ def save(tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = Non
     """Encode tensors as the bytes of a safetensors file.
 
     Args:
-        tensors: Name to tensor, on any device and in any memory layout.
+        tensors: Name to dense tensor, on any device and in any memory layout. No two may share memory.
         metadata: Free text by key.
 
     Returns:
-        The bytes.
+        The content of a file.
 
     Raises:
-        ValueError: If the argument is no dict of dense tensors.
-        RuntimeError: If tensors share memory.
-        DtypeError: If the format has no such dtype.
+        ValueError: If `tensors` is not a dict of dense tensors.
+        RuntimeError: If tensors share memory; `save_model` can store a model whose parameters do.
+        NotImplementedError: If a tensor is on device meta, without data.
+        TypeError: If a name or metadata is not text.
+        DtypeError: If the format has no such dtype (also a TypeError).
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
+        LimitError: If there are more names than a header can hold.
     """
-    return serialize_tensors(_hosts(tensors), metadata=check_metadata(metadata))
+    return serialize_tensors(_to_write(tensors), metadata=check_metadata(metadata))
 
 
 def save_file(
@@ -93,24 +99,31 @@ def save_file(
     *,
     durable: bool = False,
 ) -> None:
-    """Save tensors to a safetensors file, complete or not at all.
+    """Save tensors to a safetensors file. It appears complete or not at all.
+
+        save_file({"weight": torch.zeros(1024, 1024)}, "model.safetensors", metadata={"format": "pt"})
 
     Args:
-        tensors: Name to tensor, on any device and in any memory layout. They must not change meanwhile.
-        filename: Where the file is to appear.
+        tensors: Name to dense tensor, on any device and in any memory layout. No two may share memory, and they must
+            not change until this returns.
+        filename: The file to write; one that exists is replaced.
         metadata: Free text by key.
         durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it. Off,
-            as in the reference; `tensorkeep.save` has it on.
+            as in the reference; in `tensorkeep.save` it is on.
 
     Raises:
-        ValueError: If the argument is no dict of dense tensors.
-        RuntimeError: If tensors share memory.
-        DtypeError: If the format has no such dtype.
-        TransportError: If the file cannot be written; it is then as it was before.
+        ValueError: If `tensors` is not a dict of dense tensors.
+        RuntimeError: If tensors share memory; `save_model` can store a model whose parameters do.
+        NotImplementedError: If a tensor is on device meta, without data.
+        TypeError: If a name or metadata is not text, or `filename` is not a path.
+        DtypeError: If the format has no such dtype (also a TypeError).
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
+        LimitError: If there are more names than a header can hold.
+        TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
     path = check_path(filename)
     with writing_errors():
-        write_tensors(_hosts(tensors), path, metadata=check_metadata(metadata), durable=durable)
+        write_tensors(_to_write(tensors), path, metadata=check_metadata(metadata), durable=durable)
 
 
 def load(data: bytes) -> dict[str, torch.Tensor]:
@@ -120,12 +133,13 @@ def load(data: bytes) -> dict[str, torch.Tensor]:
         data: The content of a file: bytes, a bytearray or a memoryview.
 
     Returns:
-        Name to tensor on the CPU; they own their memory.
+        Name to tensor, on the CPU, in the order of the bytes in the file. The tensors own their memory.
 
     Raises:
-        TypeError: If the argument is of another type.
+        TypeError: If `data` is of another type.
         HeaderError: If it is not a whole safetensors file.
-        DtypeError: If torch has no such dtype.
+        DtypeError: If torch has no such dtype (also a TypeError).
+        LimitError: If a tensor has more dimensions than torch allows.
     """
     return load_tensors(check_content(data), framework="torch")
 
@@ -135,13 +149,16 @@ def load_file(
 ) -> dict[str, torch.Tensor]:
     """Load all tensors of a safetensors file.
 
-    On the CPU, tensors of a mapped file are views of a private mapping: nothing is read before it is touched, and
-    writing to them never reaches the file.
+        tensors = load_file("model.safetensors", device="cuda")
+
+    On the CPU, tensors of a mapped file are views of a private mapping: the disk is read when an element is first
+    used, and writing to a tensor never reaches the file.
 
     Args:
         filename: The file.
-        device: Where tensors go.
-        backend: `"mmap"`, `"pread"`, or `"auto"`: mapped unless the file is on a network or FUSE file system.
+        device: The device for the tensors: text, or the index of a CUDA device.
+        backend: How to read: `"mmap"`, `"pread"`, or `"auto"`, which maps the file unless it is on a network or FUSE
+            file system.
 
     Returns:
         Name to tensor, in the order of the bytes in the file.
@@ -150,9 +167,11 @@ def load_file(
         TypeError: If an argument is of the wrong type.
         SourceMissingError: If there is no such file (also a FileNotFoundError).
         HeaderError: If it is not a whole safetensors file.
-        DtypeError: If torch has no such dtype.
-        TensorkeepError: If device or backend does not exist.
-        TransportError: If the file cannot be read.
+        DtypeError: If torch has no such dtype (also a TypeError).
+        LimitError: If a tensor has more dimensions than torch allows.
+        UnsupportedError: If the device is not on this machine.
+        TensorkeepError: If `device` or `backend` is invalid.
+        TransportError: If the file cannot be read (also an OSError).
     """
     path, chosen = check_path(filename), check_device(device, library_for("torch"))
     return load_tensors(path, framework="torch", device=chosen, backend=check_backend(backend))
@@ -164,21 +183,26 @@ def save_model(
     metadata: dict[str, str] | None = None,
     force_contiguous: bool = True,  # noqa: ARG001 - the reference has it
 ) -> None:
-    """Save a model whose parameters may share memory.
+    """Save a model's state dict, in which parameters may share memory.
 
-    Of names that share memory one is kept; the others are noted in the metadata, so that `load_model` (the
-    reference's too) ties them again.
+    Of the names that share memory, one is stored; the metadata maps the others to it, so that `load_model`, or the
+    reference's, ties them again.
 
     Args:
         model: The model.
-        filename: Where the file is to appear.
-        metadata: Free text by key; not changed.
-        force_contiguous: Of no effect: tensors of any memory layout are packed while they are written.
+        filename: The file to write; one that exists is replaced.
+        metadata: Free text by key. The dict is not changed.
+        force_contiguous: Ignored: tensors of any memory layout are packed while they are written.
 
     Raises:
-        RuntimeError: If parameters overlap and none covers the others.
-        DtypeError: If the format has no such dtype.
-        TransportError: If the file cannot be written; it is then as it was before.
+        RuntimeError: If parameters overlap and none of them covers the others.
+        ValueError: If the state dict has values that are not dense tensors.
+        NotImplementedError: If a tensor is on device meta, without data.
+        TypeError: If metadata is not text, or `filename` is not a path.
+        DtypeError: If the format has no such dtype (also a TypeError).
+        HeaderError: If a name or text has no UTF-8 form.
+        LimitError: If there are more names than a header can hold.
+        TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
     state_dict = model.state_dict()
     noted = dict(metadata or {})
@@ -197,23 +221,31 @@ def load_model(
     *,
     backend: str = "auto",
 ) -> tuple[set[str], list[str]]:
-    """Load a file into a model, tied parameters included.
+    """Load a file into a model, including tied parameters.
+
+        missing, unexpected = load_model(model, "model.safetensors")
 
     Args:
-        model: The model; its parameters are overwritten in place.
+        model: The model. Its parameters are overwritten in place.
         filename: The file.
-        strict: Whether names that only the model or only the file has are an error.
-        device: Where tensors are loaded to before they are copied.
-        backend: How the file is read; see `load_file`.
+        strict: Whether it is an error if only the model or only the file has a name.
+        device: The device that tensors are loaded to before they are copied into the model.
+        backend: How to read: `"mmap"`, `"pread"` or `"auto"`; see `load_file`.
 
     Returns:
-        The names of the model that were not loaded, and the names of the file that were not used.
+        The names of the model that the file lacks, and the names of the file that the model lacks.
 
     Raises:
-        RuntimeError: If names are missing or unexpected and `strict` is on, or shapes do not match.
-        HeaderError: If it is not a whole safetensors file.
+        RuntimeError: If names are missing or unexpected and `strict` is on, or shapes differ. With `strict` on, what
+            fits has been loaded nevertheless, as by the reference; `load_into` changes nothing then.
+        TypeError: If an argument is of the wrong type.
         SourceMissingError: If there is no such file (also a FileNotFoundError).
-        TransportError: If the file cannot be read.
+        HeaderError: If it is not a whole safetensors file.
+        DtypeError: If torch has no such dtype (also a TypeError).
+        LimitError: If a tensor has more dimensions than torch allows.
+        UnsupportedError: If the device is not on this machine.
+        TensorkeepError: If `device` or `backend` is invalid.
+        TransportError: If the file cannot be read (also an OSError).
     """
     path = check_path(filename)
     state_dict = load_file(path, device=device, backend=backend)
@@ -240,8 +272,8 @@ def _mismatch(model: torch.nn.Module, missing: set[str], unexpected: list[str]) 
     return text
 
 
-def _hosts(tensors: dict[str, torch.Tensor]) -> dict[str, TensorToWrite]:
-    """Describe the tensors of a dict that `_evaluate_tensors_for_save` accepts."""
+def _to_write(tensors: dict[str, torch.Tensor]) -> dict[str, TensorToWrite]:
+    """Describe tensors for writing, or refuse them in the reference's words."""
     _evaluate_tensors_for_save(tensors)
     for name, tensor in tensors.items():
         check_instance(name, "tensor_dict", str)
@@ -252,18 +284,18 @@ def _hosts(tensors: dict[str, torch.Tensor]) -> dict[str, TensorToWrite]:
 
 
 def _flatten_as_ptr(tensors: dict[str, torch.Tensor], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
-    """Describe contiguous tensors for `serialize`; see the reference."""
+    """Describe contiguous tensors for `serialize`."""
     _evaluate_tensors_for_save(tensors)
     return torch_raw.flatten_as_ptr(tensors, keep_alive_buffer)
 
 
 def _getdtype(dtype_str: str) -> torch.dtype:
-    """Return torch's dtype for a name of the format; KeyError where it has none."""
+    """Return torch's dtype for a name of the format; KeyError if it has none."""
     return _TYPES[dtype_str]
 
 
 def _evaluate_tensors_for_save(tensors: dict[str, torch.Tensor]) -> None:
-    """Refuse what a file cannot hold, in the reference's words."""
+    """Refuse tensors that a file cannot hold, in the reference's words."""
     if not isinstance(tensors, dict):
         raise ValueError(  # noqa: TRY004 - the reference's class
             f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}"

@@ -165,7 +165,7 @@ BROKEN = {
     "no value": ('{"state":1,"tree":["dict","a"]}', "a key without a value"),
     "no tensor": ('{"state":1,"tree":["dict","x",{}]}', "tensor `?x"),
     "no tag": ('{"state":1,"tree":[]}', "no tag|without a tag"),
-    "deep": ('{"state":1,"tree":' + '["list",' * 300 + "1" + "]" * 300 + "}", "lies too deep"),
+    "deep": ('{"state":1,"tree":' + '["list",' * 300 + "1" + "]" * 300 + "}", "is nested too deep"),
 }
 
 

@@ -196,7 +196,7 @@ CLASS_CHANGES = {
 def test_a_class_must_fit_what_was_saved(name: str) -> None:
     cls, node = CLASS_CHANGES[name]
 
-    with pytest.raises(FormatError, match="is not the one whose data were saved"):
+    with pytest.raises(FormatError, match="is not the one that was saved"):
         decode(node, classes=[cls])
 
 

@@ -127,7 +127,7 @@ def test_keys_that_are_no_data_are_refused(name: str) -> None:
         ({Thing(): 0}, "a key of 'there' is no data"),
         ({(1, Thing()): 0}, "a key of 'there' is no data"),
         ({Thing()}, "an item of 'there' is no data"),
-        ({torch.zeros(1)}, "an item of 'there' holds a tensor"),
+        ({torch.zeros(1)}, "an item of 'there' contains a tensor"),
         ({ByIdentity()}, "an item of 'there' is equal only to itself"),
         (slice(Thing()), "a bound of 'there' is no data"),
         (enum.Enum("Odd", {"A": Thing()}).A, "the value of 'there' is no data"),
@@ -143,7 +143,7 @@ def test_what_is_no_data_is_told_from_what_holds_it(value, place: str) -> None:
 
 @pytest.mark.parametrize("classes", [Config, 3, enum.Enum("Phase", "A B")])
 def test_classes_are_a_list(classes) -> None:
-    with pytest.raises(StateError, match=r"classes to load are a list.*Pass classes=\["):
+    with pytest.raises(StateError, match=r"`classes` must be a list of classes.*Pass classes=\["):
         classes_by_name(classes)
 
 
@@ -170,7 +170,7 @@ def test_tuples_of_tuples_cannot_make_keys_endless() -> None:
     for _ in range(40):
         key = (key, key)
 
-    with pytest.raises(LimitError, match="holds too much"):
+    with pytest.raises(LimitError, match="is too large"):
         encode({"a": slice(key)})
 
 

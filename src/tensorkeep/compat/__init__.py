@@ -1,10 +1,10 @@
 """The names of the safetensors package (0.8.0): same arguments, same results, same errors or better ones.
 
-- `wording`: arguments checked as the reference checks them, failures told in its words.
-- `_safe_open`: `safe_open` and the slices it gives.
+- `wording`: arguments checked, and errors worded, as by the reference.
+- `_safe_open`: `safe_open` and its slices.
 - `_serialize`: `serialize`, `serialize_file`, `deserialize` and `TensorSpec`.
-- `torch_sharing`: what `safetensors.torch` does besides (import torch).
-- `torch_raw`: what `safetensors.torch` does besides (import torch).
+- `torch_sharing`: which tensors of a state dict share memory, as `safetensors.torch` says it (imports torch).
+- `torch_raw`: dtype tables of `safetensors.torch`, and tensors as bytes (imports torch).
 """
 
 from tensorkeep.compat._safe_open import SafeSlice, _safe_open_handle, safe_open

@@ -1,4 +1,4 @@
-"""`safe_open`: a file, opened lazily, in the reference's terms."""
+"""`safe_open`: a file, opened lazily, with the reference's interface."""
 
 from __future__ import annotations
 
@@ -14,24 +14,31 @@ from tensorkeep.transport import Openable
 
 
 class safe_open:  # noqa: N801 - the reference's name
-    """A safetensors file, opened lazily.
+    """A safetensors file, opened lazily: a context manager.
 
-    Usable from several threads and after a fork; can be pickled (the reference's cannot), as long as the file stays
-    the same one. As with the reference, torch tensors that `get_tensor` gives over one mapping see each other's
-    writes, while arrays own their memory; `get_tensors` gives tensors of their own.
+        with safe_open("model.safetensors", framework="pt", device="cuda:0") as file:
+            for name in file.keys():
+                tensor = file.get_tensor(name)
+            rows = file.get_slice("embedding.weight")[:1000]
+
+    Only the header is read at first. Threads can share it, it works after a fork, and it can be pickled, which the
+    reference's cannot, as long as the file does not change. As with the reference, torch tensors from `get_tensor`
+    are views of one mapping on the CPU, so that two calls for one name see each other's writes (never the file);
+    NumPy arrays own their memory. Tensors from `get_tensors` share memory with nothing.
 
     Args:
         filename: The file.
-        framework: `"pt"`, `"torch"`, `"pytorch"`, `"np"` or `"numpy"`.
-        device: Where tensors go: text, an index, a `torch.device`, or None for the CPU.
-        backend: `"mmap"`, `"pread"`, or `"auto"`: mapped unless the file is on a network or FUSE file system.
+        framework: `"pt"`, `"torch"` or `"pytorch"`; `"np"` or `"numpy"`.
+        device: The device for torch tensors: text, the index of a CUDA device, a `torch.device`, or None for the CPU.
+        backend: How to read: `"mmap"`, `"pread"`, or `"auto"`, which maps the file unless it is on a network or FUSE
+            file system.
 
     Raises:
         TypeError: If an argument is of the wrong type.
         SourceMissingError: If there is no such file (also a FileNotFoundError).
         HeaderError: If it is not a whole safetensors file.
-        TensorkeepError: If framework, device or backend does not exist.
-        TransportError: If the file cannot be read.
+        TensorkeepError: If `framework`, `device` or `backend` is invalid.
+        TransportError: If the file cannot be read (also an OSError).
     """
 
     def __init__(
@@ -74,7 +81,7 @@ class safe_open:  # noqa: N801 - the reference's name
         return list(self._opened())
 
     def metadata(self) -> dict[str, str] | None:
-        """Return the file's free text by key, or None where it has none.
+        """Return the file's metadata, free text by key; None if it has none.
 
         Raises:
             TensorkeepError: If the file is closed.
@@ -89,8 +96,11 @@ class safe_open:  # noqa: N801 - the reference's name
             name: Its name.
 
         Raises:
-            TensorNotFoundError: If there is none of that name.
-            DtypeError: If the framework has no such dtype.
+            TypeError: If `name` is not text.
+            TensorNotFoundError: If there is no tensor of that name (also a KeyError).
+            DtypeError: If the framework has no such dtype (also a TypeError).
+            LimitError: If it has more dimensions than the framework allows.
+            UnsupportedError: If the device is not on this machine.
             TensorkeepError: If the file is closed.
             TransportError: If the bytes cannot be read.
         """
@@ -101,23 +111,26 @@ class safe_open:  # noqa: N801 - the reference's name
         return lazy.load() if view is None else lazy.place(view)
 
     def get_tensors(self) -> dict[str, Any]:
-        """Return all tensors by name, in the order of the bytes in the file.
+        """Return all tensors by name, in the order of the bytes in the file; faster than one by one.
 
         Raises:
-            DtypeError: If the framework has no such dtype.
+            DtypeError: If the framework has no such dtype (also a TypeError).
+            LimitError: If a tensor has more dimensions than the framework allows.
+            UnsupportedError: If the device is not on this machine.
             TensorkeepError: If the file is closed.
             TransportError: If the bytes cannot be read.
         """
         return self._opened().load()
 
     def get_slice(self, name: str) -> SafeSlice:
-        """Return an object that reads the part it is indexed with.
+        """Return a tensor that is read when it is indexed: `file.get_slice("weight")[10:20, ::2]`.
 
         Args:
             name: The tensor's name.
 
         Raises:
-            TensorNotFoundError: If there is none of that name.
+            TypeError: If `name` is not text.
+            TensorNotFoundError: If there is no tensor of that name (also a KeyError).
             TensorkeepError: If the file is closed.
         """
         return SafeSlice(self._lazy(name), gives_views=self._library.gives_views)
@@ -145,7 +158,7 @@ class _safe_open_handle(safe_open):  # noqa: N801 - the reference's name
 
 
 class SafeSlice:
-    """A tensor of a file, read by indexing: `PySafeSlice` in the reference."""
+    """A tensor of a file, read when it is indexed; in the reference it is called `PySafeSlice`."""
 
     def __init__(self, lazy: LazyTensor, *, gives_views: bool) -> None:
         self._lazy = lazy
@@ -162,8 +175,15 @@ class SafeSlice:
     def __getitem__(self, index: Any) -> Any:
         """Read a part of the tensor.
 
-        A mapped file gives torch tensors as torch indexes them, without a copy; anything else is read as NumPy
-        indexes it, and nothing but the part is read.
+        A torch tensor of a mapped file is indexed by torch, without a copy. Otherwise the index means what it means
+        to NumPy, and only the part is read.
+
+        Raises:
+            SelectionError: If the index does not fit the shape (also an IndexError).
+            DtypeError: If the framework has no such dtype (also a TypeError).
+            LimitError: If the tensor has more dimensions than the framework allows.
+            UnsupportedError: If the device is not on this machine.
+            TransportError: If the bytes cannot be read.
         """
         view = self._lazy.view() if self._gives_views else None
         if view is not None:
@@ -175,7 +195,7 @@ class SafeSlice:
 
 
 def _reference_text(index: Any, shape: tuple[int, ...]) -> str | None:
-    """Return the reference's words for an index that does not fit, where it has some."""
+    """Return the reference's words for an index that does not fit; None if it has none."""
     items = index if isinstance(index, tuple) else (index,)
     return _unsupported(items) or _out_of_shape(items, shape)
 

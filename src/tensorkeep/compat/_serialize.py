@@ -34,8 +34,8 @@ class TensorSpec:
     The memory at `data_ptr` must stay valid until they return.
 
     Args:
-        dtype: A name as torch and NumPy spell it, such as `"float32"`.
-        shape: Elements along each dimension; for `"float4_e2m1fn_x2"` as torch counts them, two in one.
+        dtype: The dtype's name in torch and NumPy, such as `"float32"`.
+        shape: Elements along each dimension; `"float4_e2m1fn_x2"` counts two as one, as torch does.
         data_ptr: Address of the first byte of a C-contiguous, little-endian buffer.
         data_len: Size of the buffer in bytes.
 
@@ -68,7 +68,7 @@ class TensorSpec:
 
     @property
     def shape(self) -> list[int]:
-        """Elements along each dimension, as the header says."""
+        """Elements along each dimension, as the header will say; F4 elements are counted one by one."""
         return list(self._shape)
 
     @property
@@ -89,9 +89,6 @@ class TensorSpec:
 
     def tensor_to_write(self) -> TensorToWrite:
         """Describe the tensor for writing.
-
-        Returns:
-            The description.
 
         Raises:
             FormatError: If the buffer's size does not fit dtype and shape.
@@ -118,14 +115,15 @@ def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str]
         metadata: Free text by key.
 
     Returns:
-        The bytes.
+        The content of a file.
 
     Raises:
         TypeError: If an argument is of the wrong type.
         FormatError: If a buffer's size does not fit its dtype and shape.
-        HeaderError: If a name or text is impossible.
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
+        LimitError: If there are more names than a header can hold.
     """
-    return serialize_tensors(_hosts(tensor_dict), metadata=check_metadata(metadata))
+    return serialize_tensors(_to_write(tensor_dict), metadata=check_metadata(metadata))
 
 
 def serialize_file(
@@ -133,25 +131,26 @@ def serialize_file(
     filename: str | os.PathLike[str],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write tensors to a safetensors file, complete or not at all.
+    """Write tensors to a safetensors file. It appears complete or not at all.
 
     Args:
         tensor_dict: Name to description.
-        filename: Where the file is to appear.
+        filename: The file to write; one that exists is replaced.
         metadata: Free text by key.
 
     Raises:
         TypeError: If an argument is of the wrong type.
         FormatError: If a buffer's size does not fit its dtype and shape.
-        HeaderError: If a name or text is impossible.
-        TransportError: If the file cannot be written.
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
+        LimitError: If there are more names than a header can hold.
+        TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
     path = check_path(filename)
     with writing_errors():
-        write_tensors(_hosts(tensor_dict), path, metadata=check_metadata(metadata), durable=False)
+        write_tensors(_to_write(tensor_dict), path, metadata=check_metadata(metadata), durable=False)
 
 
-def _hosts(tensor_dict: Mapping[str, TensorSpec]) -> dict[str, TensorToWrite]:
+def _to_write(tensor_dict: Mapping[str, TensorSpec]) -> dict[str, TensorToWrite]:
     check_names(tensor_dict)
     for spec in tensor_dict.values():
         check_instance(spec, "tensor_dict", TensorSpec)
@@ -168,7 +167,7 @@ def deserialize(bytes: bytes) -> list[tuple[str, dict[str, Any]]]:  # noqa: A002
         Name and `{"dtype": str, "shape": list of int, "data": bytearray}`, in the order of the bytes in the file.
 
     Raises:
-        TypeError: If the argument is of another type.
+        TypeError: If `bytes` is of another type.
         HeaderError: If it is not a whole safetensors file.
     """
     content = check_content(bytes)

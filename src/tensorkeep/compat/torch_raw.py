@@ -17,14 +17,14 @@ from tensorkeep.entries import TensorEntry
 TYPES: dict[str, torch.dtype] = {
     dtype.name: getattr(torch, dtype.torch) for dtype in DTYPES if dtype.torch and hasattr(torch, dtype.torch)
 }
-"""The format's dtype name to torch's dtype, for all that torch has."""
+"""A dtype's name in the format to torch's dtype, for all that torch has."""
 
 SIZE: dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in TYPES.values()}
 """Bytes of one element."""
 
 
 def view2torch(safeview: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, torch.Tensor]:
-    """Make tensors of what `deserialize` gives."""
+    """Make tensors of what `deserialize` returns, over the same memory."""
     adapter = adapter_for("torch")
     tensors: dict[str, torch.Tensor] = {}
     for name, view in safeview:

@@ -1,7 +1,7 @@
-"""Which tensors of a state dict share memory, and which names of them to keep, as `safetensors.torch` asks it.
+"""Which tensors of a state dict share memory, and which of their names to keep, for `tensorkeep.torch`.
 
-The reference compares each tensor with the one before it only, so that a small view hides a later overlap, and it
-refuses a tensor that covers its group but not its whole storage. Both are done right here.
+The reference compares each tensor only with the one before it, so that a small view hides a later overlap, and it
+refuses a tensor that covers its group but not its whole storage. Both are correct here.
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ from tensorkeep.tensors import overlapping
 
 
 def storage_ptr(tensor: torch.Tensor) -> int:
-    """Return the address of the tensor's storage, 0 for one without data.
-
-    Args:
-        tensor: Any tensor.
-    """
+    """Return the address of a tensor's storage; 0 for a tensor without one."""
     try:
         return tensor.untyped_storage().data_ptr()
     except (NotImplementedError, RuntimeError):  # sparse tensors and wrappers have no storage
@@ -27,11 +23,7 @@ def storage_ptr(tensor: torch.Tensor) -> int:
 
 
 def storage_size(tensor: torch.Tensor) -> int:
-    """Return the bytes of the tensor's storage.
-
-    Args:
-        tensor: Any tensor.
-    """
+    """Return the size of a tensor's storage in bytes."""
     try:
         return tensor.untyped_storage().nbytes()
     except (NotImplementedError, RuntimeError):
@@ -39,7 +31,7 @@ def storage_size(tensor: torch.Tensor) -> int:
 
 
 def end_ptr(tensor: torch.Tensor) -> int:
-    """Return the address one past the tensor's last byte."""
+    """Return the address one past a tensor's last byte."""
     start = tensor.data_ptr()
     if not tensor.nelement():
         return start
@@ -96,7 +88,7 @@ def _covers(tensor: torch.Tensor, group: Iterable[torch.Tensor]) -> bool:
 
 
 def _has_no_gaps(tensor: torch.Tensor) -> bool:
-    """Say whether the elements, in whatever order of dimensions, lie one behind the other."""
+    """Say whether the elements are contiguous in some order of dimensions."""
     expected = 1
     for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if extent > 1 and stride != expected:
@@ -111,7 +103,7 @@ def remove_duplicate_names(
     preferred_names: Iterable[str] | None = None,
     discard_names: Iterable[str] | None = None,
 ) -> dict[str, list[str]]:
-    """Choose, among names that share bytes, the one to keep."""
+    """Choose the name to keep among names that share bytes; return it with the names to remove."""
     preferred = set(preferred_names or ())
     discarded = set(discard_names or ())
     to_remove: dict[str, list[str]] = {}

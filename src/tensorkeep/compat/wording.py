@@ -1,4 +1,4 @@
-"""The reference's words: arguments checked as it checks them, failures told as it tells them."""
+"""Arguments checked, and errors worded, as by the reference."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_content(value: Any) -> Buffer:
 
 
 def check_names(tensors: Any) -> None:
-    """Refuse what is not a dict with names as keys."""
+    """Refuse anything but a dict with names as keys."""
     check_instance(tensors, "tensor_dict", dict)
     for name in tensors:
         if type(name) is not str:
@@ -125,7 +125,7 @@ def unknown_dtype_text(dtype: str) -> str:
 
 @contextmanager
 def writing_errors() -> Iterator[None]:
-    """Begin the messages of failed writes as the reference does."""
+    """Reword the messages of failed writes as the reference begins them."""
     try:
         yield
     except TransportError as error:

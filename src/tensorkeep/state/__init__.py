@@ -1,16 +1,18 @@
-"""Trees of data as JSON values and named tensors, and back, exactly. Pure: knows no file and no array library.
+"""Nested data as one JSON value and named tensors, and back, exactly. Pure: knows no file and no array library.
 
-- `_values`: `Encoded`, a tree taken apart; `NamedData`, an object whose class nobody passed.
-- `_scalars`: texts, numbers, dates and the like, and their nodes.
-- `_keys`: keys in dotted names, and which of them a dict can hold in good time.
-- `_classes`: dataclasses, members of enums and namedtuples.
-- `_refusals`: what to say of a value that is no data.
+The nested data is called a tree; the JSON value for each value in it is called a node.
+
+- `_values`: `Encoded`, an encoded tree; `NamedData`, an object whose class was not passed.
+- `_nodes`: the structure of nodes.
+- `_scalars`: text, numbers, dates and the like, and their nodes.
+- `_keys`: keys in dotted names, and which keys a dict can hold without becoming slow.
+- `_classes`: dataclasses, enum members and namedtuples.
+- `_refusals`: errors for values that are not data.
 - `_encode`: a tree to nodes.
-- `_nodes`: how nodes are built.
-- `_names`: the tensors of a tree by their names, and the same tree with other names.
-- `_select`: the nodes of a part of a tree.
 - `_decode`: nodes to a tree.
-- `_plain`: what a tree holds besides tensors, under dotted names.
+- `_names`: the tensors of a tree by name, and the same tree with other names.
+- `_select`: the nodes of a part of a tree.
+- `_plain`: the values of a tree that are not tensors, by dotted name.
 - `_described`: any node on one line, for people.
 """
 

@@ -1,6 +1,6 @@
-"""Objects that are data with the name of a class: dataclasses, members of enums, namedtuples.
+"""Objects that are data and the name of a class: dataclasses, enum members, namedtuples.
 
-They are made again only of classes that the caller passes, without calling anything of those classes' own.
+They are rebuilt only for classes that the caller passes, and without running code of those classes.
 """
 
 from __future__ import annotations
@@ -15,31 +15,35 @@ from tensorkeep.errors import FormatError, StateError
 from tensorkeep.state._values import NamedData
 
 _HEAP_TYPE = 1 << 9
-"""The flag of classes that are made in Python (Py_TPFLAGS_HEAPTYPE)."""
+"""The flag of classes defined in Python (Py_TPFLAGS_HEAPTYPE)."""
 
 Classes: TypeAlias = Iterable[type] | Mapping[str, type]
-"""Classes that may be made again, by the names that files have for them or by their own."""
+"""Classes that may be rebuilt; a mapping gives them the names that files have for them."""
 
 
 def classes_by_name(classes: Classes) -> dict[str, type]:
-    """Return the classes that a caller allows, by the names that files have for them."""
+    """Return the classes that the caller allows, by their names in files."""
     if isinstance(classes, type) or not isinstance(classes, Iterable):
         name = classes.__name__ if isinstance(classes, type) else repr(classes)
-        raise StateError("classes to load are a list", found=f"{name:.100}", hint=f"Pass classes=[{name:.100}]")
+        raise StateError(
+            "`classes` must be a list of classes", found=f"{name:.100}", hint=f"Pass classes=[{name:.100}]"
+        )
     pairs = dict(classes.items()) if isinstance(classes, Mapping) else {_checked_name(cls): cls for cls in classes}
     for name, cls in pairs.items():
         if not isinstance(cls, type) or type(name) is not str:
-            raise StateError("classes to load are classes, or names with classes", found=f"{name!r}: {cls!r}")
+            raise StateError(
+                "`classes` must be classes, or a mapping of names to classes", found=f"{name!r}: {cls!r}"
+            )
     return pairs
 
 
 def class_name(cls: type) -> str:
-    """Return the name of a class as files have it."""
+    """Return the name of a class in files."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def named_kind(cls: type) -> str | None:
-    """Say what kind of named data a class makes."""
+    """Return which kind of named data the objects of a class are; None if they are not."""
     if issubclass(cls, Enum):
         return "enum"
     if issubclass(cls, tuple):
@@ -51,7 +55,7 @@ def named_kind(cls: type) -> str | None:
 
 
 def fields_of(value: Any, kind: str) -> dict[str, Any]:
-    """Return what an object holds."""
+    """Return the fields of an object."""
     if kind == "enum":
         is_member = type(value).__members__.get(value._name_) is value
         return {"name": value._name_ if is_member else None, "value": value._value_}
@@ -65,16 +69,16 @@ def fields_of(value: Any, kind: str) -> dict[str, Any]:
     extra = [name for name in getattr(value, "__dict__", ()) if name not in fields and not _is_cached(value, name)]
     if extra:
         raise StateError(
-            f"{class_name(type(value))} has the attribute {extra[0]!r}, which is no field of it",
+            f"{class_name(type(value))} has the attribute {extra[0]!r}, which is not a field",
             hint="Declare it as a field, or save what it holds as a dict",
         )
     return fields
 
 
 def rebuilt(data: NamedData, cls: type) -> Any:
-    """Make an object of a class that the caller passed."""
+    """Rebuild an object of a class that the caller passed."""
     if named_kind(cls) != data.kind:
-        _refuse(data, f"it is no {data.kind}")
+        _refuse(data, f"it is not a {data.kind}")
     try:
         return _MAKERS[data.kind](data, cls)
     except FormatError:
@@ -112,15 +116,15 @@ def _make_enum(data: NamedData, cls: Any) -> Any:
 _MAKERS = {"dataclass": _make_dataclass, "enum": _make_enum, "namedtuple": _make_namedtuple}
 
 
-def _is_same(ours: Any, theirs: Any) -> bool:
-    return type(ours) is type(theirs) and bool(ours == theirs or (ours != ours and theirs != theirs))  # noqa: PLR0124
+def _is_same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(a == b or (a != a and b != b))  # noqa: PLR0124
 
 
 def _refuse(data: NamedData, found: str) -> NoReturn:
     raise FormatError(
-        f"the class {data.class_name} is not the one whose data were saved",
+        f"the class {data.class_name} is not the one that was saved",
         found=found,
-        hint="Load without it in `classes`: what it held comes as tensorkeep.NamedData",
+        hint="Leave it out of `classes` to load its data as tensorkeep.NamedData",
     )
 
 
@@ -140,5 +144,5 @@ def _is_cached(value: Any, name: str) -> bool:
 
 def _checked_name(cls: Any) -> str:
     if not isinstance(cls, type):
-        raise StateError("classes to load are classes", found=repr(cls))
+        raise StateError("`classes` must be classes", found=repr(cls))
     return class_name(cls)

@@ -1,4 +1,4 @@
-"""Nodes -> tree of data. Any JSON value gives a tree or one of our errors, in linear time; nothing is imported."""
+"""Nodes to a tree. Any JSON value gives a tree or one of our errors, in linear time; nothing is imported."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def decode_tree(
     find_class: Callable[[str], type | None],
     content: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Make the tree of data that nodes stand for."""
+    """Decode a tree; `tensor` returns a tensor by name, `compose` a library's object, `content` a tensor's bytes."""
     content = content or (lambda name: tensor(name, {}))
     try:
         with PausedCollector():
             return _Decoder(tensor, compose, find_class, content).value(tree, "")
     except RecursionError:
         raise LimitError(
-            "the tree is too deep for the stack", hint="Load from a function that is called less deep"
+            "the tree is too deep for Python's stack", hint="Load from a function that is not called so deep"
         ) from None
 
 
 class _Decoder:
-    """One walk through nodes."""
+    """One walk through the nodes."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class _Decoder:
 
     @cached_property
     def inline(self) -> _Decoder:
-        """What walks through keys and the like."""
+        """The decoder for keys and the like."""
         return _InlineDecoder(self._tensor, self._compose, self._find_class, self._content)
 
     def value(self, node: Node, path: str) -> Any:
@@ -91,18 +91,18 @@ class _Decoder:
             raise _broken(path, f"no {tag} can be made", node, cause) from cause
 
     def begin(self, path: str) -> int:
-        """Return the number of a container that begins."""
+        """Begin a container and return its number."""
         self.deepen(path)
         self._made.append(_UNFINISHED)
         return len(self._made) - 1
 
     def end(self, number: int, made: Any) -> None:
-        """Note a container that is complete."""
+        """End a container."""
         self._depth -= 1
         self._made[number] = made
 
     def deepen(self, path: str) -> None:
-        """Count a container within those that are not complete."""
+        """Count one more level of nesting."""
         self._depth += 1
         check_depth(self._depth, path)
 
@@ -110,21 +110,21 @@ class _Decoder:
         """Return the container that a node refers to."""
         number = node[1] if len(node) == 2 else None
         if type(number) is not int or not 0 <= number < len(self._made) or self._made[number] is _UNFINISHED:
-            raise _broken(path, "no container that is complete has this number", number)
+            raise _broken(path, "no complete container has this number", number)
         return self._made[number]
 
     def tensor(self, node: NodeMembers, path: str) -> Any:
-        """Return what stands for a tensor."""
+        """Return a tensor."""
         name, members = members_of(node, path)
         known = self._tensors.get(name)
         if known is None:
             known = self._tensors[name] = members, self._tensor(name, members)
         elif known[0] != members:
-            raise _broken(path, "a tensor is two different things", name)
+            raise _broken(path, "a tensor has two different nodes", name)
         return known[1]
 
     def binary(self, node: list[Any], path: str) -> bytes:
-        """Return the bytes of an object."""
+        """Return the bytes of a `bytes` or `bytearray`."""
         part = _only(node, path)
         if type(part) is not dict:
             try:
@@ -150,7 +150,7 @@ class _Decoder:
         for key, child, text in zip(keys, node[first + 1 :: 2], texts, strict=True):
             made[key] = child if type(child) in PLAIN else self.value(child, joined(path, text))
         if len(made) != len(keys):
-            raise _broken(path, "a key stands twice", f"{len(keys) - len(made)} keys too many")
+            raise _broken(path, "a key occurs twice", f"{len(keys) - len(made)} keys too many")
         return made
 
     def items(self, node: list[Any], path: str) -> list[Any]:
@@ -162,42 +162,42 @@ class _Decoder:
         return items
 
     def keys(self, nodes: list[Node], path: str) -> list[Any]:
-        """Return keys of a dict or items of a set, which can be put there in linear time."""
+        """Return keys of a dict or items of a set, checked so that adding them takes linear time."""
         keys = []
         for node in nodes:
             keys.append(node if type(node) in PLAIN else self.inline.value(node, path))  # noqa: PERF401 - no deeper stack
         try:
             self.guard.check([key for key in keys if not is_safe_key(key)], path)
         except TypeError as cause:
-            raise _broken(path, "a key cannot be one", cause) from cause
+            raise _broken(path, "a key is not hashable", cause) from cause
         return keys
 
     def composed(self, node: list[Any], path: str) -> Any:
-        """Return what a library puts together."""
+        """Return an object of an array library."""
         if len(node) != 5 or type(node[1]) is not str or type(node[2]) is not str:
-            raise _broken(path, "no composed value", node[:3])
+            raise _broken(path, "a malformed object of an array library", node[:3])
         settings, parts = self.value(node[3], path), self.value(node[4], path)
         for members in (settings, parts):
             if type(members) is not dict or any(type(name) is not str for name in members):
-                raise _broken(path, "a composed value has settings and parts with names", members)
+                raise _broken(path, "settings and parts of an object must have names", members)
         return self._compose(EncodedObject(node[1], node[2], parts, settings))
 
     def named(self, data: NamedData) -> Any:
-        """Return the object of a class that the caller allows, or its data."""
+        """Return the object, if the caller allows its class, or its data."""
         cls = self._find_class(data.class_name)
         return data if cls is None else rebuilt(data, cls)
 
 
 class _InlineDecoder(_Decoder):
-    """Walks through keys and the like, written out whole: without tensors or references."""
+    """Decodes keys and the like: in full, without tensors or references."""
 
     @property
     def inline(self) -> _Decoder:
-        """The walk itself."""
+        """This decoder itself."""
         return self
 
     def begin(self, path: str) -> int:
-        """Begin a container, which has no number."""
+        """Begin a container, which gets no number."""
         self.deepen(path)
         return -1
 
@@ -206,17 +206,17 @@ class _InlineDecoder(_Decoder):
         self._depth -= 1
 
     def same(self, node: list[Any], path: str) -> Any:
-        """Refuse a reference, by which a short key could have a very long hash."""
+        """Refuse a reference: with these, a short text could make a key that takes ages to hash."""
         raise _broken(path, "a key refers to a container", node)
 
     def tensor(self, node: NodeMembers, path: str) -> Any:
         """Refuse a tensor."""
-        raise _broken(path, "a key holds a tensor", node)
+        raise _broken(path, "a key contains a tensor", node)
 
     def binary(self, node: list[Any], path: str) -> bytes:
-        """Return what has the bytes of an object, which stand there as a text."""
+        """Return the bytes of an object, which must be in the text."""
         if type(_only(node, path)) is dict:
-            raise _broken(path, "a key holds a tensor", node)
+            raise _broken(path, "a key contains a tensor", node)
         return super().binary(node, path)
 
 
@@ -235,10 +235,10 @@ def _short(found: Any) -> str:
 def _bytes_in(content: Any, path: str) -> bytes:
     try:
         view = memoryview(content)
-    except (TypeError, ValueError, BufferError) as cause:  # such as for dtypes that buffers have not
-        raise _broken(path, "bytes are no tensor of uint8", type(content).__name__, cause) from cause
+    except (TypeError, ValueError, BufferError) as cause:  # such as for dtypes that buffers cannot have
+        raise _broken(path, "bytes are not a tensor of uint8", type(content).__name__, cause) from cause
     if view.format != "B" or view.ndim != 1:
-        raise _broken(path, "bytes are a tensor of uint8 with one dimension", f"{view.format} {view.shape}")
+        raise _broken(path, "bytes must be a tensor of uint8 with one dimension", f"{view.format} {view.shape}")
     return bytes(view)
 
 
@@ -251,7 +251,7 @@ def _only(node: list[Any], path: str) -> Any:
 def _ordered_dict(decoder: _Decoder, node: list[Any], path: str) -> OrderedDict[Any, Any]:
     attributes = decoder.value(node[1], path) if len(node) > 1 else {}
     if attributes is not None and type(attributes) is not dict:
-        raise _broken(path, "attributes of an OrderedDict are a dict or null", attributes)
+        raise _broken(path, "attributes of an OrderedDict must be a dict or null", attributes)
     made = OrderedDict(decoder.pairs(node, path))
     if attributes:
         _set_attributes(made, attributes, path)
@@ -260,7 +260,7 @@ def _ordered_dict(decoder: _Decoder, node: list[Any], path: str) -> OrderedDict[
 
 def _set_attributes(value: Any, attributes: dict[Any, Any], path: str) -> None:
     if any(type(name) is not str for name in attributes):
-        raise _broken(path, "attributes have names", list(attributes))
+        raise _broken(path, "names of attributes must be text", list(attributes))
     vars(value).update(attributes)
 
 
@@ -281,9 +281,9 @@ def _deque(decoder: _Decoder, node: list[Any], path: str) -> deque[Any]:
         maxlen = None if node[1] is None else integer_of(node[1])
         empty: deque[Any] = deque(maxlen=maxlen)
     except (IndexError, ValueError, OverflowError) as cause:
-        raise _broken(path, "a deque has a length or null", node, cause) from cause
+        raise _broken(path, "a deque needs a length or null", node, cause) from cause
     if maxlen is not None and len(node) - 2 > maxlen:
-        raise _broken(path, "a deque is longer than it can be", node)
+        raise _broken(path, "a deque is longer than its maximal length", node)
     empty.extend(decoder.items(node, path))
     return empty
 
@@ -292,25 +292,25 @@ def _set(decoder: _Decoder, node: list[Any], path: str) -> set[Any] | frozenset[
     items = decoder.keys(node[1:], path)
     made = set(items) if node[0] == "set" else frozenset(items)
     if len(made) != len(items):
-        raise _broken(path, "an item stands twice in a set", f"{len(items) - len(made)} items too many")
+        raise _broken(path, "an item occurs twice in a set", f"{len(items) - len(made)} items too many")
     return made
 
 
 def _named(decoder: _Decoder, node: list[Any], path: str) -> Any:
     class_name, fields = _class_name(node, path), decoder.pairs(node, path)
     if any(type(name) is not str for name in fields):
-        raise _broken(path, f"a {node[0]} has a field whose name is no text", list(fields))
+        raise _broken(path, f"a {node[0]} has a field whose name is not text", list(fields))
     return decoder.named(NamedData(node[0], class_name, fields))
 
 
 def _enum(decoder: _Decoder, node: list[Any], path: str) -> Any:
     class_name = _class_name(node, path)
     if len(node) != 4:
-        raise _broken(path, "an enum has a class, a name and a value", node)
+        raise _broken(path, "an enum member needs a class, a name and a value", node)
     try:
         name = None if node[2] is None else text_of(node[2])
     except ValueError as cause:
-        raise _broken(path, "a member of an enum has a name or null", node, cause) from cause
+        raise _broken(path, "an enum member needs a name or null", node, cause) from cause
     return decoder.named(NamedData("enum", class_name, {"name": name, "value": decoder.inline.value(node[3], path)}))
 
 
@@ -318,12 +318,12 @@ def _class_name(node: list[Any], path: str) -> str:
     try:
         return text_of(node[1])
     except (IndexError, ValueError) as cause:
-        raise _broken(path, f"a {node[0]} has the name of a class", node, cause) from cause
+        raise _broken(path, f"a {node[0]} needs the name of a class", node, cause) from cause
 
 
 def _slice(decoder: _Decoder, node: list[Any], path: str) -> slice:
     if len(node) != 4:
-        raise _broken(path, "a slice has three parts", node)
+        raise _broken(path, "a slice needs three parts", node)
     _, start, stop, step = node
     value = decoder.inline.value
     return slice(value(start, path), value(stop, path), value(step, path))
@@ -347,11 +347,11 @@ _CONTAINERS: Final[dict[str, _Decode]] = {
     "composed": _Decoder.composed,
     "bytearray": lambda decoder, node, path: bytearray(decoder.binary(node, path)),
 }
-"""Tag to what makes the value, for arrays that have a number."""
+"""Tag to the function that makes the value, for containers with a number."""
 
 _WHOLE: Final[dict[str, _Decode]] = {
     "same": lambda decoder, node, path: decoder.same(node, path),
     "bytes": lambda decoder, node, path: decoder.binary(node, path),
     "slice": _slice,
 }
-"""The same for arrays that have none."""
+"""The same for values without a number."""

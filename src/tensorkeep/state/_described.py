@@ -1,4 +1,4 @@
-"""Nodes as people read them: any value on one line, as Python would write it. Pure."""
+"""Nodes for people: any value on one line, as Python would write it. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensorkeep.state._scalars import PLAIN, SCALAR_TAGS, bytes_of, text_of
 from tensorkeep.state._values import Node
 
 _MAX_DECIMAL_BITS: Final = 1024
-"""Bits up to which an integer is written in decimal digits; that takes the square of their length."""
+"""Bits up to which an integer is written in decimal; that takes the square of its length."""
 
 
 def described(node: Node, paths: Sequence[str] = (), *, max_chars: int | None = None) -> str:
@@ -40,7 +40,7 @@ def _extent(node: Node) -> str:
 
 
 class _Writer:
-    """Writes nodes, piece by piece, so that nobody pays for what is cut."""
+    """Writes nodes piece by piece, so that what is cut off costs nothing."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
@@ -89,15 +89,15 @@ class _Writer:
         yield ")"
 
     def tuple(self, node: list[Any]) -> Iterator[str]:
-        """Give a tuple, of one item with the comma that makes it one."""
+        """Give a tuple; one of a single item with its comma."""
         return self.items(node[1:], "(", ",)" if len(node) == 2 else ")")
 
     def same(self, node: list[Any]) -> Iterator[str]:
-        """Say where a container is written out."""
+        """Say where a container was written out."""
         yield f"same as {self._paths[node[1]]}" if node[1] < len(self._paths) else f"same as container {node[1]}"
 
     def composed(self, node: list[Any]) -> Iterator[str]:
-        """Give what a library puts together: its kind, and what is set in it."""
+        """Give an object of an array library: its kind and settings."""
         _, library, kind, settings, parts = node
         number = _numpy_number(settings) if (library, kind) == ("numpy", "scalar") else None
         if number is not None:
@@ -110,7 +110,7 @@ class _Writer:
             yield from self.fields(settings, f"{library}.{kind}")
 
     def enum(self, node: list[Any]) -> Iterator[str]:
-        """Give a member of an enum, by its name where it has one."""
+        """Give an enum member, by its name if it has one."""
         _, cls, name, value = node
         if name is not None:
             yield f"{text_of(cls)}.{text_of(name)}"
@@ -118,7 +118,7 @@ class _Writer:
             yield from self.items([value], f"{text_of(cls)}(", ")")
 
     def binary(self, node: list[Any]) -> Iterator[str]:
-        """Give bytes, unless they are many."""
+        """Give bytes, unless they are in a tensor."""
         if type(node[1]) is dict:
             yield f"{node[0]} in a tensor"
         else:
@@ -149,7 +149,7 @@ _KINDS: Final[dict[str, _Write]] = {
     "bytes": _Writer.binary,
     "bytearray": _Writer.binary,
 }
-"""Tag to what writes nodes of it; all other tags are those of scalars."""
+"""Tag to the function that writes such nodes; all other tags are scalars."""
 
 _BY_TEXT: Final = frozenset({"Decimal", "UUID", "Path", "PurePosixPath", "PureWindowsPath"})
 
@@ -190,11 +190,11 @@ _NUMPY_NUMBERS: Final = {
     "<u8": ("uint64", "<Q"),
     "|b1": ("bool", "<?"),
 }
-"""What NumPy calls a dtype in a file and in Python, and what unpacks one number of it."""
+"""A dtype's text in a file to NumPy's name for it, and the `struct` format of one number."""
 
 
 def _numpy_number(settings: list[Any]) -> str | None:
-    """Write a NumPy scalar as NumPy does; None for one that is no number."""
+    """Write a NumPy scalar as NumPy does; None if it is not a number."""
     if settings[1::2] != ["dtype", "data"] or type(settings[2]) is not str or settings[2] not in _NUMPY_NUMBERS:
         return None
     name, layout = _NUMPY_NUMBERS[settings[2]]
@@ -215,5 +215,5 @@ def _shortest(value: float, layout: str) -> str:
 def _rounds_to(short: float, value: float, layout: str) -> bool:
     try:
         return struct.unpack(layout, struct.pack(layout, short)) == (value,)
-    except OverflowError:  # rounded up, beyond the largest
+    except OverflowError:  # rounding up exceeded the largest number
         return False

@@ -1,4 +1,4 @@
-"""Tree of data -> nodes and tensors. The exact type decides, so that nothing comes back as less than it was."""
+"""A tree to nodes and tensors. Exact types decide: a subclass may hold more than a reader could restore."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ Leaf = Callable[[Any], NodeMembers | None]
 Compose = Callable[[Any], EncodedObject | None]
 
 _MAX_INLINE_NBYTES: Final = 4096
-"""Bytes of an object that stand in the text; longer ones are tensors, which are read only when wanted."""
+"""Bytes up to which `bytes` objects are in the text; longer ones are tensors, read only when wanted."""
 
 _RESERVED: Final = "__metadata__"
-"""A member of a safetensors header that is no tensor."""
+"""The member of a safetensors header that is not a tensor."""
 
 _OPEN: Final = -1
-"""Number of a container whose end is not reached."""
+"""Number of a container that is not complete yet."""
 
 
 def encode_tree(value: Any, *, leaf: Leaf, compose: Compose) -> Encoded:
-    """Take a tree of data apart."""
+    """Encode a tree; `leaf` returns the members of a tensor's node, `compose` encodes a library's objects."""
     encoder = _Encoder(leaf, compose)
     try:
         with PausedCollector():
             tree = encoder.value(value, "")
     except RecursionError:
         raise LimitError(
-            "the tree is too deep for the stack", hint="Save from a function that is called less deep"
+            "the tree is too deep for Python's stack", hint="Save from a function that is not called so deep"
         ) from None
     return Encoded(tree, encoder.tensors)
 
@@ -59,13 +59,13 @@ class _Encoder:
         self.guard = KeyGuard()
         self._depth = 0
         self._numbers: dict[int, int] = {}
-        self._met: list[Any] = []  # keeps what is numbered alive, so that nothing else gets its id
+        self._met: list[Any] = []  # keeps numbered containers alive, so that no other object gets their id
         self._names: dict[str, str] = {}
         self._n_with_name: dict[str, int] = {}
         self._names_length = 0
 
     def inline(self, value: Any, path: str, role: str) -> Node:
-        """Return the node of a key or the like, which is written out whole; `role` says what it is of its place."""
+        """Return the node of a key or the like, which is written out in full; `role` says what it is, for errors."""
         self._inline.role, self._inline.place = role, path
         return self._inline.value(value, path)
 
@@ -91,21 +91,21 @@ class _Encoder:
             members = self._leaf(value)
             if members is not None:
                 return self.tensor(value, members, path)
-            encode, content = self._taken_apart(value, path)
+            encode, content = self._encoder_of(value, path)
         number = self.begin(value, path)
         node = encode(self, content, path)
         self.end(value, number)
         return node
 
     def begin(self, value: Any, path: str) -> int:
-        """Return the number of a container that begins."""
+        """Begin a container and return its number."""
         self.deepen(path)
         self._numbers[id(value)] = _OPEN
         self._met.append(value)
         return len(self._met) - 1
 
     def end(self, value: Any, number: int) -> None:
-        """Note that a container is complete; a tuple of scalars is written out wherever it stands."""
+        """End a container. A tuple of scalars gets no number: it is written out wherever it is."""
         self._depth -= 1
         if type(value) is tuple and all(type(item) in SCALARS for item in value):
             del self._numbers[id(value)]
@@ -113,26 +113,26 @@ class _Encoder:
             self._numbers[id(value)] = number
 
     def deepen(self, path: str) -> None:
-        """Count a container within those that are not complete."""
+        """Count one more level of nesting."""
         if self._depth == MAX_STATE_DEPTH:
             raise too_deep(path)
         self._depth += 1
 
     def tensor(self, value: Any, members: NodeMembers, path: str) -> Node:
-        """Note a tensor under a name of its own."""
+        """Give a tensor a name, and return its node."""
         name = self._free_name(path)
         self.tensors[name] = value
         return members if name == path else {"name": name, **members}
 
     def named(self, value: Any, kind: str, path: str) -> NamedData:
-        """Return what a dataclass, enum member or namedtuple holds."""
+        """Return a dataclass, enum member or namedtuple as `NamedData`."""
         try:
             return NamedData(kind, class_name(type(value)), fields_of(value, kind))
         except StateError as error:
             raise error.with_fields(message=f"{words_for(path)}: {error.message}") from None
 
     def named_data(self, data: NamedData, path: str) -> Node:
-        """Return the node of what a dataclass, enum member or namedtuple holds."""
+        """Return the node of `NamedData`."""
         start: list[Any] = [data.kind, text_node(data.class_name)]
         if data.kind == "enum":
             name = data.fields["name"]
@@ -144,7 +144,7 @@ class _Encoder:
         return [*start, *self.pairs(data.fields.items(), path)]
 
     def pairs(self, items: Iterable[tuple[Any, Any]], path: str) -> list[Any]:
-        """Return the nodes of keys and values in turn."""
+        """Return the nodes of keys and values, alternating."""
         nodes: list[Any] = []
         unsafe = []
         for key, item in items:
@@ -170,7 +170,7 @@ class _Encoder:
         return nodes
 
     def members(self, items: Iterable[Any], path: str) -> list[Any]:
-        """Return the nodes of what a set holds, sorted, so that equal sets give equal bytes."""
+        """Return the nodes of a set's items, sorted, so that equal sets give equal bytes."""
         nodes = []
         for item in items:
             nodes.append(self.inline(item, path, "an item of "))  # noqa: PERF401 - no deeper stack
@@ -178,7 +178,7 @@ class _Encoder:
         return sorted(nodes, key=msgspec.json.encode)
 
     def binary(self, value: bytes | bytearray, path: str) -> Node:
-        """Return what stands for bytes: a text, or a tensor of many."""
+        """Return the node of bytes: base64 text, or a tensor if there are many."""
         if len(value) <= _MAX_INLINE_NBYTES:
             return base64_text(value)
         import numpy as np
@@ -187,17 +187,17 @@ class _Encoder:
         return self.tensor(array, self._leaf(array) or {}, path)
 
     def composed(self, composed: EncodedObject, path: str) -> Node:
-        """Return the node of what a library took apart; what it calls its data bears the name of the whole."""
+        """Return the node of a library's object; its part `data` gets the name of the object itself."""
         if "data" in composed.parts and path:
             self._names[joined(path, "data")] = path
         settings, parts = self.value(composed.settings, path), self.value(composed.parts, path)
         return ["composed", composed.library, composed.kind, settings, parts]
 
     def refusal(self, value: Any, path: str) -> StateError:
-        """Return what to raise for a value that is no data."""
+        """Return the error for a value that cannot be saved."""
         return not_data(value, path)
 
-    def _taken_apart(self, value: Any, path: str) -> tuple[_Encode, Any]:
+    def _encoder_of(self, value: Any, path: str) -> tuple[_Encode, Any]:
         composed = self._compose(value)
         if composed is not None:
             return _Encoder.composed, composed
@@ -215,13 +215,13 @@ class _Encoder:
         self._names_length += len(name)
         if self._names_length > MAX_NAMES_LENGTH:
             raise LimitError(
-                "the names of all tensors are too long together", expected=f"{MAX_NAMES_LENGTH:,} characters"
+                "the names of all tensors are too long in total", expected=f"{MAX_NAMES_LENGTH:,} characters"
             )
         return name
 
 
 class _InlineEncoder(_Encoder):
-    """Walks through keys and the like, written out whole: without tensors or references, and of bounded size."""
+    """Encodes keys and the like: in full, without tensors or references, and of bounded size."""
 
     _n_nodes = 0
     role, place = "", ""
@@ -231,11 +231,11 @@ class _InlineEncoder(_Encoder):
         return self.value(value, path)
 
     def begin(self, value: Any, path: str) -> int:  # noqa: ARG002
-        """Begin a container, which has no number."""
+        """Begin a container, which gets no number."""
         self._n_nodes = self._n_nodes + 1 if self._depth else 1
         if self._n_nodes > MAX_KEY_NODES:
             raise LimitError(
-                f"{self.role}{words_for(self.place)} holds too much", expected=f"at most {MAX_KEY_NODES:,} containers"
+                f"{self.role}{words_for(self.place)} is too large", expected=f"at most {MAX_KEY_NODES:,} containers"
             )
         self.deepen(path)
         return _OPEN
@@ -245,23 +245,23 @@ class _InlineEncoder(_Encoder):
         self._depth -= 1
 
     def tensor(self, value: Any, members: NodeMembers, path: str) -> Node:  # noqa: ARG002
-        """Refuse a tensor, which is equal to no other."""
+        """Refuse a tensor: two tensors are never equal as keys."""
         raise StateError(
-            f"{self.role}{words_for(self.place)} holds a tensor",
+            f"{self.role}{words_for(self.place)} contains a tensor",
             found=class_name(type(value)),
             hint="Make it a number or a tuple: tensor.item(), tuple(tensor.tolist())",
         )
 
     def refusal(self, value: Any, path: str) -> StateError:  # noqa: ARG002
-        """Return what to raise for a key, or a part of one, that is no data."""
+        """Return the error for a key, or a part of one, that cannot be saved."""
         return not_data(value, self.place, self.role)
 
     def binary(self, value: bytes | bytearray, path: str) -> Node:  # noqa: ARG002
-        """Return the text of bytes, however many."""
+        """Return bytes as base64 text, however many."""
         return base64_text(value)
 
     def named(self, value: Any, kind: str, path: str) -> NamedData:
-        """Return what an object holds that is equal to others by it."""
+        """Return an object as `NamedData`, unless it is equal only to itself."""
         if getattr(type(value), "__hash__", None) is object.__hash__:
             raise StateError(
                 f"{self.role}{words_for(self.place)} is equal only to itself",
@@ -301,7 +301,7 @@ def _default_dict(encoder: _Encoder, value: defaultdict[Any, Any], path: str) ->
 
 def _namespace(encoder: _Encoder, value: Namespace | SimpleNamespace, path: str) -> Node:
     if any(type(name) is not str for name in vars(value)):
-        raise StateError(f"{words_for(path)} has an attribute whose name is no text", hint="Save a dict")
+        raise StateError(f"{words_for(path)} has an attribute whose name is not text", hint="Save a dict")
     return [type(value).__name__, *encoder.pairs(vars(value).items(), path)]
 
 
@@ -332,7 +332,8 @@ def _fraction(_: _Encoder, value: Fraction, path: str) -> Node:
     node = fraction_node(value)
     if node is None:
         raise LimitError(
-            f"{words_for(path)} is too large a fraction", hint="Save its numerator and denominator in a tuple"
+            f"{words_for(path)} is a fraction of too many digits",
+            hint="Save its numerator and denominator in a tuple",
         )
     return node
 
@@ -341,7 +342,7 @@ def _moment(_: _Encoder, value: datetime | time, path: str) -> Node:
     zone = value.tzinfo
     if zone is not None and type(zone) is not timezone:
         raise StateError(
-            f"{words_for(path)} has a time zone that is no fixed offset",
+            f"{words_for(path)} has a time zone that is not a fixed offset",
             found=class_name(type(zone)),
             hint="Convert it with .astimezone(datetime.timezone.utc), and save the name of the zone",
         )
@@ -365,7 +366,7 @@ _CONTAINERS: Final[dict[type, _Encode]] = {
     NamedData: _Encoder.named_data,
     EncodedObject: _Encoder.composed,
 }
-"""Exact type to what makes its node, for values that are one object wherever they stand."""
+"""Exact type to the function that makes its node, for values that keep their identity: `x is y` survives."""
 
 _WHOLE: Final[dict[type, _Encode]] = {
     bytes: _binary,
@@ -374,4 +375,4 @@ _WHOLE: Final[dict[type, _Encode]] = {
     datetime: _moment,
     time: _moment,
 }
-"""The same for values that are written out wherever they stand."""
+"""The same for values that are written out wherever they are."""

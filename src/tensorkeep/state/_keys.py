@@ -1,8 +1,8 @@
-"""Keys of dicts and items of sets: their part in dotted names, and which of them a container can hold.
+"""Keys of dicts and items of sets: their part in dotted names, and protection from slow ones.
 
-The hash of a number is known to everybody, so somebody can choose numbers that a dict finds no place for: n of them
-cost n * n steps. Hashes of texts and bytes are seeded anew in every process. Writer and reader count alike, so what
-was saved can be loaded.
+Hashes of numbers are predictable, so an attacker can choose numbers that all collide in a dict: n of them cost n * n
+steps. Hashes of text and bytes have a new random seed in each process. Saving and loading have the same limits, so
+what was saved can be loaded.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SAFE: Final = frozenset({str, bytes, bool, NoneType})
 _TEXTS: Final = frozenset({str, bytes})
 _SEEDED: Final = (NamedData, Enum, date, PurePath)
 _SAFE_HASH: Final = 2**24
-"""Hashes below it that all differ are harmless: a dict finds places for them in one or two steps."""
+"""Distinct hashes below it are harmless: a dict finds places for them in one or two steps."""
 
 
 def joined(path: str, text: str) -> str:
-    """Return a dotted name, cut where it is longer than any honest one."""
+    """Return a dotted name, cut to a length that no honest one has."""
     return f"{path}.{text}"[:MAX_NAME_LENGTH] if path else text[:MAX_NAME_LENGTH]
 
 
 def key_text(node: Node) -> str:
-    """Return what stands for a key in a dotted name."""
+    """Return the text for a key in a dotted name."""
     if type(node) is str:
         return node
     if type(node) is list:
@@ -44,7 +44,7 @@ def key_text(node: Node) -> str:
 
 
 def words_for(path: str) -> str:
-    """Return words for a place in a tree."""
+    """Return words for a place in a tree, for error messages."""
     if not path:
         return "the value itself"
     if len(path) > 2 * _N_SHOWN:
@@ -59,13 +59,13 @@ def is_safe_key(key: Any) -> bool:
 
 
 class KeyGuard:
-    """Checks keys whose hashes somebody may have chosen; one for all containers of a tree."""
+    """Checks keys whose hashes an attacker may have chosen; one for all containers of a tree."""
 
     def __init__(self) -> None:
         self._n_numbers = 0
 
     def check(self, keys: Sequence[Any], path: str) -> None:
-        """Refuse keys that make a container slow."""
+        """Refuse keys that would make a container slow."""
         hashes = list(map(hash, keys))
         n_numbers = sum(
             not (-_SAFE_HASH < value < _SAFE_HASH or _is_seeded(key)) for key, value in zip(keys, hashes, strict=True)
@@ -77,7 +77,7 @@ class KeyGuard:
             or _most_equal(hashes) > MAX_COLLIDING_KEYS
         ):
             raise LimitError(
-                f"too many keys of {words_for(path)} are large numbers or tuples, which can be chosen to be slow",
+                f"too many keys of {words_for(path)} are large numbers or tuples, whose hashes can collide",
                 expected=f"at most {MAX_NUMBER_KEYS:,} in one dict or set, {MAX_COLLIDING_KEYS} with one hash",
                 hint="Keep them in a list or an array, or make them texts",
             )
@@ -88,7 +88,7 @@ def _most_equal(hashes: list[int]) -> int:
 
 
 def _is_seeded(key: Any) -> bool:
-    """Say whether a text, whose hash nobody knows, is part of the hash of a key."""
+    """Say whether a key's hash depends on the hash of a text, which nobody can predict."""
     if isinstance(key, tuple):
         return any(type(item) in _TEXTS for item in key)
     if isinstance(key, datetime | time):

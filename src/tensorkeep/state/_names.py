@@ -1,4 +1,4 @@
-"""The tensors of a tree by their names, and the same tree with other names."""
+"""The tensors of a tree by name, and the same tree with other names."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _WITH_FREE_KEYS: Final = ("dict", "OrderedDict", "defaultdict")
 """Tags of arrays whose keys may be any text."""
 
 _PARTS: Final = 4
-"""The place of the parts in a composed value."""
+"""Index of the parts in a composed value's node."""
 
 
 def tensor_names(tree: Node) -> Iterator[tuple[str, str, NodeMembers]]:
-    """Give the tensors of a tree, in its order."""
+    """Give the tensors of a tree, in its order: name, path and members."""
     length = 0
     for node, path in _tensors(tree):
         name, members = members_of(node, path)
         length += len(name) + len(path)
         if length > 2 * MAX_NAMES_LENGTH:
-            raise LimitError("names of tensors are too long together", expected=f"{MAX_NAMES_LENGTH:,} characters")
+            raise LimitError("names of tensors are too long in total", expected=f"{MAX_NAMES_LENGTH:,} characters")
         yield name, path, members
 
 
 def part_libraries(tree: Node) -> dict[str, str]:
-    """Return which tensors are parts of a value, and the array library that makes it, which nobody can choose."""
+    """Return the tensors that are parts of an object, with its array library, in which they must be loaded."""
     libraries: dict[str, str] = {}
     waiting: list[tuple[Node, str, int, str | None]] = [(tree, "", 0, None)]
     while waiting:
@@ -46,7 +46,7 @@ def part_libraries(tree: Node) -> dict[str, str]:
 
 
 def _maker(node: list[Any], place: int) -> str | None:
-    """Return the library that makes a value of the parts at a place of its array."""
+    """Return the library that needs the tensors at a place of a node; None if any will do."""
     if node[0] in {"bytes", "bytearray"}:
         return "numpy"
     is_parts = node[0] == "composed" and place == _PARTS and type(node[1]) is str
@@ -54,10 +54,10 @@ def _maker(node: list[Any], place: int) -> str | None:
 
 
 def renamed(tree: Node, names: Mapping[str, str]) -> Node:
-    """Return a tree whose tensors are called otherwise.
+    """Return a tree whose tensors have other names.
 
-    A tensor that bears the name of its place gets the key that makes its new name, where it stays in its dict; all
-    others stay where they are.
+    If a tensor's name was its place in the tree, its key changes with it, as long as it stays in the same dict. All
+    other tensors stay where they are.
     """
     return _renamed(tree, names, "", 0)
 
@@ -81,7 +81,7 @@ def _renamed(node: Node, names: Mapping[str, str], path: str, depth: int, *, has
 
 
 def _new_keys(node: list[Any], names: Mapping[str, str], path: str) -> dict[int, str]:
-    """Return place to new key, by which tensors in a dict bear the names of their places; none where keys clash."""
+    """Return index to new key, for keys that change with their tensors' names; none if two would be equal."""
     first = FIRST_KEY[node[0]] if node and node[0] in _WITH_FREE_KEYS else len(node)
     keys: dict[int, str] = {}
     for place in range(first, len(node) - 1, 2):

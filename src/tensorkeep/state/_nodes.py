@@ -1,6 +1,6 @@
-"""How nodes are built: where the parts of an array stand, what says of a tensor what it is, how large a tree may be.
+"""The structure of nodes: the parts of an array, the members of a tensor, the limits of a tree.
 
-A path is all keys and places on the way to a node, joined by dots: the name of a tensor whose node has no other.
+A path is the keys and indices that lead to a node, joined by dots: the name of a tensor whose node has no other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tensorkeep.state._keys import joined, key_text, words_for
 from tensorkeep.state._values import Node, NodeMembers
 
 FIRST_ITEM: Final = {"list": 1, "tuple": 1, "deque": 2}
-"""Tag to the place of the first item, which are the rest of the array."""
+"""Tag to the index of the first item; items are the rest of the array."""
 
 FIRST_KEY: Final = {
     "dict": 1,
@@ -26,28 +26,28 @@ FIRST_KEY: Final = {
     "dataclass": 2,
     "namedtuple": 2,
 }
-"""Tag to the place of the first key; keys and values are the rest of the array, in turn."""
+"""Tag to the index of the first key; keys and values alternate in the rest of the array."""
 
 NAMED: Final = frozenset({"dataclass", "namedtuple"})
-"""Tags of objects that have all their fields, or are none."""
+"""Tags of objects that need all their fields."""
 
 NUMBERED: Final = frozenset({*FIRST_ITEM, *FIRST_KEY, "set", "frozenset", "enum", "bytearray", "composed"})
-"""Tags of arrays that have a number, by which others refer to them: from 0 in the order in which they begin.
+"""Tags of containers with a number, by which others refer to them: from 0, in the order in which they begin.
 
-Arrays in keys, sets, slices and values of enums have none.
+Containers in keys, sets, slices and values of enums have none.
 """
 
 _SAME_PATH: Final = {"OrderedDict": (1,), "composed": (3, 4), "bytes": (1,), "bytearray": (1,)}
-"""Tag to the places of nodes that have the path of the array itself."""
+"""Tag to the indices of nodes that have the path of the array itself."""
 
 _MEMBER_TYPES: Final = {"name": str, "library": str, "order": list, "class": str, "grad": bool}
 
 _HOLDERS: Final = frozenset({list, dict})
-"""Types of nodes that may hold a tensor, or be one."""
+"""Types of nodes that can be or contain a tensor."""
 
 
 def children(node: list[Any], path: str) -> Iterator[tuple[int, Node, str]]:
-    """Give the nodes in an array that may hold tensors, in their order."""
+    """Give index, node and path of the nodes in an array that can be or contain tensors."""
     tag = node[0] if node else None
     if type(tag) is not str:
         raise FormatError(f"{words_for(path)} has an array without a tag", found=repr(tag))
@@ -74,13 +74,13 @@ def _entries(node: list[Any], first: int, path: str) -> Iterator[tuple[int, Node
 
 
 def members_of(node: NodeMembers, path: str) -> tuple[str, NodeMembers]:
-    """Return the name of a tensor and what its node says besides."""
+    """Return a tensor's name, and the other members of its node."""
     if not node:
         return path, node
     for member, value in node.items():
         if type(value) is not _MEMBER_TYPES.get(member):
             raise FormatError(
-                f"the tensor at {words_for(path)} has a member that means nothing", found=f"{member!r}: {value!r}"
+                f"the tensor at {words_for(path)} has an unknown member", found=f"{member!r}: {value!r}"
             )
     if "name" not in node:
         return path, node
@@ -88,16 +88,14 @@ def members_of(node: NodeMembers, path: str) -> tuple[str, NodeMembers]:
 
 
 def check_depth(depth: int, path: str) -> None:
-    """Refuse containers in containers without end."""
+    """Refuse containers that are nested too deep."""
     if depth > MAX_STATE_DEPTH:
-        raise LimitError(
-            f"{words_for(path)} lies too deep", expected=f"at most {MAX_STATE_DEPTH} containers in each other"
-        )
+        raise LimitError(f"{words_for(path)} is nested too deep", expected=f"at most {MAX_STATE_DEPTH} levels")
 
 
 def check_paths(length: int) -> None:
-    """Refuse a tree whose paths would take far more memory than its text."""
+    """Refuse a tree whose paths take far more memory than its text."""
     if length > MAX_NAMES_LENGTH:
         raise LimitError(
-            "paths in the tree are too long together", expected=f"at most {MAX_NAMES_LENGTH:,} characters"
+            "paths in the tree are too long in total", expected=f"at most {MAX_NAMES_LENGTH:,} characters"
         )

@@ -1,6 +1,6 @@
-"""What a tree holds besides tensors: its values under their dotted names, as a walk that follows no reference. Pure.
+"""The values of a tree that are not tensors, by dotted name. Pure.
 
-What stands in a second place is told as such, so a walk takes no longer than the text of the tree is long.
+References are not followed, so a walk takes no longer than the text of the tree is long.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tensorkeep.state._nodes import FIRST_ITEM, FIRST_KEY, NUMBERED, check_paths
 from tensorkeep.state._values import Node
 
 _HOLDERS: Final = frozenset({*FIRST_KEY, *FIRST_ITEM, "same", "composed", "bytes", "bytearray"})
-"""Tags of nodes that may hold or be what has a line of its own."""
+"""Tags of nodes that get a line of their own, or contain one that does."""
 
 
 def read_tree(text: bytes, has_tensor: Callable[[str], bool]) -> Node:
-    """Read a tree that can be walked through and described, which makes no value of it."""
+    """Read and check a tree, to be walked and described; no value is made of it."""
 
     def tensor(name: str, _: object = None) -> None:
         if not has_tensor(name):
-            raise FormatError(f"the tree has a tensor `{name}`, which the file has not", tensor=name)
+            raise FormatError(f"the tree has a tensor `{name}`, which the file lacks", tensor=name)
 
     def content(name: str) -> bytes:
         tensor(name)
@@ -40,7 +40,7 @@ def read_tree(text: bytes, has_tensor: Callable[[str], bool]) -> Node:
 
 
 def parts_of(node: Node) -> list[tuple[str, Node]] | None:
-    """Return the parts of a container that have a dotted name each."""
+    """Return the parts of a container that get a dotted name each; None if it is described as one value."""
     if type(node) is not list:
         return None
     tag = node[0]
@@ -65,7 +65,7 @@ def _is_sequence_of_values(node: Any) -> bool:
 
 
 def plain_values(tree: Node, path: str = "") -> Iterator[tuple[str, Node]]:
-    """Give all values of a tree that are no tensors, in its order."""
+    """Give all values of a tree that are not tensors, in its order."""
     length = 0
     waiting = [(path, tree)]
     while waiting:
@@ -80,7 +80,7 @@ def plain_values(tree: Node, path: str = "") -> Iterator[tuple[str, Node]]:
 
 
 def container_paths(tree: Node) -> list[str]:
-    """Return the dotted name of each container that a node of `["same", n]` can mean, the n-th at place n."""
+    """Return the dotted names of the containers that have a number, by number: `["same", n]` refers to the n-th."""
     paths: list[str] = []
     length = 0
     waiting: list[tuple[Node, str]] = [(tree, "")]

@@ -1,4 +1,4 @@
-"""What to say of a value that is no data: where it stands, what it is, what to do."""
+"""Errors for values that cannot be saved: where, what, and what to do."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _BUILTINS: Final = (dict, list, tuple, set, frozenset, deque, str, int, float, c
 
 _HINTS: Final[tuple[tuple[Callable[[Any], bool], str | Callable[[Any], str]], ...]] = (
     (lambda value: isinstance(value, type), "A class is not data: save its name"),
-    (lambda value: isinstance(value, _FUNCTIONS), "A function is not data: save its name, and the settings it needs"),
+    (lambda value: isinstance(value, _FUNCTIONS), "A function is not data: save its name and its settings"),
     (lambda value: hasattr(type(value), "state_dict"), "Save what its state_dict() returns"),
     (
         lambda value: isinstance(value, io.IOBase | types.ModuleType | types.CoroutineType | memoryview),
-        "It belongs to this process: save the path or name that leads to it, or its bytes",
+        "It belongs to this process: save its path, name or bytes",
     ),
     (lambda value: isinstance(value, KeysView | ValuesView | ItemsView), "Save list(...) of it"),
-    (lambda value: isinstance(value, Iterator), "An iterator is used up by reading it: save list(...) of it"),
+    (lambda value: isinstance(value, Iterator), "Reading an iterator uses it up: save list(...) of it"),
     (lambda value: hasattr(type(value), "acquire"), "A lock belongs to this process: leave it out"),
     (is_tensor, tensor_hint),
     (lambda value: hasattr(type(value), "__array__"), "Save numpy.asarray(...) of it"),
@@ -40,7 +40,7 @@ def not_data(value: Any, path: str, role: str = "") -> StateError:
     found = value if isinstance(value, type) else type(value)
     kind = "the class " if isinstance(value, type) else ""
     return StateError(
-        f"{role}{words_for(path)} is no data that can be saved",
+        f"{role}{words_for(path)} is not data that can be saved",
         found=f"{kind}{found.__module__}.{found.__qualname__}",
         hint=_hint(value),
     )
@@ -49,17 +49,17 @@ def not_data(value: Any, path: str, role: str = "") -> StateError:
 def cycle(path: str) -> StateError:
     """Return the error for a container that holds itself."""
     return StateError(
-        f"{words_for(path)} is a container that this place lies in: a cycle",
+        f"{words_for(path)} is one of the containers around it: a cycle",
         hint="Save a name or a number there instead of the container",
     )
 
 
 def too_deep(path: str) -> LimitError:
-    """Return the error for containers in containers without end."""
+    """Return the error for containers that are nested too deep."""
     return LimitError(
-        f"{words_for(path)} lies too deep",
-        expected=f"at most {MAX_STATE_DEPTH} containers in each other",
-        hint="Save what is nested so deep as a list, with numbers for what refers to what",
+        f"{words_for(path)} is nested too deep",
+        expected=f"at most {MAX_STATE_DEPTH} levels",
+        hint="Save it as a flat list, with indices instead of nesting",
     )
 
 

@@ -1,6 +1,6 @@
-"""Values that hold nothing else, and their nodes; a reader's half and a writer's half of one table.
+"""Values that contain no others, and their nodes: one table for writing, one for reading.
 
-What JSON has is written as it is. All else is an array of a tag and its parts.
+Values that JSON has are written as they are; any other is an array of a tag and its parts.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ PLAIN: Final = frozenset({NoneType, bool, int, float, str})
 """Types of nodes that are the value itself."""
 
 _MAX_JSON_INTEGER: Final = 2**53 - 1
-"""The largest integer that every reader of JSON has exactly."""
+"""The largest integer that every JSON reader represents exactly."""
 
 _MAX_FRACTION_BITS: Final = 2**14
-"""Bits of the terms of a fraction, whose reading takes the square of their length: 60 us for each."""
+"""Bits of a fraction's terms: reading it takes the square of their length, 60 us for these."""
 
 _Moment = TypeVar("_Moment", datetime, time)
 
@@ -143,7 +143,7 @@ def _float_of(node: Any) -> float:
         raise ValueError("expected nan, inf, -inf or 16 hexadecimal digits")
     number: float = struct.unpack(">d", bytes.fromhex(text))[0]
     if not math.isnan(number):
-        raise ValueError("only what is no number is written by its bits")
+        raise ValueError("only NaN is written by its bits")
     return number
 
 
@@ -209,7 +209,7 @@ SCALARS: Final[dict[type, Callable[[Any], Node]]] = {
     PurePosixPath: lambda value: ["PurePosixPath", text_node(str(value))],
     PureWindowsPath: lambda value: ["PureWindowsPath", text_node(str(value))],
 }
-"""Exact type to what makes its node; none of these fails."""
+"""Exact type to the function that makes its node; none of them fails."""
 
 SCALAR_TAGS: Final[dict[str, Callable[..., Any]]] = {
     "str": lambda text: bytes_of(text).decode("utf-8", "surrogatepass"),
@@ -230,4 +230,4 @@ SCALAR_TAGS: Final[dict[str, Callable[..., Any]]] = {
     "PurePosixPath": lambda text: PurePosixPath(text_of(text)),
     "PureWindowsPath": lambda text: PureWindowsPath(text_of(text)),
 }
-"""Tag to what makes the value of all that follows it; wrong parts give ValueError, TypeError or ArithmeticError."""
+"""Tag to the function of the parts that makes the value; wrong parts raise ValueError, TypeError, ArithmeticError."""

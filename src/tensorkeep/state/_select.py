@@ -1,7 +1,7 @@
-"""A part of a tree: the nodes of what is wanted, which are a tree again.
+"""A part of a tree: the selected nodes, which are a tree again.
 
-References are followed, so a part of what stands in two places can be wanted in one of them. What is wanted whole in
-both is one object there too.
+References are followed, so an object in two places can be selected in part in one of them. If it is selected whole in
+both, it is one object there, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def selected(tree: Node, wanted: Callable[[str], bool]) -> Node:
 
 
 class _Selection:
-    """One selection; the numbers of containers are those of the old and of the new tree."""
+    """One selection; keeps the numbers of containers in the old and in the new tree."""
 
     def __init__(self, tree: Node, wanted: Callable[[str], bool]) -> None:
         self._wanted = wanted
@@ -49,13 +49,13 @@ class _Selection:
         self._number(tree, "", 0)
 
     def part(self, node: Node, path: str, origin: str) -> Any:
-        """Return the wanted part of a node; `origin` is the path by which tensors in it are named."""
+        """Return the selected part of a node; `origin` is the path that the names of its tensors come from."""
         self._n_followed += path != origin
         if self._n_followed > MIN_GRAPH_NODES:
             raise LimitError(
-                "what is chosen refers to other parts too often",
+                "the selected parts refer to other parts too often",
                 expected=f"at most {MIN_GRAPH_NODES:,} values in them",
-                hint="Load the whole, or name the parts without *",
+                hint="Load everything, or name the parts without *",
             )
         if self._wanted(path):
             return self._whole(node, origin)
@@ -121,11 +121,11 @@ class _Selection:
         number = node[1] if len(node) == 2 else None
         target = self._origins[number] if type(number) is int and 0 <= number < len(self._origins) else None
         if target is None:
-            raise FormatError("no container that is complete has this number", found=repr(number)[:100])
+            raise FormatError("no complete container has this number", found=repr(number)[:100])
         return target
 
     def _number(self, node: Node, path: str, depth: int) -> None:
-        """Number the containers of the old tree as their reader does, and check the references between them."""
+        """Number the containers of the old tree as a decoder does, and check the references between them."""
         if type(node) is not list:
             return
         check_depth(depth, path)

@@ -1,4 +1,4 @@
-"""The values that trees of data become, and what stands for an object whose class nobody passed."""
+"""An encoded tree, and `NamedData`, for an object whose class was not passed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Node: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 """A JSON value, as msgspec decodes it."""
 
 NodeMembers: TypeAlias = dict[str, Any]
-"""What the object that stands for a tensor says of it, `{}` where its name and bytes say all."""
+"""The members of a tensor's node; `{}` if its name and bytes say everything."""
 
 NAMED_KINDS: Final = ("dataclass", "enum", "namedtuple")
-"""Kinds of objects that are data with the name of a class."""
+"""Kinds of objects that are data and the name of a class."""
 
 _ENUM_FIELDS: Final = ("name", "value")
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """A tree of data, taken apart.
+    """An encoded tree.
 
     Attributes:
-        tree: All but the elements of tensors, as a JSON value.
-        tensors: Name to the tensor itself, in the order of the tree.
+        tree: Everything but the elements of tensors, as a JSON value.
+        tensors: Name to tensor, in the order of the tree.
     """
 
     tree: Node
@@ -33,14 +33,19 @@ class Encoded(msgspec.Struct, frozen=True):
 
 
 class NamedData(msgspec.Struct, frozen=True):
-    """A dataclass, enum member or namedtuple as data: what it holds and the name of its class, which is not imported.
+    """A dataclass, enum member or namedtuple as data: its fields and the name of its class, which is not imported.
 
-    Saving one writes what was read, so data of classes that a program does not know pass through it whole.
+    `tensorkeep.load` returns it for classes that are not passed as `classes=`. Saving one writes what was read, so
+    data of unknown classes passes through a program unchanged.
+
+        config = tensorkeep.load("run.safetensors")["config"]
+        config.class_name              # "train.config:Optimizer"
+        config.fields["learning_rate"]
 
     Attributes:
         kind: `"dataclass"`, `"enum"` or `"namedtuple"`.
-        class_name: The module and the qualified name of the class, such as `"train.config:Optimizer"`.
-        fields: Field name to value, in order; `"name"` (None for combined flags) and `"value"` of an enum member.
+        class_name: Module and qualified name of the class, such as `"train.config:Optimizer"`.
+        fields: Field name to value, in order. An enum member has `"name"` (None for combined flags) and `"value"`.
     """
 
     kind: str
@@ -52,9 +57,13 @@ class NamedData(msgspec.Struct, frozen=True):
         if self.kind not in NAMED_KINDS or type(self.class_name) is not str or type(self.fields) is not dict:
             raise StateError("NamedData needs a kind, the name of a class and a dict", found=f"{self.kind!r}")
         if any(type(name) is not str for name in self.fields):
-            raise StateError("fields of NamedData have names", expected="str", found=f"{list(self.fields)!r}")
+            raise StateError(
+                "the names of NamedData's fields must be text", expected="str", found=f"{list(self.fields)!r}"
+            )
         if self.kind == "enum" and (tuple(self.fields) != _ENUM_FIELDS or not self._is_named()):
-            raise StateError("NamedData of an enum has a name and a value", found=f"{list(self.fields)!r}")
+            raise StateError(
+                "NamedData of an enum member must have a name and a value", found=f"{list(self.fields)!r}"
+            )
 
     def __hash__(self) -> int:
         return hash((self.kind, self.class_name, *self.fields, *map(_hash_of, self.fields.values())))

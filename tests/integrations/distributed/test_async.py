@@ -82,4 +82,4 @@ def fail_in_the_background(rank: int, path: str) -> str:
 
 def test_a_save_that_fails_in_the_background_says_so(ranks: Ranks, tmp_path: Path) -> None:
     for text in ranks.run(fail_in_the_background, str(tmp_path / "checkpoint"), world=2):
-        assert "'bad' is no data that can be saved" in text
+        assert "'bad' is not data that can be saved" in text

@@ -184,7 +184,7 @@ def save_refused(rank: int, what: str, path: str) -> dict[int, str]:
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("function", "'bad.deep.here' is no data that can be saved: found builtins.function"),
+        ("function", "'bad.deep.here' is not data that can be saved: found builtins.function"),
         ("partial", "DTensor with partial placements"),
         ("within", "'bad.0' is a DTensor inside a value that one rank saves alone"),
         ("meta", "`bad`"),

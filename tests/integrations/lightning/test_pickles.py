@@ -200,7 +200,7 @@ def test_a_class_that_has_changed_is_an_error(tmp_path: Path) -> None:
     class Other:
         height: int
 
-    with pytest.raises(FormatError, match="not the one whose data were saved"):
+    with pytest.raises(FormatError, match="not the one that was saved"):
         pickled(
             Settings(3, Phase.MAIN),
             tmp_path,

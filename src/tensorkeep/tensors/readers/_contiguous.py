@@ -171,7 +171,7 @@ class TensorReader:
         return {name: tensors[name] for name in entries}
 
     def _load_apart(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        """Read whole tensors that do not overlap, in the order of their bytes, from one mapping if there can be one."""
+        """Read whole tensors that do not overlap, in the order of their bytes: from one mapping, if possible."""
         if not entries:
             return {}
         start, stop = _cover(entries)

@@ -205,7 +205,7 @@ def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
 
 
 def _way_of(tensor: TensorToWrite) -> Literal["known", "reread", "passed"]:
-    """Return how a tensor gets its digest: it has one, its file is read for it, or its bytes are hashed as they pass."""
+    """Return how a tensor gets its digest: it has one, its file is reread, or its bytes are hashed as they pass."""
     # Reading a mapped file a second time costs little: the kernel copies its bytes, so they are in the page cache.
     if not isinstance(tensor, StoredTensor):
         return "passed"

@@ -43,14 +43,15 @@ def save(
     """Save tensors, or a whole training state, to one safetensors file. It appears complete or not at all.
 
         tensorkeep.save({"weight": weight, "bias": bias}, "model.safetensors")
-        tensorkeep.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 7}, "run.safetensors")
+        tensorkeep.save({"model": model.state_dict(), "epoch": 7}, "run.safetensors")
 
     Any nested data can be saved: dicts, lists and tuples of tensors, numbers, text, dates and more, as long as it is
     not code. `load` returns it exactly. A tensor's name is the keys that lead to it, joined by dots, so any reader of
     the format finds it. Memory that several tensors share is stored once.
 
-    The bytes go from the tensors' own memory to a staged file beside the target, which is renamed over the target as
-    the last step. Equal input gives equal bytes. Tensors of another file are copied by the kernel, with their digests.
+    The bytes go from the tensors' own memory to a staged file beside the target, which is renamed over the target
+    as the last step. Equal input gives equal bytes. Tensors of another file are copied by the kernel, with their
+    digests.
 
     Args:
         state: A dict of name to tensor, or any nested data. Tensors can be NumPy arrays, torch tensors on any device,

@@ -165,7 +165,7 @@ def _groups(
 
 
 def _parts(members: list[_Member]) -> Iterator[list[_Member]]:
-    """Split a group into sets that can share: members that can be views, and each set of names of one other tensor."""
+    """Split a group into sets that can share: members that can be views, and names of one other tensor."""
     start = min(member.extent.start for member in members)
     views = [member for member in members if member.can_be_view_at(start)]
     if len(views) == len(members):
