@@ -124,14 +124,14 @@ def test_keys_that_are_no_data_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("value", "place"),
     [
-        ({Thing(): 0}, "a key of 'there' is no data"),
-        ({(1, Thing()): 0}, "a key of 'there' is no data"),
-        ({Thing()}, "an item of 'there' is no data"),
+        ({Thing(): 0}, "a key of 'there' is not data"),
+        ({(1, Thing()): 0}, "a key of 'there' is not data"),
+        ({Thing()}, "an item of 'there' is not data"),
         ({torch.zeros(1)}, "an item of 'there' contains a tensor"),
         ({ByIdentity()}, "an item of 'there' is equal only to itself"),
-        (slice(Thing()), "a bound of 'there' is no data"),
-        (enum.Enum("Odd", {"A": Thing()}).A, "the value of 'there' is no data"),
-        (Thing(), "'there' is no data"),
+        (slice(Thing()), "a bound of 'there' is not data"),
+        (enum.Enum("Odd", {"A": Thing()}).A, "the value of 'there' is not data"),
+        (Thing(), "'there' is not data"),
     ],
 )
 def test_what_is_no_data_is_told_from_what_holds_it(value, place: str) -> None:

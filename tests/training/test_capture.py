@@ -136,7 +136,7 @@ def test_saving_says_where_something_is_no_data(tmp_path: Path) -> None:
         def state_dict(self) -> dict[str, Any]:
             return {"curve": [abs]}
 
-    with pytest.raises(StateError, match=r"'scheduler\.curve\.0' is no data.*A function is not data"):
+    with pytest.raises(StateError, match=r"'scheduler\.curve\.0' is not data.*A function is not data"):
         tensorkeep.save(capture(scheduler=Warmup()), tmp_path / "state.safetensors")
 
     assert list(tmp_path.iterdir()) == []

@@ -37,7 +37,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: What users pass as `framework`, and what files say.
         aliases: Other names for it, such as those of safetensors' API.
-        module: The module to look for in `sys.modules`: tensors exist only if somebody imported it.
+        module: The module to look for in `sys.modules`: tensors exist only once it is imported.
         tensor_classes: Attributes of that module: the classes of its tensors, of every kind.
         arrays: `"module:class"` of its `DenseArrays`. The class takes a device if `has_devices`, else nothing.
         codec: `"module:class"` of its `ObjectCodec`; None if it has no objects of its own.
@@ -67,7 +67,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """Where a tensor lies in memory, to find tensors that share it.
+    """Where a tensor is in memory, to find tensors that share it.
 
     Attributes:
         device: A key that is equal for tensors on the same device.
@@ -94,9 +94,9 @@ class TensorToWrite(msgspec.Struct, frozen=True):
         dtype: Its row in the dtype table.
         shape: Elements along each dimension, as the header will say.
         nbytes: Bytes in the file.
-        extent: Returns where it lies in memory; None if it has no memory of its own.
-        buffers: Yields the file's bytes, C order and little endian: views of the tensor's memory if they lie there
-            in that form, else copies of bounded size, one at a time.
+        extent: Returns where it is in memory; None if it has no memory of its own.
+        buffers: Yields the file's bytes, C order and little endian: views of the tensor's memory if it has
+            that form, else copies of bounded size, one at a time.
         memory: Yields the bytes at the half-open range of addresses [start, stop), which is within one allocation:
             a view on the CPU, copies of bounded size from a device. None if there are no addresses.
     """
@@ -177,7 +177,7 @@ class SharedMemory(Protocol):
         is_conj: bool = False,
         is_neg: bool = False,
     ) -> Any:
-        """Make a tensor over a storage; offset and strides are counted in elements, and lie within it."""
+        """Make a tensor over a storage; offset and strides are counted in elements and have been checked."""
 
 
 class ObjectCodec:

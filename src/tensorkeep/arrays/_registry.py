@@ -66,7 +66,7 @@ def library_for(framework: str) -> Library:
 
 
 def device_for(framework: str, device: Any) -> Any:
-    """Return where tensors go that are asked for on a device, of which some may be of a library without devices."""
+    """Return the device for tensors of a library: the CPU if the library has no devices."""
     return device if library_for(framework).has_devices else "cpu"
 
 
@@ -107,7 +107,7 @@ def _load(library: Library, path: str) -> Any:
 
 
 def imported_libraries() -> Iterator[Library]:
-    """Give the libraries that somebody imported: only these can have tensors."""
+    """Give the libraries that have been imported: only these can have tensors."""
     return (library for library in LIBRARIES.values() if sys.modules.get(library.module) is not None)
 
 

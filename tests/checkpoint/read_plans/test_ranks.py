@@ -94,7 +94,7 @@ def test_long_ranges_take_several_reads() -> None:
     plan = RankPlan([part], (2,), sharded_along(0), max_nbytes=200)
 
     assert [plan.reads_of(rank).n_requests for rank in range(2)] == [3, 3]
-    with pytest.raises(SelectionError, match="rank 2 is none of 2"):
+    with pytest.raises(SelectionError, match="there is no rank 2 of 2"):
         plan.reads_of(2)
 
 

@@ -171,7 +171,7 @@ def test_a_state_that_is_no_data_is_named(saved: tuple[Run, Path]) -> None:
     before = contents(path)
     run.accelerator.register_for_checkpointing(NoData())
 
-    with pytest.raises(StateError, match="'function' is no data") as raised:
+    with pytest.raises(StateError, match="'function' is not data") as raised:
         run.accelerator.save_state(path)
 
     assert "custom_checkpoint_1.safetensors" in raised.value.__notes__[0]

@@ -60,7 +60,7 @@ def test_what_is_no_single_range_is_refused() -> None:
 
 
 def test_what_is_not_there_is_refused() -> None:
-    with pytest.raises(SelectionError, match="rank 4 is none of 4"):
+    with pytest.raises(SelectionError, match="there is no rank 4 of 4"):
         region_of_rank((8,), (2, 2), [None, None], 4)
     with pytest.raises(SelectionError, match="no dimension 1"):
         region_of_rank((8,), (2,), [Sharded(1)], 0)

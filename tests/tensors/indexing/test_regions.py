@@ -86,5 +86,5 @@ def test_a_shard_is_read_without_the_rest(tmp_path: Path) -> None:
         assert file.shard("w", 0, 5, 6).shape == (0, 10)
         with pytest.raises(SelectionError, match="no dimension 2"):
             file.shard("w", 2, 0, 2)
-        with pytest.raises(SelectionError, match="rank 4 is none of 4"):
+        with pytest.raises(SelectionError, match="there is no rank 4 of 4"):
             file.shard("w", 0, 4, 4)

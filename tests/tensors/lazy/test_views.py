@@ -102,7 +102,7 @@ def test_a_selection_of_nothing_is_an_error(file: TensorFile) -> None:
         file.select("model.a.wieght")
     with pytest.raises(TensorNotFoundError):
         file.select()
-    with pytest.raises(TypeError, match="patterns or a function"):
+    with pytest.raises(TypeError, match="patterns or functions"):
         file.select(["model.*"])  # type: ignore[arg-type]
 
 

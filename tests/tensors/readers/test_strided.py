@@ -483,7 +483,7 @@ def test_a_safetensors_file_has_no_such_dtype(name: str, framework: str) -> None
 
 def test_what_cannot_be_a_view_is_refused() -> None:
     view = View("BOOL", 0, (4,), (2,))
-    with pytest.raises(DtypeError, match="tensor `w` has no negatives"):
+    with pytest.raises(DtypeError, match="tensor `w` is negated"):
         view.lazy(MemorySource(view.stored), is_neg=True).load()
     reader = StridedReader(TensorReader(MemorySource(bytes(8)), 0, "numpy"), Layout(0, (2,)))
     with pytest.raises(UnsupportedError, match="tensor `w` is a view of elements that share bytes"):
