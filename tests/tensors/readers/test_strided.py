@@ -486,7 +486,7 @@ def test_what_cannot_be_a_view_is_refused() -> None:
     with pytest.raises(DtypeError, match="tensor `w` is negated"):
         view.lazy(MemorySource(view.stored), is_neg=True).load()
     reader = StridedReader(TensorReader(MemorySource(bytes(8)), 0, "numpy"), Layout(0, (2,)))
-    with pytest.raises(UnsupportedError, match="tensor `w` is a view of elements that share bytes"):
+    with pytest.raises(UnsupportedError, match="tensor `w` is a strided view of packed elements"):
         LazyTensor("w", TensorEntry("F4", (4,), (0, 2)), reader).load()
     with pytest.raises(DtypeError, match="`w` has a dtype that this version does not know"):
         LazyTensor("w", TensorEntry("F128", (4,), (0, 64)), reader).load()
