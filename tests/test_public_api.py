@@ -10,6 +10,7 @@ import re
 import pytest
 
 import tensorkeep
+from tests.support.for_each import for_each
 
 MODULES = sorted(
     module.name
@@ -56,7 +57,7 @@ def test_the_version_is_the_one_that_is_installed() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", tensorkeep.__version__)
 
 
-@pytest.mark.parametrize("module_name", PUBLIC_MODULES)
+@for_each("module_name", PUBLIC_MODULES)
 def test_a_public_module_says_what_it_exports_and_documents_it(module_name: str) -> None:
     module = importlib.import_module(module_name)
 

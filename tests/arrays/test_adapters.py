@@ -15,6 +15,7 @@ from tensorkeep.arrays.numpy._dtypes import numpy_dtype
 from tensorkeep.dtypes import BY_NAME, DTYPES, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, LimitError, UnsupportedError
+from tests.support.for_each import for_each
 
 LIBRARIES = {"numpy": list(DTYPES), "torch": [dtype for dtype in DTYPES if dtype.torch]}
 CASES = [(library, dtype) for library, dtypes in LIBRARIES.items() for dtype in dtypes]
@@ -38,7 +39,7 @@ def kind_of(library: str, dtype: DType) -> Any:
 
 
 @EACH
-@pytest.mark.parametrize("offset", range(9))
+@for_each("offset", range(9))
 def test_tensors_over_a_buffer_have_its_bytes_wherever_they_lie(library: str, dtype: DType, offset: int) -> None:
     content = content_of(dtype)
     buffer = bytearray(bytes(offset) + content + b"tail")
@@ -72,7 +73,7 @@ def test_elements_get_their_dtype(library: str, dtype: DType) -> None:
 
 
 @EACH
-@pytest.mark.parametrize("shape", [(0,), (0, 2), (2, 0, 2), (1 << 40, 0)])
+@for_each("shape", [(0,), (0, 2), (2, 0, 2), (1 << 40, 0)])
 def test_no_elements_are_a_tensor_too(library: str, dtype: DType, shape: tuple[int, ...]) -> None:
     if dtype.is_packed and shape[-1] % 2:
         shape = (*shape, 2)

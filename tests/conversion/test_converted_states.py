@@ -17,6 +17,7 @@ import torch
 import tensorkeep
 from tensorkeep.conversion import convert
 from tensorkeep.errors import LimitError
+from tests.support.for_each import for_each
 from tests.support.pickles.honest_arrays import ARRAYS
 from tests.support.pickles.honest_files import saved
 from tests.support.pickles.honest_objects import OBJECTS
@@ -45,8 +46,8 @@ def converted(value: Any, folder: Path, **options: Any) -> tuple[Any, Any, bool]
     return tensorkeep.load(folder / "a.safetensors"), theirs, bool(conversion.left_out)
 
 
-@pytest.mark.parametrize("share_views", [False, True])
 @pytest.mark.parametrize("what", WHOLE)
+@for_each("share_views", [False, True])
 def test_all_that_people_save_is_kept(tmp_path: Path, what: str, share_views: bool) -> None:
     value = {"anchor": torch.ones(3), "here": ALL[what]()}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,9 @@ import torch
 import transformers
 
 from tests.support import ROOT, SUPPORT
+from tests.support.forks import ForkServer
+
+RunPage = Callable[[Path, Path], int]
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
 EXECUTED = re.compile(r"^ *```(?:python|console)\b", re.MULTILINE)
@@ -35,27 +38,27 @@ def reader_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def run_page() -> Iterator[RunPage]:
+    """Run a page in a process of its own, since it may change what `import safetensors` means."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    env = os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "NO_COLOR": "1"}
+    with ForkServer("torch", "sybil") as server:
+
+        def run(page: Path, folder: Path) -> int:
+            done = server.run(SUPPORT / "run_page.py", page, cwd=folder, env=env)
+            assert not done.returncode, done.stderr
+            return int(done.stdout.splitlines()[-1])
+
+        yield run
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_block_runs(page: Path, reader_folder: Path, tmp_path: Path) -> None:
+def test_every_block_runs(page: Path, run_page: RunPage, reader_folder: Path, tmp_path: Path) -> None:
     n_blocks = len(EXECUTED.findall(page.read_text(encoding="utf-8")))
     shutil.copytree(reader_folder, tmp_path, dirs_exist_ok=True)
 
     assert run_page(page, tmp_path) == n_blocks
-
-
-def run_page(page: Path, folder: Path) -> int:
-    """Run a page in a process of its own, since it may change what `import safetensors` means."""
-    runner = SUPPORT / "run_page.py"
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    done = subprocess.run(
-        [sys.executable, runner, page],
-        cwd=folder,
-        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert not done.returncode, done.stderr
-    return int(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,7 @@ def run_page(page: Path, folder: Path) -> int:
         ("```console\n$ echo one\ntwo\n```\n", "found:\\s+one"),
     ],
 )
-def test_a_wrong_block_is_found(page: str, complaint: str, tmp_path: Path) -> None:
+def test_a_wrong_block_is_found(page: str, complaint: str, run_page: RunPage, tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text(page, encoding="utf-8")
 

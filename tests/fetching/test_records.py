@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given
 
 from tensorkeep.fetching._companions import companions_among, is_page
@@ -11,6 +10,7 @@ from tensorkeep.fetching._journal import Begun, Came, Fetch, decode_journal, enc
 from tensorkeep.fetching._spans import cut, joined, without
 from tensorkeep.fetching._version_id import VersionId
 from tensorkeep.transport import ByteRange, Version
+from tests.support.for_each import for_each
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda it: ByteRange(it[0], it[0] + it[1])))
 
@@ -58,7 +58,7 @@ def test_a_journal_that_is_cut_off_anywhere_says_no_more_than_was_written() -> N
         assert decode_journal(TEXT[:end]) == decode_journal(b"".join(map(encode_line, LINES[:whole])))
 
 
-@pytest.mark.parametrize("place", range(0, len(TEXT), 3))
+@for_each("place", range(0, len(TEXT), 3))
 def test_a_damaged_journal_says_nothing_that_was_not_written(place: int) -> None:
     damaged = bytearray(TEXT)
     damaged[place] ^= 1

@@ -1,10 +1,11 @@
 """One of several ranks, which all save the same state with torch.distributed.checkpoint, in each of its forms.
 
-python many_ranks.py FOLDER RANK WORLD
+`many_ranks.py FOLDER`, with RANK and WORLD_SIZE in the environment.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -110,4 +111,4 @@ def main(folder: Path, rank: int, world: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))

@@ -13,6 +13,7 @@ from torch.optim import lr_scheduler as lr
 
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.torch import capture, restore
+from tests.support.for_each import for_each
 from tests.support.training_run import RECIPES, Run
 
 _Make = Callable[[Any], optim.Optimizer]
@@ -61,7 +62,7 @@ CLASSES = [
 ]
 
 
-@pytest.mark.parametrize(("first", "second"), list(itertools.permutations(CLASSES, 2)))
+@for_each(("first", "second"), itertools.permutations(CLASSES, 2))
 def test_the_state_of_another_class_is_refused(first: _Make, second: _Make) -> None:
     refused(state_of(first(parameters())), second(parameters()), "optimizer does not fit")
 
@@ -180,9 +181,7 @@ SCHEDULERS = {type(scheduler): scheduler for scheduler in (Run(recipe, 0).schedu
 ALIKE = {lr.LambdaLR, lr.MultiplicativeLR}
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), list(itertools.permutations(SCHEDULERS, 2)), ids=lambda cls: cls.__name__
-)
+@for_each(("first", "second"), itertools.permutations(SCHEDULERS, 2))
 def test_the_state_of_another_scheduler_is_refused(first: type, second: type) -> None:
     state = capture(scheduler=SCHEDULERS[first], rng=False)
     before = str(SCHEDULERS[second].state_dict())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +13,24 @@ import tensorkeep
 from tensorkeep.checkpoint import verify_folder
 from tensorkeep.errors import StateDictMismatchError
 from tests.support import SUPPORT
+from tests.support.forks import ForkServer
 from tests.support.integrations.accelerate.runs import make_run
 
 HERE = SUPPORT / "integrations" / "accelerate"
-AS_RANK = SUPPORT / "as_rank.py"
 
 
-def launch(folder: Path, part: str) -> list[dict[str, Any]]:
+def launch(server: ForkServer, folder: Path, part: str) -> list[dict[str, Any]]:
     """Run a part in two processes, and return what each of them wrote."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    done = subprocess.run(
-        [*torchrun, AS_RANK, HERE / "two_processes.py", folder, part],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    env = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    for done in server.run_ranks(2, HERE / "two_processes.py", folder, part, env=env):
+        assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{part}_{rank}.json").read_text()) for rank in range(2)]
 
 
 def test_two_processes(tmp_path: Path) -> None:
-    first = launch(tmp_path, "first")
-    second = launch(tmp_path, "second")
+    with ForkServer("torch", "accelerate") as server:
+        first = launch(server, tmp_path, "first")
+        second = launch(server, tmp_path, "second")
 
     assert first[0]["whole"] != first[1]["whole"]
     for begun, went_on in zip(first, second, strict=True):

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import tensorkeep
-from tests.support import ROOT, SUPPORT
+from tests.support import ROOT
+from tests.support.forks import Done, ForkServer
 
 EXAMPLE = ROOT / "examples" / "distributed_transformer.py"
-AS_RANK = SUPPORT / "as_rank.py"
+ENVIRONMENT = os.environ | {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
 
 
-def run(*command: object) -> list[str]:
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *map(str, command)], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [line for line in done.stdout.splitlines() if "loss" in line]
-
-
-def trained(n_ranks: int, folder: Path, n_steps: int) -> list[str]:
-    options = ("--nproc-per-node", n_ranks, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0")
-    return run("-m", "torch.distributed.run", *options, AS_RANK, EXAMPLE, folder, "--steps", n_steps)
+def losses(*processes: Done) -> list[str]:
+    assert all(done.returncode == 0 for done in processes), [done.stderr[-3000:] for done in processes]
+    return [line for done in processes for line in done.stdout.splitlines() if "loss" in line]
 
 
 def test_four_ranks_train_two_go_on_and_transformers_loads(tmp_path: Path) -> None:
-    first = trained(4, tmp_path / "run", 3)
-    (said,) = run(EXAMPLE, tmp_path / "run")
-    rest = trained(2, tmp_path / "run", 5)
+    folder = tmp_path / "run"
+    with ForkServer("transformers", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict") as server:
+        first = losses(*server.run_ranks(4, EXAMPLE, folder, "--steps", 3, env=ENVIRONMENT))
+        (said,) = losses(server.run(EXAMPLE, folder, env=ENVIRONMENT))
+        rest = losses(*server.run_ranks(2, EXAMPLE, folder, "--steps", 5, env=ENVIRONMENT))
 
     assert [line.partition(":")[0] for line in first + rest] == [f"step {step}" for step in range(1, 6)]
     found = [float(line.rpartition(" ")[2]) for line in first + rest]

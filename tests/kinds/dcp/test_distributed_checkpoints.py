@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -34,6 +32,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tests.support import SUPPORT
+from tests.support.forks import ForkServer
 from tests.support.many_ranks import FORMS, WHOLE, nested_of
 
 NESTED = [form for form in FORMS if not form.startswith("hf")]
@@ -45,11 +44,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Let four ranks save in every form; return the folder of all checkpoints."""
     folder = tmp_path_factory.mktemp("ranks")
-    scripts = [SUPPORT / "as_rank.py", SUPPORT / "many_ranks.py"]
-    commands = [[sys.executable, *map(str, scripts), str(folder), str(rank), "4"] for rank in range(4)]
-    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
-    errors = [process.communicate(timeout=120)[1] for process in started]
-    assert [process.returncode for process in started] == [0] * 4, errors
+    with ForkServer("torch.distributed.checkpoint", "torch.distributed.tensor") as server:
+        for done in server.run_ranks(4, SUPPORT / "many_ranks.py", folder, env=os.environ):
+            assert done.returncode == 0, done.stderr
     return folder
 
 

@@ -16,6 +16,7 @@ import torch
 import tensorkeep
 from tensorkeep.dtypes import BY_NAME, DTYPES
 from tensorkeep.errors import DtypeError, LimitError, SourceChangedError, TensorkeepError
+from tests.support.for_each import for_each
 from tests.support.tensors.plain_files import WAYS, Known, file_of, opened, same_bits
 
 EACH_WAY = pytest.mark.parametrize("way", WAYS)
@@ -38,7 +39,7 @@ def bits_of(tensor: torch.Tensor) -> bytes:
 
 @EACH_WAY
 @pytest.mark.parametrize("dtype", NAMES)
-@pytest.mark.parametrize("padding", [0, 1, 3, 4])
+@for_each("padding", [0, 1, 3, 4])
 def test_each_dtype_loads_from_any_offset(dtype: str, way: str, padding: int) -> None:
     known = Known.random(dtype, (3, 4))
     file = file_of({"before": Known.random("U8", (padding,)), "w": known}, padding=padding)

@@ -25,6 +25,7 @@ from tensorkeep.formats.pickles.machine._context import Context
 from tensorkeep.formats.pickles.values._document import PickleDocument
 from tensorkeep.formats.pickles.values._records import TensorRecord
 from tensorkeep.transport import LocalFile, MemorySource
+from tests.support.for_each import for_each
 from tests.support.peak_memory import with_peak
 from tests.support.pickles.legacy_files import MAGIC, Storage, Tensor, counted, legacy_file, object_pickle, saved
 from tests.support.pickles.record_arrays import array_of, assert_same, bytes_of
@@ -375,7 +376,7 @@ def test_the_class_and_source_of_a_module_are_one_reference() -> None:
     assert type(document.value.state["_parameters"]["weight"]) is TensorRecord
 
 
-@pytest.mark.parametrize("cut", range(len(HONEST)))
+@for_each("cut", range(len(HONEST)))
 def test_a_file_that_is_cut_off_anywhere_is_refused(cut: int) -> None:
     with pytest.raises(PickleError):
         read(HONEST[:cut])

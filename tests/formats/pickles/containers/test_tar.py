@@ -30,6 +30,7 @@ from tensorkeep.formats.pickles.containers._tar import read_tar
 from tensorkeep.formats.pickles.machine._context import Context
 from tensorkeep.formats.pickles.values._document import PickleDocument
 from tensorkeep.transport import LocalFile, MemorySource
+from tests.support.for_each import for_each
 from tests.support.peak_memory import with_peak
 from tests.support.pickles.record_arrays import array_of, assert_same
 from tests.support.pickles.torch01_archives import (
@@ -453,7 +454,7 @@ def test_an_archive_that_could_be_read_in_two_ways_is_refused(name: str) -> None
     assert caught.value.message
 
 
-@pytest.mark.parametrize("cut", range(0, len(archive(HONEST)), 97))
+@for_each("cut", range(0, len(archive(HONEST)), 97))
 def test_an_archive_that_is_cut_off_anywhere_is_refused(cut: int) -> None:
     file = archive(HONEST)
     end = _end_of(file) + 1024

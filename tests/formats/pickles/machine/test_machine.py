@@ -25,6 +25,7 @@ from tensorkeep.formats.pickles.machine._context import Context
 from tensorkeep.formats.pickles.machine._loop import run_pickle
 from tensorkeep.formats.pickles.machine._opcodes import OPCODES
 from tensorkeep.formats.pickles.machine._stack import PickleCutError
+from tests.support.for_each import for_each
 from tests.support.pickles.assembler import (
     call,
     dict_of,
@@ -196,7 +197,7 @@ def test_an_object_with_a_cycle_is_one_record(protocol: int) -> None:
     ],
     ids=lambda value: f"{value!r:.30}",
 )
-@pytest.mark.parametrize("protocol", range(6))
+@for_each("protocol", range(6))
 def test_odd_values_are_read(value: Any, protocol: int) -> None:
     data = pickle.dumps(value, protocol)
 

@@ -9,6 +9,7 @@ import pytest
 
 from tensorkeep.formats.pickles.names._danger_list import _LISTED, danger_of, danger_of_call
 from tensorkeep.formats.pickles.values._records import Unknown
+from tests.support.for_each import for_each
 
 CERTAIN = """
     os.system posix.system nt.system os.popen os.execv posix.execve subprocess.Popen subprocess.check_output
@@ -130,7 +131,7 @@ def split(path: str) -> tuple[str, str]:
     return module, name
 
 
-@pytest.mark.parametrize("path", CERTAIN.split())
+@for_each("path", CERTAIN.split())
 def test_what_could_only_do_harm_is_known(path: str) -> None:
     parts = path.split(".")
     for n in range(1, len(parts)):  # whichever part of the path the pickle calls the module
@@ -157,7 +158,7 @@ def test_what_honest_files_hold_too_is_suspicious(module: str, name: str) -> Non
     assert not danger.is_certain
 
 
-@pytest.mark.parametrize("path", HONEST.split())
+@for_each("path", HONEST.split())
 def test_honest_names_are_no_alarm(path: str) -> None:
     assert danger_of(*split(path)) is None
 

@@ -58,4 +58,4 @@ def main(directory: Path, plugin: str) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), sys.argv[2])
-    os._exit(0)  # the interpreter's own end may be aborted by a thread of gloo: see tests/as_rank.py
+    os._exit(0)  # the interpreter's own end may be aborted by a thread of gloo: see tests/support/forks.py
