@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from torch import optim
 
 import tensorkeep
 from tests.support import SUPPORT
+from tests.support.forks import ForkServer
 from tests.support.training_run import N_STEPS, RECIPES, Run
 
 PROGRAM = SUPPORT / "training_run.py"
@@ -22,12 +22,10 @@ PROGRAM = SUPPORT / "training_run.py"
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What each recipe came to: without a stop, after the first half, and after the second in a new process."""
     folder = tmp_path_factory.mktemp("runs")
-    whole = subprocess.Popen([sys.executable, PROGRAM, "whole", folder], stderr=subprocess.PIPE, encoding="utf-8")
-    for part in ("first", "second"):
-        done = subprocess.run([sys.executable, PROGRAM, part, folder], stderr=subprocess.PIPE, encoding="utf-8")
-        assert not done.returncode, done.stderr
-    _, errors = whole.communicate()
-    assert not whole.returncode, errors
+    with ForkServer("torch", "tensorkeep.training") as server:
+        for part in ("whole", "first", "second"):
+            done = server.run(PROGRAM, part, folder, env=os.environ)
+            assert not done.returncode, done.stderr
     return folder
 
 

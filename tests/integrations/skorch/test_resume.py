@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 
 import tensorkeep
 from tests.support import SUPPORT
+from tests.support.forks import ForkServer
 from tests.support.integrations.skorch.nets import same
 from tests.support.integrations.skorch.resumed import N_HALF, RECIPES
 
@@ -23,13 +23,10 @@ STOPPED = {"patience before": 9, "patience after": 9, "patience at an end": 3}
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What each recipe came to: at once, after the first half, and after the second in a new process."""
     folder = tmp_path_factory.mktemp("nets")
-    command = [sys.executable, "-W", "ignore", PROGRAM]
-    whole = subprocess.Popen([*command, "whole", folder], stderr=subprocess.PIPE, encoding="utf-8")
-    for phase in ("first", "second"):
-        done = subprocess.run([*command, phase, folder], stderr=subprocess.PIPE, encoding="utf-8", check=False)
-        assert not done.returncode, done.stderr
-    _, errors = whole.communicate()
-    assert not whole.returncode, errors
+    with ForkServer("skorch", "tensorkeep.integrations.skorch") as server:
+        for phase in ("whole", "first", "second"):
+            done = server.run(PROGRAM, phase, folder, env=os.environ)
+            assert not done.returncode, done.stderr
     return folder
 
 

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.support import ROOT
+from tests.support.forks import ForkServer
 
 EXAMPLE = ROOT / "examples" / "transformers_trainer.py"
 
 
-def run(directory: Path, *options: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, EXAMPLE, directory, *options], capture_output=True, text=True, check=False)
-    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
-    return done.returncode, done.stdout
-
-
 def test_a_killed_example_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    status, printed = run(tmp_path / "whole")
-    assert (status, printed.splitlines()[0]) == (0, "from the beginning")
-    assert float(printed.split()[-1]) < 1.0, "it has learnt something"
+    with ForkServer("torch", "transformers.trainer") as server:
+        whole = server.run(EXAMPLE, tmp_path / "whole", env=os.environ)
+        assert not whole.returncode, whole.stderr
+        assert whole.stdout.splitlines()[0] == "from the beginning"
+        assert float(whole.stdout.split()[-1]) < 1.0, "it has learnt something"
 
-    status, _ = run(tmp_path / "killed", "--die-in", "80")
-    assert status == -signal.SIGKILL
-    status, printed = run(tmp_path / "killed")
+        killed = server.run(EXAMPLE, tmp_path / "killed", "--die-in", "80", env=os.environ)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        resumed = server.run(EXAMPLE, tmp_path / "killed", env=os.environ)
 
-    assert (status, printed.splitlines()[0]) == (0, "from checkpoint-60")
+    assert not resumed.returncode, resumed.stderr
+    assert resumed.stdout.splitlines()[0] == "from checkpoint-60"
     one, other = (
         {path.name: path.read_bytes() for path in (tmp_path / name / "model").glob("*.safetensors")}
         for name in ("whole", "killed")
