@@ -29,7 +29,7 @@ LIVE = [case for case in HOSTILE if case.is_live]
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apart]:
-    with Apart(tmp_path_factory.mktemp("apart")) as reader:
+    with Apart(tmp_path_factory.mktemp("apart"), timeout_s=60) as reader:
         yield reader
 
 
