@@ -19,7 +19,8 @@ MAX_DOCSTRING_SHARE = 0.18
 EXPLAINED = {
     "kinds/_flat_file.py",  # what a new format fills in
     "kinds/_place.py",  # what a new format is given
-    "integrations/accelerate/_load.py",  # a method of the public Accelerator
+    "integrations/accelerate/_load.py",  # methods of the public Accelerator
+    "integrations/accelerate/_save.py",
     "integrations/accelerate/_loaders.py",  # replaces a function of accelerate
 }
 """Files whose definitions nobody imports, but some people implement or call."""

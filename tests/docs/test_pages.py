@@ -43,7 +43,7 @@ def run_page() -> Iterator[RunPage]:
     """Run a page in a process of its own, since it may change what `import safetensors` means."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     env = os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "NO_COLOR": "1"}
-    with ForkServer("torch", "sybil") as server:
+    with ForkServer("torch._dynamo", "sybil") as server:
 
         def run(page: Path, folder: Path) -> int:
             done = server.run(SUPPORT / "run_page.py", page, cwd=folder, env=env)

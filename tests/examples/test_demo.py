@@ -64,7 +64,7 @@ def test_the_steps_that_stay_are_whole(demo: tuple[Path, str]) -> None:
 def test_a_run_killed_in_a_save_goes_on_with_the_last_whole_one(
     demo: tuple[Path, str], tmp_path: Path, epoch: int
 ) -> None:
-    with ForkServer("torch", "sklearn.datasets", "tensorkeep.training") as server:
+    with ForkServer("torch._dynamo", "sklearn.datasets", "tensorkeep.training") as server:
         status, said = train(server, tmp_path, "--die-in", str(epoch))
 
         assert status == -signal.SIGKILL

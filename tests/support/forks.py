@@ -1,7 +1,8 @@
 """Programs that run in forks of a process that has imported torch: each is spared the seconds that takes.
 
 A fork is a process of its own with its own modules, arguments, directory, environment and output, and ends as any
-interpreter does. Used as a program, this is the process that forks: `python -m tests.support.forks MODULES...`.
+interpreter does. Name `torch._dynamo` for programs that train: the first step of an optimizer imports it, which takes
+longer than torch. Used as a program, this is the process that forks: `python -m tests.support.forks MODULES...`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ PROGRAM = SUPPORT / "training_run.py"
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What each recipe came to: without a stop, after the first half, and after the second in a new process."""
     folder = tmp_path_factory.mktemp("runs")
-    with ForkServer("torch", "tensorkeep.training") as server:
+    with ForkServer("torch._dynamo", "tensorkeep.training") as server:
         for part in ("whole", "first", "second"):
             done = server.run(PROGRAM, part, folder, env=os.environ)
             assert not done.returncode, done.stderr

@@ -28,7 +28,7 @@ def launch(server: ForkServer, folder: Path, part: str) -> list[dict[str, Any]]:
 
 
 def test_two_processes(tmp_path: Path) -> None:
-    with ForkServer("torch", "accelerate") as server:
+    with ForkServer("torch._dynamo", "accelerate") as server:
         first = launch(server, tmp_path, "first")
         second = launch(server, tmp_path, "second")
 

@@ -20,7 +20,9 @@ def losses(*processes: Done) -> list[str]:
 
 def test_four_ranks_train_two_go_on_and_transformers_loads(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with ForkServer("transformers", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict") as server:
+    with ForkServer(
+        "torch._dynamo", "transformers", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict"
+    ) as server:
         first = losses(*server.run_ranks(4, EXAMPLE, folder, "--steps", 3, env=ENVIRONMENT))
         (said,) = losses(server.run(EXAMPLE, folder, env=ENVIRONMENT))
         rest = losses(*server.run_ranks(2, EXAMPLE, folder, "--steps", 5, env=ENVIRONMENT))

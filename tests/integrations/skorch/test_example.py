@@ -17,7 +17,7 @@ EXAMPLE = ROOT / "examples" / "skorch_digits.py"
 
 
 def test_it_ends_as_if_nobody_had_killed_it(tmp_path: Path) -> None:
-    with ForkServer("skorch", "sklearn.datasets") as server:
+    with ForkServer("torch._dynamo", "skorch", "sklearn.datasets") as server:
         whole = server.run(EXAMPLE, tmp_path / "whole", env=os.environ)
         assert not whole.returncode, whole.stderr
         assert float(re.search(r"accuracy: (\S+)", whole.stdout)[1]) > 0.9

@@ -23,7 +23,7 @@ STOPPED = {"patience before": 9, "patience after": 9, "patience at an end": 3}
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What each recipe came to: at once, after the first half, and after the second in a new process."""
     folder = tmp_path_factory.mktemp("nets")
-    with ForkServer("skorch", "tensorkeep.integrations.skorch") as server:
+    with ForkServer("torch._dynamo", "skorch", "tensorkeep.integrations.skorch") as server:
         for phase in ("whole", "first", "second"):
             done = server.run(PROGRAM, phase, folder, env=os.environ)
             assert not done.returncode, done.stderr

@@ -13,7 +13,7 @@ EXAMPLE = ROOT / "examples" / "transformers_trainer.py"
 
 
 def test_a_killed_example_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    with ForkServer("torch", "transformers.trainer") as server:
+    with ForkServer("torch._dynamo", "transformers.trainer") as server:
         whole = server.run(EXAMPLE, tmp_path / "whole", env=os.environ)
         assert not whole.returncode, whole.stderr
         assert whole.stdout.splitlines()[0] == "from the beginning"

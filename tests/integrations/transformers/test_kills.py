@@ -90,7 +90,7 @@ def test_a_full_disk_at_any_place_leaves_every_byte(tmp_path: Path) -> None:
 
 
 def test_two_processes_go_on_as_one_run(tmp_path: Path) -> None:
-    with ForkServer("torch", "transformers.trainer") as server:
+    with ForkServer("torch._dynamo", "transformers.trainer") as server:
         for rank, done in enumerate(server.run_ranks(2, HERE / "two_trainers.py", tmp_path, env=os.environ | QUIET)):
             assert done.returncode == 0, done.stderr
             assert f"done {rank}" in done.stdout.splitlines()

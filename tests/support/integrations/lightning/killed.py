@@ -16,6 +16,7 @@ import blake3  # noqa: F401 - once, and not in each run
 import numpy as np
 import omegaconf  # noqa: F401
 import torch
+import torch._dynamo  # noqa: F401 - which the first step of an optimizer would import in each run
 
 import tensorkeep
 from tensorkeep.arrays import adapter_for

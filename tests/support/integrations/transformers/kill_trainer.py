@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # noqa: F401 - which the first step of an optimizer would import in each run
 import transformers
 
 import tensorkeep
