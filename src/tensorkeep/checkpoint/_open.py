@@ -41,8 +41,8 @@ def open_checkpoint(
     Only headers and the index are read, and all of them are checked: against each other, and against the digests
     that were saved with them. Checkpoints of other libraries, which have no digests, open just as well.
 
-    What `torch.save` wrote opens too, from whomever it comes: its pickle is read, and nothing of it is run. So does
-    the directory of torch.distributed.checkpoint, whose tensors are put together of what the ranks wrote.
+    What `torch.save` wrote opens too, whoever sent it: its pickle is read, and nothing in it is run. So does
+    a directory of torch.distributed.checkpoint, whose tensors are assembled from what the ranks wrote.
 
     Args:
         target: A directory, an index, a file, its bytes, or a seekable binary file object.

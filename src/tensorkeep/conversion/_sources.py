@@ -1,4 +1,4 @@
-"""What a conversion is made of: checkpoints of any kind, opened, and all that they hold beside tensors."""
+"""What a conversion is made of: checkpoints of any kind, opened, and all that they hold besides tensors."""
 
 from __future__ import annotations
 

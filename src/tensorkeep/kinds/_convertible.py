@@ -1,4 +1,4 @@
-"""What a conversion to safetensors asks of its source, beside tensors by name; simple kinds have none of it."""
+"""What a conversion to safetensors asks of its source, besides tensors by name; simple kinds have none of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a checkpoint, said so that a person finds the place."""
+"""What is wrong with a checkpoint, in words that lead a person to the place."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that is wrong.
 
     Attributes:
-        kind: `"missing"`: a shard is not there; `"truncated"`: of another size than the index says; `"header"`: its
-            header is damaged; `"foreign"`: a whole file, but of another save; `"absent"`: a tensor that the index
-            promises is not in its shard; `"duplicate"`: a tensor is in two shards; `"data"`: a tensor's bytes are
-            not those that were saved; `"unreadable"`: they cannot be read; `"sha256"`: nor is the whole shard;
-            `"state"`: what is said of the nested data does not fit the tensors; `"file"`: another file that was
-            saved with them is not the one that was saved;
-            `"stray"`: a shard lies there that the index does not know, which harms nobody but readers that take it.
+        kind: `"missing"`: a shard does not exist; `"truncated"`: its size is not the one in the index; `"header"`:
+            its header is damaged; `"foreign"`: a whole file, but from another save; `"absent"`: a tensor that the index
+            lists is not in its shard; `"duplicate"`: a tensor is in two shards; `"data"`: a tensor's bytes are
+            not those that were saved; `"unreadable"`: they cannot be read; `"sha256"`: a shard has another SHA-256;
+            `"state"`: the description of the nested data does not fit the tensors; `"file"`: another file that was
+            saved with them has changed; `"stray"`: the index does not list this shard, which only matters to
+            programs that load files by name.
         message: What is wrong, in one sentence.
         shard: Name of the file.
         tensor: Name of the tensor, or None where a whole file is concerned.
         span: Half-open range in bytes of the file that is concerned, or None.
-        expected: What should have stood there, or None.
-        found: What stands there, or None.
+        expected: What should be there, or None.
+        found: What is there, or None.
     """
 
     kind: Kind
@@ -72,11 +72,11 @@ class Verification(msgspec.Struct, frozen=True):
         findings: All that is wrong, shard by shard in the order of the bytes.
         n_shards: Files of the checkpoint.
         n_tensors: Tensors in them.
-        n_checked: Tensors whose bytes were held against their digest.
-        n_unprotected: Tensors that carry no digest.
+        n_checked: Tensors whose bytes were compared with their checksum.
+        n_unprotected: Tensors that have no checksum.
         nbytes_checked: Bytes of the tensors that were checked.
-        n_sha256: Shards that were held against their SHA-256.
-        n_others: Other files that were held against the manifest of their directory.
+        n_sha256: Shards that were compared with their SHA-256.
+        n_others: Other files that were compared with the manifest of their directory.
     """
 
     path: str

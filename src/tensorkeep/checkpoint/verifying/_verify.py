@@ -29,16 +29,16 @@ def verify(
 
     Index and headers are always checked whole. Damage is not an error here: it is listed.
 
-    What torch.distributed.checkpoint wrote has no digests: it is checked that each part of each tensor is there and
-    is what is told of it, and the CRC-32 of its archives.
+    What torch.distributed.checkpoint wrote has no digests: each part of each tensor must be there with the declared
+    dtype and shape, and match the CRC-32 in its archive.
 
-    The archives of `torch.save` have a CRC-32 of each storage, which torch never looks at; they are held against it,
-    all those of the tensors that are wanted.
+    The archives of `torch.save` have a CRC-32 of each storage, which torch never looks at; storages of the chosen
+    tensors are compared with it.
 
     Args:
         path: A directory, an index or a file.
         names: Tensors whose bytes are checked, or shell patterns for their names; all if None.
-        sample: Share of the bytes to check, above 0 and up to 1: tensors drawn by chance until there are as many.
+        sample: Fraction of the bytes to check, above 0 and up to 1; tensors are drawn at random.
         variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
         seed: Makes the sample the same each time.
         progress: Called with the bytes checked so far and the bytes in all, by one thread at a time. What it raises
@@ -49,15 +49,15 @@ def verify(
 
     Raises:
         SourceMissingError: If there is no checkpoint.
-        IndexFileError: If the index is none.
+        IndexFileError: If the index cannot be parsed.
         HeaderError: If a single file is neither a safetensors file nor one of pickles.
-        PickleError: If a pickle is none, or contradicts itself or its file.
+        PickleError: If a pickle is malformed, or contradicts itself or its file.
         ArchiveError: If a pickle's archive is malformed or damaged.
         LimitError: If a pickle is over a bound.
         IntegrityError: If the index, or the header of a single file, is not the one that was written, or a single
             file of another save lies beside an index.
         TensorNotFoundError: If a name is not in the checkpoint.
-        SelectionError: If the sample is no such share.
+        SelectionError: If the sample is not such a fraction.
         UnsupportedError: If a directory has several checkpoints, or digests are of a later version.
         TransportError: If the index, or a single file, cannot be read.
     """
