@@ -30,13 +30,13 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that is wrong.
 
     Attributes:
-        kind: `"missing"`: a shard does not exist; `"truncated"`: its size is not the one in the index; `"header"`:
-            its header is damaged; `"foreign"`: a whole file, but from another save; `"absent"`: a tensor that the index
-            lists is not in its shard; `"duplicate"`: a tensor is in two shards; `"data"`: a tensor's bytes are
-            not those that were saved; `"unreadable"`: they cannot be read; `"sha256"`: a shard has another SHA-256;
-            `"state"`: the description of the nested data does not fit the tensors; `"file"`: another file that was
-            saved with them has changed; `"stray"`: the index does not list this shard, which only matters to
-            programs that load files by name.
+        kind: `"missing"`: a shard does not exist; `"truncated"`: its size is not the one in the index;
+            `"header"`: its header is damaged; `"foreign"`: a whole file, but from another save; `"absent"`: a tensor
+            that the index lists is not in its shard; `"duplicate"`: a tensor is in two shards; `"data"`: a tensor's
+            bytes are not those that were saved; `"unreadable"`: they cannot be read; `"sha256"`: a shard has another
+            SHA-256; `"state"`: the description of the nested data does not fit the tensors; `"file"`: another file
+            that was saved with them has changed; `"stray"`: the index does not list this shard, which only matters
+            to programs that load files by name.
         message: What is wrong, in one sentence.
         shard: Name of the file.
         tensor: Name of the tensor, or None where a whole file is concerned.
