@@ -1,33 +1,33 @@
-"""Every error that tensorkeep raises, one tree; each also is the builtin that people already catch.
+"""All errors of tensorkeep, in one tree. Each is also the builtin exception that callers already catch.
 
     TensorkeepError
       FormatError [ValueError]             the bytes break their format
-        HeaderError                        a safetensors header that cannot be true
-        IndexFileError                     an index of a sharded checkpoint that cannot be true
-        PickleError                        a pickle that breaks the rules of its opcodes, or contradicts itself
-        ArchiveError                       a zip or tar archive that two readers could read differently
-      RefusedError [ValueError]            well formed, refused on purpose
-        LimitError                         over a bound of `tensorkeep.limits`
-        UnsafeError                        a pickle names what could only do harm; nothing was run
-        UnsupportedError                   something this version cannot do
-      IntegrityError [ValueError]          the bytes are not the ones that were promised
-      TensorNotFoundError [KeyError]       no tensor of that name
-      SelectionError [IndexError]          an index that does not fit the tensor
-      DtypeError [TypeError]               this library cannot hold this dtype
-      StateDictMismatchError [RuntimeError]          a checkpoint that does not fit the model
-      StateError [TypeError]               a value that is no data, in what is to be saved
-      SharedMemoryError [RuntimeError, ValueError]   tensors that share memory, where each must stand alone
+        HeaderError                        a malformed safetensors header, or one that does not fit its file
+        IndexFileError                     a malformed index of a sharded checkpoint
+        PickleError                        a malformed pickle, or one that contradicts itself
+        ArchiveError                       a malformed archive, or one that readers could disagree on
+      RefusedError [ValueError]            well-formed, but refused on purpose
+        LimitError                         exceeds a bound in `tensorkeep.limits`
+        UnsafeError                        a pickle that calls for something harmful; nothing was run
+        UnsupportedError                   not supported, at least by this version
+      IntegrityError [ValueError]          the bytes do not match their checksum or their index
+      TensorNotFoundError [KeyError]       no tensor with that name
+      SelectionError [IndexError]          an index or slice that does not fit the tensor
+      DtypeError [TypeError]               a dtype the array library or format does not have
+      StateDictMismatchError [RuntimeError]          the checkpoint does not fit the model
+      StateError [TypeError]               a value that cannot be saved as data
+      SharedMemoryError [RuntimeError, ValueError]   tensors share memory, where each needs its own
       TransportError [OSError]             bytes could not be read or written
-        SourceMissingError [FileNotFoundError]       nothing at that path
-        AccessDeniedError [PermissionError]          the system does not let this user
-        SourceChangedError                 the file is not the one that was opened
-        RangeNotServedError                a server gives whole files only
-        TransientError                     a server failed in a way that may pass, and was asked often enough
-        BusyError                          another save into the directory is under way
-      MissingDependencyError [ImportError] an optional library is needed
+        SourceMissingError [FileNotFoundError]       no file at that path
+        AccessDeniedError [PermissionError]          missing permission
+        SourceChangedError                 the file changed after it was opened
+        RangeNotServedError                the server sends whole files only
+        TransientError                     a temporary failure that outlasted all retries
+        BusyError                          another save to the same directory is running
+      MissingDependencyError [ImportError] an optional dependency is not installed
 
-An error keeps what it knows in fields, pickles, and reads: what happened, where, what was expected,
-what was found, and what to do.
+Errors can be pickled. Their fields, and their messages, say what happened, where, what was expected, what was found,
+and what to do.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ __all__ = [
 
 
 class TensorkeepError(Exception):
-    """The root of every error of this package.
+    """The base class of all errors in this package.
 
     Attributes:
         message: What happened, in one clause.
-        path: The file or URL, or None where there is none.
-        tensor: The name of the tensor, or None where none is concerned.
-        expected: What should have stood there, or None.
-        found: What stood there instead, or None.
+        path: The file, or the URL without secrets; None if not about a file.
+        tensor: The name of the tensor; None if not about a single tensor.
+        expected: What should have been there, or None.
+        found: What was there instead, or None.
         hint: What to do next, or None.
     """
 
@@ -125,16 +125,16 @@ class TensorkeepError(Exception):
         }
 
     def with_fields(self, **changes: str | None) -> Self:
-        """Return the same error with some fields changed, such as a path that is known only further out.
+        """Return a copy with some fields changed, such as a path that only the caller knows.
 
         Args:
-            **changes: Fields by name.
+            **changes: New values, by field name.
         """
         return type(self)(**self.fields() | changes)
 
 
 def _bounded(text: str | None) -> str | None:
-    """Cut a text in which a hostile file may have a say, escape what a terminal would obey, and hide secrets."""
+    """Shorten a text that may come from a hostile file, escape control characters, and remove secrets."""
     if text is None:
         return None
     text = redacted(text)
@@ -152,15 +152,15 @@ def _restore(cls: type[TensorkeepError], fields: dict[str, Any]) -> TensorkeepEr
 
 
 SafetensorError = TensorkeepError
-"""The name under which users of the safetensors package catch these errors."""
+"""The name that code written for the safetensors package catches."""
 
 
 class FormatError(TensorkeepError, ValueError):
-    """The bytes break the rules of their format."""
+    """The bytes are not valid in their format."""
 
 
 class HeaderError(FormatError):
-    """A safetensors header that is malformed or contradicts itself or its file."""
+    """A safetensors header that is malformed, contradicts itself, or does not fit its file."""
 
 
 class IndexFileError(FormatError):
@@ -168,52 +168,52 @@ class IndexFileError(FormatError):
 
 
 class PickleError(FormatError):
-    """A pickle that breaks the rules of its opcodes, or contradicts itself or its file."""
+    """A pickle that is malformed, contradicts itself, or does not fit its file."""
 
 
 class ArchiveError(FormatError):
-    """A zip or tar archive that is malformed, or that two readers could read differently."""
+    """A zip or tar archive that is malformed, or that two readers could interpret differently."""
 
 
 class RefusedError(TensorkeepError, ValueError):
-    """Well formed, and refused on purpose."""
+    """Well-formed input that is refused on purpose."""
 
 
 class LimitError(RefusedError):
-    """More than a bound of `tensorkeep.limits` allows."""
+    """Something exceeds a bound in `tensorkeep.limits`."""
 
 
 class UnsafeError(RefusedError):
-    """A pickle names what could only do harm; nothing of it was run."""
+    """A pickle calls for something that could only do harm; nothing in it was run."""
 
 
 class UnsupportedError(RefusedError):
-    """Something that this version cannot do."""
+    """Something that is not supported, at least not by this version."""
 
 
 class IntegrityError(TensorkeepError, ValueError):
-    """The bytes are not the ones that were promised."""
+    """The bytes do not match their checksum, their index or their manifest."""
 
 
 class TensorNotFoundError(TensorkeepError, KeyError):
-    """No tensor of that name."""
+    """There is no tensor with that name."""
 
 
 class SelectionError(TensorkeepError, IndexError):
-    """An index that does not fit the tensor."""
+    """An index or slice that does not fit the tensor."""
 
 
 class DtypeError(TensorkeepError, TypeError):
-    """A dtype that the array library, or the format, cannot hold."""
+    """A dtype that the array library or the format does not have."""
 
 
 class StateDictMismatchError(TensorkeepError, RuntimeError):
-    """A checkpoint does not fit the model that it is to be loaded into; nothing was written.
+    """The checkpoint does not fit the model; the model was not changed.
 
     Attributes:
-        missing: Names that only the model has.
-        unexpected: Names that only the checkpoint has.
-        mismatched: Name, shape in the model and shape in the checkpoint, of tensors whose shapes differ.
+        missing: Names that are only in the model.
+        unexpected: Names that are only in the checkpoint.
+        mismatched: `(name, shape in the model, shape in the checkpoint)` for each tensor whose shapes differ.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class StateDictMismatchError(TensorkeepError, RuntimeError):
         self.mismatched = tuple(mismatched)
 
     def with_fields(self, **changes: str | None) -> Self:
-        """Return the same error, with its names, and with some fields changed."""
+        """Return a copy, including its names, with some fields changed."""
         error = super().with_fields(**changes)
         error.missing, error.unexpected, error.mismatched = self.missing, self.unexpected, self.mismatched
         return error
@@ -246,79 +246,79 @@ class StateDictMismatchError(TensorkeepError, RuntimeError):
 
 
 class StateError(TensorkeepError, TypeError):
-    """A value that is no data stands in what is to be saved; the message has its path, its class and what to do."""
+    """A value that cannot be saved as data; the message has its path, its class and what to do."""
 
 
 class SharedMemoryError(TensorkeepError, RuntimeError, ValueError):
-    """Tensors that share memory, where each must stand alone."""
+    """Tensors share memory, where each needs its own."""
 
 
 class TransportError(TensorkeepError, OSError):
-    """Bytes could not be read or written; `errno` is the system's number where it gave one."""
+    """Bytes could not be read or written. `errno` is the number the system gave, or None."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         restore, arguments = super().__reduce__()
         return restore, arguments, {"errno": self.errno}
 
     def numbered(self, errno: int | None) -> Self:
-        """Return the error itself, with the system's number.
+        """Set `errno` and return this error.
 
         Args:
-            errno: As in the module of that name; None where there is none.
+            errno: A number of the `errno` module, or None.
         """
         self.errno = errno
         return self
 
 
 class SourceMissingError(TransportError, FileNotFoundError):
-    """Nothing stands at that path."""
+    """There is no file at that path."""
 
 
 class AccessDeniedError(TransportError, PermissionError):
-    """The system does not let this user read or write there."""
+    """The user lacks permission to read or write there."""
 
 
 class SourceChangedError(TransportError):
-    """The file is no longer the one that was opened."""
+    """The file changed, or was replaced, after it was opened."""
 
 
 class RangeNotServedError(TransportError):
-    """A server gives whole files only, and this one is large."""
+    """The server sends whole files only, and this one is too large for that."""
 
 
 class TransientError(TransportError):
-    """A request failed in a way that may not happen again: a cut connection, a busy server, a time that ran out.
+    """A failure that may not happen again, such as a cut connection, a busy server or a timeout.
 
     Attributes:
-        retry_after_s: Seconds after which the server wants to be asked again; None where it does not say.
+        retry_after_s: Seconds to wait before the next request, if the server says; else None.
     """
 
     retry_after_s: float | None = None
 
 
 class BusyError(TransportError):
-    """Another save into the directory is under way."""
+    """Another save to the same directory is running."""
 
 
 class MissingDependencyError(TensorkeepError, ImportError):
-    """An optional library is needed; the message has the line that installs it."""
+    """An optional dependency is not installed; the message has the command that installs it."""
 
 
 @contextmanager
 def as_transport_error(message: str, path: str) -> Iterator[None]:
-    """Turn the system's errors in the block into those of this tree.
+    """Raise `OSError` from the block as a `TransportError`.
 
     Args:
-        message: What is being done in the block.
+        message: What failed, such as "could not read the file".
         path: The file or URL.
 
     Yields:
-        Nothing.
+        None.
 
     Raises:
-        TransportError: Where the block raises OSError, or ValueError for a path that no system has. It has the same
-            `errno`, and is a FileNotFoundError or PermissionError where that was one.
-        TensorkeepError: As the block itself raises it.
+        TransportError: If the block raises `OSError`, or `ValueError` for an impossible path. `errno` is the same;
+            `FileNotFoundError` becomes `SourceMissingError`, `PermissionError` becomes `AccessDeniedError`.
+        TensorkeepError: If the block raises one, unchanged.
     """
     try:
         yield
@@ -335,6 +335,6 @@ def as_transport_error(message: str, path: str) -> Iterator[None]:
                 message,
                 path=path,
                 found=getattr(cause, "strerror", None) or str(cause),
-                hint="A file that these tensors are mapped from became shorter" if number == EFAULT else None,
+                hint="A file that was mapped for these tensors was truncated" if number == EFAULT else None,
             ).numbered(number)
         ) from cause

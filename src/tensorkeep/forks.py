@@ -1,4 +1,4 @@
-"""Threads that a library keeps, and that a process which is forked from one with them has not."""
+"""Libraries whose background threads do not survive a fork."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 
 
 class LibraryThreads:
-    """Whether the threads of a library are there.
+    """Whether the threads of a library still run.
 
     Attributes:
-        are_lost: Whether this process was forked from one that had them: the library would wait for them forever.
+        are_lost: Whether this process was forked from one that had started them. The library would wait
+            for them forever.
     """
 
     def __init__(self) -> None:
@@ -19,7 +20,7 @@ class LibraryThreads:
             os.register_at_fork(after_in_child=self._lose)
 
     def start(self) -> None:
-        """Note that the library is used from now on."""
+        """Note that the library is in use."""
         self._are_started = True
 
     def _lose(self) -> None:

@@ -1,4 +1,4 @@
-"""What must not be shown: users, passwords and queries of URLs, which may be signatures. Pure."""
+"""Removes secrets from text: users, passwords and queries of URLs, which may be signatures. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from typing import Final
 
 _URLS: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/{1,2}\S+")
-"""URLs anywhere in a text, and what `pathlib` makes of them; too much is taken rather than too little."""
+"""URLs anywhere in a text, also with one slash, as `pathlib` makes them; better too much than too little."""
 
 _split: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+:/{1,2})(.*)", re.DOTALL).fullmatch
 _is_port: Final = re.compile(r"[0-9]*").fullmatch
 
 
 def redacted(text: str) -> str:
-    """Take users, passwords and queries out of all URLs of a text."""
+    """Remove user, password and query from each URL in a text."""
     return _URLS.sub(lambda found: shown_url(found[0]), text) if ":/" in text else text
 
 
 def shown_url(url: str) -> str:
-    """Return a URL as it may be shown to anybody: without user, password, query and fragment."""
+    """Return a URL without user, password, query and fragment."""
     found = _split(url)
     if found is None:
         return url

@@ -23,7 +23,7 @@ def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
         where = kind.find(place)
         if where is not None:
             return Found(kind, where)
-    raise UnsupportedError("nothing that can be opened", path=place.path)
+    raise UnsupportedError("the file or directory cannot be opened", path=place.path)
 
 
 def known_suffixes() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The source that fits what the caller has: a path, bytes, or a file object."""
+"""Opens a path, URL, bytes or file object as a byte source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Openable: TypeAlias = "str | os.PathLike[str] | Buffer | BinaryIO"
 
 
 def open_source(target: Openable, *, backend: Backend = "auto") -> ByteSource:
-    """Open something for reading."""
+    """Open for reading."""
     if backend not in BACKENDS:
         raise UnsupportedError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
     if isinstance(target, (str, os.PathLike)):
@@ -28,7 +28,7 @@ def open_source(target: Openable, *, backend: Backend = "auto") -> ByteSource:
     except TypeError:
         pass
     raise UnsupportedError(
-        "nothing that can be opened",
+        "cannot be opened",
         expected="a path, bytes or a seekable binary file object",
         found=type(target).__name__,
     )

@@ -1,4 +1,4 @@
-"""Paths and URLs alike: joined, split, listed, looked for."""
+"""Operations on paths and URLs alike: join, split, list, exists."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ _has_suffix = re.compile(r".*\.[A-Za-z][A-Za-z0-9]{0,14}").fullmatch
 
 
 def is_remote(path: str) -> bool:
-    """Say whether a path is a URL."""
+    """Whether a path is a URL."""
     return is_url(path)
 
 
 def join(directory: str, name: str) -> str:
-    """Return the path of something in a directory."""
+    """Join a name to a directory."""
     return RemotePath.of(directory).joined(name) if is_url(directory) else os.path.join(directory, name)
 
 
 def split(path: str) -> tuple[str, str]:
-    """Return the directory that something is in, and its name."""
+    """Split into directory and name."""
     return RemotePath.of(path).split() if is_url(path) else os.path.split(path)
 
 
 def without_secrets(path: str) -> str:
-    """Return a path that shows nothing that must stay secret: the same, or of a URL one that keeps it to itself."""
+    """Return a path that can be shown: a URL becomes a `RemotePath`, whose text has no secrets."""
     return RemotePath.of(path) if is_url(path) else path
 
 
 def refuse_url(path: str, *, hint: str = "tensorkeep.save and tensorkeep.save_checkpoint write to stores") -> None:
-    """Refuse a URL where only a path will do."""
+    """Refuse a URL where only a local path is supported."""
     if is_url(path):
         raise UnsupportedError(
-            "this works on a disk only",
+            "this works with local paths only",
             path=without_secrets(path),
             expected="a path",
             found="a URL",
@@ -52,27 +52,27 @@ def refuse_url(path: str, *, hint: str = "tensorkeep.save and tensorkeep.save_ch
 
 
 def check_writable(path: str) -> None:
-    """Refuse a URL to which nothing can be written."""
+    """Refuse a URL that cannot be written to."""
     if is_url(path):
         RemotePath.of(path).check_writable()
 
 
 @contextmanager
 def listing_cache(path: str) -> Iterator[str]:
-    """Give the same path, of which nothing is asked twice in the block, where each question is a request."""
+    """Yield the same path; a URL caches answers in the block, so that no request is made twice."""
     if not is_url(path):
         yield path
         return
-    with RemotePath.of(path).listing_cache() as remembered:
+    with RemotePath.of(path).listing_cache() as cached:
         try:
-            yield remembered
+            yield cached
         except TensorkeepError as error:
-            error.path = error.path and str(error.path)  # the text alone, without what the path knows
+            error.path = error.path and str(error.path)  # plain text, without the options of the path
             raise
 
 
 def is_directory(path: str) -> bool:
-    """Say whether a path stands for a directory; of a URL its end says so: a slash, or a name without a suffix.
+    """Whether a path is a directory; a URL is one if it ends with a slash, or its name has no suffix.
 
     A suffix begins with a letter: `Llama-3.1-8B` has none.
     """
@@ -82,23 +82,23 @@ def is_directory(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-    """Say whether a file stands at a path."""
+    """Whether a path is a file."""
     return exists(path) if is_url(path) else os.path.isfile(path)
 
 
 def exists(path: str) -> bool:
-    """Say whether anything stands at a path; of a URL, a file."""
+    """Whether a path exists; for a URL, whether it is a file."""
     if not is_url(path):
         return os.path.exists(path)
     try:
         RemotePath.of(path).open().close()
-    except (SourceMissingError, AccessDeniedError):  # buckets that may not be listed answer so for what is missing
+    except (SourceMissingError, AccessDeniedError):  # buckets that may not be listed deny access to missing files
         return False
     return True
 
 
 def identity(path: str) -> tuple[object, ...]:
-    """Return what changes when the file at a path is replaced; nothing where there is none."""
+    """Return a value that changes when the file is replaced; empty for no file."""
     try:
         if is_url(path):
             return (RemotePath.of(path).version(),)
@@ -109,13 +109,13 @@ def identity(path: str) -> tuple[object, ...]:
 
 
 def forget_listing(path: str) -> None:
-    """Ask anew for what `listing_cache` keeps."""
+    """Drop what `listing_cache` keeps."""
     if is_url(path):
         RemotePath.of(path).forget()
 
 
 def list_names(directory: str) -> list[str] | None:
-    """Return the names of what a directory holds, in their order."""
+    """Return the sorted names in a directory; None if a server cannot list it."""
     if is_url(directory):
         return RemotePath.of(directory).names()
     with as_transport_error("could not read the directory", directory):
@@ -123,6 +123,6 @@ def list_names(directory: str) -> list[str] | None:
 
 
 def walk(directory: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Go through a directory and those below; of a URL, only the directory itself."""
+    """Walk a directory tree, as `os.walk`; yield nothing below a URL."""
     if not is_url(directory):
         yield from os.walk(directory)

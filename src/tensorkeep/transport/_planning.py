@@ -1,4 +1,4 @@
-"""What reading some ranges costs: the requests that a source would make for them."""
+"""Plans the requests that a source would make to read some ranges."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tensorkeep.transport.sources import ByteRange, ByteSource, JoinedSource, Ve
 
 
 class PlannedRequest(msgspec.Struct, frozen=True):
-    """A request, or a read of a local file, that would be made.
+    """A planned request, or read of a local file.
 
     Attributes:
         path: The file or URL.
-        ranges: The bytes that are asked for, half-open, in order and apart; of a local file always one.
+        ranges: The byte ranges, half-open, in order, not adjacent; for a local file always one.
     """
 
     path: str
@@ -24,12 +24,12 @@ class PlannedRequest(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that would come."""
+        """Bytes to read."""
         return sum(map(len, self.ranges))
 
 
 def requests_for(source: ByteSource, spans: Iterable[ByteRange]) -> list[PlannedRequest]:
-    """Return the requests that would bring some ranges, all of which are asked for together."""
+    """Return the requests for some ranges that are read together."""
     if isinstance(source, VerifyingSource):
         return requests_for(source.inner, spans)
     if isinstance(source, JoinedSource):

@@ -1,4 +1,4 @@
-"""Reads that are done side by side."""
+"""Parallel work whose first failure ends the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _Item = TypeVar("_Item")
 
 
 def for_all(items: Collection[_Item], work: Callable[[_Item], object], *, n_threads: int) -> None:
-    """Do work for each item, some at a time, this thread being one of them; the first that fails ends the others."""
+    """Run `work` for each item in parallel threads, including this one; the first failure ends the others."""
     waiting = iter(items)
     lock = threading.Lock()
     failures: list[BaseException] = []

@@ -430,7 +430,7 @@ class TestToFileSystems:
 class TestWhereNothingCanBeWritten:
     @pytest.mark.parametrize("save", [tensorkeep.save, tensorkeep.save_checkpoint])
     def test_web_servers(self, save) -> None:
-        with pytest.raises(UnsupportedError, match="web servers are only read from"):
+        with pytest.raises(UnsupportedError, match="web servers cannot be written to"):
             save(STATE, "http://127.0.0.1:9/model")
 
     @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ class TestNames:
     def test_what_would_cut_off_a_key(self, s3, url, use) -> None:
         before = s3.client.list_objects_v2(Bucket="models").get("KeyCount")
 
-        with pytest.raises(UnsupportedError, match="has no meaning in such a URL"):
+        with pytest.raises(UnsupportedError, match="has no meaning in URLs"):
             use(s3.remote(url))
 
         assert s3.client.list_objects_v2(Bucket="models").get("KeyCount") == before

@@ -390,7 +390,7 @@ WRONG: dict[str, tuple[Act, type[Exception], str]] = {
         lambda net, path: save_params(net, f_params=b"name"), UnsupportedError, r"a path or a binary file object",
     ),
     "a number for a path": (
-        lambda net, path: load_params(net, f_history=5), UnsupportedError, r"nothing that can be opened",
+        lambda net, path: load_params(net, f_history=5), UnsupportedError, r"cannot be opened",
     ),
     "a file object for text": (
         lambda net, path: save_params(net, f_params=io.StringIO()), UnsupportedError, r'Open it in binary mode: "wb"',

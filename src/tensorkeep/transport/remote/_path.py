@@ -1,4 +1,4 @@
-"""A URL that knows its store: a path that can be handed to everything that takes paths."""
+"""A URL that knows its store, accepted wherever a path is."""
 
 from __future__ import annotations
 
@@ -30,65 +30,65 @@ from tensorkeep.transport.remote.objects import (
 from tensorkeep.transport.remote.reading import RemoteSource, cached, fingerprint_of
 from tensorkeep.transport.sources import ByteRange
 
-_MANNER = frozenset(RemoteOptions.__struct_fields__)
+_READ_OPTIONS = frozenset(RemoteOptions.__struct_fields__)
 
 
 class _Family:
-    """What paths that were made of one another have in common: their stores, and answers that are remembered."""
+    """State shared by paths derived from each other: their stores, and cached answers."""
 
     def __init__(self) -> None:
         self.stores: dict[bool, RemoteStore] = {}  # so that all use the same connections
-        self.is_remembered = False
+        self.is_cached = False
         self.openings: dict[str, Opening | SourceMissingError | AccessDeniedError] = {}
         self.names: dict[str, list[str] | None] = {}
 
     def forget(self) -> None:
-        """Ask again from now on."""
-        self.is_remembered = False
+        """Stop caching, and drop what was cached."""
+        self.is_cached = False
         self.openings.clear()
         self.names.clear()
 
 
 class RemotePath(str):
-    """A URL together with what is needed to read it; made by `remote`, or of a plain URL by whoever opens it.
+    """A URL with its options, made by `remote`, or from a plain URL when it is opened.
 
-    As a text it is the URL without secrets, so that it can be shown.
+    As a string it is the URL without secrets, so that it can be shown.
     """
 
-    __slots__ = ("_family", "_manner", "_options", "_store", "_url")
+    __slots__ = ("_family", "_options", "_read_options", "_store", "_url")
 
     _url: str
     _options: dict[str, Any]
     _store: Any
-    _manner: RemoteOptions
+    _read_options: RemoteOptions
     _family: _Family
 
     @classmethod
     def of(cls, url: str) -> RemotePath:
-        """Return the path of a URL, or the path itself."""
+        """Return a URL as a `RemotePath`; one that is a `RemotePath` already is returned as is."""
         return url if isinstance(url, RemotePath) else cls._made(url, {}, None, RemoteOptions())
 
     @classmethod
-    def _made(cls, url: str, options: dict[str, Any], store: Any, manner: RemoteOptions) -> RemotePath:
+    def _made(cls, url: str, options: dict[str, Any], store: Any, read_options: RemoteOptions) -> RemotePath:
         path = str.__new__(cls, shown_url(url))
-        path._url, path._options, path._store, path._manner = url, options, store, manner
+        path._url, path._options, path._store, path._read_options = url, options, store, read_options
         path._family = _Family()
         return path
 
     def _of_family(self, url: str) -> RemotePath:
-        """Return the path of another URL in the same store."""
-        path = self._made(url, self._options, self._store, self._manner)
+        """Return the path of another URL in the same store, with the same cache."""
+        path = self._made(url, self._options, self._store, self._read_options)
         path._family = self._family
         return path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemotePath._made, (self._url, self._options, self._store, self._manner)
+        return RemotePath._made, (self._url, self._options, self._store, self._read_options)
 
     @contextmanager
     def listing_cache(self) -> Iterator[RemotePath]:
-        """Give the same path; of it, and of all that is joined to it in the block, nothing is asked twice."""
-        path = self._made(self._url, self._options, self._store, self._manner)
-        path._family.is_remembered = True
+        """Yield a copy that caches answers in the block, for itself and all paths derived from it."""
+        path = self._made(self._url, self._options, self._store, self._read_options)
+        path._family.is_cached = True
         try:
             yield path
         finally:
@@ -96,25 +96,25 @@ class RemotePath(str):
 
     @property
     def connections(self) -> int:
-        """Requests of one read that are under way at a time."""
-        return self._manner.connections
+        """Parallel requests of one read."""
+        return self._read_options.connections
 
     @property
     def fingerprint(self) -> str:
-        """A digest of where it is: of all of the URL, the options and the store."""
+        """A digest of everything that decides what a server sends: 64 hexadecimal digits."""
         return fingerprint_of(self._url, self._options, self._store)
 
     def read_by(self, **options: Any) -> RemotePath:
-        """Return the same path, read in another way."""
-        manner = msgspec.structs.replace(self._manner, **options)
-        return self._made(self._url, self._options, self._store, manner)
+        """Return the same path with other read options."""
+        read_options = msgspec.structs.replace(self._read_options, **options)
+        return self._made(self._url, self._options, self._store, read_options)
 
     def joined(self, name: str) -> RemotePath:
         """Return the path of something below this one."""
         return self._of_family(join_url(self._url, name))
 
     def split(self) -> tuple[RemotePath, str]:  # type: ignore[override]
-        """Return what this stands in, and its name."""
+        """Return the directory of this path, and its name there."""
         directory, name = split_url(self._url)
         return self._of_family(directory), name
 
@@ -125,40 +125,40 @@ class RemotePath(str):
         if isinstance(known, SourceMissingError | AccessDeniedError):
             raise known.with_fields()
         try:
-            place, manner = cached(store.at(path), self._manner, self._url, self._options)
-            source = RemoteSource(place, manner, known)
+            place, read_options = cached(store.at(path), self._read_options, self._url, self._options)
+            source = RemoteSource(place, read_options, known)
         except (SourceMissingError, AccessDeniedError) as error:
-            if self._family.is_remembered:
+            if self._family.is_cached:
                 self._family.openings[self._url] = error.with_fields()
             raise
-        if self._family.is_remembered:
+        if self._family.is_cached:
             self._family.openings[self._url] = source.opening
         return source
 
     def names(self) -> list[str] | None:
-        """Return the names of what stands right below; None where the store cannot say."""
+        """Return the names in this directory; None if the store cannot list it."""
         store, path = self._place()
         if self._url in self._family.names:
             return self._family.names[self._url]
         names = store.names(path)
-        if self._family.is_remembered and names is not None:  # None costs no request
+        if self._family.is_cached and names is not None:  # None costs no request
             self._family.names[self._url] = names
         return names
 
     def version(self) -> Version:
-        """Return the version of the object; where answers are remembered, that of the first look."""
+        """Return the version of the object, from the cache if it is there."""
         source = self.open()
         source.close()
         return source.version
 
     def forget(self) -> None:
-        """Ask again for what was remembered, and remember the answers to that."""
-        is_remembered = self._family.is_remembered
+        """Drop what was cached, and cache the next answers."""
+        is_cached = self._family.is_cached
         self._family.forget()
-        self._family.is_remembered = is_remembered
+        self._family.is_cached = is_cached
 
     def check_writable(self) -> None:
-        """Refuse it if nothing can be written there, as far as is known without asking."""
+        """Refuse a store that cannot be written to, as far as is known without a request."""
         self._writable()
 
     def _writable(self) -> tuple[WritableStore, str]:
@@ -168,12 +168,12 @@ class RemotePath(str):
         return store, path
 
     def put(self, body: Body, *, on_written: Callable[[int], None] | None = None) -> None:
-        """Make or replace the object, which others see when all of it is there, and not before."""
+        """Create or replace the object; others see it only once it is complete."""
         store, path = self._writable()
-        store.put(path, body if on_written is None else _counted(body, on_written), self._manner.connections)
+        store.put(path, body if on_written is None else _counted(body, on_written), self._read_options.connections)
 
     def swap(self, data: bytes, before: Version | None) -> None:
-        """Make or replace a small object, if nobody else has done so meanwhile."""
+        """Create or replace a small object, unless someone else changed it since `before`."""
         store, path = self._writable()
 
         def attempt() -> None:
@@ -183,7 +183,7 @@ class RemotePath(str):
                 if not self._holds(data):  # else it was done, and only the answer was lost
                     raise
 
-        self._manner.patience().try_again(attempt)
+        self._read_options.patience().try_again(attempt)
 
     def _holds(self, data: bytes) -> bool:
         self.forget()
@@ -191,7 +191,7 @@ class RemotePath(str):
         return source.nbytes == len(data) and bytes(source.read(ByteRange(0, len(data)))) == data
 
     def remove(self) -> None:
-        """Remove the object, if it is there."""
+        """Remove the object if it exists."""
         store, path = self._writable()
         store.remove(path)
 
@@ -201,7 +201,7 @@ class RemotePath(str):
             store, path = store_over(self._store), self._url.partition("://")[2]
             path = path.strip("/") if isinstance(store, ObstoreStore) else path
         else:
-            store, path = store_and_path(self._url, self._options, self._manner.timeout_s, writes=writes)
+            store, path = store_and_path(self._url, self._options, self._read_options.timeout_s, writes=writes)
         self._family.stores[writes] = store
         return store, path
 
@@ -221,41 +221,43 @@ def _counted(body: Body, on_written: Callable[[int], None]) -> Body:
 
 
 def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
-    """Say how something remote is read; the result goes wherever a path does.
+    """Describe how to read a URL or a store; the result can be used wherever a path can.
 
         tensorkeep.open(tensorkeep.remote("s3://bucket/model/", region="eu-central-1"))
         tensorkeep.open(tensorkeep.remote(obstore.store.S3Store("bucket"), "model/"))
 
-    A plain URL can be opened too; credentials then come from the environment.
+    A plain URL can be opened directly, too; credentials then come from the environment.
 
     Args:
-        where: A URL; what this function made, whose options are kept; or a store: one of obstore, or a file system of
-            fsspec.
-        path: The path in the store; of a URL, what is to be joined to it.
-        **options: What the store takes: for http and https `headers`, which only that server gets; for s3, gs and az
-            the configuration of obstore (`endpoint`, `region`, `access_key_id`, `skip_signature` …); for all others
-            what the file system of fsspec takes. And how it is read: `head_nbytes`, `gap_nbytes`, `request_nbytes`
-            and `whole_nbytes` in bytes, `timeout_s`, `pause_s` and `longest_pause_s` in seconds, `connections`,
-            `attempts`; and of a URL, `cache_dir` and `cache_nbytes`.
+        where: A URL; a result of this function, whose options are kept; or a store: one of obstore, or a file
+            system of fsspec.
+        path: The path in the store, or a path to join to the URL.
+        **options: Options of the store: for http and https `headers`, which are sent to that server only; for s3, gs
+            and az the configuration of obstore (`endpoint`, `region`, `access_key_id`, `skip_signature` …); for other
+            schemes whatever the file system of fsspec takes. And read options: `head_nbytes`, `gap_nbytes`,
+            `request_nbytes` and `whole_nbytes` in bytes, `timeout_s`, `pause_s` and `longest_pause_s` in seconds,
+            `connections`, `attempts`; and for a URL `cache_dir` and `cache_nbytes`.
 
     Raises:
-        UnsupportedError: If it is neither a URL nor a store, or an option is invalid.
+        UnsupportedError: If `where` is neither a URL nor a store, or an option is invalid.
     """
-    given = {name: options.pop(name) for name in _MANNER & options.keys()}
+    given = {name: options.pop(name) for name in _READ_OPTIONS & options.keys()}
     if isinstance(where, RemotePath):
-        known = msgspec.structs.asdict(where._manner)
+        known = msgspec.structs.asdict(where._read_options)
         url = join_url(where._url, path) if path else where._url
-        return RemotePath._made(url, {**where._options, **options}, where._store, _manner_of(known | given))
-    manner = _manner_of(given)
+        return RemotePath._made(url, {**where._options, **options}, where._store, _read_options_of(known | given))
+    read_options = _read_options_of(given)
     if is_url(where):
-        return RemotePath._made(join_url(where, path) if path else where, options, None, manner)
-    if isinstance(where, str) or options or manner.cache_dir is not None:
-        raise UnsupportedError("no URL and no store", expected="such as s3://bucket/model", found=repr(where)[:100])
+        return RemotePath._made(join_url(where, path) if path else where, options, None, read_options)
+    if isinstance(where, str) or options or read_options.cache_dir is not None:
+        raise UnsupportedError(
+            "neither a URL nor a store", expected="such as s3://bucket/model", found=repr(where)[:100]
+        )
     store_over(where)
-    return RemotePath._made(f"{type(where).__name__.lower()}://{path}", {}, where, manner)
+    return RemotePath._made(f"{type(where).__name__.lower()}://{path}", {}, where, read_options)
 
 
-def _manner_of(given: dict[str, Any]) -> RemoteOptions:
+def _read_options_of(given: dict[str, Any]) -> RemoteOptions:
     if given.get("cache_dir") is not None:
         given["cache_dir"] = os.path.expanduser(os.fsdecode(given["cache_dir"]))
     try:

@@ -1,4 +1,4 @@
-"""The store that a URL leads to. Those of one server are made once, so that its connections are used again."""
+"""The store for a URL. There is one for each server and options, so that connections are reused."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "a
 _HUB: Final = "hf"
 
 _READ_RETRIES: Final = {"max_retries": 2, "retry_timeout": timedelta(seconds=60)}
-"""`Patience` does the rest: it goes on in the middle of an answer, too."""
+"""`Patience` does the rest, also in the middle of a response."""
 
 _WRITE_RETRIES: Final = {"max_retries": 8, "retry_timeout": timedelta(seconds=180)}
-"""Of each part: nothing else repeats it."""
+"""For each part: nothing else retries it."""
 
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 
 _known: Final[WeakValueDictionary[Any, RemoteStore]] = WeakValueDictionary()
-"""Stores in use, by what they were made of. With the last object of a store its connections are closed."""
+"""Stores in use, by their arguments. The last object of a store closes its connections."""
 
 
 def store_and_path(
     url: str, options: Mapping[str, Any], timeout_s: float, *, writes: bool = False
 ) -> tuple[RemoteStore, str]:
-    """Return the store that a URL leads to, and the path in it."""
+    """Return the store for a URL, and the path in it."""
     if not is_well_formed(url):
-        raise UnsupportedError("this is no URL", path=shown_url(url))
+        raise UnsupportedError("not a URL", path=shown_url(url))
     scheme = scheme_of(url)
     if scheme in _WEB:
         return _web(url, options, timeout_s)
@@ -55,18 +55,18 @@ def store_and_path(
 
 
 def _refuse_marks(url: str) -> None:
-    """Refuse what would cut off a key, or be left out of the request."""
+    """Refuse `?` and `#`, which would cut off the key."""
     found = next((mark for mark in "?#" if mark in url), None)
     if found is not None:
         raise UnsupportedError(
-            f"`{found}` has no meaning in such a URL",
+            f"`{found}` has no meaning in URLs of this scheme",
             path=shown_url(url),
-            hint=f"Write %{ord(found):02X} for a key that has it; tensorkeep.remote takes signatures as options",
+            hint=f"Write %{ord(found):02X} if it is part of the key; pass signatures as options of tensorkeep.remote",
         )
 
 
 def store_over(store: Any) -> RemoteStore:
-    """Return a store over one that the caller has made."""
+    """Wrap a store of obstore or fsspec."""
     kind = type(store)
     if kind.__module__.partition(".")[0] == "obstore":
         return ObstoreStore(store, f"{kind.__name__.lower()}://", lists=kind.__name__ != "HTTPStore")
@@ -74,29 +74,29 @@ def store_over(store: Any) -> RemoteStore:
         protocol = store.protocol if isinstance(store.protocol, str) else store.protocol[0]
         return FsspecStore(store, protocol)
     raise UnsupportedError(
-        "no store that can be read from", expected="one of obstore, or a file system of fsspec", found=kind.__name__
+        "not a store", expected="a store of obstore, or a file system of fsspec", found=kind.__name__
     )
 
 
 def _kept(key: Any, make: Callable[[], RemoteStore]) -> RemoteStore:
-    """Return the store in use that was made of the same, or a new one."""
+    """Return the store in use for a key, or a new one."""
     store = _known.get(key)
     return store if store is not None else _known.setdefault(key, make())
 
 
 def _frozen(options: Any) -> Any:
-    """Return options as something that can be looked up; what cannot be, such as a function, by its identity."""
+    """Return options as a hashable value; an unhashable one, such as a function, counts by its identity."""
     if isinstance(options, Mapping):
         return frozenset((key, _frozen(value)) for key, value in options.items())
     return options if isinstance(options, Hashable) else id(options)
 
 
 def _web(url: str, options: Mapping[str, Any], timeout_s: float) -> tuple[RemoteStore, str]:
-    """Return the store of a web server, and the path there, with its query."""
+    """Return the store for a web server, and the path on it, including the query."""
     others = options.keys() - {"headers"}
     if others:
         raise UnsupportedError(
-            "a web server takes no such options", path=shown_url(url), expected="headers", found=", ".join(others)
+            "invalid options for a web server", path=shown_url(url), expected="headers", found=", ".join(others)
         )
     headers = {str(key): str(value) for key, value in (options.get("headers") or {}).items()}
     parts = urlsplit(url)
@@ -113,13 +113,13 @@ def _web(url: str, options: Mapping[str, Any], timeout_s: float) -> tuple[Remote
 def _bucket(url: str, options: Mapping[str, Any], timeout_s: float, *, writes: bool) -> RemoteStore:
     obstore = import_obstore()
     given = dict(options)
-    # obstore gives a whole answer 30 seconds, in which a slow line brings little; what counts is that bytes come
+    # obstore limits a whole response to 30 seconds, too short on a slow line; only the wait for bytes matters
     client: dict[str, Any] = {"connect_timeout": "10s", "read_timeout": f"{timeout_s}s", "timeout": "1h"}
     client |= given.pop("client_options", {})
     endpoints = (given.get("endpoint"), given.get("endpoint_url"), *map(os.environ.get, _ENDPOINTS))
     if not all(_is_endpoint(str(endpoint)) for endpoint in endpoints if endpoint):
         raise UnsupportedError(
-            "the endpoint is no URL", path=shown_url(url), expected="such as https://s3.example.org"
+            "the endpoint is not a URL", path=shown_url(url), expected="such as https://s3.example.org"
         )
     if any(str(endpoint).startswith("http://") for endpoint in endpoints):
         client.setdefault("allow_http", True)
@@ -128,13 +128,15 @@ def _bucket(url: str, options: Mapping[str, Any], timeout_s: float, *, writes: b
         store = obstore.store.from_url(url, client_options=client, retry_config=retries, **given)
     except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
         raise UnsupportedError(
-            "the store cannot be opened so", path=shown_url(url), found=redacted(str(error)).splitlines()[0]
+            "the store cannot be opened with these options",
+            path=shown_url(url),
+            found=redacted(str(error)).splitlines()[0],
         ) from None
     return ObstoreStore(store, url)
 
 
 _is_endpoint = re.compile(r"https?://[\w.:@\[\]/~%-]+", re.ASCII).fullmatch
-"""obstore panics where it is none."""
+"""obstore panics on an invalid endpoint."""
 
 
 def _file_system(url: str, options: Mapping[str, Any]) -> Any:
@@ -143,10 +145,10 @@ def _file_system(url: str, options: Mapping[str, Any]) -> Any:
         return fsspec.core.url_to_fs(url, **options)[0]
     except (ValueError, ImportError, TypeError) as error:
         raise UnsupportedError(
-            f"nothing here reads {scheme_of(url)}://",
+            f"no installed library reads {scheme_of(url)}://",
             path=shown_url(url),
             found=redacted(str(error)),
-            hint="Install the package that teaches fsspec this scheme",
+            hint="Install the package that adds this scheme to fsspec",
         ) from None
 
 

@@ -4,8 +4,8 @@
 - `_memory`: sources over bytes in memory, local files (mapped or read), seekable file objects.
 - `_local`: sources over bytes in memory, local files (mapped or read), seekable file objects.
 - `_stream`: sources over bytes in memory, local files (mapped or read), seekable file objects.
-- `_verifying`: a source whose bytes are held against digests on their way into memory.
-- `_joined`: a source that is put together from parts of others.
+- `_verifying`: checks bytes against their digests while they are read.
+- `_joined`: ranges of other sources, as one.
 """
 
 from tensorkeep.transport.sources._base import (

@@ -1,4 +1,4 @@
-"""The vocabulary of transport: a range of bytes, something to read from, something to write to."""
+"""The vocabulary of transport: byte ranges, sources to read from, sinks to write to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from tensorkeep.buffers import Buffer
 
 Backend = Literal["auto", "mmap", "pread"]
-"""How a local file is read: mapped, read into memory, or whichever suits its file system."""
+"""How to read a local file: map it, read it into memory, or whichever suits its file system."""
 
 BACKENDS: tuple[str, ...] = get_args(Backend)
 
@@ -35,12 +35,12 @@ class ByteRange(msgspec.Struct, frozen=True):
 
 
 class ByteSource(Protocol):
-    """Bytes at rest, to be read in any order and from any thread.
+    """Bytes that can be read in any order and from any thread.
 
     Attributes:
         name: The path or URL, for messages.
         nbytes: Size in bytes, fixed when the source was opened.
-        gap_nbytes: Unwanted bytes between two ranges up to which one read over them costs less than two reads.
+        gap_nbytes: Unwanted bytes between two ranges up to which one read across them is cheaper than two reads.
     """
 
     name: str
@@ -50,25 +50,25 @@ class ByteSource(Protocol):
     def gap_nbytes(self) -> int: ...
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
-        """Return a new private buffer over the bytes, or None where they must be read.
+        """Return a private buffer that contains the range, and the position of its first byte; None to read instead.
 
-        Writing to it changes neither the source nor any other mapping. It lives as long as anything over it.
+        Writing to the buffer changes neither the source nor any other mapping. It lives as long as views of it.
         """
 
     def read(self, span: ByteRange) -> Buffer:
         """Return the bytes of a range."""
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range in order, for looking at them once.
+        """Yield the bytes of a range in order, to be processed once.
 
-        Each piece is valid until the next is taken, and no view of it may be left then.
+        A piece, and any view of it, is valid only until the next one is requested.
         """
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers, several at a time where that is faster."""
+        """Fill buffers, each from an offset, in parallel where that is faster."""
 
     def close(self) -> None:
-        """Let go of the source; buffers made over it stay valid."""
+        """Close the source; buffers from it stay valid."""
 
 
 def check_inside(span: ByteRange, source: ByteSource) -> None:
@@ -78,28 +78,28 @@ def check_inside(span: ByteRange, source: ByteSource) -> None:
 
 
 class RunSource(ByteSource, Protocol):
-    """A source that reads many runs of equal length better than one by one."""
+    """A source that reads many runs of equal length faster than one by one."""
 
     def read_runs(self, starts: Sequence[int], nbytes: int, into: memoryview) -> bool:
-        """Fill memory with runs, one after another."""
+        """Fill memory with runs, one after another; return False if the caller must read them itself."""
 
 
 def reads_runs(source: ByteSource) -> TypeGuard[RunSource]:
-    """Say whether a source may read many runs at once."""
+    """Whether a source has `read_runs`."""
     return hasattr(source, "read_runs")
 
 
 class ByteSink(Protocol):
-    """Somewhere to write bytes, from first to last."""
+    """A destination for bytes, written in order."""
 
     def preallocate(self, nbytes: int) -> None:
-        """Reserve room."""
+        """Reserve space."""
 
     def write(self, buffers: Iterable[Buffer]) -> None:
-        """Append buffers, without a copy of those that are large."""
+        """Append buffers; large ones are not copied."""
 
     def rewrite(self, offset: int, data: Buffer) -> None:
-        """Overwrite bytes that were written before, such as a header whose digests are known only at the end."""
+        """Overwrite earlier bytes, such as a header whose digests are known only at the end."""
 
     def copy_from(self, source: ByteSource, span: ByteRange) -> None:
-        """Append bytes of a source, copied by the system itself where both are local files."""
+        """Append bytes of a source; the kernel copies them if both are local files."""

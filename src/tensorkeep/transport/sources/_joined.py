@@ -1,4 +1,4 @@
-"""A source that is put together from parts of others: a tensor split over files, a file under another header."""
+"""A concatenation of ranges of other sources: a tensor split over files, a file with another header."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tensorkeep.transport.sources._base import ByteRange, ByteSource, check_insi
 
 
 class JoinedSource:
-    """The concatenation of ranges of other sources, read in place.
+    """Ranges of other sources, read as one; closing it leaves those sources open.
 
-    It pickles, and threads may share it, where its sources do. They stay their owner's: closing it leaves them open.
+    It can be pickled if they can.
     """
 
     def __init__(self, parts: Iterable[tuple[ByteSource, ByteRange]], name: str) -> None:
@@ -28,17 +28,17 @@ class JoinedSource:
         self.gap_nbytes = min((source.gap_nbytes for source, _ in filled), default=0)
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
-        """Map a range that lies in one part, if its source maps; see `ByteSource.map`."""
+        """Map a range inside one part, if that part can be mapped."""
         (source, inner), *others = self.split(span)
         mapping = None if others else source.map(inner)
         if mapping is None:
             return None
-        buffer, first = mapping  # which may begin before this part does
+        buffer, first = mapping  # it may begin before this part
         start = span.start - (inner.start - first)
         return (buffer, start) if start >= 0 else (memoryview(buffer)[-start:], 0)
 
     def read(self, span: ByteRange) -> Buffer:
-        """Return the bytes of a range, without a copy where its source makes none."""
+        """Return the bytes of a range; inside one part, as that source does."""
         inside = list(self.split(span))
         if len(inside) == 1:
             source, inner = inside[0]
@@ -48,12 +48,12 @@ class JoinedSource:
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range in order; see `ByteSource.pieces`."""
+        """Yield the bytes of a range in order."""
         for source, inner in self.split(span):
             yield from source.pieces(inner)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers, all of one source in one go, so that it reads several at a time where that is faster."""
+        """Fill buffers, with one call per source, so that each can read in parallel."""
         by_source: dict[int, tuple[ByteSource, list[tuple[int, memoryview]]]] = {}
         for offset, into in parts:
             done = 0
@@ -65,11 +65,11 @@ class JoinedSource:
             source.read_into(inner_parts)
 
     def close(self) -> None:
-        """Let go of the parts; their sources stay open."""
+        """Drop the parts; their sources stay open."""
         self._parts = None
 
     def split(self, span: ByteRange) -> Iterator[tuple[ByteSource, ByteRange]]:
-        """Give the ranges of the sources that a range is made of, in order."""
+        """Yield the ranges of the sources that make up a range, in order."""
         if self._parts is None:
             raise TransportError("File is closed", path=self.name)
         check_inside(span, self)

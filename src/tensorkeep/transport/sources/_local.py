@@ -1,7 +1,7 @@
-"""A local file, mapped or read: the same bytes, two ways of getting them.
+"""A local file, mapped or read.
 
-Mapped, nothing is read before it is touched and nothing is copied, but a file that somebody else truncates ends the
-process (SIGBUS): that is how mapping works. Read, every byte is owned, and truncation is an error.
+A mapped file is read only where it is touched, and never copied; but if someone truncates it, touching a lost page
+kills the process (SIGBUS). A file that is read is copied into memory, and truncation is an error.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _MAX_READERS = 4
 """Threads that read one file; more were slower on a local disk, cold and warm."""
 
 _PARALLEL_FROM_NBYTES = 4 * 2**20
-"""Bytes below which starting threads costs more than it saves."""
+"""Bytes from which parallel reads are faster."""
 
 _N_NAMES = 1000
-"""Names of a directory among which one is sought that could be meant."""
+"""Names in a directory that are compared with a misspelt one."""
 
 _LIKENESS = 0.75
-"""Share of the characters that names have in common, from which on one may be a slip for the other."""
+"""Similarity from which one name may be a misspelling of another."""
 
 _WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
 
@@ -73,23 +73,23 @@ class LocalFile:
             ) from error
 
     def descriptor(self) -> Descriptor:
-        """Return the descriptor; who holds it keeps it from being closed and given to another file."""
+        """Return the descriptor; while it is referenced, it stays open and its number is not reused."""
         if self._descriptor is None:
             raise TransportError("File is closed", path=self.name)
         return self._descriptor
 
     def read(self, span: ByteRange) -> Buffer:
-        """Return the bytes of a range, owned by the caller."""
+        """Return the bytes of a range in new memory."""
         data = bytearray(len(span))
         self._read_part(span.start, memoryview(data))
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range, without a copy where the kernel can do so safely."""
+        """Yield the bytes of a range, without a copy where the kernel can do that safely."""
         descriptor = self.descriptor()
         done = span.start
         if self._maps and len(span) >= MAPPED_FROM_NBYTES:
-            with suppress(OSError, ValueError):  # what cannot be mapped is read below, which says why it cannot
+            with suppress(OSError, ValueError):  # what cannot be mapped is read below, with a clear error
                 for piece in mapped_pieces(descriptor.number, span.start, span.stop, PIECE_NBYTES):
                     yield piece
                     done += len(piece)
@@ -101,7 +101,7 @@ class LocalFile:
             done += len(part)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers in large reads, several at a time."""
+        """Fill buffers in large parallel reads."""
         self.descriptor()
         pieces = list(_split(parts))
         if sum(len(into) for _, into in pieces) < _PARALLEL_FROM_NBYTES:
@@ -125,11 +125,11 @@ class LocalFile:
                 path=self.name,
                 expected=f"{len(into):,} bytes at {offset:,}",
                 found=f"{done:,}",
-                hint="Do not write to a checkpoint in place; save beside it and rename",
+                hint="Do not write to a checkpoint in place; save under another name and rename",
             )
 
     def close(self) -> None:
-        """Let go of the file; tensors over its mappings stay valid, and reads under way end as they would."""
+        """Close the file; mappings stay valid, and running reads complete."""
         self._descriptor = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -139,16 +139,14 @@ class LocalFile:
 def _reopen(path: str, backend: Backend, identity: tuple[int, ...]) -> LocalFile:
     file = LocalFile(path, backend=backend)
     if file._identity != identity:
-        raise SourceChangedError(
-            "the file is not the one that was open when this was pickled", path=path, hint="Open it anew"
-        )
+        raise SourceChangedError("the file changed after this was pickled", path=path, hint="Open it again")
     return file
 
 
 def _open_regular(path: str) -> int:
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for a writer
     try:
-        if os.path.isdir(path):  # which Windows does not open
+        if os.path.isdir(path):  # Windows cannot open directories
             raise TransportError("not a regular file", path=path, expected="a file", found="a directory")
         fd = os.open(path, flags)
     except FileNotFoundError:
@@ -160,7 +158,7 @@ def _open_regular(path: str) -> int:
 
 
 def _near(path: str) -> str | None:
-    """Ask for what stands there under nearly that name."""
+    """Suggest a file with a similar name."""
     directory, name = os.path.split(path)
     try:
         with os.scandir(directory or os.curdir) as entries:
@@ -171,7 +169,7 @@ def _near(path: str) -> str | None:
 
 
 def _is_near(first: str, second: str) -> bool:
-    """Whether one name may be a slip for another; where only digits differ, another one is meant."""
+    """Whether one name may be a misspelling of another; names that differ only in digits are not."""
     if first.translate(_WITHOUT_DIGITS) == second.translate(_WITHOUT_DIGITS):
         return False
     (stem, suffix), (other_stem, other_suffix) = os.path.splitext(first.lower()), os.path.splitext(second.lower())
@@ -183,7 +181,7 @@ class Descriptor:
     """A file descriptor that is closed with the last reference to it.
 
     Attributes:
-        number: What the system knows it by.
+        number: The descriptor's number.
     """
 
     __slots__ = ("number",)

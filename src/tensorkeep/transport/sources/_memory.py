@@ -12,7 +12,7 @@ from tensorkeep.transport.sources._base import ByteRange, check_inside
 
 
 class MemorySource:
-    """Bytes, bytearray, memoryview or any other C-contiguous buffer, read in place."""
+    """A C-contiguous buffer, such as bytes, bytearray or memoryview, read in place."""
 
     gap_nbytes = GAP_NBYTES
 
@@ -22,7 +22,7 @@ class MemorySource:
         self.nbytes = len(self._view)
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
-        """Return None: tensors are copies, so that writing to them leaves the caller's bytes alone."""
+        """Return None: tensors are copies, so that writing to them does not change the caller's bytes."""
         return None
 
     def read(self, span: ByteRange) -> Buffer:
@@ -32,7 +32,7 @@ class MemorySource:
         return view[span.start : span.stop]
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range, without a copy."""
+        """Yield the bytes of a range, without a copy."""
         yield self.read(span)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
@@ -43,7 +43,7 @@ class MemorySource:
             into[:] = view[offset : offset + len(into)]
 
     def close(self) -> None:
-        """Let go of the caller's bytes."""
+        """Drop the caller's buffer."""
         self._view = None
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from tensorkeep.transport.sources._base import ByteRange
 
 
 class StreamSource:
-    """A seekable binary file object, read under a lock; it stays the caller's and is not closed."""
+    """A seekable binary file object, read under a lock; the caller owns and closes it."""
 
     gap_nbytes = GAP_NBYTES
 
@@ -26,12 +26,14 @@ class StreamSource:
             self.nbytes = stream.seek(0, io.SEEK_END)
             reads_bytes = isinstance(stream.read(0), bytes)
         except (OSError, ValueError) as error:  # ValueError: it is closed
-            raise UnsupportedError("the file object cannot be read here and there", found=str(error)) from error
+            raise UnsupportedError("the file object cannot seek", found=str(error)) from error
         if not reads_bytes:
-            raise UnsupportedError("the file object gives text", hint='Open it for bytes: open(path, "rb")')
+            raise UnsupportedError(
+                "the file object reads text, not bytes", hint='Open it for bytes: open(path, "rb")'
+            )
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
-        """Return None: a file object has no buffer of its own; see `ByteSource.map`."""
+        """Return None: a file object has no buffer of its own."""
         return None
 
     def read(self, span: ByteRange) -> Buffer:
@@ -41,7 +43,7 @@ class StreamSource:
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range in order."""
+        """Yield the bytes of a range in order."""
         for start in range(span.start, span.stop, READ_NBYTES):
             yield self.read(ByteRange(start, min(start + READ_NBYTES, span.stop)))
 
@@ -63,4 +65,4 @@ class StreamSource:
                 )
 
     def close(self) -> None:
-        """Leave the object to its owner."""
+        """Do nothing: the caller owns the file object."""

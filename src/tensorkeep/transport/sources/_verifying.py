@@ -1,4 +1,4 @@
-"""A source whose bytes are held against digests on their way to whoever wants them."""
+"""A source that checks bytes against their digests while they are read."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tensorkeep.transport._threads import for_all
 from tensorkeep.transport.sources._base import ByteRange, ByteSource
 
 _LARGE_NBYTES: Final = 2**27
-"""Bytes from which all cores make one digest together."""
+"""Bytes from which all cores compute one digest together."""
 
 _MAX_BATCH: Final = 16
-"""Ranges that one thread takes at a time."""
+"""Ranges per task of a thread."""
 
 _MAX_THREADS: Final = 8
 
 
 class _Checked(msgspec.Struct, frozen=True):
-    """A range that has a digest."""
+    """A range with a digest."""
 
     name: str
     span: ByteRange
@@ -33,10 +33,10 @@ class _Checked(msgspec.Struct, frozen=True):
 
 
 class VerifyingSource:
-    """Another source, of which ranges with digests that are read whole are checked, and refused if they are not it.
+    """Another source, whose ranges with digests are checked when they are read as a whole; a mismatch is an error.
 
-    Parts of such ranges are read without a check. What is mapped is looked at through the mapping; whether it stays
-    what it was is up to who can write to the file, as always with mappings.
+    Parts of such ranges are not checked. A mapping is checked once, when it is made; as with any mapping, those
+    who can write to the file can change it later.
     """
 
     def __init__(self, source: ByteSource, spans: Mapping[str, ByteRange], digests: Mapping[str, bytes]) -> None:
@@ -49,11 +49,11 @@ class VerifyingSource:
 
     @property
     def inner(self) -> ByteSource:
-        """The source that is read."""
+        """The wrapped source."""
         return self._source
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
-        """Return a buffer over bytes that were looked at through it; see `ByteSource.map`."""
+        """Map a range, and check it through the mapping."""
         mapping = self._source.map(span)
         if mapping is None:
             return None
@@ -63,14 +63,14 @@ class VerifyingSource:
         return mapping
 
     def _within(self, start: int, stop: int) -> list[_Checked]:
-        """Return what is to be checked and lies in a range as a whole."""
+        """Return the ranges with digests that lie completely inside a range."""
         first = bisect_left(self._starts, start)
         return [
             checked for checked in self._checked[first : bisect_left(self._starts, stop)] if checked.span.stop <= stop
         ]
 
     def _check(self, data: memoryview, begin: int, checked: list[_Checked]) -> None:
-        """Check ranges of bytes that are in memory, of which the first is byte `begin` of the source."""
+        """Check ranges in memory that begins with byte `begin` of the source."""
         batches = [checked[at : at + _MAX_BATCH] for at in range(0, len(checked), _MAX_BATCH)]
 
         def check(batch: list[_Checked]) -> None:
@@ -80,17 +80,17 @@ class VerifyingSource:
         for_all(batches, check, n_threads=_n_threads())
 
     def read(self, span: ByteRange) -> Buffer:
-        """Return the bytes of a range; see `ByteSource.read`."""
+        """Return the bytes of a range, checked."""
         data = bytearray(len(span))
         self.read_into([(span.start, memoryview(data))])
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range in order, unchecked: whoever looks at them once makes digests of them."""
+        """Yield the bytes of a range, unchecked: callers compute digests of them."""
         return self._source.pieces(span)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers, and check what has digests."""
+        """Fill buffers, and check them."""
         kept = [(start, into.cast("B")) for start, into in parts]
         self._source.read_into(kept)
         for start, into in kept:
@@ -110,7 +110,7 @@ class VerifyingSource:
             )
 
     def close(self) -> None:
-        """Let go of the source."""
+        """Close the wrapped source."""
         self._source.close()
 
 

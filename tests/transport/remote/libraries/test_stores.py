@@ -189,7 +189,7 @@ class TestFileSystems:
             tensorkeep.open("memory://models/nothing/")
 
     def test_a_scheme_that_nobody_knows(self) -> None:
-        with pytest.raises(UnsupportedError, match="nothing here reads carrier-pigeon"):
+        with pytest.raises(UnsupportedError, match="no installed library reads carrier-pigeon"):
             tensorkeep.open("carrier-pigeon://models/model.safetensors")
 
     def test_the_hub_where_there_is_no_network(self) -> None:

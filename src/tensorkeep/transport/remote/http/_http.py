@@ -25,21 +25,21 @@ from tensorkeep.transport.sources import ByteRange
 _MAX_REDIRECTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _EXPIRED: Final = frozenset({400, 401, 403, 404, 410})
-"""What a server answers to a signed URL, to which another one redirected, that is too old."""
+"""Statuses for a signed URL, the target of a redirect, that has expired."""
 
 _BUSY: Final = frozenset({408, 425, 429})
 _KEPT: Final = "!#$%&'()*+,/:;=?@[]~"
-"""What stands in URLs as it is; all else, such as a space, is escaped."""
+"""Characters that are kept in URLs; all others, such as a space, are escaped."""
 
 _match_range = re.compile(r"bytes +([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})").fullmatch
 _match_linked = re.compile(r'"?([0-9a-f]{64})"?').fullmatch
-"""What the Hub says of a large file when it redirects to where that is."""
+"""The SHA-256 that the Hub adds when it redirects to a large file."""
 
 _is_seconds = re.compile(r"[0-9]{1,9}").fullmatch
 
 
 _MAX_LISTING_NBYTES: Final = 2**26
-"""Bytes of a list of a folder; about 500,000 files fit."""
+"""Bytes of a directory listing; about 500,000 files fit."""
 
 
 class _Listing(msgspec.Struct):
@@ -50,10 +50,10 @@ class HttpStore:
     """Files of one web server.
 
     Attributes:
-        connections: See above.
-        headers: See above.
-        takes_many: Whether it may be asked for several ranges at once; true until it gives something else.
-        lists: Whether it lists its folders, as each of its answers says; None before the first.
+        connections: Shared by all requests.
+        headers: Sent with each request to this server, and to no other.
+        takes_many: Whether to ask for several ranges in one request; True until the server sends something else.
+        lists: Whether the server lists directories, as each of its responses says; None before the first.
     """
 
     def __init__(self, connections: Connections, origin: str, headers: Mapping[str, str]) -> None:
@@ -64,13 +64,13 @@ class HttpStore:
         self._origin = origin
 
     def at(self, path: str) -> HttpObject:
-        """Return a file; see `RemoteStore.at`."""
+        """Return a file, without a request."""
         return HttpObject(self, f"{self._origin}/{quote(path, safe=_KEPT)}")
 
     def names(self, path: str) -> list[str] | None:
-        """Ask a server of `tensorkeep serve`, as far as this may be one; see `RemoteStore.names`.
+        """List a directory, if the server may be one of `tensorkeep serve`.
 
-        All others have no common way to say, and are asked once at most.
+        Other servers have no common way to list directories, and get one such request at most.
         """
         if self.lists is False:
             return None
@@ -85,7 +85,7 @@ class HttpStore:
 
 
 class HttpObject:
-    """A file on a web server; see `RemoteObject`."""
+    """A file on a web server."""
 
     def __init__(self, store: HttpStore, url: str) -> None:
         self._store = store
@@ -95,14 +95,14 @@ class HttpObject:
         self.name = shown_url(url)
 
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
-        """Ask for the first bytes; see `RemoteObject.open`."""
+        """Request the first bytes."""
         answer = self._ask({"Range": f"bytes=0-{nbytes - 1}"})
         try:
             if answer.status == 416 and not _total_of(answer):  # there is not even a first byte
                 return Opening(self._version(answer, 0), b"")
             if answer.status == 200 and "Tensorkeep-Directory" in answer.headers:
                 raise SourceMissingError(
-                    "there is no such file", path=self.name, found="a directory", hint="Let its URL end in a slash"
+                    "there is no such file", path=self.name, found="a directory", hint="End the URL with a slash"
                 )
             if answer.status == 200:
                 return self._whole(answer, max_whole_nbytes)
@@ -114,7 +114,7 @@ class HttpObject:
             answer.close()
 
     def stream(self, span: ByteRange, version: Version) -> Answer:
-        """Ask for a range; see `RemoteObject.stream`."""
+        """Request a range."""
         headers = {"Range": f"bytes={span.start}-{span.stop - 1}"}
         if version.is_pinned and version.etag is not None:
             headers["If-Match"] = version.etag
@@ -128,11 +128,11 @@ class HttpObject:
 
     @property
     def takes_many(self) -> bool:
-        """Whether the server may be asked for several ranges at once; see `RemoteObject`."""
+        """Whether to ask for several ranges in one request."""
         return self._store.takes_many
 
     def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Parts:
-        """Ask for several ranges; see `RemoteObject.stream_many`."""
+        """Request several ranges at once."""
         headers = {"Range": "bytes=" + ",".join(f"{span.start}-{span.stop - 1}" for span in spans)}
         if version.is_pinned and version.etag is not None:
             headers["If-Match"] = version.etag
@@ -153,12 +153,12 @@ class HttpObject:
             raise changed(self.name, version, found)
         boundary = boundary_of(answer.headers.get("Content-Type") or "") if answer.status == 206 else None
         if boundary is None:
-            raise ManyRefusedError("the server gives one range at a time", path=self.name)
+            raise ManyRefusedError("the server sends one range at a time", path=self.name)
         self._refuse_encoding(answer)
         return Parts(answer, boundary, spans, version.nbytes, self.name)
 
     def names(self) -> list[str] | None:
-        """Return the names of what stands in this folder; None where the server does not list it after all."""
+        """Return the names in this directory; None if the server does not list it after all."""
         answer = self._ask({"Accept": "application/json"})
         try:
             if answer.status != 200 or "Tensorkeep-Directory" not in answer.headers:
@@ -169,11 +169,11 @@ class HttpObject:
         try:
             names = msgspec.json.decode(data, type=_Listing).names
         except msgspec.DecodeError as error:
-            raise TransportError("the server's list of a folder is none", path=self.name, found=str(error)) from None
+            raise TransportError("not a directory listing", path=self.name, found=str(error)) from None
         return sorted(name.removesuffix("/") for name in names)
 
     def _check(self, answer: Answer, span: ByteRange, version: Version) -> None:
-        """Refuse an answer that is not the range, or the version, that was asked for."""
+        """Refuse a response with another range or version."""
         if answer.status == 412:
             raise changed(self.name, version)
         if answer.status == 416:
@@ -184,13 +184,13 @@ class HttpObject:
             given, found = self._given(answer)
         if not found.is_same(version):
             raise changed(self.name, version, found)
-        if answer.status == 200 and given != span:  # one of several servers behind a name may know no ranges
-            raise TransientError("the server gave the whole file and not a range", path=self.name)
+        if answer.status == 200 and given != span:  # one of several servers behind a name may not support ranges
+            raise TransientError("the server sent the whole file instead of a range", path=self.name)
         if given.start != span.start or given.stop > span.stop:
             raise _another_range(self.name, span, given)
 
     def _ask(self, headers: Mapping[str, str]) -> Answer:
-        """Ask where the last redirect led to, or else where the URL leads to; give an answer that is of use."""
+        """Request from the last redirect target, or else from the URL; return a useful response, or raise."""
         answer, url = self._follow(self._target or self._url, headers)
         if self._target is not None and answer.status in _EXPIRED:
             answer.close()
@@ -219,16 +219,16 @@ class HttpObject:
             if is_own and (linked := _match_linked(answer.headers.get("X-Linked-ETag") or "")):
                 self._sha256 = linked[1]
             url = self._redirected(url, location)
-        raise TransportError("the server redirects without end", path=self.name)
+        raise TransportError("too many redirects", path=self.name)
 
     def _redirected(self, url: str, location: str) -> str:
         try:
             target = quote(urljoin(url, location), safe=_KEPT).partition("#")[0]
             scheme, host = _origin_of(target)
         except ValueError:
-            raise TransportError("the server redirects to what is no URL", path=self.name) from None
+            raise TransportError("the server redirects to an invalid URL", path=self.name) from None
         if scheme not in {"http", "https"} or "@" in host or (url.startswith("https:") and scheme != "https"):
-            raise TransportError("the server redirects to where nothing is read from", path=self.name, found=scheme)
+            raise TransportError("the server redirects to a URL that is not followed", path=self.name, found=scheme)
         return target
 
     def _version(self, answer: Answer, nbytes: int) -> Version:
@@ -236,25 +236,25 @@ class HttpObject:
         return Version(nbytes, headers.get("ETag"), headers.get("Last-Modified"), sha256=self._sha256)
 
     def _given(self, answer: Answer) -> tuple[ByteRange, Version]:
-        """Return the range that an answer has, and the version it is of."""
+        """Return the range and the version of a response."""
         self._refuse_encoding(answer)
         text = answer.headers.get("Content-Range") or ""
         found = _match_range(text.strip())
         first, last, nbytes = (int(number) for number in found.groups()) if found else (0, 0, 0)
         if not first <= last < nbytes:
-            raise TransportError("the server does not say which range it gives", path=self.name, found=text or None)
+            raise TransportError("the server does not say which range it sends", path=self.name, found=text or None)
         return ByteRange(first, last + 1), self._version(answer, nbytes)
 
     def _given_whole(self, answer: Answer) -> tuple[ByteRange, Version]:
-        """Return all of a file as a range, and the version it is of."""
+        """Return the range and the version of a response with the whole file."""
         self._refuse_encoding(answer)
         nbytes = _length_of(answer)
         if nbytes is None:
-            raise TransientError("the server gave the whole file and not a range", path=self.name)
+            raise TransientError("the server sent the whole file instead of a range", path=self.name)
         return ByteRange(0, nbytes), self._version(answer, nbytes)
 
     def _whole(self, answer: Answer, max_nbytes: int) -> Opening:
-        """Take all of a file, since the server serves no ranges."""
+        """Read the whole file, since the server does not support ranges."""
         self._refuse_encoding(answer)
         nbytes = _length_of(answer)
         if nbytes is not None and nbytes > max_nbytes:
@@ -284,9 +284,7 @@ class HttpObject:
     def _refuse_encoding(self, answer: Answer) -> None:
         encoding = answer.headers.get("Content-Encoding", "identity")
         if encoding.strip().lower() not in {"", "identity"}:
-            raise TransportError(
-                "the server gives the file in another form than it has", path=self.name, found=encoding[:100]
-            )
+            raise TransportError("the server sends the file compressed", path=self.name, found=encoding[:100])
 
 
 def _origin_of(url: str) -> tuple[str, str]:
@@ -306,7 +304,7 @@ def _length_of(answer: Answer) -> int | None:
 
 def _another_range(name: str, expected: ByteRange, found: ByteRange) -> TransportError:
     return TransportError(
-        "the server gave another range than was asked for",
+        "the server sent another range than requested",
         path=name,
         expected=f"[{expected.start:,}, {expected.stop:,})",
         found=f"[{found.start:,}, {found.stop:,})",
@@ -314,21 +312,21 @@ def _another_range(name: str, expected: ByteRange, found: ByteRange) -> Transpor
 
 
 def _refused(answer: Answer, name: str) -> TransportError:
-    """Return the error for an answer that has no bytes of the file."""
+    """Return the error for a response without bytes of the file."""
     status = answer.status
     if status in {404, 410}:
         return SourceMissingError("there is no such file", path=name, found=f"status {status}")
     if status in {401, 407}:
         return AccessDeniedError(
-            f"the server wants to know who asks ({status})",
+            f"the server requires credentials ({status})",
             path=name,
-            hint="Give credentials by tensorkeep.remote(url, headers={...}), or as user and password in the URL",
+            hint="Pass credentials with tensorkeep.remote(url, headers={...}), or as user and password in the URL",
         )
     if status == 403:
-        return AccessDeniedError("the server does not let this user read the file (403)", path=name)
+        return AccessDeniedError("the server denies access to the file (403)", path=name)
     if status in _BUSY or (status >= 500 and status not in {501, 505}):
         error = TransientError("the server could not be read", path=name, found=f"status {status}")
         after = answer.headers.get("Retry-After") or ""
         error.retry_after_s = float(after) if _is_seconds(after) else None
         return error
-    return TransportError("the server does not give the file", path=name, found=f"status {status}")
+    return TransportError("the server does not send the file", path=name, found=f"status {status}")

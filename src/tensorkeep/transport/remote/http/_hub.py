@@ -1,7 +1,7 @@
-"""Files of the Hugging Face Hub, which are files on web servers: its own, and those that it redirects to.
+"""Files of the Hugging Face Hub, read from its web servers, and from those it redirects to.
 
-fsspec's file system knows which repository and revision a path means, and lists it. But it has to ask the Hub what a
-file is before and after each read, which the Hub does not allow often enough for a large one.
+fsspec's file system resolves the repository and revision of a path, and lists directories. Its reads make extra
+requests to the Hub, whose rate limit a large file would exceed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tensorkeep.transport.sources import ByteRange
 
 
 class HubStore(FsspecStore):
-    """Files of the Hub."""
+    """The Hub as a store."""
 
     def __init__(self, files: Any, timeout_s: float) -> None:
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
@@ -30,12 +30,12 @@ class HubStore(FsspecStore):
         self._web = HttpStore(Connections(timeout_s), f"{parts.scheme}://{parts.netloc}", headers)
 
     def at(self, path: str) -> HubObject:  # type: ignore[override]
-        """Return a file; see `RemoteStore.at`."""
+        """Return a file, without a request."""
         return HubObject(self._hub, self._web, path, self._name_of(path))
 
 
 class HubObject:
-    """A file of the Hub; see `RemoteObject`."""
+    """A file of the Hub."""
 
     def __init__(self, files: Any, web: HttpStore, path: str, name: str) -> None:
         self._files = files
@@ -45,7 +45,7 @@ class HubObject:
         self.name = name
 
     def _file(self) -> RemoteObject:
-        """Return the file on the Hub's server; what is none there, that of the file system, which says why."""
+        """Return the file on the Hub's web server; if it has no URL, that of fsspec, whose errors say why."""
         if self._found is None:
             url = self._url()
             self._found = self._fallback() if url is None else HttpObject(self._web, url)
@@ -72,21 +72,21 @@ class HubObject:
 
     @property
     def takes_many(self) -> bool:
-        """Whether the server may be asked for several ranges at once; see `RemoteObject`."""
+        """Whether to ask for several ranges in one request."""
         return self._found is not None and self._found.takes_many
 
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
-        """Ask for the first bytes; see `RemoteObject.open`."""
+        """Request the first bytes."""
         return self._file().open(nbytes, max_whole_nbytes=max_whole_nbytes)
 
     def stream(self, span: ByteRange, version: Version) -> Stream:
-        """Ask for a range; see `RemoteObject.stream`."""
+        """Request a range."""
         return self._file().stream(span, version)
 
     def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Stream:
-        """Ask for several ranges; see `RemoteObject.stream_many`."""
+        """Request several ranges at once."""
         return self._file().stream_many(spans, version)
 
     def version(self) -> Version:
-        """Ask what is there now, as the file system sees it; see `FsspecObject.version`."""
+        """Return the current version, as fsspec sees it."""
         return self._fallback().version()

@@ -1,4 +1,4 @@
-"""Several ranges in one answer: `multipart/byteranges` (RFC 9110, 14.6), taken apart as it comes."""
+"""Several ranges in one response: `multipart/byteranges` (RFC 9110, 14.6), parsed as it comes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _find_range = re.compile(
 
 _READ_NBYTES: Final = 2**17
 _MAX_HEAD_NBYTES: Final = 2**13
-"""Bytes before the data of a part; honest servers need about a hundred."""
+"""Bytes before the data of a part; servers need about a hundred."""
 
 
 def boundary_of(content_type: str) -> bytes | None:
-    """Return what stands between the parts; None if an answer has no such parts."""
+    """Return the boundary between the parts; None for another content type."""
     found = _match_type(content_type.strip())
     return (found[1] or found[2]).encode("latin-1", "replace") if found else None
 
 
 class Parts:
-    """The bytes of several ranges, one after another, as they come; see `Stream`."""
+    """The bytes of several ranges, one after another."""
 
     def __init__(self, answer: Stream, boundary: bytes, spans: Sequence[ByteRange], nbytes: int, name: str) -> None:
         self._answer = answer
@@ -44,7 +44,7 @@ class Parts:
         self._begin_part()
 
     def read_into(self, into: memoryview) -> int:
-        """Take the next bytes; see `Stream.read_into`."""
+        """Read some of the next bytes; 0 at the end."""
         filled = 0
         while filled < len(into) and (self._left or self._waiting):
             if not self._left:
@@ -60,14 +60,14 @@ class Parts:
         return filled
 
     def _check_end(self) -> None:
-        """Make sure that the last part is as long as it should be: the boundary follows."""
+        """Check the length of the last part: the boundary follows it."""
         end = b"\r\n" + self._delimiter
         rest = bytearray(self._buffer[self._at :])
         while len(rest) < len(end) and (n_come := self._answer.read_into(self._scratch)):
             rest += self._scratch[:n_come]
         self._buffer, self._at = memoryview(bytes(rest)), 0
         if not rest.startswith(end):
-            raise ManyRefusedError("the server gave parts of another length than it said", path=self._name)
+            raise ManyRefusedError("the server sent parts of another length than declared", path=self._name)
 
     def _read_some(self, into: memoryview) -> int:
         n_here = len(self._buffer) - self._at
@@ -81,7 +81,7 @@ class Parts:
         return n_read
 
     def _refill(self) -> int:
-        """Read what comes after the bytes that were taken, which are all; return how many."""
+        """Read more into the empty buffer, and return how many bytes."""
         n_come = self._answer.read_into(self._scratch)
         self._buffer, self._at = self._scratch[:n_come], 0
         return n_come
@@ -94,12 +94,12 @@ class Parts:
         is_part = head.lstrip(b"\r\n").startswith(self._delimiter + b"\r\n")
         found = _find_range(head) if is_part else None
         if found is None or tuple(map(int, found.groups())) != (span.start, span.stop - 1, self._nbytes):
-            raise ManyRefusedError("the server gave other ranges than were asked for", path=self._name)
+            raise ManyRefusedError("the server sent other ranges than requested", path=self._name)
         self._usual = head[: found.start(1)], head[found.end(3) :]
         self._left = len(span)
 
     def _skip_usual_head(self, span: ByteRange) -> bool:
-        """Skip the head of a part, if all of it is here and is but for its range the one before."""
+        """Skip the head of a part, fast, if it is complete and equals the previous one except for the range."""
         usual = b"%b%d-%d/%d%b" % (self._usual[0], span.start, span.stop - 1, self._nbytes, self._usual[1])
         stop = self._at + len(usual)
         if self._buffer[self._at : stop] != usual:
@@ -108,16 +108,16 @@ class Parts:
         return True
 
     def _read_head(self) -> bytes:
-        """Return what stands before the data of a part; keep what came after it."""
+        """Return everything before the data of a part, and keep what came after."""
         head = bytearray(self._buffer[self._at :])
         while (end := head.find(b"\r\n\r\n", 2)) < 0:
             n_come = self._answer.read_into(self._scratch) if len(head) < _MAX_HEAD_NBYTES else 0
             if not n_come:
-                raise ManyRefusedError("the server gave no ranges that can be told apart", path=self._name)
+                raise ManyRefusedError("the server sent ranges without headers", path=self._name)
             head += self._scratch[:n_come]
         self._buffer, self._at = memoryview(bytes(head[end + 4 :])), 0
         return bytes(head[: end + 4])
 
     def close(self) -> None:
-        """Let go of the answer; see `Stream.close`."""
+        """Release the connection."""
         self._answer.close()

@@ -59,7 +59,7 @@ class FsspecStore:
         return FsspecObject(self._files, path, self._name_of(path))
 
     def names(self, path: str) -> list[str] | None:
-        """Return the names of what stands right below a path; see `RemoteStore.names`."""
+        """Return the names in a directory."""
         try:
             found = self._files.ls(path, detail=False, refresh=True)
         except NotImplementedError:

@@ -72,7 +72,7 @@ class ObstoreStore:
         return ObstoreObject(self, path, shown_url(join_url(self._url, path) if path else self._url))
 
     def names(self, path: str) -> list[str] | None:
-        """Return the names of what stands right below a path; see `RemoteStore.names`."""
+        """Return the names in a directory."""
         if not self._lists:
             return None
         name = shown_url(join_url(self._url, path))
@@ -182,7 +182,7 @@ class ObstoreObject:
             raise changed(self.name, version, found)
         if given != (span.start, span.stop):
             raise TransportError(
-                "the server gave another range than was asked for",
+                "the server sent another range than requested",
                 path=self.name,
                 expected=f"[{span.start:,}, {span.stop:,})",
                 found=f"[{given[0]:,}, {given[1]:,})",
@@ -246,7 +246,7 @@ def _translated(error: Exception, name: str, doing: str = "read") -> TransportEr
         return SourceMissingError(f"there is no such {what}", path=name, found=found)
     if kind == "UnauthenticatedError":
         return AccessDeniedError(
-            "the server wants to know who asks (401)",
+            "the server requires credentials (401)",
             path=name,
             found=found,
             hint="Give credentials by the environment or tensorkeep.remote(url, …)",

@@ -1,4 +1,4 @@
-"""The vocabulary of remote transport: an object in a store, and what tells it from a later one of the same name."""
+"""The vocabulary of remote transport: stores, objects in them, and versions of objects."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tensorkeep.transport.sources import ByteRange
 
 
 class ManyRefusedError(TransportError):
-    """A server that was asked for several ranges at once gave something else; one by one, it may give them."""
+    """A server did not send the several ranges of one request; it may send them one by one."""
 
 
 class Version(msgspec.Struct, frozen=True):
-    """What tells an object from another one that replaced it.
+    """Identifies one version of an object.
 
     Attributes:
         nbytes: Its size in bytes.
-        etag: What the server calls this version; None where it does not say.
-        modified: When it was last changed, as the server says; None where it does not.
-        number: The version that a store with versions keeps; None elsewhere.
-        sha256: SHA-256 of all of it, 64 hexadecimal digits, as the server says; None where it does not.
+        etag: The ETag, or None.
+        modified: Time of the last change, as the server gives it, or None.
+        number: Version id in a store that keeps versions, or None.
+        sha256: SHA-256 of the object as the server gives it, 64 hexadecimal digits, or None.
     """
 
     nbytes: int
@@ -42,23 +42,23 @@ class Version(msgspec.Struct, frozen=True):
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the server can be asked for this version alone: weak tags do not count (RFC 9110, 13.1.1)."""
+        """Whether a request can demand this version; a weak ETag cannot (RFC 9110, 13.1.1)."""
         return self.number is not None or (self.etag is not None and not self.etag.startswith("W/"))
 
     def is_same(self, other: Version) -> bool:
-        """Say whether both are the same bytes, as far as the server says."""
+        """Whether both have the same bytes, as far as the server says."""
         if (self.nbytes, self.number, self.etag) != (other.nbytes, other.number, other.etag):
             return False
         return self.is_pinned or self.modified == other.modified  # servers of one site may disagree on times
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """What the first request brings.
+    """Result of the first request.
 
     Attributes:
-        version: What was opened.
-        head: Its first bytes; where the server serves no ranges, all of them, or none if they are too many.
-        serves_ranges: Whether the rest can be asked for in parts; else only all of it at once.
+        version: The version that was opened.
+        head: The first bytes. If the server does not support ranges: all bytes, or none if they are too many.
+        serves_ranges: Whether the server supports ranges.
     """
 
     version: Version
@@ -67,24 +67,24 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class Stream(Protocol):
-    """The bytes of a range, as they come."""
+    """The bytes of a request, as they come."""
 
     def read_into(self, into: memoryview) -> int:
-        """Take the next bytes."""
+        """Read some of the next bytes; 0 at the end."""
 
     def close(self) -> None:
-        """Let go of it, at the end or before."""
+        """Release the connection, also before the end."""
 
 
 class Chunks:
-    """A stream over bytes that a library hands out in chunks."""
+    """A stream over chunks that a library yields."""
 
     def __init__(self, chunks: Iterable[Buffer]) -> None:
         self._chunks = iter(chunks)
         self._rest = memoryview(b"")
 
     def read_into(self, into: memoryview) -> int:
-        """Take the next bytes; see `Stream.read_into`."""
+        """Read some of the next bytes."""
         while not self._rest:
             chunk = next(self._chunks, None)
             if chunk is None:
@@ -96,16 +96,16 @@ class Chunks:
         return nbytes
 
     def close(self) -> None:
-        """Let go of it; see `Stream.close`."""
+        """Drop the remaining chunks."""
         self._chunks, self._rest = iter(()), memoryview(b"")
 
 
 class RemoteObject(Protocol):
-    """An object, which is asked for with single requests; whoever calls tries again.
+    """An object in a store. Each call makes one request; callers retry.
 
     Attributes:
         name: Its URL, without secrets.
-        takes_many: Whether it may be asked for several ranges at once.
+        takes_many: Whether to ask for several ranges in one request.
     """
 
     name: str
@@ -114,21 +114,21 @@ class RemoteObject(Protocol):
     def takes_many(self) -> bool: ...
 
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
-        """Ask for the first bytes, and with them for all that is known of the object."""
+        """Request the first bytes, and learn the version."""
 
     def stream(self, span: ByteRange, version: Version) -> Stream:
-        """Ask for a range."""
+        """Request a range."""
 
     def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Stream:
-        """Ask for several ranges."""
+        """Request several ranges at once."""
 
 
 class Body(msgspec.Struct, frozen=True):
-    """What an object is to hold.
+    """The content of an object to write.
 
     Attributes:
-        nbytes: How many bytes.
-        pieces: Gives them in order, each time it is called: a store that failed may have to be told again.
+        nbytes: Size in bytes.
+        pieces: Yields the bytes in order; called again for each retry.
     """
 
     nbytes: int
@@ -136,31 +136,31 @@ class Body(msgspec.Struct, frozen=True):
 
 
 class RemoteStore(Protocol):
-    """Objects by name."""
+    """A store of objects, by path."""
 
     def at(self, path: str) -> RemoteObject:
-        """Return an object, of which nothing is asked yet."""
+        """Return an object, without a request."""
 
     def names(self, path: str) -> list[str] | None:
-        """Return the names of what stands right below a path."""
+        """Return the names in a directory; None if the store cannot list it."""
 
 
 @runtime_checkable
 class WritableStore(RemoteStore, Protocol):
-    """Objects by name, which can be made, replaced and removed."""
+    """A store that can be written to."""
 
     def put(self, path: str, body: Body, connections: int) -> None:
-        """Make or replace an object, which others see when all of it is there, and not before."""
+        """Create or replace an object; others see it only once it is complete."""
 
     def swap(self, path: str, data: bytes, before: Version | None) -> None:
-        """Make or replace a small object, if nobody else has done so meanwhile."""
+        """Create or replace a small object, unless someone else changed it since `before`."""
 
     def remove(self, path: str) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object if it exists."""
 
 
 def changed(name: str, expected: Version, found: Version | None = None) -> SourceChangedError:
-    """Return the error for an object that was replaced by another."""
+    """Return the error for an object that was replaced."""
     return SourceChangedError(
         "the file was replaced by another while it was open",
         path=name,
@@ -172,7 +172,7 @@ def changed(name: str, expected: Version, found: Version | None = None) -> Sourc
 
 @contextmanager
 def gone_is_changed(name: str, version: Version) -> Iterator[None]:
-    """Say of an object that was there and is gone that another was to take its place: so do saves, with shards."""
+    """Report an object that disappeared as changed: a save that replaces a checkpoint removes its shards."""
     try:
         yield
     except SourceMissingError:
@@ -186,7 +186,7 @@ def gone_is_changed(name: str, version: Version) -> Iterator[None]:
 
 
 def swapped(name: str) -> SourceChangedError:
-    """Return the error for an object that another has written since it was looked at."""
+    """Return the error for an object that someone else wrote in the meantime."""
     return SourceChangedError(
         "another save was finished here in the meantime",
         path=name,
@@ -196,9 +196,9 @@ def swapped(name: str) -> SourceChangedError:
 
 
 def read_only(name: str, what: str) -> UnsupportedError:
-    """Return the error for a store to which nothing can be written."""
+    """Return the error for a store that cannot be written to."""
     return UnsupportedError(
-        f"{what} are only read from",
+        f"{what} cannot be written to",
         path=name,
         expected="a path, or a URL of s3, gs, az, or a file system of fsspec that can be written to",
         hint="Save to a directory, and copy that to where it is served from",
@@ -206,13 +206,13 @@ def read_only(name: str, what: str) -> UnsupportedError:
 
 
 def whole_file_too_large(name: str, nbytes: int | None, max_nbytes: int) -> RangeNotServedError:
-    """Return the error for a large object on a server that serves no ranges."""
+    """Return the error for a large object on a server without support for ranges."""
     return RangeNotServedError(
-        "the server gives whole files only, so nothing can be read here and there",
+        "the server sends whole files only, so single ranges cannot be read",
         path=name,
         expected=f"ranges, or at most {max_nbytes:,} bytes",
         found=f"{nbytes:,} bytes" if nbytes is not None else "more",
-        hint="tensorkeep.fetch brings it to the disk"
+        hint="tensorkeep.fetch downloads it"
         if nbytes is not None
-        else "tensorkeep.remote(url, whole_nbytes=...) allows more, of which all is held in memory",
+        else "tensorkeep.remote(url, whole_nbytes=...) allows more; the whole file is held in memory",
     )

@@ -1,4 +1,4 @@
-"""The bytes of one range, brought whole by as many requests as it takes."""
+"""Copies one range completely, in as many requests as it takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensorkeep.transport.remote.objects._retries import Patience
 from tensorkeep.transport.sources import ByteRange
 
 PROGRESS_NBYTES: Final = 2**16
-"""Bytes that an attempt must bring to count as a success; with less, a large file would never end."""
+"""Bytes an attempt must bring to reset the count of failures, so that a large file can outlast many of them."""
 
 
 def copy_range(
@@ -23,10 +23,10 @@ def copy_range(
     write: Callable[[int, memoryview], None],
     *,
     patience: Patience,
-    goes_on: bool = True,
+    continues: bool = True,
     turn: AbstractContextManager[object] | None = None,
 ) -> None:
-    """Hand over the bytes of a range as they come; go on where an answer was cut off."""
+    """Pass on the bytes of a range as they come, and continue where a response was cut off."""
 
     def ask(start: int) -> Stream:
         with gone_is_changed(remote.name, version):
@@ -48,8 +48,8 @@ def copy_range(
         except TransientError as cause:
             error = cause
         if start < span.stop:
-            if not goes_on:
+            if not continues:
                 start = span.start
             elif start - before >= PROGRESS_NBYTES:
-                patience.restore()
-            patience.lose(error)
+                patience.reset()
+            patience.fail(error)

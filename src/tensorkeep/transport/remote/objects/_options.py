@@ -1,4 +1,4 @@
-"""How objects are read: sizes, times and how many of everything."""
+"""How objects are read: sizes, timeouts, retries."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _Seconds = Annotated[float, Meta(ge=0)]
 
 
 class RemoteOptions(msgspec.Struct, frozen=True):
-    """How objects are read.
+    """Read options.
 
     Attributes:
-        head_nbytes: Bytes that the first request asks for; the headers of most files are shorter.
-        gap_nbytes: Unwanted bytes between two ranges up to which one request brings both.
-        request_nbytes: Bytes of one request.
-        connections: Requests of one read that are under way at a time.
-        attempts: How often in a row a request may fail that may succeed if it is made again.
-        pause_s: Seconds between the first two attempts; then each time about twice as long.
-        longest_pause_s: Seconds between two attempts at most, also where a server asks for more.
-        timeout_s: Seconds without a byte after which a request has failed.
-        whole_nbytes: Size up to which an object is read whole where the server serves no ranges.
-        needs_ranges: Whether a larger one is refused there; else it can be opened, and copied as a whole.
-        cache_dir: Directory in which blocks are kept, so that none is asked for twice; None where none are kept.
-        cache_nbytes: Bytes of all blocks in it together, at most.
+        head_nbytes: Bytes of the first request; the headers of most files are shorter.
+        gap_nbytes: Unwanted bytes between two ranges up to which one request covers both.
+        request_nbytes: Most bytes of one request.
+        connections: Parallel requests of one read.
+        attempts: Attempts in a row that may fail temporarily.
+        pause_s: Seconds between the first two attempts; the pause doubles each time.
+        longest_pause_s: Longest pause between two attempts, even if a server asks for more.
+        timeout_s: Seconds without a byte after which a request fails.
+        whole_nbytes: Size up to which an object is read as a whole if the server does not support ranges.
+        needs_ranges: Whether to refuse a larger one then; otherwise it can be opened, and copied as a whole.
+        cache_dir: Directory for cached blocks; None for no cache.
+        cache_nbytes: Most bytes of all cached blocks together.
     """
 
     head_nbytes: _Count = 2**17
@@ -46,5 +46,5 @@ class RemoteOptions(msgspec.Struct, frozen=True):
     cache_nbytes: _Nbytes = 10 * 10**9
 
     def patience(self) -> Patience:
-        """Return what counts the attempts of one request."""
+        """Return a new count of attempts."""
         return Patience(self.attempts, self.pause_s, self.longest_pause_s)

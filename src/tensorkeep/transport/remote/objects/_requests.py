@@ -1,8 +1,8 @@
-"""Which ranges of bytes to ask a server for. Pure.
+"""Plans which ranges of bytes to request from a server. Pure.
 
-A request costs as much as some of the bytes that it brings. So neighbours are asked for together, with what lies
-between them if that is little, or as several ranges of one request where the server serves such; and what is large
-is cut, so that several requests bring it side by side.
+A request costs as much as transferring some bytes. So neighbouring ranges share a request: with the gap between them
+if it is small, or as several ranges of one request if the server supports that. Large ranges are split, to be
+requested in parallel.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import msgspec
 from tensorkeep.transport.sources import ByteRange
 
 PART_GAP_NBYTES: Final = 2**9
-"""Unwanted bytes that cost no more than another range of the same request."""
+"""Unwanted bytes that cost no more than a second range in the same request."""
 
 MAX_RANGES: Final = 200
-"""Ranges of one request; Apache serves the whole file where more are asked for (its MaxRanges)."""
+"""Ranges of one request; Apache sends the whole file if asked for more (its MaxRanges)."""
 
 MAX_SCATTERED_NBYTES: Final = 2**22
-"""Bytes of a request of several ranges: what is larger gains from requests side by side."""
+"""Bytes of a request for several ranges; more is faster in parallel requests."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Bytes that somebody wants.
+    """Part of a wanted range.
 
     Attributes:
         start: First byte, in the object.
-        nbytes: How many.
-        number: Which of all parts it is.
-        offset: Byte of that part at which it begins.
+        nbytes: Length.
+        number: Index of the range it belongs to.
+        offset: First byte, in that range.
     """
 
     start: int
@@ -49,8 +49,8 @@ class Request(msgspec.Struct, frozen=True):
     """One request.
 
     Attributes:
-        spans: The ranges that are asked for, half-open, in order and apart.
-        wanted: What they are wanted for, in the order of their bytes; no two parts overlap.
+        spans: The ranges to ask for, half-open, in order, not adjacent.
+        wanted: The parts they bring, in order, without overlaps.
     """
 
     spans: tuple[ByteRange, ...]
@@ -58,14 +58,14 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are asked for."""
+        """Bytes to ask for."""
         return sum(map(len, self.spans))
 
 
 def plan_requests(
     spans: Iterable[ByteRange], *, max_gap_nbytes: int, max_nbytes: int, takes_many: bool = False
 ) -> list[Request]:
-    """Plan the requests that bring some ranges."""
+    """Plan the requests for some ranges."""
     parts = sorted(_cut(spans, max_nbytes), key=lambda part: (part.start, part.stop))
     max_gap = min(max_gap_nbytes, PART_GAP_NBYTES) if takes_many else max_gap_nbytes
     max_ranges = MAX_RANGES if takes_many else 1
@@ -80,7 +80,7 @@ def plan_requests(
 
 
 class _Group:
-    """A request that is being put together."""
+    """A request while it is assembled."""
 
     def __init__(self, max_gap: int, max_nbytes: int, max_ranges: int) -> None:
         self._max_gap, self._max_nbytes, self._max_ranges = max_gap, max_nbytes, max_ranges
@@ -89,7 +89,7 @@ class _Group:
         self.wanted: list[Wanted] = []
 
     def takes(self, part: Wanted) -> bool:
-        """Take a part, if it fits in."""
+        """Add a part if it fits."""
         start, stop = self._spans[-1] if self._spans else (part.start, part.start)
         gap = part.start - stop
         if 0 <= gap <= self._max_gap and self._nbytes + gap + part.nbytes <= self._limit(len(self._spans)):
@@ -115,7 +115,7 @@ class _Group:
 
 
 def remaining(spans: Iterable[ByteRange], nbytes: int) -> tuple[ByteRange, ...]:
-    """Return what is left of ranges when their last bytes are still to come."""
+    """Return the end of some ranges: their last `nbytes` bytes."""
     left: list[ByteRange] = []
     for span in reversed(tuple(spans)):
         if not nbytes:
@@ -127,7 +127,7 @@ def remaining(spans: Iterable[ByteRange], nbytes: int) -> tuple[ByteRange, ...]:
 
 
 def one_by_one(request: Request) -> list[Request]:
-    """Return requests of one range each, which together bring what one of several would."""
+    """Split a request into one request per range."""
     return [
         Request((span,), tuple(part for part in request.wanted if span.start <= part.start < span.stop))
         for span in request.spans

@@ -1,4 +1,4 @@
-"""A request that is made again when trying again may help."""
+"""Retries of requests that failed temporarily."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Result = TypeVar("_Result")
 
 
 class Patience:
-    """Counts attempts that bring nothing, and waits between them, each time about twice as long."""
+    """Counts failed attempts in a row, and waits between them, about twice as long each time."""
 
     def __init__(self, attempts: int, pause_s: float, longest_pause_s: float) -> None:
         self._attempts = attempts
@@ -21,12 +21,12 @@ class Patience:
         self._longest_pause_s = longest_pause_s
         self._failed = 0
 
-    def restore(self) -> None:
-        """Forget the failures, since something came."""
+    def reset(self) -> None:
+        """Reset the count, since there was progress."""
         self._failed = 0
 
-    def lose(self, error: TransientError) -> None:
-        """Wait after an attempt that failed."""
+    def fail(self, error: TransientError) -> None:
+        """Wait after a failed attempt; raise its error if it was the last."""
         self._failed += 1
         if self._failed >= self._attempts:
             raise error
@@ -34,9 +34,9 @@ class Patience:
         time.sleep(min(max(pause_s, error.retry_after_s or 0), self._longest_pause_s))
 
     def try_again(self, request: Callable[[], _Result]) -> _Result:
-        """Make a request until it succeeds."""
+        """Repeat a request until it succeeds."""
         while True:
             try:
                 return request()
             except TransientError as error:
-                self.lose(error)
+                self.fail(error)

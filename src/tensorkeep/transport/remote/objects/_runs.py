@@ -1,6 +1,6 @@
-"""Runs of equal length all over an object, such as the columns of a matrix, as requests of several ranges. Pure.
+"""Plans requests for many runs of equal length, such as columns of a matrix. Pure.
 
-A matrix of 100,000 rows has as many runs; here each of them costs a microsecond or two.
+A matrix of 100,000 rows has 100,000 runs, so a run must cost no more than a microsecond or two here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class RunsRequest(msgspec.Struct, frozen=True):
     """One request for several runs.
 
     Attributes:
-        spans: The ranges that are asked for.
-        start: Where the bytes of the first belong in the memory of all runs; those of the others follow.
-        stop: Where the last of them ends there.
+        spans: The ranges to ask for.
+        start: Where their bytes begin in the memory for all runs.
+        stop: Where they end there.
     """
 
     spans: tuple[ByteRange, ...]
@@ -28,7 +28,7 @@ class RunsRequest(msgspec.Struct, frozen=True):
 
 
 def plan_runs(starts: Sequence[int], nbytes: int, *, known_nbytes: int, max_nbytes: int) -> Iterator[RunsRequest]:
-    """Plan the requests that bring runs."""
+    """Plan requests for runs, except the first `known_nbytes` of the object."""
     n_together = max(1, min(MAX_RANGES, min(max_nbytes, MAX_SCATTERED_NBYTES) // nbytes))
     first = sum(start + nbytes <= known_nbytes for start in starts) if starts[0] < known_nbytes else 0
     for begin in range(first, len(starts), n_together):

@@ -45,14 +45,14 @@ _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 
 
 def cached(
-    remote: RemoteObject, manner: RemoteOptions, url: str, options: Mapping[str, Any]
+    remote: RemoteObject, read_options: RemoteOptions, url: str, options: Mapping[str, Any]
 ) -> tuple[RemoteObject, RemoteOptions]:
     """Return an object of which blocks are kept, and how it is read best."""
-    if manner.cache_dir is None:
-        return remote, manner
-    blocks = BlockFiles(manner.cache_dir, manner.cache_nbytes)
-    wide = msgspec.structs.replace(manner, gap_nbytes=max(manner.gap_nbytes, _BLOCK_NBYTES))
-    return _CachedObject(remote, blocks, digest_of(_place_of(url, options)), manner), wide
+    if read_options.cache_dir is None:
+        return remote, read_options
+    blocks = BlockFiles(read_options.cache_dir, read_options.cache_nbytes)
+    wide = msgspec.structs.replace(read_options, gap_nbytes=max(read_options.gap_nbytes, _BLOCK_NBYTES))
+    return _CachedObject(remote, blocks, digest_of(_place_of(url, options)), read_options), wide
 
 
 def _place_of(url: str, options: Mapping[str, Any]) -> bytes:
@@ -79,12 +79,12 @@ class _CachedObject:
 
     takes_many = False
 
-    def __init__(self, remote: RemoteObject, blocks: BlockFiles, place: bytes, manner: RemoteOptions) -> None:
+    def __init__(self, remote: RemoteObject, blocks: BlockFiles, place: bytes, read_options: RemoteOptions) -> None:
         self.name = remote.name
         self._remote = remote
         self._blocks = blocks
         self._place = place
-        self._manner = manner
+        self._read_options = read_options
         self._head = b""
 
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:
@@ -140,7 +140,7 @@ class _CachedObject:
 
         try:
             buffer = memoryview(bytearray(_STEP_NBYTES))
-            copy_range(self._remote, version, run, buffer, write, patience=self._manner.patience())
+            copy_range(self._remote, version, run, buffer, write, patience=self._read_options.patience())
         except TransientError as error:  # which was tried often enough
             raise TransportError(**error.fields()) from None
         for start in range(0, len(run), _BLOCK_NBYTES):

@@ -86,28 +86,28 @@ class RemoteSource:
     brings is kept as well, until tensors are read: a header is looked at twice, and so is the end of an archive.
     """
 
-    def __init__(self, remote: RemoteObject, manner: RemoteOptions, opening: Opening | None = None) -> None:
+    def __init__(self, remote: RemoteObject, options: RemoteOptions, opening: Opening | None = None) -> None:
         self._remote = remote
-        self._manner = manner
+        self._options = options
         self._is_closed = False
         self.name = remote.name
-        self.opening = opening or self._manner.patience().try_again(self._open)
+        self.opening = opening or self._options.patience().try_again(self._open)
         self._version = self.opening.version
         self._known = (_Known(0, self.opening.head), _NOTHING)
         self.nbytes = self._version.nbytes
-        if manner.needs_ranges:
+        if options.needs_ranges:
             self._refuse_without_ranges()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self._remote, self._manner, self._version)
+        return _reopened, (self._remote, self._options, self._version)
 
     def _open(self) -> Opening:
         with _turns:
-            return self._remote.open(self._manner.head_nbytes, max_whole_nbytes=self._manner.whole_nbytes)
+            return self._remote.open(self._options.head_nbytes, max_whole_nbytes=self._options.whole_nbytes)
 
     def _refuse_without_ranges(self) -> None:
         if not self.opening.serves_ranges:
-            raise whole_file_too_large(self.name, self.nbytes, self._manner.whole_nbytes)
+            raise whole_file_too_large(self.name, self.nbytes, self._options.whole_nbytes)
 
     @property
     def version(self) -> Version:
@@ -133,9 +133,9 @@ class RemoteSource:
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
         """Give the bytes of a range in order; some MiB are on their way while one piece is looked at."""
-        step = min(_PIECE_NBYTES, self._manner.request_nbytes)
+        step = min(_PIECE_NBYTES, self._options.request_nbytes)
         spans = [ByteRange(start, min(start + step, span.stop)) for start in range(span.start, span.stop, step)]
-        yield from _in_order(spans, self._read, self._manner.connections // 4 or 1)
+        yield from _in_order(spans, self._read, self._options.connections // 4 or 1)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Fill buffers, by as many requests at a time as `RemoteOptions` allows."""
@@ -157,20 +157,20 @@ class RemoteSource:
         if requests:
             self._refuse_without_ranges()
         requests = self._after_trying_many(requests, spans, buffers)
-        for_all(requests, lambda each: self._carry_out_surely(each, buffers), n_threads=self._manner.connections)
+        for_all(requests, lambda each: self._carry_out_surely(each, buffers), n_threads=self._options.connections)
 
     @property
     def gap_nbytes(self) -> int:
         """See `ByteSource`; where one request takes several ranges, these cost little."""
-        most = self._manner.gap_nbytes
+        most = self._options.gap_nbytes
         return min(most, PART_GAP_NBYTES) if self._remote.takes_many else most
 
     def plan(self, spans: Iterable[ByteRange]) -> list[Request]:
         """Return the requests that would bring some ranges, if nothing of them were here."""
         return plan_requests(
             spans,
-            max_gap_nbytes=self._manner.gap_nbytes,
-            max_nbytes=self._manner.request_nbytes,
+            max_gap_nbytes=self._options.gap_nbytes,
+            max_nbytes=self._options.request_nbytes,
             takes_many=self._remote.takes_many,
         )
 
@@ -217,7 +217,7 @@ class RemoteSource:
                 break
             head.fill(start, into[place * nbytes : (place + 1) * nbytes])
         planned = plan_runs(
-            starts, nbytes, known_nbytes=len(head.data), max_nbytes=max(nbytes, self._manner.request_nbytes)
+            starts, nbytes, known_nbytes=len(head.data), max_nbytes=max(nbytes, self._options.request_nbytes)
         )
 
         def carry_out(request: RunsRequest) -> None:
@@ -226,14 +226,14 @@ class RemoteSource:
         try:
             for request in islice(planned, 1):  # alone: if the server does not serve it, the others are not asked for
                 carry_out(request)
-            for_all(list(planned), carry_out, n_threads=self._manner.connections)
+            for_all(list(planned), carry_out, n_threads=self._options.connections)
         except ManyRefusedError:
             return False
         return True
 
     def _carry_out(self, spans: tuple[ByteRange, ...], places: deque[memoryview]) -> None:
         """Make a request, whose bytes go where they are wanted; go on where it was cut off."""
-        patience = self._manner.patience()
+        patience = self._options.patience()
         while places:
             missing = sum(map(len, places))
             error: TransientError | None = None
@@ -242,9 +242,9 @@ class RemoteSource:
             except TransientError as cause:
                 error = cause
             if missing - sum(map(len, places)) >= PROGRESS_NBYTES:
-                patience.restore()
+                patience.reset()
             if places:
-                patience.lose(error or TransientError("the answer ended early", path=self.name))
+                patience.fail(error or TransientError("the answer ended early", path=self.name))
 
     def _fill(self, places: deque[memoryview], spans: tuple[ByteRange, ...]) -> None:
         """Fill places from the first, as far as the bytes of one answer go; take away what was filled."""
@@ -266,8 +266,8 @@ class RemoteSource:
             span,
             buffer,
             write,
-            patience=self._manner.patience(),
-            goes_on=self.opening.serves_ranges,
+            patience=self._options.patience(),
+            continues=self.opening.serves_ranges,
             turn=_turns,
         )
 
@@ -283,8 +283,8 @@ class RemoteSource:
         self.opening = Opening(self._version, b"")
 
 
-def _reopened(remote: RemoteObject, manner: RemoteOptions, version: Version) -> RemoteSource:
-    source = RemoteSource(remote, manner)
+def _reopened(remote: RemoteObject, options: RemoteOptions, version: Version) -> RemoteSource:
+    source = RemoteSource(remote, options)
     if not version.is_same(source.opening.version):
         raise changed(source.name, version, source.opening.version)
     return source
