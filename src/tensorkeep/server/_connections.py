@@ -1,7 +1,7 @@
-"""How many connections there are at a time, and which of them goes when there is no room for another.
+"""Limits the number of connections.
 
-Who asks for something keeps the connection until all is answered. Who asks for nothing, be it between two requests or
-before the first, gives way to those who come; if all are busy, these are told to come again.
+A connection with an unanswered request stays open. An idle one, also before its first request, is closed to make room
+for a new one; if all are busy, the new one gets a 503.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 _DESCRIPTORS_EACH: Final = 3
-"""Of a connection, its copy for the thread that sends, and the file."""
+"""The connection, its duplicate for the sending thread, and the file."""
 
 _OTHER_DESCRIPTORS: Final = 64
 _MAX_REFUSED: Final = 64
-"""Connections at a time that are told to come again; more are closed without a word."""
+"""Connections at a time that get a 503; more are closed without an answer."""
 
 _FAREWELL_S: Final = 1.0
-"""Seconds in which a client can read that it should come again."""
+"""Seconds in which a client can read the 503."""
 
 _TURNS: Final = 4
 """Turns of an event loop in which a connection that the system has accepted comes to be known, and is closed."""

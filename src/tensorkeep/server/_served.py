@@ -1,4 +1,4 @@
-"""What was answered: a line of the access log."""
+"""A line of the access log."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import msgspec
 
 
 class Served(msgspec.Struct, frozen=True):
-    """A request that was answered.
+    """An answered request.
 
     Attributes:
-        at_s: When it came, in seconds since 1970.
-        client: Who asked: an address.
+        at_s: Time of the request, in seconds since 1970.
+        client: Address of the client.
         method: Such as `GET`.
-        path: What was asked for, without the query, as it stood in the request.
-        status: What was answered.
+        path: Path as requested, without the query.
+        status: HTTP status.
         nbytes: Bytes of the body that were sent.
-        is_whole: Whether these are all; else the connection was cut.
-        seconds: From the request to the last byte.
+        is_whole: Whether the body was sent completely; otherwise the connection was cut.
+        seconds: Time from the request to the last byte.
     """
 
     at_s: float

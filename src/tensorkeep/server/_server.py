@@ -26,45 +26,45 @@ if TYPE_CHECKING:
 
 
 _BACKLOG: Final = 1024
-"""Connections that the system keeps for us until we look."""
+"""Connections the system queues until we accept them."""
 
 _GRACE_S: Final = 1.0
-"""Seconds that answers under way get when the server ends; bodies of files are cut at once."""
+"""Seconds that running answers get when the server stops; bodies of files are cut at once."""
 
 _IDLE_S: Final = 60.0
-"""Seconds between two requests after which a connection is closed, at most."""
+"""Seconds after which an idle connection is closed, at the latest."""
 
 _log = logging.getLogger("tensorkeep.server")
 _quiet = logging.getLogger("tensorkeep.server.http")
 _quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False  # what strangers send is no HTTP now and then, which says nothing of this server
+_quiet.propagate = False  # strangers sometimes send what is not HTTP; that is not an error of this server
 
 
 class Server:
-    """Serves a directory over HTTP, read-only, in a thread, as long as the `with` block lasts.
+    """Serves a directory over HTTP, read-only, in a thread, for the duration of the `with` block.
 
         with Server("runs", port=0) as server:
             tensorkeep.open(server.url + "model.safetensors")
 
-    Files are served with ranges, strong ETags and conditions, folders as lists of what they hold. What begins with a
-    dot is not served, and nothing outside of the directory: links are followed where they stay within it.
+    Files are served with ranges, strong ETags and conditional requests, directories as listings. Names that begin
+    with a dot are not served, nor is anything outside the directory: only links that stay inside it are followed.
 
     Args:
-        directory: What is served.
-        host: The address that is listened at: a name, or digits.
-        port: The port; 0 takes any free one.
-        token: What clients must know: they send `Authorization: Bearer TOKEN`, or the token as a password. None lets
-            all read who can connect.
-        public: Whether all may read who can reach this machine: without a token, only addresses of the machine itself
-            are listened at.
-        connections: How many there may be at a time, as far as the system has descriptors for them; three for each.
-        patience_s: Seconds in which a client must have asked for something, and taken some of what it gets.
-        on_served: Called with each request that was answered, in the server's thread. It must not wait.
+        directory: The directory to serve.
+        host: The name or address to listen on.
+        port: The port; 0 picks a free one.
+        token: A secret that clients must send, as `Authorization: Bearer TOKEN` or as a password. None lets everyone
+            read who can connect.
+        public: Whether to allow other machines to read without a token. Otherwise, without a token, the server
+            listens only on addresses of this machine.
+        connections: Most connections at a time; each takes three file descriptors, which may lower the number.
+        patience_s: Seconds in which a client must send a request, and receive some of the answer.
+        on_served: Called with each answered request, in the server's thread. It must not block.
 
     Attributes:
-        url: Where the directory is served, with a slash at the end.
+        url: URL of the directory, with a slash at the end.
         is_local: Whether only clients on this machine can connect.
-        connections: How many there can be at a time.
+        connections: Most connections at a time.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class Server:
         patience_s: float = 60.0,
         on_served: Callable[[Served], None] | None = None,
     ) -> None:
-        """Listen to the port; nothing is answered before the `with` block.
+        """Bind the port; requests are answered only inside the `with` block.
 
         Raises:
-            SourceMissingError: If there is no such directory.
-            UnsupportedError: If others could read without a token, or an argument makes no sense.
-            TransportError: If the port cannot be listened at.
+            SourceMissingError: If the directory does not exist.
+            UnsupportedError: If other machines could read without a token, or an argument is invalid.
+            TransportError: If the port cannot be bound.
             MissingDependencyError: If aiohttp is not installed.
         """
         _check_aiohttp()
@@ -122,7 +122,7 @@ class Server:
         self.close()
 
     def close(self) -> None:
-        """Stop, if it has not: what is being sent is cut, and the port is free again."""
+        """Stop the server: running transfers are cut, and the port is freed."""
         if self._thread is None:
             self._socket.close()
             return

@@ -1,8 +1,8 @@
-"""What stands below the served directory, opened so that nothing else can be.
+"""Opens files below the served directory, and nothing else.
 
-A path is opened step by step, and no step follows a symbolic link. Where there is one, it is resolved first, and
-where it leads is opened in the same way: a link that is changed in between leads nowhere. So links within the
-directory are followed, and none leads out of it.
+A path is opened one step at a time, never following a symbolic link. A link is resolved first, and its target is then
+opened in the same way, so a link that changes in between leads nowhere. So links that stay inside the directory are
+followed, and none leads out of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from tensorkeep.server._paths import is_served
 
 _STEPWISE: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
-"""Whether this system can open what stands in an open folder; Windows cannot."""
+"""Whether this system can open a name relative to an open folder; Windows cannot."""
 
 _FLAGS: Final = (
     os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -33,9 +33,9 @@ class Opened(NamedTuple):
     """Something that was opened.
 
     Attributes:
-        fd: Its descriptor, which the caller closes; -1 for a folder on a system that opens none.
-        path: Where it was found.
-        status: What the descriptor says of it: of what was opened, whatever stands under its name by now.
+        fd: Its descriptor, which the caller closes; -1 for a folder if the system cannot open folders.
+        path: Its path when it was opened.
+        status: `fstat` of the descriptor: of the file that was opened, even if its name is another file now.
     """
 
     fd: int
@@ -44,7 +44,7 @@ class Opened(NamedTuple):
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is one; else it is a regular file."""
+        """Whether it is a folder; otherwise it is a regular file."""
         return stat.S_ISDIR(self.status.st_mode)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where are the bytes? Everything that touches a file system stands here; nothing here knows what bytes mean.
+"""Where are the bytes? Everything that touches a file system is here; nothing here knows what bytes mean.
 
 - `sources/`: what bytes are read from.
 - `system/`: system calls, each with a portable fallback.

@@ -28,7 +28,7 @@ def open_source(target: Openable, *, backend: Backend = "auto") -> ByteSource:
     except TypeError:
         pass
     raise UnsupportedError(
-        "cannot be opened",
+        "this object cannot be opened",
         expected="a path, bytes or a seekable binary file object",
         found=type(target).__name__,
     )

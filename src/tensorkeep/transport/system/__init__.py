@@ -2,7 +2,7 @@
 
 - `_platform`: positioned reads, gathered writes, preallocation: the system calls, each with a portable fallback.
 - `_mounts`: which file system a path is on, and whether mapping pays there.
-- `_xattrs`: what is noted on a file beside its bytes.
+- `_xattrs`: notes in extended attributes of a file.
 """
 
 from tensorkeep.transport.system._mounts import mapping_pays, preallocation_pays

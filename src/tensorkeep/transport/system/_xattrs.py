@@ -1,7 +1,7 @@
-"""A note on a file, which goes where the file goes and is no file itself (xattr(7)).
+"""Notes in extended attributes of a file (xattr(7)), which move with the file.
 
-It says something of the bytes that the file had when it was written, so it has the time of their last change, and is
-believed as long as that stays. Where the file system takes no notes, there are none.
+A note is about the bytes of the file, so it holds their modification time, and is ignored once that has changed. On a
+file system without extended attributes there are no notes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 def set_xattr_note(path: str, text: str) -> None:
-    """Note something on a file, if the file system takes notes."""
+    """Set a note on a file, if the file system supports it."""
     if not _HAS_NOTES:
         return
     with suppress(OSError):
@@ -33,7 +33,7 @@ def set_xattr_note(path: str, text: str) -> None:
 
 
 def get_xattr_note(path: str) -> str | None:
-    """Return what was noted on a file; None where nothing was, or the file has changed since."""
+    """Return the note on a file; None if there is none, or the file has changed since."""
     if not _HAS_NOTES:
         return None
     try:

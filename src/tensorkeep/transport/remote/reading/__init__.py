@@ -1,9 +1,9 @@
 """A remote object as a byte source, with a cache.
 
 - `_source`: an object as a source of bytes, always the same version.
-- `_fingerprint`: what tells a place from all others.
-- `_block_files`: blocks of bytes on the disk, as many as a bound allows.
-- `_cache`: objects of which blocks are kept there.
+- `_fingerprint`: a digest that identifies a URL with its options.
+- `_block_files`: cached blocks in files, up to a bound.
+- `_cache`: objects whose blocks are cached.
 """
 
 from tensorkeep.transport.remote.reading._cache import cached

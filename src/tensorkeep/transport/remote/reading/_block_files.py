@@ -1,10 +1,10 @@
-"""Blocks of bytes in files, as many as a bound allows: the longest unused go first. Any process may stop at any time.
+"""Cached blocks in files, up to a bound; the least recently used are evicted. Any process may die at any time.
 
-    tensorkeep-blocks/lock              locked by whoever adds a block; says how many bytes there are
+    tensorkeep-blocks/lock              locked to add a block; holds the number of bytes
     tensorkeep-blocks/3f/3f09…-12       a block: its digest, and its bytes
 
-Nobody has to trust a block: it is held against its digest, which is also one of what it is called. Whoever cannot
-write goes on without.
+No block is trusted: its digest, over its bytes and its key, is checked on each read. A process that cannot write
+to the cache works without it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tensorkeep.transport.system import try_lock
 _FOLDER: Final = "tensorkeep-blocks"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _KEPT_SHARE: Final = 0.9
-"""Share of the bound that is left after some went, so that not every block costs a look at all."""
+"""Share of the bound that is left after an eviction, so that not every new block scans the folder."""
 
 _PATIENCE_S: Final = 0.5
-"""Seconds for which another process that adds a block is waited for; in vain, and nothing is added any more."""
+"""Seconds to wait for another process that adds a block; after a timeout, this process adds none."""
 
 _PAUSE_S: Final = 0.0005
 _READ: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)

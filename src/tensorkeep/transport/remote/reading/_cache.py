@@ -1,4 +1,4 @@
-"""Objects of which blocks are kept on the disk, so that no process has to ask for the same bytes twice.
+"""Objects whose blocks are cached on disk, so that no process requests the same bytes twice.
 
 Blocks are kept by URL and version, and only where the server can be asked for that version alone: it has a strong
 ETag, or a number. The first request is always made: it says which version is there now, and whether this user may
@@ -37,7 +37,7 @@ _RUN_NBYTES: Final = 4 * _BLOCK_NBYTES
 _STEP_NBYTES: Final = 2**18
 
 _KNOWN_BY_NBYTES: Final = 2**10
-"""First bytes by which versions are told apart that a server calls the same: a digest of the header is there."""
+"""First bytes that distinguish versions with the same ETag: they contain the digest of the header."""
 
 _is_secret = re.compile(r".*(?:key|secret|token|passw|credential|header|auth|sig)", re.IGNORECASE).match
 _is_signature = re.compile(r"x-(?:amz|goog)-", re.IGNORECASE).match
@@ -47,7 +47,7 @@ _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 def cached(
     remote: RemoteObject, read_options: RemoteOptions, url: str, options: Mapping[str, Any]
 ) -> tuple[RemoteObject, RemoteOptions]:
-    """Return an object of which blocks are kept, and how it is read best."""
+    """Return an object with a cache, and suitable read options; both unchanged without a `cache_dir`."""
     if read_options.cache_dir is None:
         return remote, read_options
     blocks = BlockFiles(read_options.cache_dir, read_options.cache_nbytes)
@@ -75,7 +75,7 @@ def _place_of(url: str, options: Mapping[str, Any]) -> bytes:
 
 
 class _CachedObject:
-    """An object of which blocks are kept; see `RemoteObject`."""
+    """An object whose blocks are cached."""
 
     takes_many = False
 
@@ -94,7 +94,7 @@ class _CachedObject:
         return opening
 
     def stream(self, span: ByteRange, version: Version) -> Stream:
-        """Give a range, of which only what is not here is asked for; see `RemoteObject.stream`."""
+        """Stream a range, and request only what is not cached."""
         if not version.is_pinned:
             return self._remote.stream(span, version)
         return Chunks(self._parts(span, version))

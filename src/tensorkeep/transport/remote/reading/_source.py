@@ -1,4 +1,4 @@
-"""An object in a store as a source of bytes: read here and there, by many requests, always the same version."""
+"""An object in a store as a byte source: read by range requests, always of one version."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ from tensorkeep.transport.remote.objects import (
 from tensorkeep.transport.sources import ByteRange
 
 _MAX_OPEN: Final = 64
-"""Requests of the whole process that are under way at a time."""
+"""Parallel requests of the whole process."""
 
 _turns = threading.BoundedSemaphore(_MAX_OPEN)
 
 _STEP_NBYTES: Final = 2**20
-"""Bytes that are waited for at a time: those that came before a connection was cut are not asked for again."""
+"""Bytes per read: those received before a connection was cut are not requested again."""
 
 _MAX_KEPT_NBYTES: Final = 2**25
-"""Bytes of one read that are kept: all honest headers are shorter."""
+"""Bytes of one read that are kept; headers are shorter."""
 
 _PIECE_NBYTES: Final = 2**22
 
 
-def _start_anew() -> None:
-    """Forget the requests that were under way when this process was forked: no thread here will end them."""
+def _reset_turns() -> None:
+    """Forget requests that ran when this process was forked: no thread here will finish them."""
     global _turns  # noqa: PLW0603
     _turns = threading.BoundedSemaphore(_MAX_OPEN)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+    os.register_at_fork(after_in_child=_reset_turns)
 
 
 class _Known(NamedTuple):
-    """Bytes of an object that are here already, from byte `start` on."""
+    """Bytes of an object that are in memory, from byte `start` on."""
 
     start: int
     data: Buffer
@@ -80,10 +80,10 @@ _NOTHING: Final = _Known(0, b"")
 
 
 class RemoteSource:
-    """An object, opened: its size and its version are known, and all that is read is of that version.
+    """An open object: its size and version are known, and all bytes are of that version.
 
-    The first request brings the first bytes too, which are kept: they hold the header of most files. What `read`
-    brings is kept as well, until tensors are read: a header is looked at twice, and so is the end of an archive.
+    The first request also brings the first bytes, which are kept: they contain the header of most files. What `read`
+    returns is kept, too, until tensors are read: headers, and the end of an archive, are read twice.
     """
 
     def __init__(self, remote: RemoteObject, options: RemoteOptions, opening: Opening | None = None) -> None:
@@ -132,13 +132,13 @@ class RemoteSource:
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range in order; some MiB are on their way while one piece is looked at."""
+        """Yield the bytes of a range in order, and request some MiB ahead."""
         step = min(_PIECE_NBYTES, self._options.request_nbytes)
         spans = [ByteRange(start, min(start + step, span.stop)) for start in range(span.start, span.stop, step)]
         yield from _in_order(spans, self._read, self._options.connections // 4 or 1)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers, by as many requests at a time as `RemoteOptions` allows."""
+        """Fill buffers with parallel requests."""
         self._known = self._known[0], _NOTHING
         self._fill_all(parts)
 
@@ -161,12 +161,12 @@ class RemoteSource:
 
     @property
     def gap_nbytes(self) -> int:
-        """See `ByteSource`; where one request takes several ranges, these cost little."""
+        """Small if one request takes several ranges, because another range costs little then."""
         most = self._options.gap_nbytes
         return min(most, PART_GAP_NBYTES) if self._remote.takes_many else most
 
     def plan(self, spans: Iterable[ByteRange]) -> list[Request]:
-        """Return the requests that would bring some ranges, if nothing of them were here."""
+        """Return the requests for some ranges, ignoring what is in memory."""
         return plan_requests(
             spans,
             max_gap_nbytes=self._options.gap_nbytes,
@@ -175,7 +175,7 @@ class RemoteSource:
         )
 
     def unknown(self, span: ByteRange) -> ByteRange:
-        """Return what of a range would have to be asked for: its end, or all of it."""
+        """Return the part of a range that is not in memory: its end, or all of it."""
         start = span.start
         for each in self._known:
             if each.start <= start < each.start + len(each.data):
@@ -232,7 +232,7 @@ class RemoteSource:
         return True
 
     def _carry_out(self, spans: tuple[ByteRange, ...], places: deque[memoryview]) -> None:
-        """Make a request, whose bytes go where they are wanted; go on where it was cut off."""
+        """Make a request, fill its places, and continue where it was cut off."""
         patience = self._options.patience()
         while places:
             missing = sum(map(len, places))
@@ -247,7 +247,7 @@ class RemoteSource:
                 patience.fail(error or TransientError("the answer ended early", path=self.name))
 
     def _fill(self, places: deque[memoryview], spans: tuple[ByteRange, ...]) -> None:
-        """Fill places from the first, as far as the bytes of one answer go; take away what was filled."""
+        """Fill places with the bytes of one response, and remove those that are full."""
         with gone_is_changed(self.name, self._version), _turns, closing(self._stream(spans)) as stream:
             while places:
                 n_read = stream.read_into(places[0][:_STEP_NBYTES])
@@ -259,7 +259,7 @@ class RemoteSource:
                     places[0] = places[0][n_read:]
 
     def copy_to(self, span: ByteRange, buffer: memoryview, write: Callable[[int, memoryview], None]) -> None:
-        """Hand over the bytes of a range as they come, by one request that goes on where it was cut off."""
+        """Pass on the bytes of a range as they come, and continue where a response was cut off."""
         copy_range(
             self._remote,
             self._version,
@@ -277,7 +277,7 @@ class RemoteSource:
         return self._remote.stream_many(spans, self._version)
 
     def close(self) -> None:
-        """Let go of the object; what was read stays valid."""
+        """Close the object; what was read stays valid."""
         self._is_closed = True
         self._known = (_NOTHING, _NOTHING)
         self.opening = Opening(self._version, b"")
@@ -291,7 +291,7 @@ def _reopened(remote: RemoteObject, options: RemoteOptions, version: Version) ->
 
 
 def _places(request: Request, buffers: list[memoryview]) -> deque[memoryview]:
-    """Return where the bytes of a request go, from its first to its last; what nobody wants is thrown away."""
+    """Return the memory for the bytes of a request, in order; gaps go to scratch memory."""
     places: deque[memoryview] = deque()
     ends = {span.start: span.start for span in request.spans}
     gaps = [part.start - ends.get(part.start, end) for part, end in zip(request.wanted, _ends(request), strict=False)]
@@ -309,7 +309,7 @@ def _ends(request: Request) -> list[int]:
 
 
 def _in_order(spans: list[ByteRange], read: Callable[[ByteRange], Buffer], n_ahead: int) -> Iterator[Buffer]:
-    """Give the bytes of each range in turn, and read some ranges ahead."""
+    """Yield the bytes of each range in order, and read some ranges ahead."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(n_ahead, thread_name_prefix="tensorkeep-read") as threads:
