@@ -269,7 +269,7 @@ def test_a_handle_tells_how_far_it_is(tmp_path: Path, gate: Gate) -> None:
 
     assert not handle.done()
     assert not handle.wait(0.01)
-    assert "under way" in repr(handle)
+    assert "running" in repr(handle)
     for ask in (handle.result, handle.exception):
         with pytest.raises(TimeoutError, match=r"first\.safetensors is not finished after 0.01 s"):
             ask(0.01)

@@ -1,4 +1,4 @@
-"""Names and metadata of a finished checkpoint, changed without a copy of its data where the headers have room."""
+"""Names and metadata of an existing checkpoint, changed without a copy of its data where the headers have room."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.checkpoint.rewriting._in_place import Change, changing
+from tensorkeep.checkpoint.rewriting._in_place import EditSession, edit_session
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import RefusedError
 from tensorkeep.formats.safetensors import (
@@ -28,10 +28,10 @@ from tensorkeep.tensors import renamed_state, ties_as_text
 from tensorkeep.transport import ByteRange
 
 _SPARE_NBYTES: Final = 4096
-"""Spaces in a header that is written anew, so that the next edits find room."""
+"""Spaces at the end of a rewritten header, so that the next edits have room."""
 
 _FIRST_METADATA: Final = {"format": "pt"}
-"""Libraries that find any metadata want to find this too, and refuse the file otherwise."""
+"""Some libraries refuse a file that has metadata without this."""
 
 
 def edit(
@@ -42,57 +42,57 @@ def edit(
     rename: Mapping[str, str] | Callable[[str], str] | None = None,
     durable: bool = True,
 ) -> None:
-    """Change metadata and names of tensors of a checkpoint, all files and the index at once or not at all.
+    """Change metadata and tensor names of a checkpoint, in all files and the index at once or not at all.
 
-    A header that fits where the old one stood is replaced in place, however large the file; otherwise the kernel
-    copies the file, which then has room for more edits. Killed at any instant, the checkpoint is the old or the new
-    one. Digests of tensors stay as they are, those of headers are made anew, and the index loses the SHA-256 of
-    files that change: `add_sha256` makes it again. A file that is a symbolic link, or has other names, becomes a file
-    of its own, and what it led to stays as it is.
+    A header that fits into the space of the old one is replaced in place, however large the file. Otherwise the
+    kernel copies the file, which then has room for more edits. Killed at any instant, the checkpoint is the old or
+    the new one. Digests of tensors stay the same, digests of headers are computed again, and the index loses the
+    SHA-256 of edited files; `add_sha256` restores it. A file that is a symbolic link, or has other names, becomes a
+    separate file, and the original stays as it is.
 
     Args:
         path: A directory, an index or a single file; all shards get the same metadata.
         set_metadata: Free text by key, added or replaced; a file's first metadata gets `"format": "pt"` too, which
-            other libraries ask for.
-        unset: Keys to remove; it is no error if there is none of them.
-        rename: Old name to new, for those that change; or a function that gives the new name of each.
-        durable: Whether to wait until the disk has everything (fsync).
+            other libraries require.
+        unset: Keys to remove; missing keys are ignored.
+        rename: Old name to new, for those that change; or a function that returns the new name of each.
+        durable: Whether to wait until everything is on the disk (fsync).
 
     Raises:
-        TensorNotFoundError: If there is none of a name to rename.
-        RefusedError: If two tensors would have one name, or a key of metadata is to be set and removed, or is the one
-            that holds the digests.
-        TypeError: If a name, key or text is not text.
-        HeaderError: If a name or text has no UTF-8 form, or is the one that the format keeps for itself; or the file
-            is no safetensors file.
+        TensorNotFoundError: If no tensor has a name to rename.
+        RefusedError: If two tensors would have one name, a metadata key is to be both set and removed, or a key is
+            the one that holds the digests or the state.
+        TypeError: If a name, key or value is not text.
+        HeaderError: If a name or text cannot be encoded as UTF-8, or is reserved by the format; or the file is not a
+            safetensors file.
         LimitError: If a header would be longer than any reader accepts.
         SourceMissingError: If there is no checkpoint, or a shard is missing.
-        IntegrityError: If it is not whole.
-        IndexFileError: If the index is none.
+        IntegrityError: If the checkpoint is not whole.
+        IndexFileError: If the file is not an index.
         UnsupportedError: If there are several checkpoints, or the file is one of several shards.
         BusyError: If another process is saving there.
-        TransportError: If the directory is not writable, or the system fails otherwise.
+        TransportError: If the directory is not writable, or a system call fails otherwise.
     """
     metadata = _MetadataEdit(
         dict(_checked_metadata(set_metadata)), frozenset([unset] if isinstance(unset, str) else unset)
     )
     metadata.check()
-    with changing(path, durable=durable) as change:
-        tensors = change.tensors
+    with edit_session(path, durable=durable) as session:
+        tensors = session.tensors
         renamed = {} if rename is None else dict(zip(tensors, tensors.rename(rename), strict=True))
         renamed = {old: new for old, new in renamed.items() if old != new}
-        names = _stored_names(change, renamed)
-        edits = _Edits(names, renamed, metadata, renamed_state(change.tensors.state, renamed))
-        heads = {file: _new_head(shard, edits) for file, shard in change.shards.items() if _is_touched(shard, edits)}
+        names = _stored_names(session, renamed)
+        edits = _Edits(names, renamed, metadata, renamed_state(session.tensors.state, renamed))
+        heads = {file: _new_head(shard, edits) for file, shard in session.shards.items() if _is_touched(shard, edits)}
         if not heads and not renamed:
             return
         for file, head in heads.items():
-            _stage(change, file, head)
-        _stage_index_and_commit(change, edits, heads)
+            _stage(session, file, head)
+        _stage_index_and_commit(session, edits, heads)
 
 
 class _MetadataEdit(msgspec.Struct, frozen=True):
-    """What becomes of free text.
+    """Changes of free text.
 
     Attributes:
         added: Text by key.
@@ -104,8 +104,8 @@ class _MetadataEdit(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         for key in sorted(self.added.keys() & self.removed):
-            raise RefusedError(f"metadata `{key}` is to be set and removed")
-        for key, what in ((SEAL_KEY, "the digests"), (STATE_KEY, "what is said of the state")):
+            raise RefusedError(f"metadata `{key}` is to be both set and removed")
+        for key, what in ((SEAL_KEY, "the digests"), (STATE_KEY, "the description of the state")):
             if key in self.added or key in self.removed:
                 raise RefusedError(f"metadata `{key}` holds {what}, which only changes with the tensors")
         metadata_to_write(self.added)
@@ -118,13 +118,13 @@ class _MetadataEdit(msgspec.Struct, frozen=True):
 
 
 class _Edits(msgspec.Struct, frozen=True):
-    """All that is to change.
+    """All changes.
 
     Attributes:
         names: Old name to new, of what the files store.
-        renamed: The same of all tensors, also of those that share the memory of others.
-        metadata: What becomes of free text.
-        state: What is said of the state after that; None where nothing is.
+        renamed: The same for all tensors, also for those that share memory with others.
+        metadata: Changes of free text.
+        state: The description of the state after the changes; None if there is none.
     """
 
     names: dict[str, str]
@@ -133,7 +133,7 @@ class _Edits(msgspec.Struct, frozen=True):
     state: State | None
 
     def texts_of(self, shard: TensorFile) -> dict[str, str] | None:
-        """Return all texts of the new header but the digests."""
+        """Return all metadata of the new header except the digests."""
         free = self.metadata.applied_to(shard)
         if shard.state_text is None or self.state is None:
             return free
@@ -146,9 +146,9 @@ def _checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
     return metadata or {}
 
 
-def _stored_names(change: Change, renamed: Mapping[str, str]) -> dict[str, str]:
-    """Return old name to new, for all that the files store: tensors, and pieces of those that are cut."""
-    tensors = change.tensors
+def _stored_names(session: EditSession, renamed: Mapping[str, str]) -> dict[str, str]:
+    """Return old name to new, for everything that the files store: tensors, and pieces of split tensors."""
+    tensors = session.tensors
     splits = tensors.splits
     stored = {old: new for old, new in renamed.items() if old not in splits and old not in tensors.aliases}
     for tensor in splits:
@@ -162,8 +162,12 @@ def _stored_names(change: Change, renamed: Mapping[str, str]) -> dict[str, str]:
 
 def _is_touched(shard: TensorFile, edits: _Edits) -> bool:
     before = shard.metadata if shard.has_metadata else None
-    says_more = edits.renamed and shard.state_text is not None
-    return says_more or edits.metadata.applied_to(shard) != before or not edits.names.keys().isdisjoint(shard.entries)
+    state_changes = edits.renamed and shard.state_text is not None
+    return (
+        state_changes
+        or edits.metadata.applied_to(shard) != before
+        or not edits.names.keys().isdisjoint(shard.entries)
+    )
 
 
 def _new_head(shard: TensorFile, edits: _Edits) -> bytes:
@@ -182,37 +186,37 @@ def _encode(shard: TensorFile, edits: _Edits, room: int) -> bytes:
     return emit_sealed_header(entries, after, shard.seal.tensor_digests(), index=shard.seal.index, room=room)
 
 
-def _stage(change: Change, file: str, head: bytes) -> None:
-    shard = change.shards[file]
-    if len(head) == shard.data_start and change.can_be_finished and _is_its_own(shard.path):
-        change.staging.patch(file, head)
+def _stage(session: EditSession, file: str, head: bytes) -> None:
+    shard = session.shards[file]
+    if len(head) == shard.data_start and session.can_be_finished and _is_its_own(shard.path):
+        session.staging.patch(file, head)
         return
-    with change.staging.file(file) as sink:
+    with session.staging.file(file) as sink:
         sink.preallocate(len(head) + shard.nbytes)
         sink.write([head])
         sink.copy_from(shard.source, ByteRange(shard.data_start, shard.source.nbytes))
 
 
 def _is_its_own(path: str) -> bool:
-    """Say whether a file can be written to without changing anything but the file of that name."""
+    """Say whether writing to the file changes no file of another name."""
     return not os.path.islink(path) and os.stat(path).st_nlink == 1 and os.access(path, os.W_OK)
 
 
-def _stage_index_and_commit(change: Change, edits: _Edits, heads: Mapping[str, bytes]) -> None:
-    """Switch; readers that know nothing of transactions find no index while names in it are wrong."""
-    index, index_file = change.index, change.location.index
-    after = None if index is None else _renamed_index(index, edits, _records(index, change.shards, heads))
+def _stage_index_and_commit(session: EditSession, edits: _Edits, heads: Mapping[str, bytes]) -> None:
+    """Commit; the index is absent while names in it are wrong, for readers that know nothing of transactions."""
+    index, index_file = session.index, session.location.index
+    after = None if index is None else _renamed_index(index, edits, _records(index, session.shards, heads))
     if after is None or index_file is None or after == index:
-        change.staging.commit()
+        session.staging.commit()
         return
-    change.stage_index(after, index_file)
-    change.staging.commit(first=[index_file] if edits.names else [], last=index_file)
+    session.stage_index(after, index_file)
+    session.staging.commit(first=[index_file] if edits.names else [], last=index_file)
 
 
 def _records(
     index: Index, shards: Mapping[str, TensorFile], heads: Mapping[str, bytes]
 ) -> dict[str, ShardRecord] | None:
-    """Make the records of files that change anew, without a SHA-256, which nobody has computed."""
+    """Return the records, new ones for files that change, without a SHA-256, which was not computed."""
     if index.shards is None:
         return None
     new = {file: ShardRecord(len(head) + shards[file].nbytes, digest_of(head).hex()) for file, head in heads.items()}
@@ -235,5 +239,5 @@ def _renamed_index(index: Index, edits: _Edits, records: dict[str, ShardRecord] 
 
 
 def _tensor_of(tensor: str, before: tuple[str, ...], after: tuple[str, ...]) -> str:
-    """Return the name of a tensor that is cut, by what its pieces are called now."""
+    """Return the new name of a split tensor from the new names of its pieces."""
     return after[0].removesuffix(before[0].removeprefix(tensor))

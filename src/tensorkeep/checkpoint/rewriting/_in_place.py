@@ -1,4 +1,4 @@
-"""A finished checkpoint, held open for a change of it while other writers are kept away."""
+"""An existing checkpoint, open and locked for an edit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tensorkeep.transport import Transaction, refuse_url, transaction
 _SUFFIX = ".safetensors"
 
 
-class Change(msgspec.Struct, frozen=True):
-    """A checkpoint and the transaction that will change it.
+class EditSession(msgspec.Struct, frozen=True):
+    """A checkpoint and the transaction that will edit it.
 
     Attributes:
         location: Its files.
-        tensors: The checkpoint; its headers are true of their digests.
-        staging: Takes the new files.
-        can_be_finished: Whether whoever opens it next by the same path finishes a change that was broken off.
+        tensors: The checkpoint; its headers match their digests.
+        staging: Receives the new files.
+        can_be_finished: Whether the next reader that opens the same path finishes an interrupted edit.
     """
 
     location: Location
@@ -34,12 +34,12 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def index(self) -> Index | None:
-        """What the index says; None for a single file without one."""
+        """The index; None for a single file without one."""
         return self.tensors.index
 
     @property
     def shards(self) -> dict[str, TensorFile]:
-        """Name of the file to the file, open."""
+        """File name to the open file."""
         return self.tensors.shards
 
     def stage_index(self, index: Index, name: str) -> None:
@@ -49,20 +49,20 @@ class Change(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def changing(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[Change]:
-    """Open a finished checkpoint for a change. What is not committed in the block leaves no trace."""
-    refuse_url(os.fspath(path), hint="Change a copy on a disk")
+def edit_session(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[EditSession]:
+    """Lock and open an existing checkpoint for an edit. Without a commit in the block nothing changes."""
+    refuse_url(os.fspath(path), hint="Edit a local copy")
     location = _location_of(os.fspath(path))
     entry = os.path.join(location.directory, location.index or location.single or "")
     with (
         transaction(location.directory or os.curdir, location.stem, durable=durable) as staging,
         open_safetensors(entry, OpenOptions()) as tensors,
     ):
-        yield Change(location, tensors, staging, can_be_finished=locate(entry) is not None)
+        yield EditSession(location, tensors, staging, can_be_finished=locate(entry) is not None)
 
 
 def _location_of(path: str) -> Location:
-    """Find the files, and the index of a single file that has one."""
+    """Find the files, with the index of a single file if it has one."""
     location = locate(path) or _alone(path)
     if location.single is None or location.index is not None:
         return location
@@ -94,5 +94,5 @@ def _owner(directory: str, file: str) -> str | None:
 def _lists(directory: str, index: str, file: str) -> bool:
     try:
         return file in read_index(os.path.join(directory, index)).files
-    except TensorkeepError:  # an index that nobody can read owns nothing
+    except TensorkeepError:  # an unreadable index owns nothing
         return False

@@ -1,6 +1,6 @@
-"""Directories of any files, saved as one: the checkpoints of trainers, with all that lies beside the tensors.
+"""Directories with any files, saved as one: checkpoints of trainers, with everything beside the tensors.
 
-Where `save_checkpoint` replaces the files of a set and leaves all others alone, this replaces the directory.
+`save_checkpoint` replaces the files of one checkpoint and leaves all others alone; this replaces the whole directory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tensorkeep.paths import is_inside
 from tensorkeep.transport import publish, publish_directory
 
 _MARK: Final = ".tensorkeep-"
-"""In the names of what saves of ours have in their hands, or left when they were killed."""
+"""Part of the names that running and killed saves of ours leave in a directory."""
 
 
 @contextmanager
@@ -32,9 +32,9 @@ def save_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Iterat
             tensorkeep.save(state, f"{staging}/state.safetensors")
             Path(staging, "config.json").write_text("{}")
 
-    When the block ends, a manifest with the size and a digest of each file is added, and all of it appears under its
-    name at once. A directory that stood there is replaced, and what others have put into it is taken along: files
-    that its manifest does not list and the new one does not have.
+    When the block ends, a manifest with the size and a digest of each file is added, and the directory appears under
+    its name at once, with all its files. It replaces an existing directory, and keeps what others have put there:
+    files that the old manifest does not list and the new directory does not have.
     """
     with publish_directory(path, durable=durable) as staging:
         yield staging
@@ -43,7 +43,7 @@ def save_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Iterat
         files = {name: _record(_at(staging, name)) for name in names}
         with publish(os.path.join(staging, MANIFEST), durable=durable) as sink:
             sink.write([emit_manifest(files)])
-        _take_along(os.path.realpath(path), staging)
+        _keep_others(os.path.realpath(path), staging)
 
 
 def _names_in(folder: str) -> Iterator[str]:
@@ -54,7 +54,7 @@ def _names_in(folder: str) -> Iterator[str]:
 
 
 def _all_names_in(folder: str) -> Iterator[str]:
-    """Give the relative names of all that is no directory; a link to one is none."""
+    """Give the relative names of everything except directories; a link to a directory is included."""
     for directory, folders, names in os.walk(folder):
         inner = os.path.relpath(directory, folder)
         links = [name for name in folders if os.path.islink(os.path.join(directory, name))]
@@ -86,7 +86,7 @@ def _record(path: str) -> FileRecord:
 
 
 def _sealed(path: str) -> TensorFile | None:
-    """Open a file if it has digests of its own, which need not be made twice."""
+    """Open a file if it has digests of its own, so that they are not computed again."""
     if not path.endswith(".safetensors"):
         return None
     with suppress(FormatError):
@@ -95,22 +95,22 @@ def _sealed(path: str) -> TensorFile | None:
     return None
 
 
-def _take_along(old: str, staging: str) -> None:
-    """Bring what others have put into a directory into the one that replaces it: another name, or a copy."""
+def _keep_others(old: str, staging: str) -> None:
+    """Link or copy files of others from a directory into the one that replaces it."""
     listed: set[str] = set()
     with suppress(TensorkeepError):
         listed.update((*read_manifest(old), MANIFEST))
     for name in _all_names_in(old):
         if name not in listed and _MARK not in name and not os.path.lexists(target := _at(staging, name)):
-            with suppress(FileNotFoundError):  # its owner has just removed it
-                _bring(_at(old, name), target)
+            with suppress(FileNotFoundError):  # removed in this instant
+                _link_or_copy(_at(old, name), target)
 
 
-def _bring(source: str, target: str) -> None:
+def _link_or_copy(source: str, target: str) -> None:
     is_regular = stat.S_ISREG(os.lstat(source).st_mode)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:
-        if is_regular or os.path.islink(source):  # of a pipe there is no copy
+        if is_regular or os.path.islink(source):  # a pipe cannot be copied
             shutil.copy2(source, target, follow_symlinks=False)

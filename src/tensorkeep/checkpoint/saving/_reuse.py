@@ -1,10 +1,11 @@
-"""Files of an older checkpoint that would be written again byte for byte, so that they need not be.
+"""Files of an older checkpoint that a save would write again byte for byte, and links instead.
 
-A file that another checkpoint gets too must be whole, so its header is not believed: its bytes are read, once, and
-each piece is looked at twice while it is in the processor's caches. It is compared with the tensor in memory: a byte
-that was damaged on the disk differs from it, and the file is written anew. That alone does not do, for a tensor may
-have been loaded from this very file when it was damaged already, or be mapped from it to this day: then both are
-equal, and wrong. So what is read must have the digest that the header promises, too.
+A file that two checkpoints share must be whole, so its header is not trusted: its bytes are read once, and each piece
+is checked twice while it is in the processor's caches.
+
+1. It is compared with the tensor in memory. If a byte was damaged on the disk, they differ, and the file is written.
+2. It must have the digest in the header. A tensor that was loaded from this file after the damage, or is mapped from
+   it, would be equal to the damaged bytes.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from tensorkeep.tensors import StoredTensor, metadata_with_format
 from tensorkeep.transport import ByteRange, LocalFile
 
 _LOOKED_AT_ONCE: Final = 2**18
-"""Bytes that are compared and digested one after the other: they and their twins in memory fit into the caches."""
+"""Bytes to compare and then digest at a time: they and their counterpart in memory fit into the caches."""
 
 _Layout = frozenset[tuple[str, str, tuple[int, ...]]]
-"""Name, dtype and shape of each tensor; their order in a file follows from that."""
+"""Name, dtype and shape of each tensor; these determine their order in a file."""
 
 
 class Reusable(msgspec.Struct, frozen=True):
-    """A file that is what would be written.
+    """A file that equals the one to write.
 
     Attributes:
         source: The file, open.
-        head: All that stands before its data.
+        head: Its header.
     """
 
     source: LocalFile
@@ -44,7 +45,7 @@ class Reusable(msgspec.Struct, frozen=True):
 
 
 class OlderFiles:
-    """The files of an older checkpoint, by what stands in them."""
+    """The files of an older checkpoint, by their contents."""
 
     def __init__(self, files: Iterable[TensorFile]) -> None:
         self._files = {
@@ -59,20 +60,20 @@ class OlderFiles:
     def find(
         self, to_write: Mapping[str, TensorToWrite], metadata: Mapping[str, str] | None, *, index: str
     ) -> Reusable | None:
-        """Return the file that is, byte for byte, what would be written; looks at no more of it than it has to."""
+        """Return the file that equals, byte for byte, the one to write; reads no more of it than needed."""
         file = self._files.get(_layout((name, host.dtype.name, host.shape) for name, host in to_write.items()))
         if file is None or file.seal is None or not isinstance(file.source, LocalFile):
             return None
         digests = dict(zip(file.entries, file.seal.tensor_digests(), strict=True))
-        said = metadata_with_format(metadata)
+        expected = metadata_with_format(metadata)
         try:
             head = bytes(file.source.read(ByteRange(0, file.data_start)))
-            if emit_sealed_header(file.entries, said, list(digests.values()), index=index) != head:
+            if emit_sealed_header(file.entries, expected, list(digests.values()), index=index) != head:
                 return None
             is_same = _may_be_same(to_write, digests) and all(
                 _is_same(to_write[name], file.source, file.span_of(name), digest) for name, digest in digests.items()
             )
-        except SourceChangedError:  # cut off by somebody
+        except SourceChangedError:  # truncated meanwhile
             return None
         return Reusable(file.source, head) if is_same else None
 
@@ -86,36 +87,36 @@ def _known_digest(host: TensorToWrite) -> bytes | None:
 
 
 def _may_be_same(to_write: Mapping[str, TensorToWrite], digests: Mapping[str, bytes]) -> bool:
-    """Look at what takes no time: the digests that tensors of other files carry along."""
+    """Compare the digests that tensors of other files carry, which takes no time."""
     return all(_known_digest(to_write[name]) in {None, digest} for name, digest in digests.items())
 
 
 def _is_same(host: TensorToWrite, source: LocalFile, span: ByteRange, digest: bytes) -> bool:
-    """Say whether a tensor's bytes stand in a file, and have the digest that is said of them.
+    """Say whether a file has a tensor's bytes, and these have the digest in its header.
 
-    One that carries its digest along, which is the same by now, need not be compared as well.
+    A tensor that carries a digest need not be compared: its digest is known to be the same.
     """
-    tensor = None if _known_digest(host) else _Passing(host.buffers())
+    tensor = None if _known_digest(host) else _Comparison(host.buffers())
     hasher = new_hasher()
     for piece in source.pieces(span):
         with memoryview(piece) as whole:
             for begin in range(0, len(whole), _LOOKED_AT_ONCE):
                 with whole[begin : begin + _LOOKED_AT_ONCE] as part:
-                    if tensor is not None and not tensor.goes_on_with(part):
+                    if tensor is not None and not tensor.continues_with(part):
                         return False
                     hasher.update(part)
     return hasher.digest() == digest
 
 
-class _Passing:
-    """Bytes that are compared with others as they pass."""
+class _Comparison:
+    """The bytes of a tensor, compared piece by piece with others."""
 
     def __init__(self, buffers: Iterator[Buffer]) -> None:
         self._buffers = buffers
         self._rest = memoryview(b"")
 
-    def goes_on_with(self, part: memoryview) -> bool:
-        """Take as many bytes as there are in `part`, and say whether they are the same."""
+    def continues_with(self, part: memoryview) -> bool:
+        """Say whether the next bytes of the tensor equal `part`."""
         done = 0
         while done < len(part):
             if not self._rest:

@@ -1,7 +1,7 @@
-"""Work that goes on in the background: one piece after another for each place, and none lost when the process ends.
+"""Background saves: one after another for each place, and none lost when the process ends.
 
-Each place has a thread while there is work for it. At the process's end the main thread waits for them, before
-anything is shut down that they need.
+Each place has a thread while there is work for it. At the end of the process the main thread waits for these threads,
+before anything they need is shut down.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _Work: TypeAlias = Callable[[], None]
 
 
 class SaveHandle:
-    """A save that goes on in the background. Dropping the handle does not end the save.
+    """A save that runs in the background. Dropping the handle does not end the save.
 
     Attributes:
-        path: The file or directory that is written, as an absolute path.
+        path: The file or directory being written, as an absolute path.
     """
 
     def __init__(self, path: str) -> None:
@@ -35,17 +35,17 @@ class SaveHandle:
         self._is_started = False
 
     def done(self) -> bool:
-        """Return whether the save is finished, with or without an error."""
+        """Return whether the save has finished, with or without an error."""
         return self._is_finished.is_set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the save is finished.
 
         Args:
-            timeout_s: Seconds to wait at most; None for as long as it takes.
+            timeout_s: Seconds to wait at most; None waits as long as it takes.
 
         Returns:
-            Whether it is finished, with or without an error.
+            Whether it has finished, with or without an error.
         """
         return self._is_finished.wait(timeout_s)
 
@@ -53,13 +53,13 @@ class SaveHandle:
         """Wait until the save is finished, and return its error.
 
         Args:
-            timeout_s: Seconds to wait at most; None for as long as it takes.
+            timeout_s: Seconds to wait at most; None waits as long as it takes.
 
         Returns:
-            The error, which counts as seen from now on; None if the state is saved.
+            The error, which counts as seen from now on; None if the save succeeded.
 
         Raises:
-            TimeoutError: If it is not finished by then.
+            TimeoutError: If it has not finished by then.
         """
         if not self._is_finished.wait(timeout_s):
             raise TimeoutError(f"the save to {self.path} is not finished after {timeout_s} s")
@@ -70,19 +70,19 @@ class SaveHandle:
         """Wait until the state is saved, completely.
 
         Args:
-            timeout_s: Seconds to wait at most; None for as long as it takes.
+            timeout_s: Seconds to wait at most; None waits as long as it takes.
 
         Raises:
-            TimeoutError: If it is not finished by then.
-            BaseException: What the save raised, as `tensorkeep.save` or `save_checkpoint` would have; the target is
-                then as it was before.
+            TimeoutError: If it has not finished by then.
+            BaseException: The error of the save, as `tensorkeep.save` or `save_checkpoint` would have raised it; the
+                target is then as it was before.
         """
         error = self.exception(timeout_s)
         if error is not None:
             raise error
 
     def __repr__(self) -> str:
-        how = "under way" if not self.done() else "saved" if self._error is None else f"failed: {self._error!r}"
+        how = "running" if not self.done() else "saved" if self._error is None else f"failed: {self._error!r}"
         return f"SaveHandle({self.path!r}, {how})"
 
     def _finish(self, error: BaseException | None) -> None:
@@ -91,7 +91,7 @@ class SaveHandle:
 
     @property
     def _has_unseen_error(self) -> bool:
-        """Whether it failed, and nobody has seen the error yet."""
+        """Whether the save failed and the caller has not seen the error yet."""
         return self._error is not None and not self._is_seen
 
 
@@ -99,10 +99,10 @@ class _Queue:
     """The saves of one place.
 
     Attributes:
-        unfinished: Those that hold a turn, in the order in which they got it.
-        failed: Those that failed; some errors may be seen by now.
-        ready: What is to be done for those whose snapshot is taken.
-        thread: Does it; None while there is nothing to do.
+        unfinished: Saves that have a turn, in the order in which they got it.
+        failed: Saves that failed; some of their errors may have been seen since.
+        ready: The work of saves whose snapshot is taken.
+        thread: Does the work; None while there is none.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class _Queue:
 
 
 class _Background:
-    """All saves in the background of this process."""
+    """All background saves of this process."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -152,11 +152,11 @@ class _Background:
             queue.ready.append((handle, work))
             handle._is_started = True
             is_left_to_us = queue.thread is None
-        if is_left_to_us:  # the process ends: nobody would wait for a thread
+        if is_left_to_us:  # the process is ending: nothing would wait for a thread
             self._run(key, queue)
 
     def _run(self, key: str, queue: _Queue) -> None:
-        """Do what is ready; the thread ends when nothing is."""
+        """Do the work that is ready; the thread ends when there is none."""
         while True:
             with self._changed:
                 if not queue.ready:
@@ -164,7 +164,7 @@ class _Background:
                     return
                 handle, work = queue.ready.popleft()
             error = _outcome(work)
-            del work  # it has the snapshot
+            del work  # it holds the snapshot's memory
             with self._changed:
                 handle._finish(error)
                 self._leave(key, queue, handle)
@@ -181,7 +181,7 @@ class _Background:
         return len(queue.unfinished) if queue else 0
 
     def end(self) -> None:
-        """Wait for all saves, and report the errors that nobody has seen."""
+        """Wait for all saves, and report errors that the caller has not seen."""
         with self._changed:
             self._changed.wait_for(lambda: not any(map(self._n_unfinished, self._queues)))
             self._is_ending = True
@@ -191,13 +191,13 @@ class _Background:
                 _report(handle)
 
     def disown(self) -> None:
-        """Tell those who hold handles in a forked child that the saves are not its own."""
+        """Finish the handles in a forked child with an error: the saves belong to its parent."""
         for queue in self._queues.values():
             for handle in queue.unfinished:
                 handle._is_finished = threading.Event()
                 handle._finish(
                     UnsupportedError(
-                        "the save goes on in the process that this one was forked from",
+                        "the save runs in the process that this one was forked from",
                         path=handle.path,
                         hint="Ask for its result there",
                     )
@@ -205,20 +205,20 @@ class _Background:
 
 
 def _raise_unseen(queue: _Queue) -> None:
-    """Raise the error of a save of which nobody has seen that it failed."""
+    """Raise the error of a failed save that the caller has not seen."""
     for failed in queue.failed:
         if failed._has_unseen_error and (error := failed.exception()):
             error.add_note(
-                f"This is the error of an earlier save, to {failed.path}. The one that raises it was not begun."
+                f"This is the error of an earlier save, to {failed.path}. The save that raises it did not begin."
             )
             raise error
 
 
 def _outcome(work: _Work) -> BaseException | None:
-    """Do something, and return what it raised, which is not to hold the memory of the snapshot."""
+    """Do the work and return its error, whose frames must not keep the memory of the snapshot."""
     try:
         work()
-    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+    except BaseException as error:  # noqa: BLE001 - the handle raises it
         _clear_frames(error)
         return error
     return None
@@ -231,7 +231,7 @@ def _clear_frames(error: BaseException | None) -> None:
 
 
 def _report(handle: SaveHandle) -> None:
-    """Report an error as one that nobody has caught in a thread."""
+    """Report an error as one that a thread did not catch."""
     error = handle.exception()
     if error is not None:
         thread = threading.Thread(name=f"of save_async to {handle.path}")
@@ -241,22 +241,22 @@ def _report(handle: SaveHandle) -> None:
 _background = _Background()
 
 
-def _start_anew() -> None:
+def _start_over() -> None:
     global _background
     before, _background = _background, _Background()
     before.disown()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+    os.register_at_fork(after_in_child=_start_over)
 
 
 @cache
 def _wait_at_exit() -> None:
-    """Have the end of the process wait for all saves while threads can still be started, which they need.
+    """Make the end of the process wait for all saves while threads can still be started, which saves need.
 
-    Functions of `atexit` come too late: `concurrent.futures` takes no work any more as soon as the main thread has
-    nothing to do. It hears of that by the same way as this, and who was registered last is called first.
+    `atexit` runs too late: `concurrent.futures` refuses work as soon as the main thread ends. It learns of that by
+    the same hook as this function, and the last one registered runs first.
     """
     import concurrent.futures.thread  # noqa: F401 - registers itself
 
@@ -269,12 +269,12 @@ def _end() -> None:
 
 @contextmanager
 def wait_for_turn(key: str, path: str, *, max_waiting: int = 0) -> Iterator[SaveHandle]:
-    """Wait until a save may begin; the block takes its snapshot and starts it, and an error gives up the turn."""
+    """Wait until a save may begin; the block takes its snapshot and starts it. An error gives the turn away."""
     _wait_at_exit()
     with _background.turn(key, path, max_waiting) as handle:
         yield handle
 
 
 def start_save(key: str, handle: SaveHandle, work: Callable[[], None]) -> None:
-    """Do the work of a save in the background, when all earlier ones of its place are done."""
+    """Do the work of a save in the background, after all earlier ones of its place."""
     _background.start(key, handle, work)

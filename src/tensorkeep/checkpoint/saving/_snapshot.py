@@ -1,8 +1,7 @@
-"""A copy of tensors, in memory that is used again: what is written in the background while training goes on.
+"""A copy of tensors in memory that later saves reuse: what the background writes while training continues.
 
-Memory comes in blocks of one size, so that those of one save serve the next, wherever it goes and whatever its
-tensors are; a state that has grown takes some more of them, and nothing is moved. To get fresh memory costs more than
-to copy into it.
+Memory comes in blocks of one size, so that the next save can use them whatever its target and tensors are; a state
+that has grown takes a few more blocks, and nothing moves. Fresh memory costs more than the copy into it.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ if TYPE_CHECKING:
 _Block: TypeAlias = npt.NDArray[np.uint8]
 
 _BLOCK_NBYTES: Final = ARENA_NBYTES
-"""Bytes of a block: more than the C library ever keeps for itself, so that a block that is dropped is free."""
+"""Bytes of a block: more than the C library ever keeps for itself, so a dropped block is freed at once."""
 
 _ALIGNMENT: Final = 64
-"""Bytes to whose multiples tensors are put, for the processor's sake."""
+"""Alignment of tensors in bytes: a cache line."""
 
 _COPIED_AT_ONCE: Final = 2**16
-"""Bytes that are copied before another thread could have been let in, which costs more than that."""
+"""Bytes up to which a copy costs less than letting another thread run."""
 
 _MAX_THREADS: Final = 4
 """Threads that copy; memory is not faster with more."""
 
 _MAX_WAITING: Final = 16
-"""Copies that wait for a thread; each may hold a piece of a tensor that had to be brought into order."""
+"""Copies that wait for a thread; each may hold a piece of a tensor that had to be made contiguous."""
 
 
 class _Blocks:
-    """Blocks of memory that no save needs at the moment."""
+    """Blocks of memory that no save uses at the moment."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,7 +71,7 @@ _blocks = _Blocks()
 
 
 def _forget_blocks() -> None:
-    """Start with none in a forked child: another thread may have been taking some."""
+    """Start without blocks in a forked child: another thread may have been taking some."""
     global _blocks  # noqa: PLW0603 - one per process
     _blocks = _Blocks()
 
@@ -82,9 +81,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def release_snapshots() -> None:
-    """Free the memory that `save_async` keeps for the next snapshot: as much as the largest ones so far took.
+    """Free the memory that `save_async` keeps for the next snapshot, as much as the largest so far took.
 
-    Memory of saves that are not finished stays until they are, and is kept then.
+    The memory of unfinished saves is not freed; it is kept when they finish.
     """
     _blocks.release()
 
@@ -93,7 +92,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """A state as it was at one moment.
 
     Attributes:
-        prepared: What is to be written; its tensors are in `memory`, or in files.
+        prepared: The state to write; its tensors are in `memory`, or in files.
         memory: The copies.
     """
 
@@ -101,14 +100,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     memory: _Memory
 
     def release(self) -> None:
-        """Let the next snapshot use the memory; what is in it cannot be read any more."""
+        """Let the next snapshot use the memory, which must not be read any more."""
         self.memory.release()
 
 
 def take_snapshot(prepared: Prepared) -> Snapshot:
-    """Copy all tensors that somebody might write to. Tensors of files are left where they are.
+    """Copy all tensors that the caller could change. Tensors of files are not copied.
 
-    Tensors of devices are copied by the calling thread, in the order of its work there.
+    The calling thread copies tensors of devices, so that the copy is in order with its other work there.
     """
     lazy = {name: tensor for name, tensor in prepared.tensors.items() if isinstance(tensor, LazyTensor)}
     places, nbytes = _places({name: host for name, host in prepared.to_write.items() if name not in lazy})
@@ -122,7 +121,7 @@ def take_snapshot(prepared: Prepared) -> Snapshot:
 
 
 def _places(to_write: Mapping[str, TensorToWrite]) -> tuple[dict[str, int], int]:
-    """Return where the copy of each tensor begins, and the bytes of all."""
+    """Return where the copy of each tensor begins, and the size of all."""
     places: dict[str, int] = {}
     end = 0
     for name, host in to_write.items():
@@ -140,13 +139,13 @@ class _Memory:
         self._views = [block.data for block in self.blocks]
 
     def release(self) -> None:
-        """Give the blocks back; called once."""
+        """Return the blocks; called once."""
         self._views.clear()
         _blocks.give_back(self.blocks)
         self.blocks.clear()
 
     def views(self, start: int, stop: int) -> Iterator[memoryview]:
-        """Give the bytes [start, stop), in as many pieces as there are blocks that have some of them."""
+        """Give the bytes [start, stop), one piece for each block that has some of them."""
         while start < stop:
             number, begin = divmod(start, _BLOCK_NBYTES)
             end = min(_BLOCK_NBYTES, begin + stop - start)
@@ -154,7 +153,7 @@ class _Memory:
             start += end - begin
 
     def fill(self, start: int, buffers: Iterable[Buffer]) -> None:
-        """Copy buffers, one after another. Other threads go on while large ones are copied."""
+        """Copy buffers, one after another. Other threads run while large ones are copied."""
         for buffer in buffers:
             source = memoryview(buffer).cast("B")
             for target in self.views(start, start + len(source)):
@@ -168,7 +167,7 @@ class _Memory:
 
 
 class _CopiedBytes(msgspec.Struct, frozen=True, gc=False):
-    """Gives the bytes of a copied tensor. There are many, which the collector need not look at."""
+    """Gives the bytes of a copied tensor; untracked by the garbage collector, since there are many."""
 
     memory: _Memory
     start: int
@@ -185,12 +184,12 @@ def _copied(host: TensorToWrite, memory: _Memory, start: int) -> TensorToWrite:
 
 
 def _nowhere() -> None:
-    """Say that a tensor shares memory with no other: what is shared was found before it was copied."""
+    """Return no extent: shared memory was found before the copy."""
 
 
 def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memory: _Memory) -> None:
     """Copy all tensors: small ones and those of devices at once, the others by several threads."""
-    from concurrent.futures import ThreadPoolExecutor  # 18 ms, which those who never save need not pay
+    from concurrent.futures import ThreadPoolExecutor  # 18 ms, which only saves should cost
 
     threads = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), thread_name_prefix="tensorkeep-snapshot")
     waiting: deque[Future[None]] = deque()
@@ -216,7 +215,7 @@ def _is_on_cpu(host: TensorToWrite) -> bool:
 
 
 def _parts(start: int, nbytes: int, buffers: Iterator[Buffer]) -> Iterator[tuple[int, Iterable[Buffer]]]:
-    """Share out the copy of one tensor: in pieces where its own memory is given, else as a whole."""
+    """Divide the copy of one tensor into pieces if its own memory is given; otherwise copy it as a whole."""
     first = memoryview(next(buffers)).cast("B")
     if len(first) < nbytes:
         yield start, chain([first], buffers)
@@ -226,7 +225,7 @@ def _parts(start: int, nbytes: int, buffers: Iterator[Buffer]) -> Iterator[tuple
 
 
 def _checked(name: str, host: TensorToWrite) -> Iterator[Buffer]:
-    """Give the bytes of a tensor, and never more than there is room for."""
+    """Give the bytes of a tensor, and never more than its copy has room for."""
     given = 0
     for buffer in host.buffers():
         given += memoryview(buffer).nbytes
@@ -236,7 +235,7 @@ def _checked(name: str, host: TensorToWrite) -> Iterator[Buffer]:
             yield buffer
     if given != host.nbytes:
         raise IntegrityError(
-            f"tensor `{name}` gave another number of bytes than its shape says",
+            f"tensor `{name}` has another number of bytes than its shape needs",
             tensor=name,
             expected=f"{host.nbytes:,} bytes",
             found=f"{given:,}",
