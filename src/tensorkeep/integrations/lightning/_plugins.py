@@ -43,8 +43,7 @@ class TensorkeepCheckpointIO:
         verify: Whether every byte is checked against its digest on loading. A safetensors file without digests, from
             another program, is then refused; in pickles, the checksums of the zip archive are checked.
         drop_unknown: Whether to leave out objects in Lightning's own pickles that are not known to be data, instead
-        of
-            refusing the file. They are never run.
+            of refusing the file. They are never run.
 
     Raises:
         UnsupportedError: If an argument is invalid.
