@@ -8,7 +8,7 @@
 - `pickles/`: PyTorch's checkpoints, which are pickles, read without importing or calling anything they name.
 """
 
-from tensorkeep.formats._contents import Checksum, FileContents, TensorPlace
+from tensorkeep.formats._contents import Checksum, FileContents, TensorPlace, UntypedTensor
 from tensorkeep.formats._sniff import SNIFF_NBYTES, Sniffed, sniff
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "FileContents",
     "Sniffed",
     "TensorPlace",
+    "UntypedTensor",
     "sniff",
 ]

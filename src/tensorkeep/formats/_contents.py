@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from tensorkeep.digests import Algorithm
+from tensorkeep.dtypes import DType
+from tensorkeep.errors import DtypeError, TensorNotFoundError
 from tensorkeep.transport import ByteRange, ByteSource
 
 
@@ -56,13 +58,42 @@ class TensorPlace(msgspec.Struct, frozen=True):
     checksum: Checksum | None = None
 
 
+class UntypedTensor(msgspec.Struct, frozen=True):
+    """A tensor whose dtype the file does not name, so that the caller may.
+
+    Attributes:
+        what: What the file has instead, for people.
+        itemsize: Bytes of one element.
+        place: Where it is; its dtype is the format's own name for the bytes.
+    """
+
+    what: str
+    itemsize: int
+    place: TensorPlace
+
+    def __str__(self) -> str:
+        return self.what
+
+    def typed(self, name: str, dtype: DType) -> TensorPlace:
+        """Return it with a dtype, whose elements must have the same size."""
+        if dtype.is_packed or dtype.itemsize != self.itemsize:
+            raise DtypeError(
+                "the elements do not have the size of this dtype",
+                tensor=name,
+                expected=f"{self.itemsize} bytes ({self.place.dtype})",
+                found=f"{dtype.bits / 8:g} for {dtype.name}",
+            )
+        return msgspec.structs.replace(self.place, dtype=dtype.name)
+
+
 class FileContents(msgspec.Struct, frozen=True):
     """What a file says of itself. Its parse function has checked that all ranges lie inside their sources.
 
     Attributes:
         tensors: Name to tensor, in the order of the file.
         metadata: Free text by key; None where the format has none.
-        unknowns: Dotted name to each object in the file that is not read, and what it is, for people.
+        unknowns: Dotted name to each object in the file that is not read; its text says what it is. The dtype of an
+            `UntypedTensor` can be given by name.
         data_start: Byte at which the data begins; 0 where it is not in one piece.
     """
 
@@ -70,3 +101,13 @@ class FileContents(msgspec.Struct, frozen=True):
     metadata: Mapping[str, str] | None = None
     unknowns: Mapping[str, Any] = {}
     data_start: int = 0
+
+    def with_dtypes(self, dtypes: Mapping[str, DType]) -> FileContents:
+        """Return the same contents with dtypes for tensors whose file names none."""
+        tensors, unknowns = dict(self.tensors), dict(self.unknowns)
+        for name, dtype in dtypes.items():
+            untyped = unknowns.pop(name, None)
+            if not isinstance(untyped, UntypedTensor):
+                raise TensorNotFoundError(f"no tensor without a dtype is called `{name}`", tensor=name)
+            tensors[name] = untyped.typed(name, dtype)
+        return msgspec.structs.replace(self, tensors=tensors, unknowns=unknowns)

@@ -43,7 +43,7 @@ _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
     (b"\xfd7zXZ\x00", Sniffed("an xz archive", "Unpack it first: unxz")),
     (b"7z\xbc\xaf\x27\x1c", Sniffed("a 7-Zip archive", "Unpack it first")),
     (b"\x89HDF\r\n\x1a\n", Sniffed("an HDF5 file, as Keras writes", "Convert it with the library that wrote it")),
-    (b"\x93NUMPY", Sniffed("a NumPy .npy file", "Open it with numpy.load")),
+    (b"\x93NUMPY", Sniffed("a NumPy .npy file", _CONVERT)),
     (b"{", Sniffed("a JSON text, such as an index or a configuration", "Open the weights file beside it")),
     (b"<?xml", Sniffed("an XML text, such as an object store's error message", _REDOWNLOAD)),
     (b"<!doctype html", Sniffed("an HTML page", _REDOWNLOAD)),

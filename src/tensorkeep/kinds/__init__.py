@@ -10,6 +10,7 @@
 - `_base`: `Kind`, the record of how something is recognised, opened, checked and fetched.
 - `_flat_file`: files that are a header and ranges of bytes: a kind of one line, and one parse function.
 - `safetensors/`: safetensors files: one, or an index and its shards.
+- `npy`: NumPy's `.npy` and `.npz`.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `dcp/`: what torch.distributed.checkpoint wrote, as one checkpoint.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.dtypes import ALL_BY_NAME, find_dtype
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import TransportError, UnsafeError
+from tensorkeep.errors import DtypeError, TensorNotFoundError, TransportError, UnsafeError
 from tensorkeep.formats import FileContents, TensorPlace
 from tensorkeep.kinds._base import Files, Kind
 from tensorkeep.kinds._checks import Check, Checks, names_to_check
@@ -78,6 +78,23 @@ class FlatFile(Opened):
     def is_replaceable(self) -> bool:
         """Whether safetensors files hold all that this file does."""
         return not self._contents.unknowns
+
+    def with_dtypes(self, dtypes: Mapping[str, Any]) -> FlatFile:
+        """Return the same file with dtypes for tensors whose bytes have none, such as NumPy's `|V2` for bfloat16.
+
+        Args:
+            dtypes: Name of a tensor in `unknowns` to its dtype, such as `"bfloat16"`.
+
+        Raises:
+            DtypeError: If a dtype is not known, or has elements of another size.
+            TensorNotFoundError: If no tensor without a dtype has that name.
+        """
+        named = {name: find_dtype(dtype) for name, dtype in dtypes.items()}
+        try:
+            contents = self._contents.with_dtypes(named)
+        except (DtypeError, TensorNotFoundError) as error:
+            raise error.with_fields(path=self.path) from None
+        return FlatFile(self._form, self._source, contents, self._options)
 
     def _reader(self, source: ByteSource) -> TensorReader:
         if id(source) not in self._readers:  # one for each, so that tensors are loaded together

@@ -9,10 +9,11 @@ from tensorkeep.kinds._base import Found, Kind
 from tensorkeep.kinds._place import Place
 from tensorkeep.kinds.dcp import DISTRIBUTED
 from tensorkeep.kinds.folder import FOLDER
+from tensorkeep.kinds.npy import NPY, NPZ
 from tensorkeep.kinds.pickles import PICKLES
 from tensorkeep.kinds.safetensors import SAFETENSORS
 
-KINDS: Final[tuple[Kind[Any], ...]] = (DISTRIBUTED, PICKLES, SAFETENSORS)
+KINDS: Final[tuple[Kind[Any], ...]] = (DISTRIBUTED, NPY, NPZ, PICKLES, SAFETENSORS)
 """The order of preference. Pickles claim every zip archive, and safetensors whatever nobody else has claimed: a new
 kind goes before them."""
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from oracle import array_of, same
 
 from tensorkeep.dtypes import BY_NAME, find_dtype
 from tensorkeep.errors import (
@@ -24,8 +23,10 @@ from tensorkeep.errors import (
     TensorNotFoundError,
     UnsupportedError,
 )
-from tensorkeep.formats.npy import ArrayFile, read_npy
+from tensorkeep.formats import FileContents, UntypedTensor
+from tensorkeep.formats.npy import parse_npy
 from tensorkeep.transport import MemorySource
+from tests.support.npy_oracle import array_of, same
 
 DTYPES = (
     *(
@@ -52,16 +53,16 @@ def plain(descr: str = "'<f4'", shape: str = "(2,)", order: str = "False") -> st
     return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
 
 
-def read(data: bytes) -> ArrayFile:
-    return read_npy(MemorySource(data, "a.npy"))
+def read(data: bytes) -> FileContents:
+    return parse_npy(MemorySource(data, "a.npy"))
 
 
 def only(data: bytes) -> Any:
     file = read(data)
-    (array,) = file.arrays.values()
-    assert list(file.arrays) == ["tensor"]
+    (array,) = file.tensors.values()
+    assert list(file.tensors) == ["tensor"]
     assert not file.unknowns
-    return array_of(MemorySource(data), file, array)
+    return array_of(MemorySource(data), array)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -92,7 +93,7 @@ def test_any_array_is_what_numpy_loads(array: npt.NDArray[Any], is_fortran: bool
 def test_fortran_order_is_reversed_strides() -> None:
     array = np.asfortranarray(np.arange(24.0).reshape(2, 3, 4))
 
-    assert read(saved(array)).arrays["tensor"].strides == (1, 2, 6)
+    assert read(saved(array)).tensors["tensor"].strides == (1, 2, 6)
 
 
 def test_fields_of_structured_arrays_are_tensors_of_their_own() -> None:
@@ -108,7 +109,7 @@ def test_fields_of_structured_arrays_are_tensors_of_their_own() -> None:
 
     file = read(data)
 
-    found = {name: array_of(MemorySource(data), file, stored) for name, stored in file.arrays.items()}
+    found = {name: array_of(MemorySource(data), stored) for name, stored in file.tensors.items()}
     expected = {
         "tensor.a": array["a"],
         "tensor.b.c": array["b"]["c"],
@@ -123,8 +124,8 @@ def test_fields_of_structured_arrays_are_tensors_of_their_own() -> None:
 def test_a_field_between_odd_ones_is_unknown() -> None:
     file = read(saved(np.zeros(3, [("a", "u1"), ("b", "<f4")])))
 
-    assert list(file.arrays) == ["tensor.a"]
-    assert "apart" in file.unknowns["tensor.b"].reason
+    assert list(file.tensors) == ["tensor.a"]
+    assert "apart" in str(file.unknowns["tensor.b"])
 
 
 @pytest.mark.parametrize(
@@ -142,17 +143,17 @@ def test_a_field_between_odd_ones_is_unknown() -> None:
 def test_what_is_not_a_tensor_is_listed_with_the_reason(array: npt.NDArray[Any], reason: str) -> None:
     file = read(saved(array))
 
-    assert not file.arrays
-    assert reason in file.unknowns["tensor"].reason
-    assert file.unknowns["tensor"].item_nbytes == 0
+    assert not file.tensors
+    assert reason in str(file.unknowns["tensor"])
+    assert not isinstance(file.unknowns["tensor"], UntypedTensor)
 
 
 def test_objects_in_a_structured_array_hide_all_its_fields() -> None:
     file = read(saved(np.zeros(2, [("a", "<f4"), ("b", object), ("c", "V2")])))
 
-    assert not file.arrays
+    assert not file.tensors
     assert set(file.unknowns) == {"tensor.a", "tensor.b", "tensor.c"}
-    with pytest.raises(DtypeError):
+    with pytest.raises(TensorNotFoundError):
         file.with_dtypes({"tensor.c": find_dtype("bfloat16")})
 
 
@@ -163,13 +164,13 @@ def test_dtypes_that_numpy_forgets_are_given_by_name(name: str, is_fortran: bool
     array = np.arange(6).reshape(2, 3).astype(getattr(ml_dtypes, dtype.numpy))
     data = saved(np.asfortranarray(array) if is_fortran else array)
     file = read(data)
-    assert not file.arrays
-    assert "bfloat16" in file.unknowns["tensor"].reason
+    assert not file.tensors
+    assert "bfloat16" in str(file.unknowns["tensor"])
 
     named = file.with_dtypes({"tensor": dtype})
 
     assert not named.unknowns
-    assert same(array_of(MemorySource(data), named, named.arrays["tensor"]), array)
+    assert same(array_of(MemorySource(data), named.tensors["tensor"]), array)
 
 
 def test_only_a_dtype_of_the_same_size_can_be_named() -> None:
@@ -179,7 +180,7 @@ def test_only_a_dtype_of_the_same_size_can_be_named() -> None:
         file.with_dtypes({"tensor": BY_NAME["F32"]})
     with pytest.raises(TensorNotFoundError):
         file.with_dtypes({"other": BY_NAME["BF16"]})
-    with pytest.raises(DtypeError):
+    with pytest.raises(TensorNotFoundError):
         read(saved(np.array(["ab"]))).with_dtypes({"tensor": BY_NAME["C64"]})
     with pytest.raises(DtypeError):  # four bits each, but NumPy gave each a byte
         read(saved(np.zeros(3, "V1"))).with_dtypes({"tensor": BY_NAME["F4"]})
@@ -262,9 +263,8 @@ def test_a_header_is_bounded() -> None:
 def test_versions_to_come_and_other_files() -> None:
     with pytest.raises(UnsupportedError):
         read(crafted(plain(), bytes(8), (4, 0)))
-    with pytest.raises(FormatError) as caught:
+    with pytest.raises(FormatError, match="not a NumPy array"):
         read(b"<html>not here</html>")
-    assert caught.value.found == "an HTML page"
 
 
 @settings(max_examples=300)
@@ -282,7 +282,7 @@ def test_any_changed_byte_is_read_as_numpy_does_or_refused(data: st.DataObject) 
     try:
         expected = np.load(io.BytesIO(changed), allow_pickle=False)
     except ValueError:  # what NumPy refuses, such as objects, is at most listed
-        assert not file.arrays
+        assert not file.tensors
         return
-    for array in file.arrays.values():
-        assert same(array_of(MemorySource(bytes(changed)), file, array), expected)
+    for array in file.tensors.values():
+        assert same(array_of(MemorySource(bytes(changed)), array), expected)

@@ -2,22 +2,14 @@
 
 Nothing evaluates a header, and nothing unpickles: arrays of Python objects are listed as unknown.
 
-- `_read`: `read_npy` and `read_npz`, and how to recognise both.
-- `_arrays`: `ArrayFile`, all that such a file holds, and each array's place in it.
+- `_read`: `parse_npy` and `parse_npz`.
+- `_arrays`: where the tensors of an array are.
 - `_header`: the header of one array.
 - `_elements`: its dtype.
 - `_literal`: the Python literals that headers are.
 """
 
-from tensorkeep.formats.npy._arrays import ArrayFile, StoredArray, UnknownArray
-from tensorkeep.formats.npy._read import is_npy, is_npz, read_npy, read_npz
+from tensorkeep.formats.npy._header import MAGIC
+from tensorkeep.formats.npy._read import ZIP_MAGIC, is_npz, parse_npy, parse_npz
 
-__all__ = [
-    "ArrayFile",
-    "StoredArray",
-    "UnknownArray",
-    "is_npy",
-    "is_npz",
-    "read_npy",
-    "read_npz",
-]
+__all__ = ["MAGIC", "ZIP_MAGIC", "is_npz", "parse_npy", "parse_npz"]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from tensorkeep.errors import FormatError, LimitError, TensorkeepError
-from tensorkeep.formats._sniff import SNIFF_NBYTES, sniff
+from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor
+from tensorkeep.formats._sniff import SNIFF_NBYTES
 from tensorkeep.formats.archives import InflatedSource, Member, inflate_head, read_archive
-from tensorkeep.formats.npy._arrays import ArrayFile, Form, StoredArray, UnknownArray, place_array
+from tensorkeep.formats.npy._arrays import Placed, UnknownArray, bytes_of, place_array
 from tensorkeep.formats.npy._header import FIRST_NBYTES, MAGIC, ArrayHeader, header_nbytes, parse_array_header
 from tensorkeep.limits import MAX_ARRAY_HEADERS_NBYTES
 from tensorkeep.transport import ByteRange, ByteSource
@@ -19,69 +19,59 @@ _SUFFIX: Final = ".npy"
 _ALONE: Final = "tensor"
 """What the array of a `.npy` file is called, as a tensor alone in a file of PyTorch's is."""
 
-_ZIP_SIGNATURE: Final = b"PK\3\4"
+_NOT_AN_ARRAY: Final = UnknownArray("", "a member of the archive that is not an array")
+ZIP_MAGIC: Final = b"PK\3\4"
+"""First bytes of any zip archive."""
+
 _ZIP_NAME_START: Final = 30
 _FIRST_DEFLATED_NBYTES: Final = 512
 """Bytes of a deflated member to read first; a plain header needs up to 200, most of them tables of the codes."""
 
 
-def is_npy(head: bytes) -> bool:
-    """Say whether a file that begins so is an array."""
-    return head.startswith(MAGIC)
-
-
-def is_npz(head: bytes) -> bool:
-    """Say whether a file that begins so is an archive of arrays: a zip whose first member is called `*.npy`."""
+def is_npz(source: ByteSource) -> bool:
+    """Say whether a zip archive is one of arrays: its first member is called `*.npy`."""
+    head = bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes))))
     name_stop = _ZIP_NAME_START + int.from_bytes(head[26:28], "little")
-    return head.startswith(_ZIP_SIGNATURE) and head[_ZIP_NAME_START:name_stop].endswith(_SUFFIX.encode())
+    return head[_ZIP_NAME_START:name_stop].endswith(_SUFFIX.encode())
 
 
-def read_npy(source: ByteSource) -> ArrayFile:
-    """Read the header of an array."""
+def parse_npy(source: ByteSource) -> FileContents:
+    """Read the header of an array; it is called `tensor`."""
     whole = Member("", ByteRange(0, source.nbytes), source.nbytes, is_compressed=False, crc=0)
-    try:
-        return _file_of("npy", source, [(_ALONE, whole)])
-    except FormatError as error:
-        head = bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes))))
-        sniffed = None if is_npy(head) else sniff(head)
-        if sniffed is None:
-            raise
-        raise error.with_fields(found=sniffed.what, hint=sniffed.hint) from None
+    return _contents_of(source, [(_ALONE, whole)], has_others=False)
 
 
-def read_npz(source: ByteSource) -> ArrayFile:
+def parse_npz(source: ByteSource) -> FileContents:
     """Read the directory of an archive and the headers of all arrays in it."""
-    archive = read_archive(source, has_top=False)
-    members = archive.members
+    members = read_archive(source, has_top=False).members
     named = [(name.removesuffix(_SUFFIX), member) for name, member in members.items() if name.endswith(_SUFFIX)]
-    file = _file_of("npz", source, named)
+    contents = _contents_of(source, named, has_others=True)
     others = [name for name in members if not name.endswith(_SUFFIX)]
-    if twice := [name for name in others if name in file.arrays or name in file.unknowns]:
+    if twice := [name for name in others if name in contents.tensors or name in contents.unknowns]:
         raise FormatError("a member has the name of an array", path=source.name, found=twice[0])
-    unknowns = file.unknowns | {name: _not_an_array(name) for name in others}
-    return msgspec.structs.replace(file, members=members, unknowns=unknowns)
+    unknowns = {**contents.unknowns, **dict.fromkeys(others, _NOT_AN_ARRAY)}
+    return msgspec.structs.replace(contents, unknowns=unknowns)
 
 
-def _file_of(form: Form, source: ByteSource, named: list[tuple[str, Member]]) -> ArrayFile:
-    arrays: dict[str, StoredArray] = {}
-    unknowns: dict[str, UnknownArray] = {}
+def _contents_of(source: ByteSource, named: list[tuple[str, Member]], *, has_others: bool) -> FileContents:
+    tensors: dict[str, TensorPlace] = {}
+    unknowns: dict[str, UntypedTensor | UnknownArray] = {}
     headers = _Headers(source)
     for (name, member), head in zip(named, _heads_of(source, [member for _, member in named]), strict=True):
         try:
-            if form == "npz" and not is_npy(head):
-                placed: Mapping[str, StoredArray | UnknownArray] = {name: _not_an_array(member.name)}
-            else:
-                placed = place_array(name, member.name, *headers.read(member, head))
+            placed: dict[str, Placed] = {name: _NOT_AN_ARRAY}
+            if not has_others or head.startswith(MAGIC):
+                placed = place_array(name, *headers.read(member, head), bytes_of(member, source))
             for part, array in placed.items():
-                if part in arrays or part in unknowns:
+                if part in tensors or part in unknowns:
                     raise FormatError("two arrays, or fields of them, have one name", found=repr(part))
-                if isinstance(array, StoredArray):
-                    arrays[part] = array
+                if isinstance(array, TensorPlace):
+                    tensors[part] = array
                 else:
                     unknowns[part] = array
         except TensorkeepError as error:
             raise error.with_fields(path=source.name, tensor=error.tensor or name) from None
-    return ArrayFile(form, {member.name: member for _, member in named}, arrays, unknowns)
+    return FileContents(tensors, unknowns=unknowns)
 
 
 def _heads_of(source: ByteSource, members: list[Member]) -> list[bytes]:
@@ -137,7 +127,3 @@ class _Headers:
             return parse_array_header(bytes(InflatedSource(self._source, member).read(ByteRange(0, nbytes))))
         start = member.span.start
         return parse_array_header(bytes(self._source.read(ByteRange(start, start + nbytes))))
-
-
-def _not_an_array(name: str) -> UnknownArray:
-    return UnknownArray(name, "", (), "a member of the archive that is not an array")

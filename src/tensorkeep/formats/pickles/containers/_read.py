@@ -82,7 +82,7 @@ def _refuse_other_zip(head: bytes) -> None:
     n_bytes = int.from_bytes(head[26:28], "little")
     first = head[30 : 30 + n_bytes]
     if first.endswith(b".npy"):
-        hint = "numpy.load reads its arrays; tensorkeep.save writes them to a file of tensors"
+        hint = "tensorkeep.open reads its arrays"
         raise UnsupportedError(
             "a NumPy archive (.npz) instead of a torch.save archive", found=short_repr(first), hint=hint
         )

@@ -1,0 +1,30 @@
+"""The tensors of a file at the places that were read for them, as NumPy arrays to compare with `np.load`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.formats import TensorPlace
+from tensorkeep.transport import ByteRange, ByteSource
+
+
+def array_of(source: ByteSource, place: TensorPlace) -> Any:
+    """Return the array at a place."""
+    contents = place.source or source
+    data = bytes(contents.read(ByteRange(0, contents.nbytes)))
+    dtype = np.dtype(ALL_BY_NAME[place.dtype].numpy).newbyteorder(">" if place.is_big_endian else "<")
+    assert place.strides is not None
+    return np.ndarray(place.shape, dtype, data, place.start, [stride * dtype.itemsize for stride in place.strides])
+
+
+def same(a: Any, b: Any) -> bool:
+    """Say whether two arrays have one shape, one dtype but for its byte order, and the same bits."""
+    native = b.dtype.newbyteorder("=")
+    return (
+        a.shape == b.shape
+        and a.dtype.newbyteorder("=") == native
+        and a.astype(native).tobytes() == b.astype(native).tobytes()
+    )
