@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import tensorkeep
 from tensorkeep.cli.reports._report import Order, Report, report_on
 from tensorkeep.cli.reports._state import StateReport, read_state
-from tensorkeep.kinds import Description
 from tensorkeep.transport import finish_pending_commit
+
+if TYPE_CHECKING:
+    from tensorkeep.kinds import Description
 
 
 def read_report(path: str, *, variant: str | None, pattern: str | None, order: Order) -> Report:

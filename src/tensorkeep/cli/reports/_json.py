@@ -54,11 +54,14 @@ could only do harm.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from tensorkeep.cli.reports._report import Report, Totals
 from tensorkeep.cli.reports._state_lines import state_members
 from tensorkeep.cli.terminal import json_lines
-from tensorkeep.kinds import FileDescription
+
+if TYPE_CHECKING:
+    from tensorkeep.kinds import FileDescription
 
 
 def inspect_lines(report: Report, pattern: str | None = None) -> Iterator[str]:

@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from fnmatch import translate
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tensorkeep.cli.reports._state import StateReport
 from tensorkeep.entries import TensorEntry
-from tensorkeep.kinds import Description, Digests, FileDescription
 from tensorkeep.transport import without_secrets
+
+if TYPE_CHECKING:
+    from tensorkeep.kinds import Description, Digests, FileDescription
+
 
 _MAX_ALIGNMENT_NBYTES = 64
 """Largest alignment of interest: a cache line, and the widest vector registers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,8 +23,11 @@ from tensorkeep.cli.terminal import (
     size_text,
 )
 from tensorkeep.entries import TensorEntry
-from tensorkeep.kinds import Digests
 from tensorkeep.phrases import counted
+
+if TYPE_CHECKING:
+    from tensorkeep.kinds import Digests
+
 
 _LIGHT = 100
 """Sizes below this fraction of the file (1/100) are dim, so that large ones stand out."""
