@@ -59,13 +59,13 @@ def test_the_list_of_commands_is_not_cut(run: Any, width: str) -> None:
         "  slice    Show or save a part of one tensor.",
         "  verify   Check every byte of a checkpoint.",
         "  scan     List what pickles would run.",
-        "  convert  Make a safe checkpoint of pickles.",
+        "  convert  Convert a checkpoint to safetensors.",
         "  diff     Compare two checkpoints.",
-        "  reshard  Write a checkpoint in other shards.",
-        "  merge    Write several checkpoints as one.",
+        "  reshard  Rewrite a checkpoint in other shards.",
+        "  merge    Combine several checkpoints into one.",
         "  edit     Change metadata and names in place.",
         "  list     List the steps of a CheckpointStore.",
-        "  fetch    Download a checkpoint, whole.",
+        "  fetch    Download a whole checkpoint.",
         "  serve    Serve a directory over HTTP.",
     ]
 

@@ -152,7 +152,7 @@ def test_a_variant(capsys: pytest.CaptureFixture[str], source: Path) -> None:
 
 
 REFUSALS: dict[str, tuple[list[str], str]] = {
-    "a size without a unit": (["--max-shard-size", "5 X"], "cannot read the size"),
+    "a size without a unit": (["--max-shard-size", "5 X"], "not a size"),
     "a pattern that matches nothing": (["--select", "nothing"], "no tensor is chosen"),
     "a name that is not there": (["--rename", "a=b"], "there is no tensor a to rename"),
     "a name without another": (["--rename", "a"], "expected OLD=NEW"),

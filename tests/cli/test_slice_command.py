@@ -177,7 +177,7 @@ def test_an_index_that_looks_like_an_option_comes_with_a_hint(
     capsys: pytest.CaptureFixture[str], minilm: str, index: str
 ) -> None:
     assert main(["slice", minilm, WEIGHT, index]) == 1
-    assert "An index that starts with a minus goes in brackets, such as '[-1]' (see" in capsys.readouterr().err
+    assert "Put an index that starts with a minus in brackets, such as '[-1]' (see" in capsys.readouterr().err
 
     assert main(["slice", minilm, WEIGHT, "--one"]) == 1
     assert "brackets" not in capsys.readouterr().err

@@ -77,7 +77,7 @@ def test_a_flipped_byte_is_found_at_its_place(run: Any, checkpoint: Path) -> Non
     assert lines[1].startswith(
         "  the bytes of tensor `layers.3.weight` are not those that were saved: expected digest "
     )
-    assert "Get this file again" in lines[2]
+    assert "Download or copy this file again" in lines[2]
     assert f"sha256  {SECOND}" in lines
     assert lines[-1].startswith("damaged: 2 places; 3 shards, 6 tensors")
 
@@ -177,7 +177,7 @@ def test_the_whole_json(capsys: pytest.CaptureFixture[str], checkpoint: Path) ->
                 "message": "the index does not know it; was it left by another save?",
                 "expected": None,
                 "found": None,
-                "advice": "Move it away if nobody needs it: programs that take files by their names may load it",
+                "advice": "Move it away if it is not needed: programs that choose files by name may load it",
             }
         ],
     }
@@ -194,8 +194,8 @@ def test_a_checkpoint_of_another_library_has_no_digests(
         assert code == 2
         n_of_n = f"{n_tensors} of {n_tensors}"
         assert out.splitlines() == [
-            f"not verified: {n_of_n} tensors carry no digest; of these only the structure was checked",
-            f"`tensorkeep reshard {path} DIRECTORY` writes a copy that has digests",
+            f"not verified: {n_of_n} tensors have no digest; only their structure was checked",
+            f"`tensorkeep reshard {path} DIRECTORY` writes a copy with digests",
         ]
         assert verify_json(capsys, path)[1]["status"] == "unverifiable"
         assert verify(capsys, path, "--name", "*")[0] == 2

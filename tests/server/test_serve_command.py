@@ -111,7 +111,7 @@ def test_the_network_is_served_to_those_who_know_the_token(served: Path) -> None
         _, lines, errors = command.end()
 
     assert "from-there" not in command.line + "".join(lines) + errors
-    assert errors.startswith("warning: the token and all bytes pass the network as they are")
+    assert errors.startswith("warning: the token and all data cross the network unencrypted")
 
 
 def test_the_network_is_served_to_all_on_request(served: Path) -> None:

@@ -2,6 +2,7 @@
 
 - `_sniff`: what a file really is, for error messages.
 - `_contents`: `FileContents`, what the parse function of a format gives.
+- `_description`: `Description`, what headers declare about files.
 - `safetensors/`: the safetensors format: 8 bytes of length, a JSON header, the tensors' bytes back to back.
 - `npy/`: NumPy's arrays, `.npy` and `.npz`.
 - `archives/`: zip and tar archives, read in place and so strictly that all readers find the same members.
@@ -9,12 +10,16 @@
 """
 
 from tensorkeep.formats._contents import Checksum, FileContents, TensorPlace, UntypedTensor
+from tensorkeep.formats._description import Description, Digests, FileDescription
 from tensorkeep.formats._sniff import SNIFF_NBYTES, Sniffed, sniff
 
 __all__ = [
     "SNIFF_NBYTES",
     "Checksum",
+    "Description",
+    "Digests",
     "FileContents",
+    "FileDescription",
     "Sniffed",
     "TensorPlace",
     "UntypedTensor",

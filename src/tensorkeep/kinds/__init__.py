@@ -4,7 +4,6 @@
 - `_place`: something that is to be opened, looked at no more often than needed.
 - `_findings`: what is wrong with a checkpoint.
 - `_checks`: what can be checked of something that is open.
-- `_description`: what headers say of files.
 - `_convertible`: what a conversion asks of its source.
 - `_opened`: `Opened`, the base of all that is open.
 - `_base`: `Kind`, the record of how something is recognised, opened, checked and fetched.
@@ -22,7 +21,6 @@ This face brings in no kind: those who read safetensors files do not pay for the
 from tensorkeep.kinds._base import Files, Found, Kind
 from tensorkeep.kinds._checks import Check, Checks, names_to_check
 from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView, TensorLeaf
-from tensorkeep.kinds._description import Description, Digests, FileDescription
 from tensorkeep.kinds._findings import Finding, Verification, refuse
 from tensorkeep.kinds._flat_file import FlatFile, file_kind
 from tensorkeep.kinds._opened import Opened
@@ -32,9 +30,6 @@ from tensorkeep.kinds._place import Place
 __all__ = [
     "Check",
     "Checks",
-    "Description",
-    "Digests",
-    "FileDescription",
     "Files",
     "Finding",
     "FlatFile",

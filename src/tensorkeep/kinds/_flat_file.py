@@ -1,4 +1,4 @@
-r"""A file that is a header and ranges of bytes: all that its kind must bring is a function that parses it.
+r"""A file that is a header and byte ranges: its kind is a record and a parse function.
 
 NPY = file_kind("a NumPy file", parse_npy, suffixes=(".npy",), magic=b"\x93NUMPY")
 """
@@ -11,10 +11,9 @@ from typing import Any
 from tensorkeep.dtypes import ALL_BY_NAME, find_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, TensorNotFoundError, TransportError, UnsafeError
-from tensorkeep.formats import FileContents, TensorPlace
+from tensorkeep.formats import Description, FileContents, FileDescription, TensorPlace
 from tensorkeep.kinds._base import Files, Kind
 from tensorkeep.kinds._checks import Check, Checks, names_to_check
-from tensorkeep.kinds._description import Description, FileDescription
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds._place import Place

@@ -87,7 +87,7 @@ def pairs_of(texts: list[str] | None, option: str, form: str) -> dict[str, str]:
         if not sign or not left:
             raise typer.BadParameter(f"expected {form}, found {text!r}", param_hint=f"'{option}'")
         if left in pairs:
-            raise typer.BadParameter(f"{left!r} stands there twice", param_hint=f"'{option}'")
+            raise typer.BadParameter(f"{left!r} is given twice", param_hint=f"'{option}'")
         pairs[left] = right
     return pairs
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import tensorkeep
 from tensorkeep.cli.reports._report import Order, Report, report_on
 from tensorkeep.cli.reports._state import StateReport, read_state
-from tensorkeep.transport import finish_pending_commit
+from tensorkeep.formats.safetensors import describe_file
+from tensorkeep.transport import finish_pending_commit, open_source
 
 if TYPE_CHECKING:
-    from tensorkeep.kinds import Description
+    from tensorkeep.formats import Description
 
 
 def read_report(path: str, *, variant: str | None, pattern: str | None, order: Order) -> Report:
     """Read the headers of a checkpoint, and nothing else."""
     is_alone = path.endswith(".safetensors") and not os.path.isdir(path) and not _is_under_way(path)
-    with tensorkeep.open(path, variant=variant, check=not is_alone, dangerous="record") as opened:
-        description = opened.describe()
+    if is_alone:  # opening it would import NumPy, which takes longer than all the rest
+        with closing(open_source(path)) as source:
+            description = describe_file(source)
+    else:
+        with tensorkeep.open(path, variant=variant, dangerous="record") as opened:
+            description = opened.describe()
     return report_on(description, path=path, state=state_of(description), pattern=pattern, order=order)
 
 

@@ -61,7 +61,7 @@ from tensorkeep.cli.reports._state_lines import state_members
 from tensorkeep.cli.terminal import json_lines
 
 if TYPE_CHECKING:
-    from tensorkeep.kinds import FileDescription
+    from tensorkeep.formats import FileDescription
 
 
 def inspect_lines(report: Report, pattern: str | None = None) -> Iterator[str]:

@@ -15,7 +15,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.transport import without_secrets
 
 if TYPE_CHECKING:
-    from tensorkeep.kinds import Description, Digests, FileDescription
+    from tensorkeep.formats import Description, Digests, FileDescription
 
 
 _MAX_ALIGNMENT_NBYTES = 64

@@ -26,7 +26,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.phrases import counted
 
 if TYPE_CHECKING:
-    from tensorkeep.kinds import Digests
+    from tensorkeep.formats import Digests
 
 
 _LIGHT = 100

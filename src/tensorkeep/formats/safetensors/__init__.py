@@ -8,9 +8,11 @@
 - `_aliases`: what it says of tensors that share memory, held against those that are there. No I/O.
 - `_metadata`: free text, apart from these two. No I/O.
 - `_read`: the header of a `ByteSource`, with errors that say which file it is and what it really is.
+- `_describe`: what `inspect` shows of a file.
 """
 
 from tensorkeep.formats.safetensors._aliases import check_owner, check_storages, check_view
+from tensorkeep.formats.safetensors._describe import describe_file
 from tensorkeep.formats.safetensors._emit import emit_header, lay_out
 from tensorkeep.formats.safetensors._metadata import free_text, metadata_to_write
 from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
@@ -38,6 +40,7 @@ __all__ = [
     "check_owner",
     "check_storages",
     "check_view",
+    "describe_file",
     "emit_header",
     "emit_sealed_header",
     "emit_state",

@@ -12,6 +12,7 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.digests import CRC32
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError, TensorkeepError, TransportError
+from tensorkeep.formats import Description, FileDescription
 from tensorkeep.formats.pickles import (
     DEFAULT_LIMITS,
     ArrayRecord,
@@ -26,8 +27,11 @@ from tensorkeep.formats.pickles import (
     read_pickle,
 )
 from tensorkeep.kinds._checks import Check, Checks, names_to_check
+<<<<<<< HEAD
 from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
 from tensorkeep.kinds._description import Description, FileDescription
+=======
+>>>>>>> 8d51745 (inspect reads a header without NumPy, by the description that open files give too)
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions, OpenOptions
 from tensorkeep.kinds.pickles._data import is_of_pairs, nested_data

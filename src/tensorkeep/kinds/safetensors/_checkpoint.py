@@ -9,9 +9,9 @@ from functools import cached_property
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
+from tensorkeep.formats import Description
 from tensorkeep.formats.safetensors import Alias, State, parse_state
 from tensorkeep.kinds._checks import Checks
-from tensorkeep.kinds._description import Description
 from tensorkeep.kinds._findings import Finding, refuse
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import OpenOptions

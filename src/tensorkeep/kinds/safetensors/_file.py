@@ -10,20 +10,21 @@ from typing import Any, Final
 from tensorkeep.arrays import device_for
 from tensorkeep.collector import PausedCollector
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import FormatError, IntegrityError, TransportError, UnsupportedError
+from tensorkeep.errors import FormatError, TransportError, UnsupportedError
+from tensorkeep.formats import Description
 from tensorkeep.formats.safetensors import (
     STATE_KEY,
     Alias,
     Header,
     Seal,
     State,
+    describe_file,
     free_text,
     parse_state,
     read_header,
     read_seal,
 )
 from tensorkeep.kinds._checks import Checks
-from tensorkeep.kinds._description import Description, Digests, FileDescription
 from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._digests import digest_checks
@@ -219,23 +220,8 @@ class TensorFile(SavedTensors):
         return digest_checks({os.path.basename(self.path): self}, None, self.aliases, names, self.path)
 
     def describe(self) -> Description:
-        """Return what the header says; one that does not fit its digests is shown all the same."""
-        file = FileDescription(
-            os.path.basename(self.path),
-            self.source.nbytes,
-            self.data_start,
-            self.entries,
-            free_text(self._header.metadata),
-            self._digests_described(),
-        )
-        return Description((file,), state=self.state_text, stored=self.entries)
-
-    def _digests_described(self) -> Digests:
-        try:
-            seal = self._seal or read_seal(self.source, self._header)
-        except (IntegrityError, UnsupportedError):
-            return "stale"
-        return "none" if seal is None else "all"
+        """Return what the header declares, even if it does not match its digests."""
+        return describe_file(self.source, self._header)
 
     def _open_reader(self) -> TensorReader:
         self.check_open()
