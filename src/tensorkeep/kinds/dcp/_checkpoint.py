@@ -14,11 +14,7 @@ from tensorkeep.errors import TransportError
 from tensorkeep.formats import Description
 from tensorkeep.formats.pickles import StorageRecord, TensorRecord, Unknown
 from tensorkeep.kinds._checks import Checks, names_to_check
-<<<<<<< HEAD
 from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
-from tensorkeep.kinds._description import Description
-=======
->>>>>>> 8d51745 (inspect reads a header without NumPy, by the description that open files give too)
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions
 from tensorkeep.kinds.dcp._checks import PartChecks

@@ -27,11 +27,7 @@ from tensorkeep.formats.pickles import (
     read_pickle,
 )
 from tensorkeep.kinds._checks import Check, Checks, names_to_check
-<<<<<<< HEAD
 from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
-from tensorkeep.kinds._description import Description, FileDescription
-=======
->>>>>>> 8d51745 (inspect reads a header without NumPy, by the description that open files give too)
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions, OpenOptions
 from tensorkeep.kinds.pickles._data import is_of_pairs, nested_data

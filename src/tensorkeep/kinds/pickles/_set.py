@@ -15,11 +15,7 @@ from tensorkeep.errors import IntegrityError, SourceMissingError
 from tensorkeep.formats import Description
 from tensorkeep.formats.pickles import Unknown
 from tensorkeep.kinds._checks import Checks, combined, names_to_check
-<<<<<<< HEAD
 from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
-from tensorkeep.kinds._description import Description
-=======
->>>>>>> 8d51745 (inspect reads a header without NumPy, by the description that open files give too)
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions, OpenOptions
 from tensorkeep.kinds.pickles._data import nested_data
