@@ -173,9 +173,9 @@ def test_what_is_no_tensor_is_unknown(path: Path) -> None:
     with open_pickle(path) as file:
         assert list(file.unknowns) == ["settings"]
         unknown = file.unknowns["settings"]
-        assert unknown.qualified_name == "honest_objects.Settings"
+        assert unknown.qualified_name == "tests.support.pickles.honest_objects.Settings"
         assert unknown.state["rate"] == 0.5
-        assert "honest_objects.Settings" in repr(unknown)
+        assert "tests.support.pickles.honest_objects.Settings" in repr(unknown)
         with pytest.raises(AttributeError):
             unknown.state = None
         with pytest.raises(TypeError):

@@ -171,7 +171,7 @@ def test_an_object_with_a_cycle_is_one_record(protocol: int) -> None:
     ours = read(pickle.dumps(node, protocol))
 
     assert type(ours) is Unknown
-    assert ours.qualified_name == "test_machine.Node"
+    assert ours.qualified_name == f"{__name__}.Node"
     assert ours.state["children"][0] is ours
 
 
