@@ -94,5 +94,5 @@ CHANGES: tuple[Hostile, ...] = (
         "a.B",
         "json.dumps",
     ),
-    refused("and dict items", stream(new_object(global_name("a", "B")) + NONE + b"a" + number(0) + NONE + b"s")),
+    refused("items of two kinds", stream(new_object(global_name("a", "B")) + NONE + b"a" + number(0) + NONE + b"s")),
 )

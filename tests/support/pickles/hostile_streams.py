@@ -54,7 +54,7 @@ BROKEN = (
     refused("PROTO alone", b"\x80", CUT),
     refused("a protocol of the future", b"\x80\x06N.", "UnsupportedError"),
     refused("a protocol of the future in the middle", stream(b"\x80\xff", NONE), "UnsupportedError"),
-    refused("unknown opcode", stream(b"\xff")),
+    refused("no such opcode", stream(b"\xff")),
     refused("no STOP", stream(NONE)[:-1], CUT),
     refused("STOP alone", b"."),
     refused("a mark at the end", stream(NONE, b"(")),

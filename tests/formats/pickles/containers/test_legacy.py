@@ -212,7 +212,7 @@ def test_a_tensor_that_reaches_out_of_its_view_is_refused() -> None:
     part = Storage(torch.FloatStorage, "1", 8, view=("2", 2, 3))
     file = legacy_file(object_pickle({"a": Tensor(part, 0, (4,), (1,))}), ["1"], [counted(bytes(32), 8)])
 
-    with pytest.raises(PickleError, match="reaches out"):
+    with pytest.raises(PickleError, match="extends beyond"):
         read(file)
 
 
@@ -246,7 +246,7 @@ def test_counts_in_the_other_order_are_refused_where_the_file_says_that_it_is_li
     tensor = Tensor(Storage(torch.FloatStorage, "1", 2), 0, (2,), (1,))
     file = legacy_file(object_pickle({"a": tensor}), ["1"], [counted(bytes(8), 2, "big")])
 
-    with pytest.raises(PickleError, match="another size"):
+    with pytest.raises(PickleError, match="does not have the size"):
         read(file)
 
 
@@ -355,7 +355,7 @@ def test_a_scan_hears_of_names_in_plain_data(where: str) -> None:
 def test_a_storage_that_is_described_in_two_ways_is_refused() -> None:
     value = object_pickle({"a": WEIGHT, "b": Tensor(Storage(torch.IntStorage, "11", 4), 0, (4,), (1,))})
 
-    with pytest.raises(PickleError, match="two ways"):
+    with pytest.raises(PickleError, match="two descriptions"):
         read(legacy_file(value, ["11"], STORAGES[:1]))
 
 
