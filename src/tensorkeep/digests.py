@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.forks import LibraryThreads
+from tensorkeep.parallel import LibraryThreads
 
 if TYPE_CHECKING:
     from blake3 import blake3

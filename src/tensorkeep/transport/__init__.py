@@ -2,7 +2,6 @@
 
 - `sources/`: what bytes are read from.
 - `system/`: system calls, each with a portable fallback.
-- `_threads`: reads that are done side by side.
 - `remote/`: where are the bytes, if not here? Objects of web servers, S3, Google Cloud Storage, Azure, the Hub and
   others.
 - `_paths`: paths and URLs alike.
@@ -30,7 +29,6 @@ from tensorkeep.transport._paths import (
     without_secrets,
 )
 from tensorkeep.transport._planning import PlannedRequest, requests_for
-from tensorkeep.transport._threads import for_all
 from tensorkeep.transport.atomic import (
     DirectoryLock,
     PartialFile,
@@ -100,7 +98,6 @@ __all__ = [
     "enter_working_directory",
     "exists",
     "finish_pending_commit",
-    "for_all",
     "forget_listing",
     "get_xattr_note",
     "has_staging",

@@ -24,6 +24,7 @@ from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
 from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES, PACK_NBYTES
+from tensorkeep.parallel import parallel_for_each
 from tensorkeep.phrases import listed
 from tensorkeep.tensors.indexing import (
     Axis,
@@ -37,7 +38,7 @@ from tensorkeep.tensors.indexing import (
 )
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, put_block
-from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, for_all
+from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 
 Array = npt.NDArray[Any]
 _T = TypeVar("_T")
@@ -234,7 +235,9 @@ class _Part(msgspec.Struct, frozen=True, eq=False):
 
 def _for_all(parts: Collection[_T], put: Callable[[_T], None], block: Array) -> None:
     """Copy all parts into a block, in parallel if it is large enough to be worth threads."""
-    for_all(parts, put, n_threads=_MAX_THREADS if len(parts) > 1 and block.nbytes >= COPIED_BY_ONE_NBYTES else 1)
+    parallel_for_each(
+        parts, put, n_threads=_MAX_THREADS if len(parts) > 1 and block.nbytes >= COPIED_BY_ONE_NBYTES else 1
+    )
 
 
 def _put_part(block: Array, part: _Part) -> None:

@@ -9,9 +9,10 @@ from typing import Any, Final
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, SelectionError
+from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors.indexing import parse_index, shard_range
 from tensorkeep.tensors.readers import CastReader, Reader, ReadPlan, cast_target, plan_reads
-from tensorkeep.transport import ByteRange, ByteSource, for_all
+from tensorkeep.transport import ByteRange, ByteSource
 
 _NO_MARKS: Final[Mapping[str, Any]] = {}
 
@@ -317,7 +318,7 @@ def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str
         lazy, index = parts[name]
         loaded[name] = lazy[index]
 
-    for_all(parts, read, n_threads=_N_PARTS_AT_ONCE)
+    parallel_for_each(parts, read, n_threads=_N_PARTS_AT_ONCE)
     return loaded
 
 

@@ -12,7 +12,7 @@ import msgspec
 from tensorkeep.buffers import Buffer
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import IntegrityError
-from tensorkeep.transport._threads import for_all
+from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport.sources._base import ByteRange, ByteSource
 
 _LARGE_NBYTES: Final = 2**27
@@ -77,7 +77,7 @@ class VerifyingSource:
             for one in batch:
                 self._compare(one, data[one.span.start - begin : one.span.stop - begin])
 
-        for_all(batches, check, n_threads=_n_threads())
+        parallel_for_each(batches, check, n_threads=_n_threads())
 
     def read(self, span: ByteRange) -> Buffer:
         """Return the bytes of a range, checked."""

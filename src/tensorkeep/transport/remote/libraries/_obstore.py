@@ -16,7 +16,7 @@ from tensorkeep.errors import (
     TransientError,
     TransportError,
 )
-from tensorkeep.forks import LibraryThreads
+from tensorkeep.parallel import LibraryThreads
 from tensorkeep.redaction import redacted, shown_url
 from tensorkeep.transport.remote.libraries._push_stream import send_through
 from tensorkeep.transport.remote.objects import (

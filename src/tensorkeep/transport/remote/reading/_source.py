@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TransientError, TransportError
-from tensorkeep.transport._threads import for_all
+from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport.remote.objects import (
     PART_GAP_NBYTES,
     PROGRESS_NBYTES,
@@ -157,7 +157,9 @@ class RemoteSource:
         if requests:
             self._refuse_without_ranges()
         requests = self._after_trying_many(requests, spans, buffers)
-        for_all(requests, lambda each: self._carry_out_surely(each, buffers), n_threads=self._options.connections)
+        parallel_for_each(
+            requests, lambda each: self._carry_out_surely(each, buffers), n_threads=self._options.connections
+        )
 
     @property
     def gap_nbytes(self) -> int:
@@ -226,7 +228,7 @@ class RemoteSource:
         try:
             for request in islice(planned, 1):  # alone: if the server does not serve it, the others are not asked for
                 carry_out(request)
-            for_all(list(planned), carry_out, n_threads=self._options.connections)
+            parallel_for_each(list(planned), carry_out, n_threads=self._options.connections)
         except ManyRefusedError:
             return False
         return True
