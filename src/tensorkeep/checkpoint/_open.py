@@ -1,4 +1,4 @@
-"""Opens whatever is at a path, and loads it: the first kind that recognises it decides."""
+"""Open whatever is at a path, and load it: the first kind that recognises it decides how."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tensorkeep.tensors import Selector, Ties
 from tensorkeep.transport import BACKENDS, Backend, Openable, is_remote, listing_cache
 
 _ATTEMPTS = 4
-"""How often a checkpoint of another machine is loaded because another took its place in the meantime."""
+"""How often a remote checkpoint is read before giving up, if saves keep replacing it during the read."""
 
 
 def open_checkpoint(
@@ -38,46 +38,50 @@ def open_checkpoint(
 ) -> Opened:
     """Open a checkpoint: a read-only mapping of name to `LazyTensor`.
 
-    Only headers and the index are read, and all of them are checked: against each other, and against the digests
-    that were saved with them. Checkpoints of other libraries, which have no digests, open just as well.
+    Only headers and the index are read. They are checked against each other and against the digests saved with them.
+    Checkpoints from other libraries, which have no digests, open as well.
 
-    What `torch.save` wrote opens too, whoever sent it: its pickle is read, and nothing in it is run. So does
-    a directory of torch.distributed.checkpoint, whose tensors are assembled from what the ranks wrote.
+    Untrusted `torch.save` files are safe to open: their pickles are parsed, and nothing in them is run. A directory
+    written by torch.distributed.checkpoint opens too, with each tensor assembled from the parts that ranks wrote.
 
     Args:
         target: A directory, an index, a file, its bytes, or a seekable binary file object.
-        framework: The array library that tensors come out in: `"numpy"` or `"torch"`.
-        device: Where tensors go; anything that torch takes.
-        backend: `"mmap"`, `"pread"`, or `"auto"`: mapped unless the file is on a network or FUSE file system.
-            Truncating a mapped file ends the process that touches it (SIGBUS); `"pread"` gives an error.
-        variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
-        check: Whether to hold headers against the digests that were saved. False reads a checkpoint that another
-            program changed on purpose, without its digests.
-        verify: Whether each tensor is held against its digest when it is read whole; what is read in parts is not.
-            Files of pickles are held against the sums of their archives at once, where they have any.
-        strict: Whether a pickle may hold nothing but tensors and plain data. Otherwise what is not known to be data
-            becomes an inert `Unknown`.
+        framework: The array library for tensors: `"numpy"` or `"torch"`.
+        device: The device for tensors: anything that torch accepts.
+        backend: `"mmap"`, `"pread"`, or `"auto"`: mmap unless the file is on a network or FUSE file system. If a
+            mapped file is truncated, touching it kills the process (SIGBUS); `"pread"` raises an error instead.
+        variant: Which checkpoint to open in a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
+        check: Whether to compare headers with their saved digests. Pass False to read a checkpoint that another
+            program changed on purpose.
+        verify: Whether to compare each tensor with its digest when it is read whole; slices are not compared. Files
+            of pickles are compared with the checksums in their archives when they are opened, if they have any.
+        strict: Whether to refuse a pickle that holds anything but tensors and plain data. Otherwise, objects that
+            are not known to be data become an inert `Unknown`.
         dangerous: What to do with names in a pickle that could only do harm, such as `os.system`: `"refuse"` the
-            file, or `"record"` them as inert as all others.
-        limits: What the pickle of a file may cost.
-        max_header_nbytes: Longest header of a single file that is accepted, in bytes.
+            file, or `"record"` them as inert objects like any other.
+        limits: Bounds on what the pickle of each file may cost.
+        max_header_nbytes: Longest header to accept, in bytes, for a single file.
 
     Returns:
-        A `Checkpoint` of shards or the `TensorFile` of a single file; for pickles a `PickleSet` or a `PickleFile`,
-        and a `DistributedCheckpoint` of what torch.distributed.checkpoint wrote. All are also context managers.
+        A `Checkpoint` for an index and its shards, a `TensorFile` for a single file, a `PickleSet` or `PickleFile`
+        for pickles, or a `DistributedCheckpoint` for torch.distributed.checkpoint. All are context managers.
 
     Raises:
-        SourceMissingError: If there is nothing, or a shard is missing.
-        IntegrityError: If the checkpoint is not whole: the message names shards and tensors.
-        IndexFileError: If the index is none.
-        HeaderError: If a single file is not a whole safetensors file.
-        PickleError: If a pickle is none, or contradicts itself or its file.
+        SourceMissingError: If there is nothing at the path, or a shard is missing.
+        IntegrityError: If the checkpoint is incomplete or damaged; the message names the shards and tensors.
+        IndexFileError: If the index cannot be parsed.
+        HeaderError: If a single file is not a complete safetensors file.
+        PickleError: If a pickle is malformed, or contradicts itself or its file.
         ArchiveError: If a pickle's archive is malformed, or two readers could read it differently.
-        UnsafeError: If a pickle names what could only do harm, or what `strict` refuses. Nothing was run.
-        LimitError: If a header, the index or a pickle is too long, or a pickle is over another bound.
-        UnsupportedError: If the target or an argument is none of the above, a directory has several checkpoints, or
-            the digests are of a later version, or there are none to verify by.
-        TransportError: If it cannot be read.
+        UnsafeError: If a pickle names something that could only do harm, or that `strict` refuses. Nothing was run.
+        LimitError: If a header, the index or a pickle is too long, or a pickle exceeds another bound.
+        UnsupportedError: If the target cannot be opened, an argument is invalid, a directory holds several
+            checkpoints, the digests are of a later version, or `verify` is set and there are no digests.
+        TransportError: If a file cannot be read.
+
+    Example:
+        >>> with tensorkeep.open("checkpoint/") as checkpoint:  # doctest: +SKIP
+        ...     rows = checkpoint["model.embed.weight"][:100]  # reads only these rows
     """
     library_for(framework)
     if backend not in BACKENDS:
@@ -130,49 +134,56 @@ def load(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
 ) -> Any:
-    """Read all of a checkpoint, or a part of it: the very state that was saved.
+    """Load the state that was saved, or a part of it.
 
     Args:
         target: A directory, an index, a file, its bytes, or a seekable binary file object.
-        only: Which parts: shell patterns for dotted names (`*` crosses dots), such as `"model.*"`, or functions of a
-            name. What is left out of dicts is missing there; in lists and tuples None stands in its place.
-        classes: Dataclasses, enums and named tuples that may be made again, or name to class. Others become
-            `NamedData`: nothing that a file names is imported or called.
-        ties: What to do with tensors that shared memory: let them `"share"` it again, `"copy"` it for each, or raise
-            an `"error"`.
-        framework: The array library that all tensors come out in: `"numpy"` or `"torch"`. None for that which they
-            were saved from, and NumPy where the file does not say.
-        device: Where torch's tensors go; anything that torch takes.
-        backend: How local files are read; see `open_checkpoint`.
-        variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
-        check: Whether to hold headers against the digests that were saved.
-        verify: Whether every byte is held against its digest while it is read; see `open_checkpoint`.
-        strict: Whether a pickle may hold nothing but tensors and plain data.
-        dangerous: What to do with names in a pickle that could only do harm; see `open_checkpoint`.
-        limits: What the pickle of a file may cost.
+        only: Which parts to load: shell patterns for dotted names (`*` crosses dots), such as `"model.*"`, or
+            predicates on a name; None loads everything. In dicts, other entries are missing; in lists and tuples,
+            they are None.
+        classes: Dataclasses, enums and named tuples that may be rebuilt, as classes or as a mapping of name to
+            class. Others become `NamedData`: nothing that a file names is imported or called.
+        ties: What to do with tensors that shared memory: `"share"` it again, `"copy"` it for each, or raise an
+            `"error"`.
+        framework: The array library for all tensors: `"numpy"` or `"torch"`. None uses the library that each tensor
+            was saved from, or NumPy if the file does not record it.
+        device: The device for torch tensors: anything that torch accepts.
+        backend: How to read local files: `"mmap"`, `"pread"` or `"auto"`; see `open`.
+        variant: Which checkpoint to load from a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
+        check: Whether to compare headers with their saved digests.
+        verify: Whether to compare tensors with their digests while they are read; see `open`.
+        strict: Whether to refuse a pickle that holds anything but tensors and plain data.
+        dangerous: What to do with names in a pickle that could only do harm: `"refuse"` or `"record"`; see `open`.
+        limits: Bounds on what the pickle of each file may cost.
 
     Returns:
-        What was saved. Where a file only knows names, name to tensor, in the order of the bytes. Of a file of pickles
-        nested plain data and tensors, which share memory where they shared it, with an `Unknown` for all that is not
-        known to be data.
+        The saved state. If the file records only names, a dict of name to tensor in byte order. For pickles, nested
+        plain data and tensors that share memory as they did, with an `Unknown` for each object that is not known to
+        be data.
 
     Raises:
-        SourceMissingError: If there is nothing, or a shard is missing.
-        IntegrityError: If the checkpoint is not whole: the message names shards and tensors.
-        IndexFileError: If the index is none.
-        HeaderError: If a single file is not a whole safetensors file.
-        PickleError: If a pickle is none, or contradicts itself or its file.
+        SourceMissingError: If there is nothing at the path, or a shard is missing.
+        IntegrityError: If the checkpoint is incomplete or damaged; the message names the shards and tensors.
+        IndexFileError: If the index cannot be parsed.
+        HeaderError: If a single file is not a complete safetensors file.
+        PickleError: If a pickle is malformed, or contradicts itself or its file.
         ArchiveError: If a pickle's archive is malformed, or two readers could read it differently.
-        FormatError: If what is said of the state is malformed, or the parts of a tensor do not fit together.
-        UnsafeError: If a pickle names what could only do harm, or what `strict` refuses. Nothing was run.
-        TensorNotFoundError: If nothing is chosen.
+        FormatError: If the description of the state is malformed, or the parts of a tensor do not fit together.
+        UnsafeError: If a pickle names something that could only do harm, or that `strict` refuses. Nothing was run.
+        TensorNotFoundError: If `only` matches nothing.
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
-        DtypeError: If a dtype is unknown here or to the framework.
-        LimitError: If a tensor has more dimensions than the framework allows, or a pickle or tree is over a bound.
+        DtypeError: If tensorkeep or the framework does not know a dtype.
+        LimitError: If a tensor has more dimensions than the framework allows, or a header, pickle or tree exceeds a
+            bound.
         MissingDependencyError: If the library that tensors were saved from is not installed.
-        SourceChangedError: If it was replaced by another again and again while it was read.
-        UnsupportedError: If an argument is none of the above, or does not apply to pickles.
-        TransportError: If it cannot be read.
+        SourceChangedError: If a remote checkpoint was replaced again and again while it was read.
+        TypeError: If `only` is neither text, nor callable, nor an iterable of these.
+        UnsupportedError: If the target cannot be opened, an argument is invalid or does not apply to pickles, or a
+            directory holds several checkpoints.
+        TransportError: If a file cannot be read.
+
+    Example:
+        >>> model = tensorkeep.load("checkpoint/", only="model.*", framework="torch")  # doctest: +SKIP
     """
     options = LoadOptions(only, classes, ties, framework, device)
 
@@ -197,7 +208,7 @@ def load(
 
 
 def _read_consistently(read: Callable[[], Any]) -> Any:
-    """Read what a save may replace meanwhile, and then the new one."""
+    """Read again if a save replaced the checkpoint during the read."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(SourceChangedError):
             return read()

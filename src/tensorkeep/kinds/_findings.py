@@ -1,4 +1,4 @@
-"""What is wrong with a checkpoint, in words that lead a person to the place."""
+"""What is wrong with a checkpoint, in terms that help a person find the place."""
 
 from __future__ import annotations
 
@@ -27,20 +27,30 @@ Kind = Literal[
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that is wrong.
+    """One thing that is wrong with a checkpoint.
+
+    `str()` gives one line for people: file, message, expected and found.
 
     Attributes:
-        kind: `"missing"`: a shard does not exist; `"truncated"`: its size is not the one in the index;
-            `"header"`: its header is damaged; `"foreign"`: a whole file, but from another save; `"absent"`: a tensor
-            that the index lists is not in its shard; `"duplicate"`: a tensor is in two shards; `"data"`: a tensor's
-            bytes are not those that were saved; `"unreadable"`: they cannot be read; `"sha256"`: a shard has another
-            SHA-256; `"state"`: the description of the nested data does not fit the tensors; `"file"`: another file
-            that was saved with them has changed; `"stray"`: the index does not list this shard, which only matters
-            to programs that load files by name.
-        message: What is wrong, in one sentence.
+        kind: What went wrong:
+
+            - `"missing"`: a shard does not exist.
+            - `"truncated"`: a shard's size is not the one in the index.
+            - `"header"`: a shard's header is damaged.
+            - `"foreign"`: a shard is a whole file, but from another save.
+            - `"absent"`: a tensor that the index lists is not in its shard.
+            - `"duplicate"`: a tensor is in two shards.
+            - `"data"`: a tensor's bytes differ from those that were saved.
+            - `"unreadable"`: bytes cannot be read.
+            - `"sha256"`: a shard's SHA-256 differs from the one in the index.
+            - `"state"`: the description of the nested data does not fit the tensors.
+            - `"file"`: another file that was saved with the tensors has changed.
+            - `"stray"`: the index does not list this shard. Not damage: it only misleads programs that load files
+              by name.
+        message: The same in a sentence.
         shard: Name of the file.
-        tensor: Name of the tensor, or None where a whole file is concerned.
-        span: Half-open range in bytes of the file that is concerned, or None.
+        tensor: Name of the tensor, or None if the finding is about a whole file.
+        span: Half-open byte range in the file, or None.
         expected: What should be there, or None.
         found: What is there, or None.
     """
@@ -55,7 +65,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_damage(self) -> bool:
-        """Whether the checkpoint is not the one that was saved."""
+        """Whether the checkpoint differs from the one that was saved."""
         return self.kind != "stray"
 
     def __str__(self) -> str:
@@ -65,18 +75,18 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """What was checked, and what was found.
+    """The result of `verify`: what was checked, and what is wrong.
 
     Attributes:
         path: The checkpoint.
-        findings: All that is wrong, shard by shard in the order of the bytes.
-        n_shards: Files of the checkpoint.
-        n_tensors: Tensors in them.
-        n_checked: Tensors whose bytes were compared with their checksum.
-        n_unprotected: Tensors that have no checksum.
+        findings: Everything that is wrong: first what opening the files showed, then tensors in byte order.
+        n_shards: Number of files that hold tensors.
+        n_tensors: Number of tensors in them.
+        n_checked: Number of tensors whose bytes were compared with a checksum.
+        n_unprotected: Number of tensors without a checksum.
         nbytes_checked: Bytes of the tensors that were checked.
-        n_sha256: Shards that were compared with their SHA-256.
-        n_others: Other files that were compared with the manifest of their directory.
+        n_sha256: Number of shards compared with their SHA-256.
+        n_others: Number of other files that were compared with the directory's manifest.
     """
 
     path: str
@@ -91,12 +101,12 @@ class Verification(msgspec.Struct, frozen=True):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether anything is not as it was saved."""
+        """Whether anything differs from what was saved."""
         return any(finding.is_damage for finding in self.findings)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that was asked for was checked, and nothing is wrong; never true where a digest is missing."""
+        """Whether nothing is damaged and no tensor lacks a checksum."""
         return not self.is_damaged and not self.n_unprotected
 
 

@@ -1,8 +1,8 @@
 """How two checkpoints differ.
 
-- `_numbers`: two tensors of one shape, number by number.
-- `_states`: what is different in two states besides the elements of tensors.
-- `_diff`: what is different in two checkpoints.
+- `_numbers`: two tensors of the same shape, number by number.
+- `_states`: two states, apart from the elements of tensors.
+- `_diff`: `diff`, two checkpoints.
 """
 
 from tensorkeep.checkpoint.diffing._diff import Diff, TensorDiff, diff

@@ -1,6 +1,6 @@
-"""What sets two checkpoints apart: names, dtypes and shapes first, then digests, and only then the numbers.
+"""How two checkpoints differ: names, dtypes and shapes first, then digests, and only then the numbers.
 
-Of whole states also the data that are no tensors, and which tensors share memory.
+For whole states, also the data that are not tensors, and which tensors share memory.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tensorkeep.state import Node, plain_values, read_tree, selected
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, chooser
 
 _MAX_THREADS: Final = 4
-"""Threads that compare tensors; the memory's speed is the limit."""
+"""Threads that compare tensors; memory bandwidth is the limit."""
 
 _Tensors = Mapping[str, LazyTensor]
 _IsChosen = Callable[[str], bool]
 
 
 class _Pair(msgspec.Struct, frozen=True):
-    """A tensor of both.
+    """A tensor that both checkpoints have.
 
     Attributes:
-        a: That of a.
-        b: That of b.
-        is_promised_equal: Whether digests, and the places in what these are of, say that its elements are the same.
+        a: The tensor in a.
+        b: The tensor in b.
+        is_promised_equal: Whether digests (for views: of what they view, at the same place) say that it is unchanged.
     """
 
     a: LazyTensor
@@ -44,18 +44,18 @@ class _Pair(msgspec.Struct, frozen=True):
 
 
 class TensorDiff(msgspec.Struct, frozen=True):
-    """A tensor that two checkpoints have, and that is not the same in both.
+    """A tensor that is in both checkpoints and differs.
 
     Attributes:
         name: Its name.
-        dtype_a: Name of its dtype in a, such as `"BF16"`.
-        dtype_b: The same in b.
-        shape_a: Elements along each dimension in a.
-        shape_b: The same in b.
-        is_bitwise_equal: Whether its bytes are the same, though dtype or shape are not; None where that is not known
-            (only digests and sizes tell it there).
-        numbers: How its numbers differ; None where they were not compared, as those of different shapes or of a
-            dtype that this version does not know.
+        dtype_a: Its dtype in a, such as `"BF16"`.
+        dtype_b: Its dtype in b.
+        shape_a: Its shape in a.
+        shape_b: Its shape in b.
+        is_bitwise_equal: Whether its bytes are the same although dtype or shape differ. Decided by digests and sizes
+            alone; None if these do not tell.
+        numbers: How its numbers differ; None if they were not compared, because shapes differ or this version does
+            not know the dtype.
     """
 
     name: str
@@ -68,60 +68,60 @@ class TensorDiff(msgspec.Struct, frozen=True):
 
     @property
     def n_elements(self) -> int:
-        """Elements of the tensor in a."""
+        """Number of elements of the tensor in a."""
         return prod(self.shape_a)
 
     @property
     def n_different(self) -> int | None:
-        """Elements that differ as numbers (NaN equals NaN, 0 equals -0), where they were compared.
+        """Number of elements that differ as numbers (NaN equals NaN, 0 equals -0); None if not compared.
 
-        None differ where only the dtypes do, or the bits of NaN or of a zero's sign.
+        0 if only dtypes, NaN payloads or the signs of zeros differ.
         """
         return None if self.numbers is None else self.numbers.n_different
 
     @property
     def max_abs(self) -> float | None:
-        """Largest |a - b|, where numbers were compared; NaN where every pair that differs has a NaN."""
+        """Largest |a - b|; NaN if every differing pair contains a NaN; None if not compared."""
         return None if self.numbers is None else self.numbers.max_abs
 
     @property
     def max_rel(self) -> float | None:
-        """Largest |a - b| / max(|a|, |b|), where numbers were compared; infinite where |a - b| is, NaN as above."""
+        """Largest |a - b| / max(|a|, |b|); infinite if some |a - b| is; NaN and None as for `max_abs`."""
         return None if self.numbers is None else self.numbers.max_rel
 
     @property
     def n_nan_a(self) -> int | None:
-        """Elements of a that are NaN, where numbers were compared."""
+        """Number of NaNs in a; None if not compared."""
         return None if self.numbers is None else self.numbers.n_nan_a
 
     @property
     def n_nan_b(self) -> int | None:
-        """Elements of b that are NaN, where numbers were compared."""
+        """Number of NaNs in b; None if not compared."""
         return None if self.numbers is None else self.numbers.n_nan_b
 
     @property
     def n_inf_a(self) -> int | None:
-        """Elements of a that are infinite, where numbers were compared."""
+        """Number of infinities in a; None if not compared."""
         return None if self.numbers is None else self.numbers.n_inf_a
 
     @property
     def n_inf_b(self) -> int | None:
-        """Elements of b that are infinite, where numbers were compared."""
+        """Number of infinities in b; None if not compared."""
         return None if self.numbers is None else self.numbers.n_inf_b
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """What sets two checkpoints apart.
+    """How two checkpoints differ.
 
     Attributes:
         only_in_a: Names that only a has, in its order.
         only_in_b: Names that only b has, in its order.
-        changed: Tensors of both that are not the same, in the order of a.
-        n_equal: Tensors that are.
-        n_unread: Of these, those that were not read, because their digests are equal: damage since they were saved
-            does not show here, but in `verify`.
-        data: Numbers, texts and all else in whole states that is no tensor and not the same, and types of containers.
-        ties: Tensors of both that share memory with others in one of them only, or lie in it at another place.
+        changed: Tensors that are in both and differ, in the order of a.
+        n_equal: Number of tensors that are in both and equal.
+        n_unread: How many of the equal tensors were not read because their digests are equal. Damage to them since
+            they were saved does not show here; use `verify`.
+        data: Differences in whole states besides tensors: numbers, text, types of containers.
+        ties: Tensors that share memory with different tensors in a and b, or lie elsewhere in the shared memory.
     """
 
     only_in_a: tuple[str, ...]
@@ -134,7 +134,7 @@ class Diff(msgspec.Struct, frozen=True):
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing does."""
+        """Whether there is no difference."""
         return not (self.only_in_a or self.only_in_b or self.changed or self.data or self.ties)
 
 
@@ -146,35 +146,44 @@ def diff(
     values: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Diff:
-    """Compare two checkpoints, tensor by tensor, and of whole states all other data too.
+    """Compare two checkpoints tensor by tensor, and for whole states also all other data.
 
-    Tensors are the same if dtype, shape and every byte are. Those of equal digests are not read: `verify` tells
-    whether they still are what they were. How tensors are spread over files, and their order, do not matter. Memory
-    stays bounded however large they are.
+    Tensors are equal if dtype, shape and every byte are. Tensors with equal digests are not read: use `verify` to
+    find out whether they still match their digests. Sharding and the order of tensors do not matter. Memory use is
+    bounded, however large the tensors are.
 
-    Other data are the same if types and values are; orders of dicts do not matter. A file that holds only tensors has
-    none. Which tensors share memory is compared where both are safetensors files, and not views of some.
+    Other data are equal if types and values are; the order of dicts does not matter. Which tensors share memory is
+    compared only between safetensors checkpoints, not between views of them.
 
     Args:
-        a: A file, a checkpoint or a view of one; or its path.
-        b: Another.
-        only: Which parts: shell patterns for dotted names (`*` crosses dots), or functions of a name. All if None.
-        values: Whether to compare what is in the tensors too, and other data; not only names, dtypes, shapes and
-            which tensors share memory.
-        progress: Called with the bytes compared so far and the bytes in all, by one thread at a time. What it raises
-            ends the work.
+        a: A path, an open file or checkpoint, or a view of one.
+        b: The checkpoint to compare with: the same types.
+        only: Which parts to compare: shell patterns for dotted names (`*` crosses dots), or predicates on a name;
+            all if None.
+        values: Whether to compare tensors' elements and other data, not only names, dtypes, shapes and shared memory.
+        progress: Called with the bytes compared so far and the total, by one thread at a time. If it raises, the
+            work stops.
 
     Returns:
-        What sets them apart.
+        The differences.
 
     Raises:
         SourceMissingError: If there is nothing at a path, or a shard is missing.
-        IntegrityError: If a checkpoint at a path is not whole.
-        FormatError: If an index or a header is none, or what it says of a state is malformed.
-        LimitError: If a state is nested too deep.
-        UnsupportedError: If a state is of a later version.
-        TensorNotFoundError: If nothing is chosen.
+        IntegrityError: If a checkpoint at a path is incomplete or damaged.
+        FormatError: If an index or a header cannot be parsed, or the description of a state is malformed.
+        UnsafeError: If a pickle names something that could only do harm.
+        LimitError: If a state is nested too deeply, or a header, index or pickle exceeds a bound.
+        UnsupportedError: If a path cannot be opened, or a state is of a later version.
+        TensorNotFoundError: If `only` matches nothing.
+        TypeError: If `only` is neither text, nor callable, nor an iterable of these.
         TransportError: If the bytes cannot be read.
+
+    Example:
+        >>> result = tensorkeep.diff("before/", "after/")
+        >>> result.is_equal
+        False
+        >>> [tensor.name for tensor in result.changed]
+        ['model.layers.0.weight']
     """
     a, b = _opened(a), _opened(b)
     selectors = [] if only is None else [only] if isinstance(only, str) or callable(only) else list(only)
@@ -209,7 +218,7 @@ def _names(tensors: _Tensors, is_chosen: _IsChosen | None) -> dict[str, None]:
 
 
 def _tree(tensors: _Tensors, is_chosen: _IsChosen | None) -> Node:
-    """Return the nodes of what a state holds, or of the part of it that is chosen; None for tensors alone."""
+    """Return the nodes of a state, or of its selected part; None if there are only tensors."""
     state = tensors.state if isinstance(tensors, LazyTensors) else None
     if state is None or not bytes(state.tree):
         return None
@@ -243,13 +252,13 @@ def _ties(a: _Tensors, b: _Tensors, names: list[str]) -> tuple[DataDiff, ...]:
 
 
 def _pair(a: _Tensors, b: _Tensors, name: str) -> _Pair:
-    mine, theirs = a[name], b[name]
-    promise = _promise(a, name, mine)
-    return _Pair(mine.renamed(name), theirs, promise is not None and promise == _promise(b, name, theirs))
+    lazy_a, lazy_b = a[name], b[name]
+    promise = _promise(a, name, lazy_a)
+    return _Pair(lazy_a.renamed(name), lazy_b, promise is not None and promise == _promise(b, name, lazy_b))
 
 
 def _promise(tensors: _Tensors, name: str, lazy: LazyTensor) -> object:
-    """Return what two tensors of one shape have in common only if their elements are the same; None if not known."""
+    """Return a value that two tensors of the same shape share only if their elements are equal; None if unknown."""
     if lazy.digest is not None or not isinstance(tensors, Opened) or name not in tensors.aliases:
         return lazy.digest
     alias = tensors.aliases[name]
@@ -259,7 +268,7 @@ def _promise(tensors: _Tensors, name: str, lazy: LazyTensor) -> object:
 
 
 def _compared(pairs: list[_Pair], progress: Callable[[int, int], None] | None) -> list[TensorDiff | None]:
-    """Compare tensors, several at a time; None for those that are the same."""
+    """Compare tensors in parallel; None for each equal pair."""
     to_read = [place for place, pair in enumerate(pairs) if _must_be_read(pair)]
     meter = ProgressMeter(progress, sum(pairs[place].a.nbytes for place in to_read))
     batches = batches_of(to_read, lambda place: pairs[place].a.nbytes)
@@ -287,7 +296,7 @@ def _have_equal_digests(a: LazyTensor, b: LazyTensor) -> bool:
 
 
 def _unread(pair: _Pair) -> TensorDiff | None:
-    """Compare what is known of two tensors without reading them; None if that is the same."""
+    """Compare two tensors without reading them; None if nothing differs."""
     a, b = pair.a, pair.b
     if (a.dtype, a.shape) == (b.dtype, b.shape):
         return None
@@ -296,12 +305,12 @@ def _unread(pair: _Pair) -> TensorDiff | None:
 
 
 def _compare(a: LazyTensor, b: LazyTensor, meter: ProgressMeter) -> TensorDiff | None:
-    """Read two tensors of one shape; None if they are the same."""
+    """Read and compare two tensors of the same shape; None if they are equal."""
     done = 0
 
     def report(so_far: int) -> None:
         nonlocal done
-        meter.add(max(0, so_far - done))  # numbers are compared from the start again
+        meter.add(max(0, so_far - done))  # comparing numbers starts from the first byte again
         done = max(done, so_far)
 
     if (a.dtype, a.nbytes) == (b.dtype, b.nbytes) and have_equal_bytes(a, b, report):

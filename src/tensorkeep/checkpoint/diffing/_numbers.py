@@ -1,4 +1,4 @@
-"""Two tensors of one shape, compared byte for byte and number for number, in bounded memory."""
+"""Compare two tensors of the same shape byte by byte and number by number, in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _N_AT_ONCE: Final = 2**15
-"""Elements that are compared at once, whole groups of packed ones; more leave the second cache and take longer."""
+"""Elements compared at a time: whole groups of packed ones, and few enough for the L2 cache."""
 
 _Report = Callable[[int], None]
 
@@ -31,13 +31,13 @@ class NumberDiff(msgspec.Struct, frozen=True):
     """How the numbers of two tensors differ.
 
     Attributes:
-        n_different: Elements that differ as numbers: NaN equals NaN here, and 0 equals -0.
-        max_abs: Largest |a - b|; NaN where every pair that differs has a NaN.
-        max_rel: Largest |a - b| / max(|a|, |b|), between 0 and 2, infinite where |a - b| is; NaN as above.
-        n_nan_a: Elements of a that are NaN.
-        n_nan_b: Those of b.
-        n_inf_a: Elements of a that are infinite.
-        n_inf_b: Those of b.
+        n_different: Number of elements that differ as numbers: NaN equals NaN, and 0 equals -0.
+        max_abs: Largest |a - b|; NaN if every differing pair contains a NaN.
+        max_rel: Largest |a - b| / max(|a|, |b|), between 0 and 2; infinite if some |a - b| is; NaN as for `max_abs`.
+        n_nan_a: Number of NaNs in a.
+        n_nan_b: Number of NaNs in b.
+        n_inf_a: Number of infinities in a.
+        n_inf_b: Number of infinities in b.
     """
 
     n_different: int
@@ -50,7 +50,7 @@ class NumberDiff(msgspec.Struct, frozen=True):
 
 
 def have_equal_bytes(a: LazyTensor, b: LazyTensor, report: _Report) -> bool:
-    """Say whether two tensors have the same bytes, and look no further than to the first that differ."""
+    """Whether two tensors have the same bytes; stops at the first difference."""
     done = 0
     with _Bytes(a) as left, _Bytes(b) as right:
         while done < a.nbytes:
@@ -65,7 +65,7 @@ def have_equal_bytes(a: LazyTensor, b: LazyTensor, report: _Report) -> bool:
 def compare_numbers(a: LazyTensor, b: LazyTensor, report: _Report) -> NumberDiff:
     """Compare two tensors element by element.
 
-    Numbers of one dtype are compared as they are; those of two dtypes as float64, or complex128.
+    Tensors of different dtypes are compared as float64 or complex128.
     """
     import numpy as np
 
@@ -74,18 +74,18 @@ def compare_numbers(a: LazyTensor, b: LazyTensor, report: _Report) -> NumberDiff
     with _Bytes(a) as left, _Bytes(b) as right, np.errstate(all="ignore"):
         for start in range(0, a.n_elements, _N_AT_ONCE):
             n_elements = min(_N_AT_ONCE, a.n_elements - start)
-            mine, theirs = left.numbers(dtype_a, n_elements), right.numbers(dtype_b, n_elements)
+            numbers_a, numbers_b = left.numbers(dtype_a, n_elements), right.numbers(dtype_b, n_elements)
             if dtype_a != dtype_b:
-                mine, theirs = _wide(mine, theirs)
-            tally.add(mine, theirs)
+                numbers_a, numbers_b = _wide(numbers_a, numbers_b)
+            tally.add(numbers_a, numbers_b)
             report(dtype_a.nbytes(start + n_elements))
     return tally.result()
 
 
 class _Bytes:
-    """The bytes of a tensor as its file has them, or would have them, to be taken one after another.
+    """A stream of a tensor's bytes as a file stores them.
 
-    They may lie in a window of the file that is mapped for now, so no method leaves a view of them behind.
+    They may lie in a temporarily mapped window of the file, so no method may keep a view of them.
     """
 
     def __init__(self, lazy: LazyTensor) -> None:
@@ -100,19 +100,19 @@ class _Bytes:
 
     def __exit__(self, *_: object) -> None:
         self._rest = memoryview(b"")
-        self._pieces = iter(())  # which ends the one that was there, and unmaps its window
+        self._pieces = iter(())  # drops the old iterator, which unmaps its window
 
     def skip_equal(self, other: _Bytes) -> int:
-        """Compare the next bytes with those of another tensor, and go on behind them."""
-        mine, theirs = self._some(), other._some()
-        n_compared = min(len(mine), len(theirs))
-        if not equal_bytes(mine[:n_compared], theirs[:n_compared]):
+        """Skip the next bytes in both streams if they are equal, and return how many; 0 if they differ."""
+        a, b = self._some(), other._some()
+        n_compared = min(len(a), len(b))
+        if not equal_bytes(a[:n_compared], b[:n_compared]):
             return 0
-        self._rest, other._rest = mine[n_compared:], theirs[n_compared:]
+        self._rest, other._rest = a[n_compared:], b[n_compared:]
         return n_compared
 
     def numbers(self, dtype: DType, n_elements: int) -> _Numbers:
-        """Take the next elements, whole groups of packed ones."""
+        """Take the next elements; packed ones in whole groups."""
         data = bytearray(dtype.nbytes(n_elements))
         done = 0
         while done < len(data):
@@ -127,15 +127,15 @@ class _Bytes:
         return n_taken
 
     def _some(self) -> memoryview:
-        """Return the next bytes, one or more."""
+        """Return the next bytes, at least one."""
         while not len(self._rest):
-            self._rest = memoryview(b"")  # an empty view of a window keeps it from being unmapped, too
+            self._rest = memoryview(b"")  # even an empty view would keep a window from being unmapped
             self._rest = memoryview(next(self._pieces)).cast("B")
         return self._rest
 
 
 def _numbers(data: bytearray, dtype: DType, n_elements: int) -> _Numbers:
-    """Make numbers of bytes: F32 of the narrow floats, which holds all of them, 0 and 1 of booleans."""
+    """Decode bytes into numbers: narrow floats become F32, which holds all of them; booleans become 0 and 1."""
     import numpy as np
 
     entry = TensorEntry("U8" if dtype.name == "BOOL" else dtype.name, (n_elements,), (0, len(data)))
@@ -153,7 +153,7 @@ def _wide(a: _Numbers, b: _Numbers) -> tuple[_Numbers, _Numbers]:
 
 
 class _Tally:
-    """What was found so far."""
+    """The differences found so far."""
 
     def __init__(self) -> None:
         self._n_different = 0
@@ -162,7 +162,7 @@ class _Tally:
         self._n_inf = [0, 0]
 
     def add(self, a: _Numbers, b: _Numbers) -> None:
-        """Compare some elements of both, of one dtype."""
+        """Compare some elements of both tensors, which have the same dtype."""
         import numpy as np
 
         differ = a != b
@@ -184,18 +184,18 @@ class _Tally:
         gap = abs(wide_a - wide_b) if a.dtype.kind in "fc" else _exact_gap(a, b)
         share = gap / np.maximum(abs(wide_a), abs(wide_b))
         share[np.isinf(gap)] = np.inf
-        self._max_abs = float(np.fmax(self._max_abs, np.fmax.reduce(gap)))  # which leave NaN out
+        self._max_abs = float(np.fmax(self._max_abs, np.fmax.reduce(gap)))  # fmax ignores NaN
         self._max_rel = float(np.fmax(self._max_rel, np.fmax.reduce(share)))
 
     def result(self) -> NumberDiff:
-        """Return the numbers."""
+        """Return the result."""
         if not self._n_different:
             self._max_abs = self._max_rel = 0.0
         return NumberDiff(self._n_different, self._max_abs, self._max_rel, *self._n_nan, *self._n_inf)
 
 
 def _exact_gap(a: _Numbers, b: _Numbers) -> _Numbers:
-    """Return |a - b| of integers in float64, rounded only then."""
+    """Return |a - b| of integers, computed exactly and then rounded to float64."""
     import numpy as np
 
     unsigned = np.dtype(f"u{a.dtype.itemsize}")

@@ -1,4 +1,4 @@
-"""What sets two states apart besides the elements of tensors: plain data, and which tensors share memory. Pure."""
+"""How two states differ apart from the elements of tensors: plain data, and which tensors share memory. Pure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tensorkeep.formats.safetensors import Alias
 from tensorkeep.state import FIRST_ITEM, FIRST_KEY, NAMED, Node, container_paths, described, joined, parts_of
 
 _MAX_CHARS: Final = 60
-"""Characters of a value that are told; longer ones are told where they begin to differ."""
+"""Characters shown of a value; longer values are shown from near their first difference."""
 
 _LEAD: Final = 15
-"""Characters that are told before that."""
+"""Characters shown before the first difference."""
 
 _MAX_PARTNERS: Final = 3
 
 
 class DataDiff(msgspec.Struct, frozen=True):
-    """A value that is no tensor, or a fact about a tensor, that is not the same in two checkpoints.
+    """A difference other than in a tensor's elements: a plain value, or a property of a tensor.
 
     Attributes:
-        path: Where it stands: its dotted name.
-        a: What a has there, on one line as Python would write it, up to 60 characters; None where only b has it.
-        b: What b has there.
+        path: Dotted name.
+        a: The value in a, on one line as Python would write it, up to 60 characters; None if only b has it.
+        b: The value in b; None if only a has it.
     """
 
     path: str
@@ -36,16 +36,16 @@ class DataDiff(msgspec.Struct, frozen=True):
 
 
 def data_diffs(a: Node, b: Node) -> list[DataDiff]:
-    """Compare all that two trees hold besides tensors."""
+    """Compare everything in two trees except tensors."""
     comparison = _Comparison(container_paths(a), container_paths(b))
-    mine, theirs = (_ABSENT if tree in _WITHOUT_DATA else tree for tree in (a, b))
-    comparison.compare(mine, theirs, "")
+    tree_a, tree_b = (_ABSENT if tree in _WITHOUT_DATA else tree for tree in (a, b))
+    comparison.compare(tree_a, tree_b, "")
     return comparison.found
 
 
 _ABSENT: Final = object()
 _WITHOUT_DATA: Final = (None, ["dict"])
-_encode: Final = msgspec.json.encode  # which tells 1, 1.0 and True apart
+_encode: Final = msgspec.json.encode  # distinguishes 1, 1.0 and True
 
 
 class _Comparison:
@@ -57,7 +57,7 @@ class _Comparison:
         self.found: list[DataDiff] = []
 
     def compare(self, a: Any, b: Any, path: str) -> None:
-        """Compare what stands at one place of both."""
+        """Compare the nodes at one path."""
         if a is _ABSENT and b is _ABSENT:
             return
         if a is _ABSENT or b is _ABSENT:
@@ -74,8 +74,8 @@ class _Comparison:
         elif a[0] in FIRST_ITEM and b[0] in FIRST_ITEM and not (parts_of(a) is None and parts_of(b) is None):
             self._note(path, _kind(a), _kind(b))
             items = zip_longest(_items(a), _items(b), fillvalue=_ABSENT)
-            for place, (mine, theirs) in enumerate(items):
-                self.compare(mine, theirs, joined(path, str(place)))
+            for place, (item_a, item_b) in enumerate(items):
+                self.compare(item_a, item_b, joined(path, str(place)))
         elif a[:3] == b[:3] and a[0] == "composed" and (_has_parts(a) or _has_parts(b)):
             self.compare(a[3], b[3], path)
             self.compare(a[4], b[4], path)
@@ -89,20 +89,23 @@ class _Comparison:
             self._note(path, *_texts_apart(described(a, self._paths_a), described(b, self._paths_b), a, b))
 
     def _compare_keyed(self, a: list[Any], b: list[Any], path: str) -> None:
-        mine, theirs = _entries(a), _entries(b)
-        for key, (label, child) in mine.items():
-            self.compare(child, theirs[key][1] if key in theirs else _ABSENT, joined(path, label))
-        for key, (label, child) in theirs.items():
-            if key not in mine:
+        entries_a, entries_b = _entries(a), _entries(b)
+        for key, (label, child) in entries_a.items():
+            self.compare(child, entries_b[key][1] if key in entries_b else _ABSENT, joined(path, label))
+        for key, (label, child) in entries_b.items():
+            if key not in entries_a:
                 self.compare(_ABSENT, child, joined(path, label))
 
     def _compare_attributes(self, a: list[Any], b: list[Any], path: str) -> None:
-        """Compare what an OrderedDict has beside its entries, as those of torch's modules have."""
+        """Compare attributes of OrderedDicts, such as `_metadata` of a torch state dict."""
         if a[0] == b[0] == "OrderedDict":
             self.compare(a[1] or ["dict"], b[1] or ["dict"], path)
 
     def _only(self, node: Node, path: str, *, is_in_a: bool) -> tuple[list[DataDiff], bool]:
-        """Tell what only one of them has: in one piece where it holds no tensors, which are compared by name."""
+        """Report what only one side has, in one piece if it holds no tensors; tensors are compared by name.
+
+        Also returns whether the node holds tensors.
+        """
         if type(node) is dict:
             return [], True
         parts = parts_of(node)
@@ -137,7 +140,7 @@ def _items(node: list[Any]) -> list[Any]:
 
 
 def _entries(node: list[Any]) -> dict[bytes, tuple[str, Node]]:
-    """Return the text of each key to its name and what stands under it."""
+    """Map the encoded text of each key to its label and its value."""
     keys = node[FIRST_KEY[node[0]] :: 2]
     parts = parts_of(node) or []
     return {_encode(key): part for key, part in zip(keys, parts, strict=True)}
@@ -152,20 +155,20 @@ def _kind(node: list[Any]) -> str:
 
 
 def _tensor_text(members: Mapping[str, Any]) -> str:
-    """Write what is kept of a tensor besides its elements; in which library it is, and how it lies there, is none."""
+    """Describe a tensor apart from its elements; its array library and memory order do not count as differences."""
     kind = members.get("class", "tensor")
     return f"{kind} that requires grad" if members.get("grad") else str(kind)
 
 
 def _texts_apart(a_text: str, b_text: str, a: Node, b: Node) -> tuple[str, str]:
-    """Write two values that are not the same, long ones where they begin to differ."""
+    """Describe two different values, long ones from near their first difference."""
     if a_text == b_text:  # such as two kinds of NaN
         a_text, b_text = _encode(a).decode(), _encode(b).decode()
     if max(len(a_text), len(b_text)) <= _MAX_CHARS:
         return a_text, b_text
     pairs = zip(a_text, b_text, strict=False)
     n_shorter = min(len(a_text), len(b_text))
-    n_alike = next((place for place, (mine, theirs) in enumerate(pairs) if mine != theirs), n_shorter)
+    n_alike = next((place for place, (char_a, char_b) in enumerate(pairs) if char_a != char_b), n_shorter)
     start = max(n_alike - _LEAD, 0)
     return _cut(a_text, start), _cut(b_text, start)
 
@@ -181,10 +184,10 @@ def tie_diffs(a: Mapping[str, Alias], b: Mapping[str, Alias], names: Collection[
     numbers_a, numbers_b = _numbers([groups_a, groups_b])
 
     def is_different(name: str) -> bool:
-        mine, theirs = a.get(name), b.get(name)
-        if mine is not None and theirs is not None and mine.of == theirs.of:
-            return _is_elsewhere(mine, theirs)
-        return (mine or theirs) is not None and numbers_a.get(name) != numbers_b.get(name)
+        alias_a, alias_b = a.get(name), b.get(name)
+        if alias_a is not None and alias_b is not None and alias_a.of == alias_b.of:
+            return _is_elsewhere(alias_a, alias_b)
+        return (alias_a or alias_b) is not None and numbers_a.get(name) != numbers_b.get(name)
 
     return [
         DataDiff(name, _tie_text(name, a, groups_a), _tie_text(name, b, groups_b))
@@ -194,7 +197,7 @@ def tie_diffs(a: Mapping[str, Alias], b: Mapping[str, Alias], names: Collection[
 
 
 def _groups(aliases: Mapping[str, Alias], names: Collection[str]) -> dict[str, frozenset[str]]:
-    """Return each name to all that share memory with it, itself among them; only of names that are compared."""
+    """Map each compared name to the compared names that share its memory, itself included."""
     by_owner: dict[str, set[str]] = {}
     for name, alias in aliases.items():
         by_owner.setdefault(alias.of, {alias.of}).add(name)
@@ -204,7 +207,7 @@ def _groups(aliases: Mapping[str, Alias], names: Collection[str]) -> dict[str, f
 
 
 def _numbers(sides: list[dict[str, frozenset[str]]]) -> list[dict[str, int]]:
-    """Give equal groups equal numbers, so that a large group is compared once and not for each of its members."""
+    """Give equal groups equal numbers, so that a large group is compared once, not once per member."""
     by_group: dict[frozenset[str], int] = {}
     numbers = []
     for groups in sides:
@@ -225,5 +228,5 @@ def _tie_text(name: str, aliases: Mapping[str, Alias], groups: Mapping[str, froz
 
 
 def _is_elsewhere(a: Alias, b: Alias) -> bool:
-    """Say whether two views of one tensor do not begin and run alike in it."""
+    """Whether two views of the same tensor cover it differently."""
     return (a.offset, a.strides, a.is_conj, a.is_neg) != (b.offset, b.strides, b.is_conj, b.is_neg)

@@ -1,9 +1,9 @@
-"""Whether every byte is the one that was saved.
+"""Verification: is every byte the one that was saved?
 
 - `_sums`: checksums of bytes in a source.
-- `_run`: checks of any kind of file, run.
-- `_folder`: a directory compared with its manifest.
-- `_verify`: whatever is at a path, verified.
+- `_run`: runs the checks that a kind lists.
+- `_folder`: `verify_folder`, for a directory with a manifest.
+- `_verify`: `verify`, for whatever is at a path.
 """
 
 from tensorkeep.checkpoint.verifying._folder import verify_folder

@@ -1,4 +1,4 @@
-"""Whether every file of a directory is the one that was saved, by its manifest."""
+"""Verify every file of a directory against its manifest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorkeep.kinds.folder import folder_checks
 def verify_folder(
     path: str | os.PathLike[str], *, quick: bool = False, progress: Callable[[int, int], None] | None = None
 ) -> list[Finding]:
-    """Check every file of a directory against its manifest; files that it does not list are left alone."""
+    """Check every file that the manifest of a directory lists; other files are ignored."""
     folder = os.fsdecode(path)
     with ExitStack() as opened:
         return list(run_checks(folder_checks(folder, opened, quick=quick), folder, progress=progress).findings)

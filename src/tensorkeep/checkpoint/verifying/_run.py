@@ -1,4 +1,4 @@
-"""Runs checks of any kind of file: several at a time, in bounded pieces, with every fault as a finding."""
+"""Run the checks of any kind of file: in parallel, in bounded memory, with every fault as a finding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.transport import open_source
 
 _MAX_THREADS: Final = 8
-"""Threads that sum bytes; each keeps a core busy, and more only make a disk seek."""
+"""Hashing threads: each keeps a core busy, and more would only make a disk seek."""
 
 
 def run_checks(
@@ -25,7 +25,7 @@ def run_checks(
     seed: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Run the checks of something, or a sample of those of its tensors, and say what was found."""
+    """Run all checks, or those of a random sample of tensors."""
     checks = found.checks if sample is None else _drawn(found.checks, sample, seed)
     meter = ProgressMeter(progress, sum(len(check.span) for check in checks))
     n_sha256 = sum(_is_second(check) for check in checks)
@@ -43,12 +43,12 @@ def run_checks(
 
 
 def _is_second(check: Check) -> bool:
-    """Say whether a check sums bytes of tensors once more, for the name that other systems give to the file."""
+    """Whether a check hashes bytes that tensor digests cover too: the SHA-256 by which other systems name a file."""
     return check.tensor is None and check.algorithm is SHA256
 
 
 def _drawn(checks: Sequence[Check], share: float, seed: int | None) -> list[Check]:
-    """Draw tensors by chance until they have their share of the bytes, and put them back in order."""
+    """Draw tensors at random until they make up `share` of the bytes, and return them in order."""
     import random  # 4 ms, which opening need not pay
 
     tensors = [check for check in checks if check.tensor is not None]
@@ -66,13 +66,13 @@ def _drawn(checks: Sequence[Check], share: float, seed: int | None) -> list[Chec
 
 
 def find_damage(checks: Sequence[Check], meter: ProgressMeter, *, n_threads: int = _MAX_THREADS) -> list[Finding]:
-    """Sum the bytes of all checks, and return what differs: tensors first, in the order of their bytes."""
+    """Return what differs from its checksum: tensors first, in byte order."""
     n_threads = min(n_threads, os.cpu_count() or 1)
     batches = batches_of(checks, lambda check: len(check.span))
     share = sum(len(check.span) for check in checks) // n_threads
 
     def run(batch: list[Check]) -> list[Finding]:
-        # a check with more bytes than a thread's share would keep one core busy while the others are done
+        # A check larger than a thread's share would keep one core busy after the others have finished.
         return [found for check in batch if (found := _run(check, meter, parallel=len(check.span) > share))]
 
     found = parallel_map(run, batches, n_threads=min(n_threads, len(batches)), meter=meter)
@@ -100,6 +100,6 @@ def _run(check: Check, meter: ProgressMeter, *, parallel: bool) -> Finding | Non
         message = f"the bytes of tensor `{check.tensor}` are not those that were saved"
         return Finding("data", message, check.file, check.tensor, span, expected, actual)
     if check.algorithm is SHA256:
-        return Finding("sha256", "its SHA-256 is another", check.file, expected=expected, found=actual)
+        return Finding("sha256", "its SHA-256 differs", check.file, expected=expected, found=actual)
     message = "its bytes are not those that were saved"
     return Finding("file", message, check.file, expected=expected, found=actual)

@@ -8,7 +8,7 @@ from tensorkeep.digests import BLAKE3, SHA256, Algorithm
 from tensorkeep.transport import ByteRange, ByteSource, open_source
 
 _PARALLEL_FROM_NBYTES = 2**20
-"""Bytes of a file from which on several cores make its digest sooner."""
+"""Size of a file, in bytes, above which hashing on several cores is faster."""
 
 
 def sum_of(
@@ -19,7 +19,7 @@ def sum_of(
     parallel: bool = False,
     on_read: Callable[[int], None] | None = None,
 ) -> bytes:
-    """Return the checksum of some bytes; `on_read` takes the bytes of each piece."""
+    """Return the checksum of some bytes; `on_read` is called with the size of each piece."""
     hasher = algorithm.new(parallel)
     for piece in source.pieces(span):
         hasher.update(piece)
@@ -29,7 +29,7 @@ def sum_of(
 
 
 def sha256_of(source: ByteSource, on_read: Callable[[int], None] | None = None) -> str:
-    """Return the SHA-256 of a file, the name that Git LFS and the Hugging Face Hub give it."""
+    """Return the SHA-256 of a file, by which Git LFS and the Hugging Face Hub identify it."""
     return sum_of(source, ByteRange(0, source.nbytes), SHA256, on_read=on_read).hex()
 
 

@@ -1,4 +1,4 @@
-"""Whether every byte of whatever is at a path is the one that was saved."""
+"""Verify whatever is at a path: is every byte the one that was saved?"""
 
 from __future__ import annotations
 
@@ -22,44 +22,47 @@ def verify(
     seed: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Check a checkpoint against the digests that were saved with it.
+    """Check a checkpoint against the digests saved with it. Damage is reported, not raised.
 
-    A directory that has a manifest (`tensorkeep.checkpoint.save_folder`), such as the checkpoint of a trainer, is
-    checked with every file that it lists, unless only some tensors are asked for.
+    The index and all headers are always checked; `names` and `sample` limit which tensors' bytes are.
 
-    Index and headers are always checked whole. Damage is not an error here: it is listed.
+    A directory with a manifest, such as a trainer's checkpoint, is checked with every file that the manifest lists,
+    unless `names`, `sample` or `variant` is given.
 
-    What torch.distributed.checkpoint wrote has no digests: each part of each tensor must be there with the declared
-    dtype and shape, and match the CRC-32 in its archive.
-
-    The archives of `torch.save` have a CRC-32 of each storage, which torch never looks at; storages of the chosen
-    tensors are compared with it.
+    Other formats have weaker checks. `torch.save` archives carry a CRC-32 of each storage, which torch never checks.
+    In a directory of torch.distributed.checkpoint, each part of each tensor must exist with the declared dtype and
+    shape, and match the CRC-32 in its archive.
 
     Args:
         path: A directory, an index or a file.
-        names: Tensors whose bytes are checked, or shell patterns for their names; all if None.
-        sample: Fraction of the bytes to check, above 0 and up to 1; tensors are drawn at random.
-        variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
-        seed: Makes the sample the same each time.
-        progress: Called with the bytes checked so far and the bytes in all, by one thread at a time. What it raises
-            ends the work.
+        names: Tensors to check, by name or shell pattern; all if None.
+        sample: Fraction of the bytes to check, in (0, 1]; tensors are drawn at random.
+        variant: Which checkpoint to verify in a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
+        seed: Makes the sample reproducible.
+        progress: Called with the bytes checked so far and the total, by one thread at a time. If it raises, the
+            work stops.
 
     Returns:
-        What was checked and found.
+        What was checked, and a finding for everything that is wrong.
 
     Raises:
         SourceMissingError: If there is no checkpoint.
         IndexFileError: If the index cannot be parsed.
-        HeaderError: If a single file is neither a safetensors file nor one of pickles.
+        HeaderError: If a single file is neither a safetensors file nor a file of pickles.
         PickleError: If a pickle is malformed, or contradicts itself or its file.
         ArchiveError: If a pickle's archive is malformed or damaged.
-        LimitError: If a pickle is over a bound.
-        IntegrityError: If the index, or the header of a single file, is not the one that was written, or a single
-            file of another save lies beside an index.
+        LimitError: If a header, index or pickle exceeds a bound.
+        IntegrityError: If the index, or the header of a single file, does not match its own digest, or a single file
+            from another save lies beside an index.
         TensorNotFoundError: If a name is not in the checkpoint.
-        SelectionError: If the sample is not such a fraction.
-        UnsupportedError: If a directory has several checkpoints, or digests are of a later version.
-        TransportError: If the index, or a single file, cannot be read.
+        SelectionError: If `sample` is not in (0, 1].
+        UnsupportedError: If a directory holds several checkpoints, or digests are of a later version.
+        TransportError: If the index or a single file cannot be read.
+
+    Example:
+        >>> result = tensorkeep.verify("checkpoint/")
+        >>> for finding in result.findings:
+        ...     print(finding)
     """
     if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
         raise SelectionError(
