@@ -44,7 +44,7 @@ def test_a_hostile_pickle_is_refused_or_inert_and_cheap(apart: Apart, case: Host
     else:
         assert outcome.error is None, outcome
         assert case.unknowns is None or outcome.unknowns == tuple(sorted(case.unknowns))
-        assert case.short_repr is None or outcome.words == case.short_repr
+        assert case.shown is None or outcome.words == case.shown
     assert not (apart.folder / MARKER).exists()
     _assert_cheap(outcome, case)
 
