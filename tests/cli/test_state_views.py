@@ -158,9 +158,9 @@ def test_tensors_alone_are_shown_as_ever(capsys: pytest.CaptureFixture[str], tmp
 
 BROKEN = {
     "no owner": ('{"state":1,"aliases":{"b":{"of":"zz"}}}', "no `zz`"),
-    "outside": ('{"state":1,"aliases":{"b":{"of":"a","offset":8}}}', "`b` is said to be a view of `a`"),
-    "far": ('{"state":1,"aliases":{"b":{"of":"a","shape":[9223372036854775807]}}}', "`b` is said to be a view"),
-    "stored itself": ('{"state":1,"aliases":{"a":{"of":"a"}}}', "`a` is said to be a view of `a`"),
+    "outside": ('{"state":1,"aliases":{"b":{"of":"a","offset":8}}}', "`b` is declared as a view of `a`"),
+    "far": ('{"state":1,"aliases":{"b":{"of":"a","shape":[9223372036854775807]}}}', "`b` is declared as a view"),
+    "stored itself": ('{"state":1,"aliases":{"a":{"of":"a"}}}', "`a` is declared as a view of `a`"),
     "no JSON": ("hello", "JSON is malformed"),
     "no value": ('{"state":1,"tree":["dict","a"]}', "a key without a value"),
     "no tensor": ('{"state":1,"tree":["dict","x",{}]}', "tensor `?x"),

@@ -138,8 +138,8 @@ def test_nobody_reads_its_output_any_more(served: Path) -> None:
     [
         (["missing"], r"no directory to serve \(missing\)"),
         (["pyproject.toml"], r"no directory to serve \(pyproject\.toml\)"),
-        ([".", "--host", "0.0.0.0"], "without a token only this machine is served"),
-        ([".", "--token", "two words"], "no token that can be sent"),
+        ([".", "--host", "0.0.0.0"], "without a token, only clients on this machine are served"),
+        ([".", "--token", "two words"], "the token cannot be sent in a header"),
         ([".", "--port", "70000"], "ports less than 65,536"),
         ([".", "--connections", "0"], "more than 0"),
         ([".", "--host", "no.such.host.invalid"], r"could not listen \(no\.such\.host\.invalid:8000\)"),

@@ -37,7 +37,7 @@ def test_a_directory_in_the_place_of_a_file(path: Path) -> None:
 
 @pytest.mark.parametrize(("metadata", "key"), [({"step": 1}, "'step'"), ({2: "a"}, "2")])
 def test_metadata_that_is_no_text_is_named(path: Path, metadata: Any, key: str) -> None:
-    with pytest.raises(TypeError, match=rf"metadata is text by key, not \w+ to \w+: {key}; .*str"):
+    with pytest.raises(TypeError, match=rf"metadata must map str to str, not \w+ to \w+: {key}; .*str"):
         tensorkeep.save({"a": 1}, path, metadata=metadata)
 
 

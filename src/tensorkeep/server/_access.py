@@ -1,4 +1,4 @@
-"""Who may read: those who know the token, or where there is none, those who mean this machine. Pure."""
+"""Who may read: clients that know the token, or without a token, clients that address this machine. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Access(msgspec.Struct, frozen=True):
     """Who may read.
 
     Attributes:
-        token: What a client has to know; None where it needs nothing.
-        only_local: Whether clients must mean this machine by the name that they ask for. A page on the web can give
-            its own name this machine's address, and would else read all through the browser of whoever visits it.
+        token: The secret that clients must send; None if they need none.
+        only_local: Whether the Host header must name this machine. Otherwise a web page whose own name resolves to
+            this machine's address (DNS rebinding) could read everything through a visitor's browser.
     """
 
     token: str | None
@@ -33,19 +33,21 @@ class Access(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.token is not None and not _match_token(self.token):
-            raise UnsupportedError("no token that can be sent", expected="printable ASCII without spaces, not empty")
+            raise UnsupportedError(
+                "the token cannot be sent in a header", expected="printable ASCII without spaces, not empty"
+            )
 
     def refusal(self, headers: Mapping[str, str]) -> int | None:
-        """Return the status with which a request is refused; None for one that may read."""
+        """Return the status that refuses a request; None if it is allowed."""
         if self.token is not None:
             return None if _knows(self.token, headers.get("authorization", "")) else 401
         return 421 if self.only_local and not _is_local(headers.get("host", _LOCAL)) else None
 
 
 def _knows(token: str, credentials: str) -> bool:
-    """Say whether credentials have the token: `Bearer TOKEN`, or `Basic` with it as the password of any user.
+    """Say whether credentials contain the token: as `Bearer TOKEN`, or as the `Basic` password of any user.
 
-    It takes as long for all that are wrong.
+    The comparison takes equally long for all wrong tokens.
     """
     scheme, _, given = credentials.partition(" ")
     if scheme.lower() == "basic":
@@ -69,7 +71,7 @@ def _is_local(host: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Say whether an address is that of the machine itself."""
+    """Say whether an address is a loopback address."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a request is answered with. No network here: a question goes in, and an answer comes out."""
+"""The answer to a request. No network here: a question goes in, and an answer comes out."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tensorkeep.server._paths import Asked, asked_by, link_to
 from tensorkeep.server._tree import Entry, Opened, entries_of, open_below
 
 _COPIED_NBYTES: Final = 2**16
-"""Bytes up to which a part of a file is sent from memory together with the headers, which is one call less."""
+"""Bytes up to which a part of a file is sent from memory together with the headers, which saves a call."""
 
 _MAX_KINDS: Final = 1000
-"""Folders of a folder that are looked into, to say what they are."""
+"""Most subfolders of a folder that are opened to say what they hold."""
 
 _TYPES: Final = {
     ".json": "application/json",
@@ -34,7 +34,7 @@ _TYPES: Final = {
     ".yaml": "text/plain; charset=utf-8",
     ".yml": "text/plain; charset=utf-8",
 }
-"""What browsers show; all else they save. Nothing is a page, which could run scripts."""
+"""Types that browsers display; they save all others. None is HTML, which could run scripts."""
 
 _ALWAYS: Final = {
     "Server": "tensorkeep",
@@ -63,7 +63,7 @@ class Question(msgspec.Struct, frozen=True):
 
     Attributes:
         method: Such as `GET`.
-        target: What is asked for, as it stands in the request.
+        target: The requested path and query, as sent.
         headers: Name in lower case to value.
     """
 
@@ -73,12 +73,12 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Answer(NamedTuple):
-    """What is answered.
+    """A response.
 
     Attributes:
         status: The status.
         headers: Name to value, with the length of the body.
-        body: The bytes, or parts of a file that have them.
+        body: The bytes, or the parts of a file that contain them.
     """
 
     status: int
@@ -112,12 +112,12 @@ def _found(question: Question, site: Site) -> Answer:
 def _refused(status: int) -> Answer:
     if status == 401:
         challenge = 'Basic realm="tensorkeep", charset="UTF-8"'
-        return _short(401, "This server wants a token.", **{"WWW-Authenticate": f"Bearer, {challenge}"})
-    return _short(status, "This server answers to localhost only; started with a token, it answers to other names.")
+        return _short(401, "This server requires a token.", **{"WWW-Authenticate": f"Bearer, {challenge}"})
+    return _short(status, "Without a token, this server answers only requests to localhost.")
 
 
 def _short(status: int, text: str = "", **headers: str) -> Answer:
-    """Answer with a line for people."""
+    """Answer with one line of text for people."""
     body = f"{status} {HTTPStatus(status).phrase}{'. ' if text else ''}{text}\n".encode()
     return _with_body(status, "text/plain; charset=utf-8", body, **headers)
 
@@ -129,7 +129,7 @@ def _with_body(status: int, content_type: str, body: bytes, **headers: str) -> A
 
 def _of_folder(question: Question, site: Site, asked: Asked, opened: Opened) -> Answer:
     with closing(opened):
-        if not asked.is_folder:  # links on its page start from the slash
+        if not asked.is_folder:  # links on its page are relative to a path with a slash
             return _short(301, Location=link_to(asked.names[-1], is_folder=True))
         entries = list(entries_of(site.root, opened))
     accepted = question.headers.get("accept", "*/*")
@@ -142,7 +142,7 @@ def _of_folder(question: Question, site: Site, asked: Asked, opened: Opened) -> 
 
 
 def _kinds(site: Site, asked: Asked, entries: list[Entry]) -> dict[str, str]:
-    """Return what the folders of a folder hold, as far as that is known, by their names."""
+    """Return subfolder name to what the folder holds, where that is known."""
     kinds = {}
     for entry in [entry for entry in entries if entry.is_folder][:_MAX_KINDS]:
         with suppress(OSError):
@@ -190,5 +190,5 @@ def _of_status(question: Question, name: str, file: io.FileIO, opened: os.stat_r
         return Answer(status, _ALWAYS | headers, body)
     data = b"".join(piece if isinstance(piece, bytes) else body.read(piece) for piece in body.pieces)
     if len(data) < body.nbytes or not body.is_as_promised():
-        return _short(503, **{"Retry-After": "1"})  # it is being changed in this instant
+        return _short(503, **{"Retry-After": "1"})  # it is being changed right now
     return Answer(status, _ALWAYS | headers, data)

@@ -1,4 +1,4 @@
-"""Parts of an open file, and what stands between them, as the body of an answer."""
+"""Parts of an open file, with the text between them, as the body of an answer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tensorkeep.transport import ByteRange
 
 
 class FileBody(NamedTuple):
-    """What is sent.
+    """The body of an answer, read from a file.
 
     Attributes:
         file: The open file.
-        status: What the system said of it when the answer was made.
-        pieces: Bytes, and parts of the file, half-open. The last is held back until it is known that the file was not
-            changed while the others were read.
+        status: Its `fstat` when the answer was made.
+        pieces: Bytes, and half-open ranges of the file. The last one is sent only if the file was not changed while
+            the others were read.
     """
 
     file: io.FileIO
@@ -27,14 +27,14 @@ class FileBody(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all pieces."""
+        """Size of all pieces in bytes."""
         return sum(map(len, self.pieces))
 
     def is_as_promised(self) -> bool:
-        """Say whether nothing was written to the file, or cut from it, since the answer was made.
+        """Say whether the file has not been changed or truncated since the answer was made.
 
-        Its times say so: who puts back that of the last change changes the other one. That one also changes with the
-        names of the file, as when another takes its place, which changes no byte.
+        A program that resets mtime after a change still changes ctime. But ctime also changes with the number of the
+        file's names, such as when another file replaces it, and that changes no byte.
         """
         before, now = self.status, os.fstat(self.file.fileno())
         if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
@@ -42,7 +42,7 @@ class FileBody(NamedTuple):
         return now.st_ctime_ns == before.st_ctime_ns or now.st_nlink != before.st_nlink
 
     def read(self, span: ByteRange) -> bytes:
-        """Return a part of the file, or less where it has become shorter."""
+        """Return a part of the file; less if the file has become shorter."""
         self.file.seek(span.start)
         data = b""
         while len(data) < len(span) and (more := self.file.read(len(span) - len(data))):

@@ -1,4 +1,4 @@
-"""What a request's conditions and range make of a file: RFC 9110, 13 and 14. Pure."""
+"""Conditional requests and ranges (RFC 9110, 13 and 14): which status and which parts of a file. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tensorkeep.transport import ByteRange
 
 _LAST_SECOND: Final = 253_402_300_799
-"""The end of the year 9999, after which no date can be written."""
+"""The end of the year 9999, the last one that an HTTP date can have."""
 
 _find_tags = re.compile(r'(W/)?"([^"]*)"').findall
 _match_ranges = re.compile(r"bytes=([0-9,\s-]+)", re.IGNORECASE | re.ASCII).fullmatch
@@ -20,10 +20,10 @@ _match_range = re.compile(r"([0-9]{1,30})-([0-9]{1,30})?|-([0-9]{1,30})").fullma
 
 
 class FileVersion(NamedTuple):
-    """What tells a file from another one under its name.
+    """Distinguishes a file from earlier and later ones of the same name.
 
     Attributes:
-        etag: Strong: it changes with every other file, and with every change that the system notes.
+        etag: A strong ETag: it differs for every other file, and after every change that the system records.
         modified_s: When it was last changed, in whole seconds since 1970.
         nbytes: Its size in bytes.
     """
@@ -34,26 +34,26 @@ class FileVersion(NamedTuple):
 
     @property
     def last_modified(self) -> str:
-        """The time of the last change, as it stands in a header."""
+        """The time of the last change, as a header value."""
         return formatdate(self.modified_s, usegmt=True)
 
 
 def version_of(status: os.stat_result) -> FileVersion:
     """Return the version of an open file.
 
-    The inode tells apart files that replaced each other and have one size and one time, as copies can that keep
-    times. The time at which the inode changed is left out: another hard link to the same bytes changes it too.
+    The inode distinguishes a file from a replacement with the same size and mtime, such as a copy that kept the time.
+    ctime is left out: another hard link to the same bytes changes it too.
     """
     etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"'
     return FileVersion(etag, min(max(int(status.st_mtime), 0), _LAST_SECOND), status.st_size)
 
 
 class Decision(NamedTuple):
-    """What is to be answered.
+    """How to answer a request for a file.
 
     Attributes:
         status: 200 or 206 with bytes; 304, 412 or 416 without.
-        spans: The parts of the file, half-open, ascending and apart: one, or for 206 several.
+        spans: The half-open parts of the file, ascending and disjoint: one, or for 206 possibly several.
     """
 
     status: int
@@ -61,10 +61,10 @@ class Decision(NamedTuple):
 
 
 def decide(method: str, headers: Mapping[str, str], version: FileVersion) -> Decision:
-    """Decide what a request for a file is answered with.
+    """Decide how to answer a request for a file.
 
-    What is no range that is known here is answered with the whole file, as servers may. So are ranges that overlap or
-    go backwards, by which a small request would cost much.
+    Unknown kinds of ranges are answered with the whole file, as the RFC allows. So are ranges that overlap or are not
+    ascending, since a small request could otherwise cause a huge answer.
     """
     if _is_refused(headers, version):
         return Decision(412)
@@ -80,7 +80,7 @@ def decide(method: str, headers: Mapping[str, str], version: FileVersion) -> Dec
 
 
 def _ranges(header: str) -> list[re.Match[str]] | None:
-    """Return the ranges that are asked for; None where there are none, or some that mean nothing."""
+    """Return the requested ranges; None if there are none, or any is invalid."""
     found = _match_ranges(header)
     ranges = [_match_range(text.strip()) for text in found[1].split(",")] if found else []
     known = [each for each in ranges if each is not None]
@@ -88,7 +88,7 @@ def _ranges(header: str) -> list[re.Match[str]] | None:
 
 
 def _span(asked: re.Match[str], nbytes: int) -> ByteRange | None:
-    """Return a range as far as the file has it; None where that is nothing."""
+    """Clip a range to the file; None if nothing is left."""
     first, last, tail = asked.groups()
     if tail is not None:
         start, stop = max(nbytes - int(tail), 0), nbytes
@@ -98,7 +98,7 @@ def _span(asked: re.Match[str], nbytes: int) -> ByteRange | None:
 
 
 def _is_refused(headers: Mapping[str, str], version: FileVersion) -> bool:
-    """Say whether the client wants another version only."""
+    """Say whether the request requires another version (If-Match, If-Unmodified-Since)."""
     wanted = headers.get("if-match")
     if wanted is not None:
         return wanted.strip() != "*" and ("", version.etag.strip('"')) not in _find_tags(wanted)
@@ -107,7 +107,7 @@ def _is_refused(headers: Mapping[str, str], version: FileVersion) -> bool:
 
 
 def _is_known(headers: Mapping[str, str], version: FileVersion) -> bool:
-    """Say whether the client has this version already."""
+    """Say whether the client already has this version (If-None-Match, If-Modified-Since)."""
     known = headers.get("if-none-match")
     if known is not None:
         return known.strip() == "*" or version.etag.strip('"') in {tag for _, tag in _find_tags(known)}
@@ -116,7 +116,7 @@ def _is_known(headers: Mapping[str, str], version: FileVersion) -> bool:
 
 
 def _seconds(date: str | None) -> float | None:
-    """Return the seconds since 1970 of a date in a header; None for what is none."""
+    """Return a header's date in seconds since 1970; None if it is not a date."""
     try:
         return parsedate_to_datetime(date).timestamp() if date else None
     except (ValueError, OverflowError):

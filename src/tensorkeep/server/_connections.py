@@ -21,13 +21,13 @@ _DESCRIPTORS_EACH: Final = 3
 
 _OTHER_DESCRIPTORS: Final = 64
 _MAX_REFUSED: Final = 64
-"""Connections at a time that get a 503; more are closed without an answer."""
+"""Most connections that get a 503 at the same time; more are closed without an answer."""
 
 _FAREWELL_S: Final = 1.0
 """Seconds in which a client can read the 503."""
 
 _TURNS: Final = 4
-"""Turns of an event loop in which a connection that the system has accepted comes to be known, and is closed."""
+"""Turns of the event loop after which every connection accepted so far is known, and can be closed."""
 
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nServer: tensorkeep\r\nRetry-After: 1\r\n"
@@ -50,7 +50,7 @@ class Connections:
 
     @contextmanager
     def busy(self, connection: object) -> Iterator[None]:
-        """Keep a connection while the block answers a request that came over it."""
+        """Keep a connection open while the block answers one of its requests."""
         self._busy.add(connection)
         try:
             yield
@@ -58,7 +58,7 @@ class Connections:
             self._busy.discard(connection)
 
     def let_in(self, transport: asyncio.Transport) -> bool:
-        """Let a new connection ask, if there is room or somebody gives way."""
+        """Accept a new connection if there is room, or if an idle one can be closed."""
         self._transports.add(transport)
         present = [each for each in self._server.connections if each.connected]
         if len(present) >= self._limit:
@@ -66,14 +66,14 @@ class Connections:
             if idle is None:
                 return False
             idle.force_close()
-        transport.set_write_buffer_limits(0)  # so that what is drained is with the system
+        transport.set_write_buffer_limits(0)  # so that drained data has reached the system
         protocol = self._server()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         return True
 
     def refuse(self, transport: asyncio.Transport) -> None:
-        """Tell a client to come again, and give it the time to read that."""
+        """Tell a client to retry later, and give it time to read that."""
         if self._n_refused >= _MAX_REFUSED:
             transport.abort()
             return
@@ -83,7 +83,7 @@ class Connections:
         asyncio.get_running_loop().call_later(_FAREWELL_S, self._end_farewell, transport)
 
     async def end(self) -> None:
-        """Close all that is open, and what is just coming, and wait until the loop has let go of it."""
+        """Close all connections, including those just being accepted, and wait until the loop has dropped them."""
         for _ in range(_TURNS):
             for transport in list(self._transports):
                 transport.abort()
@@ -95,13 +95,13 @@ class Connections:
 
 
 class _Door(asyncio.Protocol):
-    """What meets a new connection: it becomes the server's, or is refused."""
+    """The protocol of a new connection: hands it to the server, or refuses it."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let it in or refuse it."""
+        """Accept or refuse it."""
         connection = cast("asyncio.Transport", transport)
         if not self._connections.let_in(connection):
             self._connections.refuse(connection)
@@ -120,11 +120,7 @@ def affordable(connections: int) -> int:
 
 
 def raise_descriptor_limit(connections: int) -> None:
-    """Let this process have descriptors for so many connections, as far as the system allows.
-
-    Args:
-        connections: How many there shall be.
-    """
+    """Raise this process's limit of file descriptors to what the connections need, as far as the system allows."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 

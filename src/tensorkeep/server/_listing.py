@@ -1,4 +1,4 @@
-"""What a folder has, for programs and for people. Pure but for looking into the folders that it lists."""
+"""The listing of a folder, as JSON and as HTML. Pure."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _digits = re.compile(r"([0-9]+)")
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """What a folder has.
+    """The contents of a folder.
 
     Attributes:
         path: Its path on the server, such as `/run/`.
-        entries: What is served of it, in any order.
-        kinds: Names of folders in it to what they hold, where that is known.
+        entries: Its served entries, in any order.
+        kinds: Subfolder name to what the folder holds, where that is known.
     """
 
     path: str
@@ -55,7 +55,7 @@ class Listing(msgspec.Struct, frozen=True):
     kinds: dict[str, str]
 
     def as_json(self) -> bytes:
-        """Give it for programs: `names`, of which those of folders end with a slash, and sizes and times."""
+        """Return it for programs: `names` (folders end with a slash), and `entries` with sizes and times."""
         ordered = self._ordered()
         names = [entry.name + "/" * entry.is_folder for entry in ordered]
         members = [
@@ -65,7 +65,7 @@ class Listing(msgspec.Struct, frozen=True):
         return msgspec.json.encode({"kind": kind_of(names), "names": names, "entries": members})
 
     def as_html(self) -> bytes:
-        """Give it for browsers: a page of links."""
+        """Return it for browsers: a page of links."""
         ordered = self._ordered()
         kind = kind_of([entry.name + "/" * entry.is_folder for entry in ordered])
         n_files = sum(not entry.is_folder for entry in ordered)
@@ -78,7 +78,7 @@ class Listing(msgspec.Struct, frozen=True):
         return _PAGE.format(title=title, summary=summary, rows="\n".join(rows)).encode()
 
     def _ordered(self) -> list[Entry]:
-        """Return folders before files, and numbers in names in their order."""
+        """Return folders before files, with numbers in names in numeric order."""
         return sorted(self.entries, key=lambda entry: (not entry.is_folder, _natural(entry.name)))
 
     def _row(self, entry: Entry) -> str:
@@ -89,7 +89,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def kind_of(names: Sequence[str]) -> str | None:
-    """Say what a folder is, as far as its names tell."""
+    """Say what a folder holds, judging by the names in it; None if unknown."""
     n_shards = sum(_is_shard(name) is not None for name in names)
     shards = f" of {n_shards:,} {'shard' if n_shards == 1 else 'shards'}" if n_shards else ""
     if any(".safetensors.index." in name for name in names):

@@ -1,7 +1,7 @@
 """Which names below the served directory a request asks for. Pure.
 
-Only plain names are asked for: what could lead elsewhere, on any system, names nothing. Nor does what begins with a
-dot: there are secrets, and what saves keep while they are under way.
+Only plain names are accepted: none that could lead elsewhere on any system, and none that begins with a dot, since
+secrets and the temporary files of saves have such names.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _match_origin = re.compile(r"https?://[^/?#]*", re.IGNORECASE).match
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a request asks for.
+    """The path that a request asks for.
 
     Attributes:
-        names: Those of the folders on the way, and then its own; none for the served directory itself.
+        names: Names of the folders on the way, then its own; empty for the served directory itself.
         is_folder: Whether the path ends with a slash.
     """
 
@@ -30,7 +30,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def asked_by(target: str) -> Asked | None:
-    """Return what the target of a request asks for."""
+    """Return the path that a request target asks for; None if it cannot be served."""
     origin = _match_origin(target)
     path = re.split(r"[?#]", target[origin.end() if origin else 0 :], maxsplit=1)[0]
     if not path.startswith("/"):
@@ -55,11 +55,11 @@ def is_served(name: str) -> bool:
     """Say whether a file or folder of that name may be served."""
     if not name or name.startswith(".") or _FORBIDDEN.search(name):
         return False
-    if os.name == "nt" and name.endswith((".", " ")):  # which the system takes for the name without them
+    if os.name == "nt" and name.endswith((".", " ")):  # which Windows ignores
         return False
-    return not any("\ud800" <= char <= "\udfff" for char in name)  # bytes that are no text have no URL
+    return not any("\ud800" <= char <= "\udfff" for char in name)  # bytes that are not UTF-8 have no URL
 
 
 def link_to(name: str, *, is_folder: bool) -> str:
-    """Return a relative link to something, from the folder that it is in."""
+    """Return the relative link to an entry from its folder."""
     return f"./{quote(name, safe='')}{'/' if is_folder else ''}"

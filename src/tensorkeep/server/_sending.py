@@ -1,7 +1,7 @@
 """Parts of files on their way into sockets, each in a thread of its own.
 
-A thread waits for its client and for the disk, so that neither keeps anybody else waiting. The kernel takes the bytes
-from the page cache (sendfile); none passes through this process.
+Each thread waits for its own client and for the disk, so that neither delays other clients. The kernel takes the
+bytes from the page cache (sendfile); none passes through this process.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tensorkeep.server._body import FileBody
 from tensorkeep.transport import ByteRange
 
 _GATHERED_NBYTES: Final = 2**16
-"""Bytes up to which a part of a file is sent from memory: together with its neighbours, in one call."""
+"""Bytes up to which a part of a file is sent from memory, together with its neighbours, in one call."""
 
 
 class Sending:
-    """What is being sent."""
+    """The bodies that are being sent."""
 
     def __init__(self, threads: ThreadPoolExecutor, patience_s: float) -> None:
         self._threads = threads
@@ -28,7 +28,7 @@ class Sending:
         self._sockets: set[socket.socket] = set()
 
     async def send(self, transport: asyncio.BaseTransport, body: FileBody) -> int:
-        """Send a body over a connection on which nothing else waits to be sent."""
+        """Send a body over a connection whose write buffer is empty; return the bytes sent."""
         try:
             own = transport.get_extra_info("socket").dup()  # the connection may be closed meanwhile
         except OSError:  # it is closed already
@@ -49,20 +49,20 @@ class Sending:
                 self._sockets.discard(own)
 
     def stop(self) -> None:
-        """Cut all that is under way."""
+        """Cut all running transfers."""
         for each in list(self._sockets):
             _cut(each)
 
 
 def send_body(connection: socket.socket, body: FileBody, patience_s: float) -> int:
-    """Send a body, and stop where the file turns out not to be what was promised."""
+    """Send a body, and stop if the file turns out to have changed; return the bytes sent."""
     connection.settimeout(patience_s)
     flow = _Flow(connection, body)
-    with suppress(OSError, _TooShortError):  # of a client that is gone, a disk that fails, a time that ran out
+    with suppress(OSError, _TooShortError):  # the client is gone, the disk failed, or time ran out
         for piece in body.pieces[:-1]:
             flow.send(piece)
         flow.flush()
-        flow.send(body.pieces[-1])  # it is short, and so kept
+        flow.send(body.pieces[-1])  # short, so it stays in the buffer
         if body.is_as_promised():
             flow.flush()
     return flow.n_sent
@@ -73,7 +73,7 @@ class _TooShortError(Exception):
 
 
 class _Flow:
-    """Pieces on their way: what is short is gathered in memory, what is long goes straight from the file."""
+    """Sends pieces: short ones are gathered in memory, long ones go straight from the file."""
 
     def __init__(self, connection: socket.socket, body: FileBody) -> None:
         self.n_sent = 0
@@ -115,5 +115,5 @@ class _Flow:
 
 
 def _cut(connection: socket.socket) -> None:
-    with suppress(OSError):  # it is cut already
+    with suppress(OSError):  # already cut
         connection.shutdown(socket.SHUT_RDWR)

@@ -37,7 +37,7 @@ _IDLE_S: Final = 60.0
 _log = logging.getLogger("tensorkeep.server")
 _quiet = logging.getLogger("tensorkeep.server.http")
 _quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False  # strangers sometimes send what is not HTTP; that is not an error of this server
+_quiet.propagate = False  # clients may send what is not HTTP; that is not an error of this server
 
 
 class Server:
@@ -94,7 +94,7 @@ class Server:
                 raise SourceMissingError("no directory to serve", path=os.fspath(directory))
             os.listdir(root)
         if connections < 1 or patience_s <= 0 or not 0 <= port < 2**16:
-            raise UnsupportedError("connections and patience_s are more than 0, and ports less than 65,536")
+            raise UnsupportedError("connections and patience_s must be more than 0, and port less than 65,536")
         self.connections = affordable(connections)
         self._patience_s = patience_s
         self._on_served = on_served
@@ -152,7 +152,7 @@ class Server:
             logger=_quiet,
             keepalive_timeout=min(_IDLE_S, self._patience_s),
             lingering_time=_GRACE_S,
-            auto_decompress=False,  # bodies of requests are thrown away
+            auto_decompress=False,  # request bodies are discarded
         )
         self._connections = Connections(server, self.connections)
         listener = await loop.create_server(self._connections, sock=self._socket, backlog=_BACKLOG)
@@ -169,7 +169,7 @@ class Server:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request, and say so."""
+        """Answer a request, and report it to `on_served`."""
         at_s, begin = time(), perf_counter()
         with self._connections.busy(request.protocol):
             try:
@@ -196,7 +196,7 @@ class Server:
         return response
 
     async def _give(self, request: web.BaseRequest, answer: Answer) -> tuple[web.StreamResponse, int, bool]:
-        """Send an answer; return the response, the bytes of its body that were sent, and whether these are all."""
+        """Send an answer; return the response, the number of body bytes sent, and whether that is all of them."""
         from aiohttp import web
 
         transport = request.transport
@@ -217,7 +217,7 @@ class Server:
         return response, n_sent, is_whole
 
     async def _patiently(self, writing: Coroutine[Any, Any, None]) -> bool:
-        """Wait until the system has taken what is written; say whether it has."""
+        """Write with a time limit; return whether the system has taken everything."""
         try:
             async with asyncio.timeout(self._patience_s):
                 await writing
@@ -243,7 +243,7 @@ def _question_of(request: web.BaseRequest) -> Question:
 
 
 def _n_promised(request: web.BaseRequest, answer: Answer) -> int:
-    """Return the bytes that the body has, if it is sent as a whole."""
+    """Return the size of the complete body."""
     if request.method == "HEAD":
         return 0
     return len(answer.body) if isinstance(answer.body, bytes) else answer.body.nbytes
@@ -256,7 +256,7 @@ def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) ->
 
 def _refuse_strangers(host: str) -> NoReturn:
     raise UnsupportedError(
-        "without a token only this machine is served",
+        "without a token, only clients on this machine are served",
         expected="a token, or an address such as 127.0.0.1",
         found=host,
     )

@@ -30,7 +30,7 @@ _NOTHING: Final = {*_LINK, errno.ENOENT, errno.ENXIO, errno.ENAMETOOLONG}
 
 
 class Opened(NamedTuple):
-    """Something that was opened.
+    """An open file or folder.
 
     Attributes:
         fd: Its descriptor, which the caller closes; -1 for a folder if the system cannot open folders.
@@ -54,11 +54,11 @@ class Opened(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Something in a folder.
+    """An entry of a folder.
 
     Attributes:
-        name: Its own.
-        is_folder: Whether it is one.
+        name: Its own name.
+        is_folder: Whether it is a folder.
         nbytes: Bytes of a file.
         modified_s: When it was last changed, in seconds since 1970.
     """
@@ -107,7 +107,7 @@ def _opened(root: str, names: Sequence[str]) -> Opened | None:
 
 
 def _resolved(root: str, names: Sequence[str]) -> list[str] | None:
-    """Return the names without links; None where they lead out of the directory, or to what is not served."""
+    """Resolve links; None if they lead out of the directory, or to a name that is not served."""
     home = os.path.realpath(root)
     path = os.path.realpath(os.path.join(home, *names))
     try:
@@ -121,7 +121,7 @@ def _resolved(root: str, names: Sequence[str]) -> list[str] | None:
 
 
 def _opened_by_path(root: str, names: Sequence[str]) -> Opened | None:
-    """Open by the path as a whole, where steps are not possible; who may change links there may read all."""
+    """Open a path at once, where the system cannot open step by step; a link changed meanwhile may lead outside."""
     real = _resolved(root, names)
     if real is None:
         return None
@@ -136,7 +136,7 @@ def _opened_by_path(root: str, names: Sequence[str]) -> Opened | None:
 
 
 def entries_of(root: str, folder: Opened) -> Iterator[Entry]:
-    """Give what a folder has that is served, in no order."""
+    """Yield the served entries of a folder, in no particular order."""
     inside = os.path.relpath(folder.path, root)
     around = [] if inside == os.curdir else inside.split(os.sep)
     with os.scandir(folder.path if folder.fd < 0 else folder.fd) as found:
@@ -145,7 +145,7 @@ def entries_of(root: str, folder: Opened) -> Iterator[Entry]:
                 continue
             try:
                 status = _status_of(root, around, each)
-            except OSError:  # it has just gone
+            except OSError:  # just removed
                 continue
             if status is not None and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 is_folder = stat.S_ISDIR(status.st_mode)
@@ -153,7 +153,7 @@ def entries_of(root: str, folder: Opened) -> Iterator[Entry]:
 
 
 def _status_of(root: str, around: Sequence[str], entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Return what the system says of an entry, or of what it leads to; None where that is not served."""
+    """Return the status of an entry or its link's target; None if the target is not served."""
     if not entry.is_symlink():
         return entry.stat(follow_symlinks=False)
     real = _resolved(root, [*around, entry.name])

@@ -111,7 +111,7 @@ def test_lone_surrogates_are_refused(metadata: dict[str, str] | None) -> None:
 
 @pytest.mark.parametrize("metadata", [{"a": 1}, {"a": None}, {1: "a"}, {"a": b"b"}, {"a": {"b": "c"}}])
 def test_metadata_that_no_reader_would_accept_is_not_written(metadata: dict[str, str]) -> None:
-    with pytest.raises(TypeError, match="metadata is text by key"):
+    with pytest.raises(TypeError, match="metadata must map str to str"):
         emit_header({}, metadata)
 
 

@@ -142,7 +142,7 @@ class _Edits(msgspec.Struct, frozen=True):
 
 def _checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata is a mapping of text by key, not {type(metadata).__name__}")
+        raise TypeError(f"metadata must be a mapping of str to str, not {type(metadata).__name__}")
     return metadata or {}
 
 

@@ -19,18 +19,18 @@ from tensorkeep.limits import MAX_DEFLATE_RATIO
 from tensorkeep.transport import ByteRange, ByteSource
 
 _STORED_NBYTES: Final = 2**16
-"""Deflated bytes that are handed to zlib at once: it copies what it does not use."""
+"""Deflated bytes passed to zlib per call: it copies the input that it does not use."""
 
 _READ_NBYTES: Final = 2**18
 _GAPS_PER_READ: Final = 4
-"""Deflated bytes that are read at once: at least so many, and so many times what a request costs."""
+"""Deflated bytes per read: at least the first, and the second times the source's `gap_nbytes`."""
 
 _PIECE_NBYTES: Final = 2**20
-"""Inflated bytes that are asked of zlib at once."""
+"""Inflated bytes requested from zlib per call."""
 
 
 def inflate_head(deflated: bytes, max_nbytes: int) -> bytes:
-    """Return the first bytes of what begins with some deflated bytes."""
+    """Return the first bytes of a member, inflated from its first deflated bytes."""
     try:
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(deflated, max_nbytes)
     except zlib.error as error:
@@ -59,7 +59,7 @@ class InflatedSource:
         return InflatedSource, (self._source, self._member)
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
-        """Return None: what is inflated exists nowhere."""
+        """Return None: the inflated bytes are stored nowhere."""
         return None
 
     def read(self, span: ByteRange) -> Buffer:
@@ -92,7 +92,7 @@ class InflatedSource:
                 self._stream = stream
 
     def close(self) -> None:
-        """Let go of the archive."""
+        """Drop the archive, which stays open."""
         self._stream = None
         self._source.close()
 
@@ -101,7 +101,7 @@ class _Stream:
     """Inflates a member from its first byte on.
 
     Attributes:
-        position: Bytes that were taken.
+        position: Inflated bytes taken so far.
     """
 
     def __init__(self, source: ByteSource, member: Member) -> None:
@@ -117,7 +117,7 @@ class _Stream:
         self._stored = _parts_of(source, member.span)
 
     def skip(self, nbytes: int) -> None:
-        """Pass over bytes."""
+        """Skip bytes."""
         stop = self.position + nbytes
         while self.position < stop:
             self.take(stop - self.position)
@@ -143,7 +143,7 @@ class _Stream:
             self._refuse("cannot be inflated", str(error))
 
     def _check_end(self) -> None:
-        while not self._inflater.eof:  # its last bytes may hold the end alone
+        while not self._inflater.eof:  # the last input may hold only the end marker
             stored = self._inflater.unconsumed_tail or next(self._stored, b"")
             if self._inflate(stored, 1) or not (stored or self._inflater.eof):
                 self._refuse("is longer than declared", f"more than {self.position:,} bytes")

@@ -128,7 +128,7 @@ def _check_entry(entry: Entry, extra: bytes, n_comment: int, disk: int, attribut
 
 
 def _fill_wide(entry: Entry, extra: bytes, log: FaultLog) -> None:
-    """Replace fields that are all ones by the zip64 values; there must be exactly as many."""
+    """Replace fields that are all ones with the zip64 values; there must be one value per such field."""
     fields = split_extra(extra, entry.name, log)
     wide = fields.get(WIDE, b"")
     names = [name for name in ("nbytes", "n_stored", "offset") if getattr(entry, name) == ALL_ONES_32]

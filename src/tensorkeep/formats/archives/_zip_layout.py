@@ -1,7 +1,7 @@
 """How the members of a zip archive follow each other: local header, data, descriptor, without a gap. Pure.
 
-The directory nearly tells where each member's data is: it ends where the next member starts, minus a descriptor. So
-only the bytes between the data of large members are read, and many small members in one run.
+The directory almost determines where each member's data is: it ends where the next member starts, minus a descriptor.
+So only the bytes between the data of large members are read, and many small members in one run.
 """
 
 from __future__ import annotations

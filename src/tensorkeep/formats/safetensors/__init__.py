@@ -2,13 +2,13 @@
 
 - `_parse`: header bytes to entries; every rule of the format is checked here. No I/O.
 - `_members`: the same text read member by member, where it is unusual. No I/O.
-- `_emit`: entries to header bytes, the same ones that the reference writes. No I/O.
-- `_seal`: what a header says so that every byte of its file can be checked. No I/O.
-- `_state`: what a header says of a whole training state, and of tensors that share memory. No I/O.
-- `_aliases`: what it says of tensors that share memory, held against those that are there. No I/O.
-- `_metadata`: free text, apart from these two. No I/O.
-- `_read`: the header of a `ByteSource`, with errors that say which file it is and what it really is.
-- `_describe`: what `inspect` shows of a file.
+- `_emit`: entries to header bytes, identical to what the reference writes. No I/O.
+- `_seal`: digests of the tensors and of the header, which protect every byte of the file. No I/O.
+- `_state`: the metadata of a whole training state, and of tensors that share memory. No I/O.
+- `_aliases`: checks declared views against the tensors in the file. No I/O.
+- `_metadata`: free text, without these two. No I/O.
+- `_read`: the header of a `ByteSource`, with errors that name the file and recognise other formats.
+- `_describe`: what `inspect` shows about a file.
 """
 
 from tensorkeep.formats.safetensors._aliases import check_owner, check_storages, check_view

@@ -1,4 +1,4 @@
-"""What a header says of tensors that are views of others, held against what the file holds. No I/O."""
+"""Checks declared views against the tensors in the file. No I/O."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tensorkeep.limits import MAX_I64
 
 
 def check_owner(name: str, alias: Alias, stored: Collection[str], path: str | None = None) -> None:
-    """Make sure that a view is not stored itself, and that what it is a view of is."""
+    """Check that a view is not itself stored, and that its owner is."""
     if name in stored or alias.of not in stored:
         raise FormatError(
-            f"tensor `{name}` is said to be a view of `{alias.of}`",
+            f"tensor `{name}` is declared as a view of `{alias.of}`",
             path=path,
             tensor=name,
             expected="a view of a tensor in the file",
@@ -25,21 +25,21 @@ def check_owner(name: str, alias: Alias, stored: Collection[str], path: str | No
 
 
 def check_storages(storages: Iterable[str], stored: Collection[str], path: str | None = None) -> None:
-    """Make sure that tensors which only hold memory for others are there."""
+    """Check that the tensors that only hold memory for others are in the file."""
     missing = next((name for name in storages if name not in stored), None)
     if missing is not None:
         raise FormatError(
-            f"`{missing}` is said to hold the memory of other tensors, and is not in the file",
+            f"`{missing}` is declared to hold the memory of other tensors, but is not in the file",
             path=path,
             tensor=missing,
         )
 
 
 def check_view(name: str, alias: Alias, owner: TensorEntry, path: str | None = None) -> None:
-    """Make sure that another tensor holds all elements of a view."""
+    """Check that the owner holds all elements of a view."""
     if not alias.is_whole and not _is_held(alias, owner):
         raise FormatError(
-            f"tensor `{name}` is said to be a view of `{alias.of}`, which does not hold it",
+            f"tensor `{name}` is declared as a view of `{alias.of}`, but extends beyond it",
             path=path,
             tensor=name,
             found=f"{alias.dtype or 'its dtype'}, shape {list(alias.shape or ())}, at byte {alias.offset:,}",

@@ -14,7 +14,7 @@ from tensorkeep.transport import ByteSource
 
 
 def describe_file(source: ByteSource, header: Header | None = None) -> Description:
-    """Describe a file; one whose header does not match its digests is described all the same."""
+    """Describe a file, even one whose header does not match its digests."""
     header = header or read_header(source)
     file = FileDescription(
         os.path.basename(source.name),

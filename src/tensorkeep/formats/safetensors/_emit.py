@@ -19,11 +19,11 @@ from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES
 from tensorkeep.limits import MAX_HEADER_NBYTES
 
 ALIGNMENT_NBYTES: Final = 8
-"""The data starts at a multiple of this; spaces fill the header up."""
+"""The data starts at a multiple of this; the header is padded with spaces."""
 
 
 def lay_out(tensors: Mapping[str, tuple[DType, tuple[int, ...], int]]) -> dict[str, TensorEntry]:
-    """Give each tensor its place: wide dtypes first, names in order within a dtype."""
+    """Assign each tensor its place: wide dtypes first, sorted by name within a dtype."""
     _refuse_reserved(tensors)
     entries = {}
     start = 0
@@ -37,7 +37,7 @@ def lay_out(tensors: Mapping[str, tuple[DType, tuple[int, ...], int]]) -> dict[s
 def emit_header(
     entries: Mapping[str, TensorEntry], metadata: Mapping[str, str] | None = None, *, room: int = 0
 ) -> bytes:
-    """Encode length field, header and padding: all that stands before the data."""
+    """Encode everything before the data: length field, header and padding."""
     _refuse_reserved(entries)
     fields: dict[str, object] = {}
     if metadata is not None:
@@ -63,14 +63,14 @@ def emit_header(
 
 
 def check_is_text(metadata: Mapping[str, str]) -> None:
-    """Make sure that metadata is text by key."""
+    """Check that metadata maps str to str."""
     if not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata is a mapping of text by key, not {type(metadata).__name__}")
+        raise TypeError(f"metadata must be a mapping of str to str, not {type(metadata).__name__}")
     for key, text in metadata.items():
         if not (isinstance(key, str) and isinstance(text, str)):
             raise TypeError(
-                f"metadata is text by key, not {type(key).__name__} to {type(text).__name__}: {key!r:.100};"
-                " write it as text with str(...)"
+                f"metadata must map str to str, not {type(key).__name__} to {type(text).__name__}: {key!r:.100};"
+                " convert it with str(...)"
             )
 
 

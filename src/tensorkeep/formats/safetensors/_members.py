@@ -1,7 +1,7 @@
 """A header read member by member: exact where decoding it at once is not. Pure.
 
-Each value is decoded from its own text, so nothing is read that is not wanted, equal keys are seen as they come, and
-the first mistake ends it: a hostile header of 100 MB never becomes 100 MB of objects.
+Each value is decoded from its own text. So unwanted values are not read, duplicate keys are found at once, and
+reading stops at the first mistake: a hostile header of 100 MB never becomes 100 MB of objects.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError
 
 METADATA_KEY: Final = "__metadata__"
-"""The one key of a header that names no tensor."""
+"""The only key of a header that does not name a tensor."""
 
 _FIELDS: Final = {METADATA_KEY, *TensorEntry.__struct_fields__}
 _LEADING: Final = '{"__metadata__":'
@@ -33,7 +33,7 @@ def _refuse_duplicate(key: str) -> NoReturn:
 
 
 def _refuse_equal_keys(pairs: list[tuple[str, Any]]) -> None:
-    """Look at the keys of one object, and keep nothing of it."""
+    """Refuse duplicate keys in an object, without keeping the object."""
     if len(pairs) < 2 or len({key for key, _ in pairs}) == len(pairs):
         return
     seen: set[str] = set()
@@ -48,7 +48,7 @@ _scan = json.JSONDecoder(object_pairs_hook=_refuse_equal_keys, parse_int=len, pa
 
 
 def take_leading_metadata(source: str) -> tuple[str, dict[str, str] | None]:
-    """Cut off metadata that stands first without white space, as every known writer puts it."""
+    """Cut off metadata that comes first, without white space, as every known writer puts it."""
     if not source.startswith(_LEADING) or not source.startswith(("{", "n"), len(_LEADING)):
         return source, None
     try:
@@ -64,7 +64,7 @@ def take_leading_metadata(source: str) -> tuple[str, dict[str, str] | None]:
 
 
 def read_members(source: str) -> tuple[dict[str, TensorEntry], dict[str, str] | None]:
-    """Read a header, whatever its order and white space."""
+    """Read a header with members in any order and any white space."""
     entries: dict[str, TensorEntry] = {}
     metadata: dict[str, str] | None = None
     seen_metadata = False
@@ -81,20 +81,20 @@ def read_members(source: str) -> tuple[dict[str, TensorEntry], dict[str, str] | 
         raise
     except RecursionError:
         raise HeaderError("invalid JSON in header: recursion limit exceeded") from None
-    except ValueError as error:  # of json and of msgspec
+    except ValueError as error:  # from json or msgspec
         raise HeaderError(f"invalid JSON in header: {error}") from None
     return entries, metadata
 
 
 def _metadata_of(value: str) -> dict[str, str] | None:
-    if not value.startswith(("{", "n")):  # seen before a long list is made into objects
+    if not value.startswith(("{", "n")):  # before a long list is decoded into objects
         raise HeaderError(f"invalid JSON in header: metadata must be an object, not {value[:20]}")
     metadata: dict[str, str] | None = _decode_metadata(value)
     return metadata
 
 
 def _members(source: str) -> Iterator[tuple[str, str]]:
-    """Give each key of the outer object, and the text of its value."""
+    """Yield each key of the outer object, and the text of its value."""
     place = _expect("{", source, 0)
     closed = source[place : place + 1] == "}"
     while not closed:
@@ -115,7 +115,7 @@ def _members(source: str) -> Iterator[tuple[str, str]]:
 
 
 def _expect(char: str, source: str, place: int) -> int:
-    """Return where the text goes on after a character that must stand here, and after white space."""
+    """Check for a character; return the position after it and any white space."""
     found = source[place : place + 1]
     if found != char:
         raise HeaderError(f"invalid JSON in header: expected `{char}` at character {place}, found {found!r}")

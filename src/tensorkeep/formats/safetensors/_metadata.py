@@ -1,4 +1,4 @@
-"""Free text of a file, apart from what is true of that file only: its digests, and what it says of a state."""
+"""The free text of a file, without metadata that only applies to that file: its digests and its state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIGNATURES = {SEAL_KEY: SEAL_SIGNATURE, STATE_KEY: STATE_SIGNATURE}
 
 
 def free_text(metadata: Mapping[str, str] | None, state: State | None = None) -> Mapping[str, str] | None:
-    """Return metadata without what is true of one file only: digests, the state, and the names of tied tensors."""
+    """Return metadata without what applies to one file only: digests, state, and names of tied tensors."""
     metadata = without_seal(metadata)
     if metadata is None or not metadata.get(STATE_KEY, "").startswith(STATE_SIGNATURE):
         return metadata
@@ -22,14 +22,14 @@ def free_text(metadata: Mapping[str, str] | None, state: State | None = None) ->
 
 
 def metadata_to_write(metadata: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Return metadata for another file: without what is true of one only, and without what would be taken for it."""
+    """Return the metadata to copy to another file; refuse text that would be mistaken for digests or a state."""
     if metadata is None:
         return None
     check_is_text(metadata)
     for key, text in metadata.items():
         if text.startswith(SEAL_SIGNATURE) != (key == SEAL_KEY) or not text.startswith(_SIGNATURES.get(key, "")):
             raise UnsupportedError(
-                "the metadata looks like the digests or the state of a file, and is none",
+                "the metadata looks like the digests or the state of a file, but is not",
                 expected=f"other keys than {SEAL_KEY!r} and {STATE_KEY!r}, and text that does not begin with"
                 f" {SEAL_SIGNATURE!r}",
                 found=f"{key!r}: {text[:40]!r}",

@@ -1,10 +1,10 @@
-"""Header bytes to entries. Any input gives a `Header` that is true of its file, or a `HeaderError`: nothing else.
+"""Header bytes to entries. Any input gives a `Header` that is correct for its file, or a `HeaderError`.
 
-How the speed comes about: msgspec decodes the whole header into typed structs in one call, which checks the JSON
+Why it is fast: msgspec decodes the whole header into typed structs in one call, which checks the JSON
 and the types but silently keeps the last of several equal keys. So the colons are counted: the object of one tensor
 needs exactly four (name, dtype, shape, data_offsets), hence a text with four per decoded entry has no key twice and
-no key too many. Any other text (metadata that does not stand first, a colon in a name, an extra field, a mistake) is
-read member by member in `_members`, which is slower and leaves no question open.
+no extra key. Any other text (metadata that does not come first, a colon in a name, an extra field, a mistake) is
+read member by member in `_members`, which is slower but exact.
 
 The messages begin with the words of the reference implementation (safetensors 0.8.0), since people search for them.
 """
@@ -32,12 +32,12 @@ _decode_entries = msgspec.json.Decoder(dict[str, TensorEntry]).decode
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What the header of a file says.
+    """The header of a file.
 
     Attributes:
         entries: Name to entry, in the order of the bytes in the file.
-        metadata: The file's free text by key, or None where it has none.
-        data_start: Byte, from the start of the file, at which the data begins.
+        metadata: The file's free text by key, or None if it has none.
+        data_start: First byte of the data, counted from the start of the file.
     """
 
     entries: dict[str, TensorEntry]
@@ -89,7 +89,7 @@ def _decode_utf8(text: Buffer) -> str:
 
 
 def _decode_at_once(source: str) -> tuple[dict[str, TensorEntry], dict[str, str] | None] | None:
-    """Decode a header as every known writer makes it; None if there is anything more to it."""
+    """Decode a header as every known writer makes it; None if anything in it is unusual."""
     rest, metadata = take_leading_metadata(source)
     try:
         entries = _decode_entries(rest)

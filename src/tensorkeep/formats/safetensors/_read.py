@@ -1,4 +1,4 @@
-"""The header of a `ByteSource`; an error says which file it is and what it really is."""
+"""The header of a `ByteSource`; errors name the file, and its format if it is another one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_header(
 
 
 def _explained(error: HeaderError, source: ByteSource, prefix: str) -> dict[str, str | None]:
-    """Return the error's fields, with what is known of the file."""
+    """Return the error's fields, with what is known about the file."""
     fields = error.fields() | {"message": prefix + error.message, "path": source.name}
     sniffed = sniff(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
     if sniffed is not None:

@@ -1,14 +1,14 @@
-"""What a header says so that every byte of its file can be checked: a digest of each tensor, and one of itself.
+"""The digests in a header, which protect every byte of the file: one of each tensor, and one of the header itself.
 
 It is one JSON text under the metadata key `tensorkeep`, so every reader of the format still reads every tensor:
 
     {"tensorkeep":1,"digest":"<64 hexadecimal digits>","tensors":"<base64>","index":"model.safetensors.index.json"}
 
-`digest` is the BLAKE3 of all that stands before the data, length field included, with these very 64 digits taken as
-zeros. `tensors` is the BLAKE3 digests of the tensors, 32 bytes each, in the order of the data. `index` stands only in
-the shards of a set: the file whose digests they need to be whole. docs/format.md specifies all of it.
+`digest` is the BLAKE3 of everything before the data, length field included, computed with zeros in place of these 64
+digits. `tensors` has the BLAKE3 digests of the tensors, 32 bytes each, in the order of the data. `index` is only in
+shards: it names the shard index, whose digests protect the set. docs/format.md specifies all of it.
 
-The text begins with its own key. So no flip of one byte can make a sealed header look like one that never was.
+The text begins with its own key. So no change of one byte can make a sealed header look like an unsealed one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SEAL_KEY: Final = "tensorkeep"
 
 _VERSION: Final = 1
 SEAL_SIGNATURE: Final = '{"tensorkeep":'
-"""What its text begins with."""
+"""The start of its text."""
 
 _ZEROS: Final = "0" * (2 * DIGEST_NBYTES)
 _BEFORE_DIGEST: Final = b'"tensorkeep":"{\\"tensorkeep\\":1,\\"digest\\":\\"'
-"""What stands before the digest; inside a JSON text the first quote would be escaped, so it stands only there."""
+"""The text before the digest. It occurs only there: inside a JSON string, its first quote would be escaped."""
 
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 
@@ -49,9 +49,9 @@ class Seal(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         tensorkeep: Version of this text.
-        digest: Of all that stands before the data, 64 hexadecimal digits.
-        tensors: Those of the tensors, in the order of the data, base64.
-        index: Name of the index of the set that this file is a shard of, or None for a file that stands alone.
+        digest: Digest of everything before the data, 64 hexadecimal digits.
+        tensors: Digests of the tensors, in the order of the data, base64.
+        index: Name of the shard index, or None if the file is not a shard.
     """
 
     tensorkeep: int
@@ -66,7 +66,7 @@ class Seal(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def without_seal(metadata: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Return metadata without a seal, which is true of one file only."""
+    """Return metadata without a seal, which applies to one file only."""
     if metadata is None or not metadata.get(SEAL_KEY, "").startswith(SEAL_SIGNATURE):
         return metadata
     return {key: text for key, text in metadata.items() if key != SEAL_KEY}
@@ -80,7 +80,7 @@ def emit_sealed_header(
     index: str | None = None,
     room: int = 0,
 ) -> bytes:
-    """Encode all that stands before the data, with digests."""
+    """Encode everything before the data, with digests."""
     tensors = bytes(DIGEST_NBYTES * len(entries)) if digests is None else b"".join(digests)
     seal = Seal(_VERSION, _ZEROS, b64encode(tensors).decode(), index)
     head = emit_header(entries, {**(metadata or {}), SEAL_KEY: msgspec.json.encode(seal).decode()}, room=room)
@@ -89,7 +89,7 @@ def emit_sealed_header(
 
 
 def may_have_seal(header: Header) -> bool:
-    """Say whether a header has digests, or what damage made of them."""
+    """Say whether a header has digests, intact or damaged."""
     return any(key == SEAL_KEY or text.startswith(SEAL_SIGNATURE) for key, text in (header.metadata or {}).items())
 
 
@@ -110,7 +110,7 @@ def parse_seal(head: Buffer, header: Header) -> Seal | None:
         )
     if len(b64decode(seal.tensors)) != DIGEST_NBYTES * len(header.entries):
         raise IntegrityError(
-            "the header has not one digest per tensor",
+            "the header does not have one digest per tensor",
             expected=f"{len(header.entries):,} digests",
             found=f"{len(b64decode(seal.tensors)):,} bytes",
         )
@@ -118,11 +118,11 @@ def parse_seal(head: Buffer, header: Header) -> Seal | None:
 
 
 def _seal_text(metadata: Mapping[str, str] | None) -> str | None:
-    """Find the seal, or what damage made of its key."""
+    """Find the text of the seal, and refuse one whose key or start is damaged."""
     for key, text in (metadata or {}).items():
         if text.startswith(SEAL_SIGNATURE) or key == SEAL_KEY:
             if key != SEAL_KEY or not text.startswith(SEAL_SIGNATURE):
-                raise IntegrityError("the header is damaged where its digests stand", found=f"metadata key {key!r}")
+                raise IntegrityError("the digests in the header are damaged", found=f"metadata key {key!r}")
             return text
     return None
 
@@ -135,9 +135,9 @@ def _decode(text: str) -> Seal:
             b64decode(seal.tensors, validate=True)
             return seal
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise IntegrityError("the header is damaged where its digests stand", found=str(error)) from None
+        raise IntegrityError("the digests in the header are damaged", found=str(error)) from None
     raise UnsupportedError(
-        "the header's digests are of a later version",
+        "the digests in the header have a later version",
         expected=f"version {_VERSION}",
         found=f"version {version}",
         hint="Update tensorkeep; check=False reads the tensors without their digests",

@@ -1,12 +1,11 @@
-"""What a header says of a whole training state: the tree that its tensors are parts of, and who shares memory.
+"""Metadata of a whole training state: the tree that contains the tensors, and which tensors share memory.
 
 It is one JSON text under the metadata key `tensorkeep.state`, so every reader of the format still reads every tensor:
 
     {"state":1,"aliases":{"b":{"of":"a"}},"storages":["c#storage"],"library":"torch","tree":["dict","a",{},"b",{}]}
 
-`aliases` are tensors that are views of others, which are stored once. `storages` are tensors that stand for memory of
-others only. `tree` is the nested value; what its nodes mean is told in `tensorkeep.state`. docs/format.md specifies
-all of it.
+`aliases` are views of other tensors, which are stored once. `storages` are tensors that only hold memory for views.
+`tree` is the nested value; `tensorkeep.state` defines its nodes. docs/format.md specifies all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ STATE_KEY: Final = "tensorkeep.state"
 
 _VERSION: Final = 1
 STATE_SIGNATURE: Final = '{"state":'
-"""What its text begins with."""
+"""The start of its text."""
 
 NO_TREE: Final = msgspec.Raw(b"")
 
@@ -36,13 +35,13 @@ class Alias(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tensor that is a view of another.
 
     Attributes:
-        of: Name of the tensor whose bytes it has.
-        offset: Bytes from the first of these to its first element.
-        dtype: Name in the format; None for that of the other.
-        shape: Elements along each dimension; None for that of the other.
-        strides: Elements from one entry of each dimension to the next; None if it lies in C order.
-        is_conj: Whether its numbers are the conjugates of those that lie there.
-        is_neg: Whether its numbers are the negatives of those that lie there.
+        of: Name of the owner, the tensor whose bytes it shares.
+        offset: Bytes from the owner's first element to its own.
+        dtype: Name in the format; None for the owner's dtype.
+        shape: Elements along each dimension; None for the owner's shape.
+        strides: Elements from one entry of each dimension to the next; None for C order.
+        is_conj: Whether its values are the conjugates of the stored ones.
+        is_neg: Whether its values are the stored ones negated.
     """
 
     of: str
@@ -55,19 +54,19 @@ class Alias(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the other tensor under another name."""
+        """Whether it is the whole owner under another name."""
         return self == Alias(self.of)
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is said of a state, beside its tensors.
+    """The description of a state, besides its tensors.
 
     Attributes:
         state: Version of this text.
-        aliases: Name to what it is a view of.
-        storages: Names of tensors that nobody saved: they hold the memory that aliases share.
-        library: The array library that tensors came from, unless the tree says otherwise; None if it is not known.
-        tree: JSON text of the nested value; empty where nothing is said but names.
+        aliases: Name to description of the view.
+        storages: Names of tensors that were not in the state: they hold the memory that aliases share.
+        library: The array library that tensors came from, unless the tree says otherwise; None if unknown.
+        tree: JSON text of the nested value; empty if there is none.
     """
 
     state: int = _VERSION
@@ -93,7 +92,7 @@ _decode_state = msgspec.json.Decoder(State).decode
 
 
 def emit_state(state: State) -> str:
-    """Encode what is said of a state."""
+    """Encode the description of a state."""
     members = {name: getattr(state, name) for name in State.__struct_fields__}
     return msgspec.json.encode({
         name: member for name, member in members.items() if member and member is not NO_TREE
@@ -102,16 +101,16 @@ def emit_state(state: State) -> str:
 
 def _decoded(tree: bytes) -> Any:
     nodes = msgspec.json.decode(tree)
-    if tree.count(b"{") != tree.count(b"{}"):  # else no object has any members
+    if tree.count(b"{") != tree.count(b"{}"):  # otherwise all objects are empty
         _check_members(tree, msgspec.json.encode(nodes))
     return nodes
 
 
 def _check_members(text: bytes, emitted: bytes) -> None:
-    """Make sure that no object has a member twice, of which readers may take one or the other.
+    """Refuse objects with duplicate members: readers differ on which one they take.
 
-    That shows in the number of colons, unless some are escaped: the text needs a second, slow look only where it has
-    another number of them than what was made of it.
+    A duplicate changes the number of colons compared with the text encoded again, unless colons are escaped. Only in
+    these cases is the text parsed a second time, slowly.
     """
     if text.count(b":") != emitted.count(b":") or b"\\u003" in text:
         json.loads(text, object_pairs_hook=_checked_members, parse_int=len, parse_float=len)
@@ -121,11 +120,11 @@ def _checked_members(pairs: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise ValueError(f"the member {twice!r:.100} twice in one object")
+        raise ValueError(f"duplicate member {twice!r:.100} in one object")
 
 
 def parse_state(text: str) -> State:
-    """Read what a file says of a state."""
+    """Read the description of a state."""
     try:
         version = _decode_version(text).state
         if version == _VERSION:
@@ -133,9 +132,9 @@ def parse_state(text: str) -> State:
             _check_members(text.encode(), emit_state(state).encode())
             return state
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise FormatError("cannot read what the file says of the state", found=f"{error}") from None
+        raise FormatError("cannot read the description of the state", found=f"{error}") from None
     raise UnsupportedError(
-        "the state is of a later version",
+        "the description of the state has a later version",
         expected=f"version {_VERSION}",
         found=f"version {version}",
         hint="Update tensorkeep; each tensor of the file can be read by its name",
