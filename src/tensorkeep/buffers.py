@@ -1,4 +1,4 @@
-"""What bytes are called when they are handed from one part to another."""
+"""The type of bytes that modules pass to each other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The cyclic garbage collector, paused while many objects are made at once.
 
-Every few hundred new containers it walks all that live; making 20,000 tensors costs up to twice as much with it.
-Pauses are short: nothing is read or written in one.
+Every few hundred new containers it walks all live objects, which can double the time to make 20,000 tensors. Pauses
+are short: nothing is read or written in one.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import os
 
 
 class PausedCollector:
-    """Keeps the collector off in a `with` block, and leaves it as it was.
+    """Turns the collector off in a `with` block, and restores it afterwards.
 
-    A class, not a generator: the exception that ends a generator would at once set off a collection of all that the
-    block has made.
+    A class, not a generator: the StopIteration that ends a generator would trigger a collection of everything that
+    the block has made.
     """
 
     __slots__ = ("_was_enabled",)
 
     n_active = 0
-    """Blocks, in all threads, at whose end the collector goes on."""
+    """Number of blocks, in all threads, that will turn the collector on again."""
 
     def __enter__(self) -> None:
         self._was_enabled = gc.isenabled()
@@ -33,7 +33,7 @@ class PausedCollector:
             gc.enable()
 
 
-def _go_on_after_fork() -> None:
+def _resume_after_fork() -> None:
     """Turn the collector on in a child that was forked while another thread had paused it."""
     if PausedCollector.n_active:
         PausedCollector.n_active = 0
@@ -41,4 +41,4 @@ def _go_on_after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_go_on_after_fork)
+    os.register_at_fork(after_in_child=_resume_after_fork)

@@ -1,7 +1,6 @@
-"""The vocabulary that formats, arrays and tensors share: what a file says of one tensor.
+"""`TensorEntry`: dtype, shape and place of one tensor, shared by formats, arrays and tensors.
 
-Readers give `TensorEntry` values that are true of their file: sizes match, ranges lie inside it. Nothing later
-checks them again.
+Readers check each entry against its file: sizes match, ranges lie inside it. Later code relies on that.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class TensorEntry(msgspec.Struct, frozen=True, gc=False):
-    """Type, shape and place of one tensor; exactly the JSON object that a safetensors header holds for it.
+    """Dtype, shape and place of one tensor: exactly the JSON object that a safetensors header holds for it.
 
-    Being that object is what makes a header of 100,000 tensors decode in 40 ms: nothing is built twice.
+    So a header decodes straight into entries: 100,000 tensors take 40 ms.
 
     Attributes:
-        dtype: Name in the format, such as `"F32"`; may be one that this version does not know.
-        shape: Elements along each dimension.
-        data_offsets: Half-open range in bytes, from the start of the file's data.
+        dtype: Name in the format, such as `"F32"`; this version may not know it.
+        shape: Number of elements along each dimension.
+        data_offsets: Half-open byte range, relative to the start of the file's data.
     """
 
     dtype: str
@@ -34,16 +33,16 @@ class TensorEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor in the file."""
+        """Size of the tensor in the file, in bytes."""
         start, stop = self.data_offsets
         return stop - start
 
     @property
     def n_elements(self) -> int:
-        """Elements of the tensor."""
+        """Number of elements."""
         return prod(self.shape)
 
     @property
     def known_dtype(self) -> DType | None:
-        """The row of the dtype table, or None for a dtype that this version does not know."""
+        """The dtype, or None if this version does not know it."""
         return BY_NAME.get(self.dtype)

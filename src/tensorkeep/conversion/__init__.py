@@ -1,17 +1,14 @@
-"""Checkpoints of any kind as safetensors: nothing of a pickle is run, and what is not taken over is said.
+"""Conversion of any checkpoint to safetensors. Pickles are never run, and whatever is left out is reported.
 
-- `_ties`: tensors of pickles that are one and the same, and those that overlap.
-- `_state`: what is said of the nested value that a pickle holds.
-- `_sources`: what a conversion is made of.
-- `_stored`: what is written of tensors that share memory.
-- `_target`: where it goes.
-- `_checks`: what it is held against.
-- `_conversion`: what was written, and what was left out.
-- `_convert`: from file to file, checked.
+- `_ties`: identical and overlapping tensors.
+- `_state`: the tree of a nested value, with the names of a state dict.
+- `_sources`: the checkpoints to convert.
+- `_target`: the destination, a directory or one file.
+- `_checks`: the checks of sources and of what was written.
+- `_convert`: `convert`, and `Conversion`, which it returns.
 """
 
-from tensorkeep.conversion._conversion import Conversion
-from tensorkeep.conversion._convert import convert
+from tensorkeep.conversion._convert import Conversion, convert
 
 __all__ = [
     "Conversion",

@@ -1,4 +1,4 @@
-"""What a conversion is checked by: checksums of its sources before anything is final, and what was written after."""
+"""The checks of a conversion: sources against their checksums, and what was written against the sources."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tensorkeep.tensors import LazyTensors
 
 
 class SourceChecks:
-    """The checks of one conversion, which count their bytes and the bytes that are written together.
+    """The checks of one conversion; their progress includes the bytes written.
 
     Attributes:
-        n_summed: Checksums other than digests that the sources carry.
+        n_summed: Number of checksums in the sources that are not digests.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class SourceChecks:
         self._meter = ProgressMeter(progress, n_checked + n_written * (2 if is_wanted else 1))
 
     def part(self) -> Progress:
-        """Return what takes the bytes done so far of one part of the work."""
+        """Return a progress callback for one part of the work."""
         count = self._meter.counting()
         return lambda done, _: count(done)
 
     def check_digests(self) -> None:
-        """Check sources against digests that cannot be kept, so that no damage gets a new one."""
+        """Check sources against digests that the conversion replaces, so that damage never gets a valid digest."""
         check_replaced(self._digests, self._meter)
 
     def _check_sums(self) -> None:
@@ -69,8 +69,8 @@ class SourceChecks:
 
     @contextmanager
     def summing(self) -> Iterator[Callable[[], None]]:
-        """Check sums of sources while the block writes; what is given waits for that, and raises."""
-        from concurrent.futures import ThreadPoolExecutor  # 18 ms, which opening need not pay
+        """Check the sources while the block writes; the yielded function waits for the checks and raises."""
+        from concurrent.futures import ThreadPoolExecutor  # imported late: it takes 18 ms
 
         with ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-sums") as thread:
             future = thread.submit(self._check_sums)
@@ -81,6 +81,6 @@ class SourceChecks:
                 raise
 
     def read_back(self, staged: Mapping[str, str]) -> None:
-        """Check files that were written against the digests in their headers, which were made of the sources."""
+        """Check the written files against the digests in their headers, which were computed from the sources."""
         for name, path in staged.items() if self._is_wanted else ():
             refuse(verify(path, progress=self.part()).findings, name)

@@ -1,7 +1,7 @@
-"""Checkpoints of any kind, written as safetensors files: streamed from file to file, held against their source.
+"""Convert checkpoints of any kind to safetensors: tensors are copied from file to file and compared with the source.
 
-Nothing of a pickle is run. Tensors go where they are wanted, with the nested value that they are parts of; objects
-that are not known to be data are left out and said.
+Nothing in a pickle is run. The nested value is converted with its tensors; objects that are not known to be data are
+left out and reported.
 """
 
 from __future__ import annotations
@@ -11,24 +11,65 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
+import msgspec
+
 from tensorkeep.checkpoint import Progress, RewriteOptions, SaveOptions, refuse_replaced, transform, write_checkpoint
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._checks import SourceChecks
-from tensorkeep.conversion._conversion import Conversion
 from tensorkeep.conversion._sources import Sources
-from tensorkeep.conversion._stored import prepared_of
 from tensorkeep.conversion._target import DEFAULT_BASE, DEFAULT_SHARD_SIZE, target_of
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
-from tensorkeep.formats.safetensors import SEAL_KEY
+from tensorkeep.formats.safetensors import SEAL_KEY, Alias, State, emit_state, parse_state
 from tensorkeep.phrases import listed
-from tensorkeep.tensors import LazyTensors, Renaming, Selector
+from tensorkeep.tensors import LazyTensors, Prepared, Renaming, Selector, TensorView, prepare
 
 _Path = str | os.PathLike[str]
 
 _RESERVED: Final = ("format", "__metadata__", SEAL_KEY)
-"""What metadata have text under that is not the name of a tensor."""
+"""Metadata keys that are not names of tensors."""
+
+
+class Conversion(msgspec.Struct, frozen=True):
+    """The result of `convert`: what was written, and what was left out.
+
+    Attributes:
+        path: The directory or file that was written.
+        sources: The checkpoints that were converted.
+        index: Name of the index, or None if there is none.
+        files: Names of the safetensors files.
+        n_tensors: Number of tensors in them.
+        nbytes: Size of these tensors, in bytes.
+        ties: Name to the name under which its tensor is stored: the same tensor or, with `share_views`, one that it
+            is a view of. The files' metadata list them in the form of `safetensors.torch.save_model`.
+        overlapped: Groups of names of tensors that overlapped in memory and are now stored separately.
+        composites: Name to kind for sparse, quantized and nested tensors. Their parts are stored as tensors named
+            `name.part`.
+        left_out: Dotted name to the class or function of each object that is not known to be data. It also lists
+            dict keys that became text (`"a key"`), and tensors that were attributes of other tensors or members of
+            sets.
+        has_tree: Whether `tensorkeep.load` returns the nested value that was saved. Otherwise it returns tensors by
+            name, because only some were selected or there were several sources.
+        n_values: Number of plain values, such as numbers and text, in the nested value.
+        is_checked: Whether each tensor was read back and compared with its source.
+        n_summed: Number of storages whose bytes were compared with the CRC-32 in their archive.
+    """
+
+    path: str
+    sources: tuple[str, ...]
+    index: str | None
+    files: tuple[str, ...]
+    n_tensors: int
+    nbytes: int
+    ties: dict[str, str] = {}
+    overlapped: tuple[tuple[str, ...], ...] = ()
+    composites: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    has_tree: bool = False
+    n_values: int = 0
+    is_checked: bool = False
+    n_summed: int = 0
 
 
 def convert(
@@ -53,67 +94,72 @@ def convert(
     limits: PickleLimits = DEFAULT_LIMITS,
     progress: Progress | None = None,
 ) -> Conversion:
-    """Write a checkpoint of any kind as safetensors, complete or not at all, without running anything of it.
+    """Convert a checkpoint of any kind to safetensors, all or nothing, without running any of it.
 
-    Files of `torch.save` in all their forms, sets of them with an index, directories of them, and safetensors files.
-    The bytes of tensors go from file to file by the kernel, and are never all in memory. A tensor that stands under
-    several names is stored once, under the first; the metadata have the others.
+    Sources are files of `torch.save` in all their forms, sets of them with an index, directories of them,
+    directories of torch.distributed.checkpoint, NumPy files, and safetensors files. Tensors are copied from file to
+    file and are never all in memory. A tensor with several names is stored once, under the first; the metadata list
+    the others.
 
-    Of one source that is converted as a whole, `load` gives the nested value back: plain data, arrays of any dtype,
-    sparse and quantized tensors. Each tensor has the name that it has in a state dict, for any reader.
+    If one source is converted as a whole, `load` returns its nested value again: plain data, arrays of any dtype,
+    sparse and quantized tensors. Any other safetensors reader finds each tensor by its name in the state dict.
 
     Args:
-        source: A file, an index or a directory; or several, whose tensors follow each other.
-        destination: A directory, made if its parent is there; or the name of one file, which ends in `.safetensors`.
-            What stands there stays whole until the new checkpoint is.
-        max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`. For directories only:
+        source: A file, an index or a directory; or several of these, whose tensors are concatenated.
+        destination: A directory, created if its parent exists, or a file name that ends in `.safetensors`. An
+            existing checkpoint there stays intact until the new one is complete.
+        max_shard_size: Most bytes of tensors in one shard: a number, or text such as `"5GB"`. For directories only:
             a single file has no limit.
-        drop_unknown: Whether to convert a file that also holds objects that are not known to be data, or names what
-            could only do harm. A dict of its tensors stands for such an object; without any it is left out, and in
-            lists None stands for it. Otherwise such a file is refused.
-        select: Tensors to take: shell patterns for whole names, or functions of a name; all if None. Of tensors that
-            are chosen, only the names are kept.
-        drop: Tensors to leave out of these.
-        rename: Old name to new, for those that change; or a function that gives the new name of each.
-        strip_prefix: Taken from the names after that, where they have it.
-        cast: What floating-point tensors are converted to, such as `"bf16"`; see `LazyTensor.cast`.
-        base_name: What file names in a directory begin with; a single file has its own name.
-        variant: Which checkpoint of a source directory, such as `"fp16"`.
-        output_variant: What the new one is called, such as `"fp16"`, which gives `model.fp16.safetensors`; for
-            directories only.
-        metadata: Free text by key, for each file; None keeps that of the source, if it has any. A tensor whose name
-            is one of these keys is stored on its own, also where it is the same as another.
-        sha256: Whether an index gets the SHA-256 of each file.
-        durable: Whether to wait until the disk has everything (fsync).
-        check: Whether the source is held against the sums that it carries (CRC-32 of torch's archives, digests), and
-            each tensor that was written is read back and held against the source, before anything is replaced.
-        share_views: Whether memory that several tensors overlap in is stored once too. `load` lets them share it
-            again, but other readers find only those that are stored. Otherwise each is stored on its own.
-        limits: What the pickle of each file may cost.
-        progress: Called with the bytes checked and written so far and those in all, by one thread at a time. What it
-            raises ends the work, and the destination is as it was before.
+        drop_unknown: Whether to convert files with objects that are not known to be data, or with names that could
+            only do harm; otherwise they are refused. Such an object becomes a dict of the tensors in it; without
+            tensors it is left out, or None in a list.
+        select: Tensors to convert: shell patterns for whole names, or predicates on a name; all if None. With a
+            selection, tensors are stored by name, without the nested value.
+        drop: Tensors to leave out of the selection.
+        rename: Old name to new name, or a function that returns the new name of each tensor.
+        strip_prefix: Prefix to remove from names after renaming.
+        cast: Dtype to which floating-point tensors are converted, such as `"bf16"`; see `LazyTensor.cast`.
+        base_name: Stem of the file names in a directory.
+        variant: Which checkpoint of a source directory to convert, such as `"fp16"`.
+        output_variant: Variant of the new checkpoint: `"fp16"` gives `model.fp16.safetensors`. For directories only.
+        metadata: Free text by key, for each file; None keeps the metadata of the source. A tensor whose name is one
+            of these keys is stored even if it is the same as another.
+        sha256: Whether to record the SHA-256 of each file in an index.
+        durable: Whether to wait until everything is on disk (fsync).
+        check: Whether to compare the source with its checksums (CRC-32 in torch's archives, digests), and each
+            written tensor with the source, before anything is replaced.
+        share_views: Whether to store memory that several tensors overlap in only once. `load` restores the sharing,
+            but other readers find only the stored tensors. Otherwise each tensor is stored separately.
+        limits: Bounds on what the pickle of each file may cost.
+        progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
+            raises, the work stops and the destination is unchanged.
 
     Returns:
         What was written, and what was left out.
 
     Raises:
         SourceMissingError: If there is no checkpoint, or a shard is missing.
-        UnsafeError: If a pickle holds objects that are not known to be data, or names what could only do harm, and
+        UnsafeError: If a pickle holds objects that are not known to be data, or names that could only do harm, and
             `drop_unknown` is false. Nothing was run.
-        IntegrityError: If a checkpoint is not whole, bytes are not those that were saved, or those written are not
-            those of the source.
-        SourceChangedError: If a source was changed meanwhile.
+        IntegrityError: If a source is incomplete or does not match its checksums, or written bytes differ from the
+            source.
+        SourceChangedError: If a source changed during the conversion.
         FormatError: If a file is malformed.
-        DtypeError: If a file of tensors cannot hold the dtype of a tensor, or there is no such dtype to cast to.
-        TensorNotFoundError: If no tensor is selected, dropped or left, or there is none of a name to rename or with
-            the prefix.
-        RefusedError: If two tensors would have one name.
-        LimitError: If something is over a bound, or tensors that share the bytes of a file would take many times its
-            size.
+        DtypeError: If safetensors cannot hold the dtype of a tensor, or `cast` is not a known dtype.
+        TensorNotFoundError: If `select` or `drop` matches nothing, no tensor is left, or no tensor has a name to
+            rename or the prefix to strip.
+        RefusedError: If two tensors would have the same name.
+        LimitError: If a file exceeds a bound, or tensors that share bytes would take many times the size of their
+            file.
         TypeError: If a name or metadata is not text.
-        UnsupportedError: If there are no tensors, or tensors without data, or an argument is invalid.
-        BusyError: If another process is saving there.
-        TransportError: If the source cannot be read, or the destination not be written.
+        UnsupportedError: If there are no tensors, a tensor has no data, or an argument is invalid.
+        BusyError: If another process is saving to the destination.
+        TransportError: If a source cannot be read, or the destination cannot be written.
+
+    Example:
+        >>> done = tensorkeep.convert("pytorch_model.bin", "model.safetensors")  # doctest: +SKIP
+        >>> done.left_out  # doctest: +SKIP
+        {}
     """
     paths = [os.fspath(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
     if not paths:
@@ -132,7 +178,7 @@ def convert(
                 sources.refuse_expanded({
                     old for old, name in zip(wanted, new, strict=True) if name not in ties.aliases
                 })
-            prepared = prepared_of(new, ties.aliases, share_views=share_views)
+            prepared = _prepare(new, ties.aliases, share_views=share_views)
         nbytes = sum(host.nbytes for host in prepared.to_write.values())
         checks = SourceChecks(sources, wanted, new, nbytes, progress, is_wanted=check)
         checks.check_digests()
@@ -173,6 +219,20 @@ def convert(
         is_checked=check,
         n_summed=checks.n_summed,
     )
+
+
+def _prepare(tensors: LazyTensors, same: Mapping[str, str], *, share_views: bool) -> Prepared:
+    """Prepare tensors to be written; `same` maps each name that is not stored to the stored name of its tensor."""
+    metadata = tensors.metadata if tensors.has_metadata else None
+    stored = {name: lazy for name, lazy in tensors.items() if name not in same}
+    view = TensorView(stored, path=tensors.path, metadata=metadata, state=tensors.state)
+    prepared = prepare(view, ties="share" if share_views else "copy")
+    if not same:
+        return prepared
+    aliases = prepared.aliases | {name: prepared.aliases.get(other, Alias(other)) for name, other in same.items()}
+    state = State() if prepared.state is None else parse_state(prepared.state)
+    text = emit_state(msgspec.structs.replace(state, aliases=aliases))
+    return msgspec.structs.replace(prepared, state=text, aliases=aliases)
 
 
 def _refuse_dtypes(tensors: LazyTensors) -> None:

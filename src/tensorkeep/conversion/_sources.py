@@ -1,4 +1,4 @@
-"""What a conversion is made of: checkpoints of any kind, opened, and all that they hold besides tensors."""
+"""The checkpoints to convert, open, with everything that they hold besides tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from tensorkeep.checkpoint import RewriteOptions, concatenate, identity_of, select_and_drop
 from tensorkeep.collector import PausedCollector
-from tensorkeep.conversion._state import say
+from tensorkeep.conversion._state import named_state
 from tensorkeep.conversion._ties import Ties, ties_of
 from tensorkeep.errors import UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles import PickleLimits
@@ -23,19 +23,19 @@ from tensorkeep.tensors import LazyTensors, TensorView
 from tensorkeep.transport import is_directory, listing_cache
 
 _HINT: Final = (
-    "Nothing was run. See what it is with `tensorkeep scan`;"
-    " drop_unknown=True (--drop-unknown) takes the tensors and leaves it out"
+    "Nothing was run. `tensorkeep scan` shows what it is;"
+    " drop_unknown=True (--drop-unknown) converts the tensors without it"
 )
 
 
 class Sources:
-    """Checkpoints that are to be written as one.
+    """Checkpoints to be written as one.
 
     Attributes:
         opened: The checkpoints.
-        composites: Name to the kind of each tensor that is made of several.
-        n_values: Plain values of the tree of a pickle.
-        identities: Path of each file that says what the sources are, to what changes when it is replaced.
+        composites: Name to kind for tensors that consist of several.
+        n_values: Plain values in the tree.
+        identities: Path of each file that must not change during the conversion, to its identity.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Sources:
         )
         try:
             with listing_cache(path) as given:
-                # a pickle that is called .safetensors is opened here, and nowhere else
+                # Only a conversion looks into a file named .safetensors: it may be a pickle.
                 found = find_kind(Place(given, variant=options.variant, trusts_names=not os.path.isfile(path)))
                 if found.kind.is_gathered:
                     options = msgspec.structs.replace(options, backend="pread")
@@ -91,19 +91,19 @@ class Sources:
 
     @property
     def by_path(self) -> list[tuple[str, Opened]]:
-        """The checkpoints, each with the path that was given."""
+        """The given paths, each with its open checkpoint."""
         return list(zip(self._paths, self.opened, strict=True))
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Dotted name to the class or function of each object that is no data, and what else is left out."""
+        """Dotted name to the class or function of each object that is not data, and whatever else is left out."""
         found: dict[str, str] = {}
         for unknown in self._left_out:
             found[f"{unknown.path}:{unknown.name}" if unknown.name in found else unknown.name] = unknown.what
         return found | self._loose
 
     def wanted(self, rewrite: RewriteOptions) -> LazyTensors:
-        """Return the tensors that are wanted."""
+        """Return the selected tensors, with the tree if it is converted too."""
         if not len(self._tensors):
             raise UnsupportedError("there are no tensors to convert", path=self._path)
         whole = self._with_state() if rewrite.select is None else self._tensors
@@ -112,27 +112,27 @@ class Sources:
         if not self._drop_unknown:
             self._refuse_unknown([unknown for unknown in self._left_out if unknown.name in others_wanted])
         self._refuse_empty([name for name in self._empty if name in others_wanted])
-        if tensors.state is None and whole is not self._tensors:  # parts of values are nothing without them
+        if tensors.state is None and whole is not self._tensors:  # without the tree, its extra tensors are useless
             self.n_values, self._loose = 0, {}
             tensors = _among(tensors, self._tensors)
         return tensors
 
     def _with_state(self) -> LazyTensors:
-        """Return all tensors with what is said of the nested value, where one source holds one."""
+        """Return all tensors, with the tree if a single source holds a nested value."""
         source = self.opened[0]
         data = source.nested() if len(self.opened) == 1 else None
         if data is None:
             return self._tensors
-        said = say(data, self._tensors)
+        named = named_state(data, self._tensors)
         self.n_values = data.n_values
-        loose = [name for same in data.names if said.names.isdisjoint(same) for name in same]
+        loose = [name for same in data.names if named.names.isdisjoint(same) for name in same]
         self._loose = dict.fromkeys(data.odd_keys, "a key") | dict.fromkeys(loose, "beside a tensor, or in a set")
         tensors = {**self._tensors, **data.replaced}
-        tensors |= {name: tensors[other] for name, other in said.again.items()}
-        tensors |= {name: lazy_array(name, array, source.path) for name, array in said.arrays.items()}
-        self._views |= {name: self._views[other] for name, other in said.again.items() if other in self._views}
-        in_tree = {name: lazy for name, lazy in tensors.items() if name in said.names}
-        return TensorView(in_tree, path=self._tensors.path, state=said.state)
+        tensors |= {name: tensors[other] for name, other in named.repeats.items()}
+        tensors |= {name: lazy_array(name, array, source.path) for name, array in named.arrays.items()}
+        self._views |= {name: self._views[other] for name, other in named.repeats.items() if other in self._views}
+        in_tree = {name: lazy for name, lazy in tensors.items() if name in named.names}
+        return TensorView(in_tree, path=self._tensors.path, state=named.state)
 
     @property
     def _path(self) -> str:
@@ -158,7 +158,7 @@ class Sources:
             )
 
     def refuse_to_replace(self, paths: Iterable[str]) -> None:
-        """Refuse to write over a source that holds more than a file of tensors can: a link may lead to it."""
+        """Refuse to overwrite a source, even through a link, that holds more than safetensors files can."""
         sources = [
             source for opened in self.opened if not opened.is_replaceable for source in opened.sources.values()
         ]
@@ -172,15 +172,15 @@ class Sources:
                 )
 
     def refuse_expanded(self, names: Container[str]) -> None:
-        """Refuse to write tensors that together take many times the size of their file, as views of few bytes can."""
+        """Refuse tensors much larger in total than their file, such as many views of a few bytes."""
         for source in self.opened:
             source.refuse_expanded([name for name in source if name in names])
 
     def ties(self, wanted: LazyTensors, new: LazyTensors, taken_keys: Container[str]) -> Ties:
-        """Find out which tensors share memory."""
+        """Return which of the new tensors share memory."""
         return ties_of(((name, self._views.get(old)) for old, name in zip(wanted, new, strict=True)), taken_keys)
 
 
 def _among(tensors: LazyTensors, others: LazyTensors) -> TensorView:
-    """Return those of other tensors whose names are among these."""
+    """Return the tensors of `others` whose names are in `tensors`."""
     return TensorView({name: others[name] for name in tensors if name in others}, path=others.path)

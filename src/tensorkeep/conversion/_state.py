@@ -1,4 +1,4 @@
-"""What files are to say of the value that a pickle holds: its tree, whose tensors have the names of a state dict."""
+"""The tree of a nested value, as files store it: its tensors have the names of a state dict."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from tensorkeep.kinds.pickles import taken_apart
 from tensorkeep.state import encode_tree, renamed, tensor_names
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What is said of a value, and what it needs beside the tensors of a pickle.
+class NamedState(msgspec.Struct, frozen=True):
+    """A tree whose tensors have names, and what it needs besides the tensors of its source.
 
     Attributes:
         state: The tree.
-        names: Those of all tensors in it.
-        arrays: Name to array of NumPy, of what is no tensor in the pickle, such as texts.
-        again: Name to the name of the same tensor, where it stands in more places than there are names.
+        names: Names of all tensors in it.
+        arrays: Name to NumPy array, for arrays that are not tensors in the source, such as arrays of text.
+        repeats: Extra name to the first name of the same tensor, if it is in more places than it has names.
     """
 
     state: State
     names: frozenset[str]
     arrays: dict[str, Any]
-    again: dict[str, str]
+    repeats: dict[str, str]
 
 
-def say(data: NestedData, names: Collection[str]) -> Said:
-    """Say what a value is made of."""
+def named_state(data: NestedData, names: Collection[str]) -> NamedState:
+    """Encode a nested value as a tree; `names` are the names that tensors of the source have."""
     with PausedCollector():
         leaves = _Leaves()
         encoded = encode_tree(data.value, leaf=leaves.leaf, compose=taken_apart)
@@ -44,18 +44,18 @@ def say(data: NestedData, names: Collection[str]) -> Said:
             new_names[token] = naming.name_of(value, own, paths[token])
         tree = renamed(encoded.tree, new_names)
         state = State(library=leaves.library, tree=msgspec.Raw(msgspec.json.encode(tree)))
-    return Said(state, frozenset(new_names.values()), naming.arrays, naming.again)
+    return NamedState(state, frozenset(new_names.values()), naming.arrays, naming.repeats)
 
 
 class _Leaves:
-    """Numbers the tensors: their nodes bear a number for a name until all names are known."""
+    """Numbers the tensors: the number serves as a name until all names are known."""
 
     def __init__(self) -> None:
         self.library: str | None = None
         self._n = 0
 
     def leaf(self, value: Any) -> dict[str, Any] | None:
-        """Return what the tree says of a tensor; None for what is none."""
+        """Return the tree's record of a tensor; None if the value is not a tensor."""
         if type(value) is TensorLeaf:
             library, marks = value.library, value.marks
         else:
@@ -71,7 +71,7 @@ class _Leaves:
 
 
 class _Naming:
-    """Gives each tensor of a tree one name, and no two the same."""
+    """Gives each tensor of a tree a unique name."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._taken = set(names)
@@ -79,10 +79,9 @@ class _Naming:
         self._own: dict[int, frozenset[str]] = {}
         self._unused: dict[int, Iterator[str]] = {}
         self.arrays: dict[str, Any] = {}
-        self.again: dict[str, str] = {}
+        self.repeats: dict[str, str] = {}
 
     def name_of(self, value: Any, own: str, path: str) -> str:
-        """Return the name of a tensor."""
         if type(value) is not TensorLeaf:
             name = self._free(own)
             self.arrays[name] = value
@@ -96,7 +95,7 @@ class _Naming:
             name = next((name for name in self._unused[place] if name not in self._used), "")
         if not name:
             name = self._free(own)
-            self.again[name] = value.names[0]
+            self.repeats[name] = value.names[0]
         self._used.add(name)
         return name
 

@@ -1,4 +1,4 @@
-"""Where a conversion goes: a directory, or one file by its name."""
+"""The destination of a conversion: a directory, or one file."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ DEFAULT_SHARD_SIZE: Final = "5GB"
 _SUFFIX: Final = ".safetensors"
 _NO_LIMIT: Final = 2**62
 _find_other_suffix = re.compile(r"\.(?:bin|ckpt|mdl|pickle|pkl|pt|pth|th)(?:\.tar)?$").search
-"""How names of other files end, which nobody gives to a directory."""
+"""Suffixes of other files; a destination with one of these is not meant as a directory."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a conversion goes.
+    """The destination of a conversion.
 
     Attributes:
-        directory: Where its files are to be.
-        base: What their names begin with.
-        variant: What sets them apart, such as `"fp16"`, or None.
-        max_shard_nbytes: Bytes of tensors in one of them.
+        directory: The directory for the files.
+        base: The stem of their names.
+        variant: Their variant, such as `"fp16"`, or None.
+        max_shard_nbytes: Most bytes of tensors in one file.
     """
 
     directory: str
@@ -37,12 +37,12 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def index(self) -> str:
-        """Name of the index, if there is one."""
+        """Name of the index, if one is needed."""
         return index_name(self.base, self.variant)
 
 
 def target_of(destination: str, base: str, variant: str | None, max_shard_size: int | str) -> Target:
-    """Return where a conversion goes."""
+    """Parse a destination and refuse arguments that do not apply to a single file."""
     max_shard_nbytes = parse_size(max_shard_size)
     if not destination.endswith(_SUFFIX) or os.path.isdir(destination):
         _refuse_other_files(destination)
@@ -51,7 +51,7 @@ def target_of(destination: str, base: str, variant: str | None, max_shard_size: 
     stem = stem_of_weights(name)
     if stem is None:
         raise UnsupportedError(
-            "the destination has the name of a shard, and would be taken for one of several",
+            "the destination has the name of a shard, and readers would look for the other shards",
             path=destination,
             expected="a directory, or a name such as model.safetensors",
             found=name,
@@ -64,7 +64,7 @@ def target_of(destination: str, base: str, variant: str | None, max_shard_size: 
     given = [argument for argument, is_given in meant_for_directories.items() if is_given]
     if given:
         raise UnsupportedError(
-            "the destination is one file, which has its own name and no limit",
+            "the destination is a single file, and these arguments are for directories",
             path=destination,
             expected=f"a directory, or no {' and no '.join(given)}",
         )

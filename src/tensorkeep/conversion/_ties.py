@@ -1,4 +1,4 @@
-"""Tensors that share bytes in their sources: those that are one and the same, and those that overlap."""
+"""Tensors that share bytes in their sources: identical ones and overlapping ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tensorkeep.tensors import overlapping
 
 
 class Ties(msgspec.Struct, frozen=True):
-    """What tensors have to do with each other.
+    """Which tensors share bytes.
 
     Attributes:
-        aliases: Name to the name of the tensor that it is the same as.
-        overlapped: Groups of names whose tensors overlap and are not the same.
+        aliases: Name to the first name of the same tensor.
+        overlapped: Groups of names whose tensors overlap without being the same.
     """
 
     aliases: dict[str, str]
