@@ -234,7 +234,7 @@ def test_what_was_saved_with_tensors_stands_beside_them() -> None:
     assert record.kind == "parameter"
     assert record.requires_grad
     assert record.attributes["tag"] == "mine"
-    assert file.tensors["s"].subclass == ("honest_tensors", "Scaled")
+    assert file.tensors["s"].subclass == ("tests.support.pickles.honest_tensors", "Scaled")
     loaded = open_pickle(saved({"p": TENSORS["parameter with attributes"]()}), framework="torch").load_tree()["p"]
     assert not hasattr(loaded, "tag")
     assert loaded.requires_grad

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
@@ -40,7 +39,7 @@ from tensorkeep.kinds.pickles._views import stored_views
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
-from tensorkeep.transport import ByteRange, ByteSource, Openable, open_source
+from tensorkeep.transport import ByteRange, ByteSource, Openable, open_source, split
 
 _FORMS: Final[dict[Form, str]] = {
     "zip": "PyTorch zip archive",
@@ -95,7 +94,7 @@ class PickleFile(Opened):
     @property
     def sources(self) -> Mapping[str, ByteSource]:
         """The name of the file to its bytes."""
-        return {os.path.basename(self.path): self._source}
+        return {split(self.path)[1]: self._source}
 
     @property
     def has_tree(self) -> bool:
@@ -243,7 +242,7 @@ class PickleFile(Opened):
                 n_unprotected += 1
             else:
                 by_storage.setdefault(record.storage.key, []).append(name)
-        file = os.path.basename(self.path)
+        file = split(self.path)[1]
         checks = [
             Check(file, views[0], self._source, spans[key], CRC32, crcs[key].to_bytes(4, "big"), len(views))
             for key, views in by_storage.items()
@@ -305,7 +304,7 @@ class PickleFile(Opened):
         """Return the same as one file of several: its own name, and what names of tensors begin with."""
         in_order = sorted(self.items(), key=lambda item: item[1].data_offsets)
         return FileDescription(
-            name or os.path.basename(self.path),
+            name or split(self.path)[1],
             self._source.nbytes,
             0,
             {prefix + own: TensorEntry(lazy.dtype, lazy.shape, lazy.data_offsets) for own, lazy in in_order},

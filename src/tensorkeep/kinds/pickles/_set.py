@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +26,7 @@ from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
 from tensorkeep.phrases import counted, listed
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
-from tensorkeep.transport import ByteSource, exists, join, open_source
+from tensorkeep.transport import ByteSource, exists, join, open_source, split
 
 _Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
 
@@ -193,7 +192,7 @@ class PickleSet(Opened):
         """Return what the pickles say of their tensors, file by file."""
         named = zip(self._files, self.prefixed(), strict=True)
         files = tuple(file.described(name, prefix) for name, (prefix, file) in named)
-        return Description(files, os.path.basename(self.path))
+        return Description(files, split(self.path)[1])
 
     def prefixed(self) -> Iterator[tuple[str, PickleFile]]:
         """Give each file with what the names of its tensors begin with."""
