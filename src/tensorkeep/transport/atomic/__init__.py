@@ -1,27 +1,27 @@
 """Files, sets of files and directories that appear whole or not at all.
 
-How one set of files replaces another, in reading order; every step is safe to be killed in:
+How one set of files replaces another, in reading order; a process may be killed in any step:
 
 1. `_transaction.transaction` enters the staging directory `.model.tensorkeep-staging/` (`_working_directory`,
    `_lock`), and finishes or removes what a dead writer left there.
 2. `Transaction.file` writes each new file into it (`_target`, `_sink`), or gives an existing file one more name
    (`_link`), or reserves a file for several processes (`_reserved`). Each is synced. Nothing outside has changed.
-3. `Transaction.commit` writes the journal of what is to be done (`_journal`, `_staging.write_journal`). Its rename to
+3. `Transaction.commit` writes the journal of the changes (`_journal`, `_staging.write_journal`). Its rename to
    `commit.json` **is the commit**: killed before it, the old set counts; killed after it, the new one.
 4. `Staging.replay` renames the new files to their places, the index last, removes what only the old set had, and
-   empties the staging directory. Each step can be done again, so anybody can finish it.
-5. `_recovery` is the reader's side: whoever finds a journal finishes it, or reads the staged files where they are.
+   empties the staging directory. Each step can be repeated, so any process can finish it.
+5. `_recovery` is the reader's side: a reader that finds a journal finishes it, or reads the staged files in place.
 
 Two simpler cases: a single file is staged and renamed (`_file`), and a whole directory is swapped (`_directory`).
 
-- `_target`: what exists where a new file is to go.
-- `_sink`: writes a file that is open, and takes over the mode of the one it replaces.
+- `_target`: what exists under the name of a new file.
+- `_sink`: writes an open file, and takes over the mode of the one it replaces.
 - `_file`: one file that appears whole or not at all.
-- `_lock`: one writer at a time: the kernel's lock, or a lock file that says who holds it.
+- `_lock`: one writer at a time: the kernel's lock, or a lock file that names its owner.
 - `_working_directory`: a hidden directory that a writer makes, locks and leaves.
 - `_journal`: the journal of a transaction. Pure.
 - `_staging`: the staging directory of a transaction: commit, replay, edits in place.
-- `_link`: one more name for a file that exists.
+- `_link`: another name for an existing file.
 - `_reserved`: a file of a known size that several processes fill.
 - `_recovery`: a committed transaction that a dead process left unfinished.
 - `_transaction`: a set of files that changes at once.

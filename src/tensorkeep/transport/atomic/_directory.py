@@ -7,7 +7,7 @@
     parent/.checkpoint-500.tensorkeep-folder/old/           what it replaces, where the system cannot swap two names
 
 If nothing exists under the name and `ready` does, a writer died between two renames, and `ready` is the directory. In
-any other case nothing in there is needed.
+any other case, nothing in the working directory is needed.
 """
 
 from __future__ import annotations

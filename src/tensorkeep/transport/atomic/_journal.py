@@ -19,11 +19,11 @@ _VERSION: Final = 1
 
 
 class Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="tensorkeep-commit"):
-    """What a commit does, in this order.
+    """The changes of a commit, in this order.
 
     Attributes:
-        place: Inode of the staging directory that this was written for; it differs in a copy.
-        first: Names to remove before anything else; of those that are also new, the old file.
+        place: Inode of its staging directory, which differs in a copy.
+        first: Names of old files to remove before anything else; new files may have the same names.
         patched: Names of files that get a new header in place.
         renamed: Names of new files to move in, in order.
         removed: Names to remove at the end, none of them new.
@@ -86,6 +86,6 @@ def _check(journal: Journal) -> None:
 
 
 def check_name(name: str, path: str, *, taken: Iterable[str] = ()) -> None:
-    """Refuse a name that is not a plain file name, or is taken."""
+    """Refuse a name that is not a plain file name, or is reserved."""
     if not is_local_name(name) or name in taken:
-        raise UnsupportedError("not a name for a file in the directory", path=path, found=repr(name))
+        raise UnsupportedError("not a plain file name", path=path, found=repr(name))

@@ -1,4 +1,4 @@
-"""One more name for a file that exists: two sets share its bytes, and either can be removed without harm."""
+"""Another name for an existing file: two sets share its bytes, and either can be removed without harm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorkeep.transport.system import read_at
 
 
 def add_name(source: LocalFile, path: str) -> bool:
-    """Give an open file one more name, and return whether that was possible."""
+    """Give an open file another name, and return whether that was possible."""
     try:
         os.link(os.path.realpath(source.name), path)
     except OSError:

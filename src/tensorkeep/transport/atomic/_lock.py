@@ -1,6 +1,6 @@
-"""One writer at a time: a lock file that says who holds it.
+"""One writer at a time: a lock file that names its owner.
 
-The lock is the kernel's (flock), which releases it however the process dies; a lock file that nobody has locked means
+The lock is the kernel's (flock), which releases it however the process dies; a lock file that is not locked means
 nothing. Where the file system has no locks, the file itself is the lock, and its text names the owner: on this host
 the owner is alive if its process is, on another host if it has changed the file lately.
 """
@@ -27,7 +27,7 @@ _STALE_AFTER_S: Final = 15 * 60
 _REFRESHED_EVERY_S: Final = 60
 _MAX_NBYTES: Final = 4096
 _MAX_ATTEMPTS: Final = 100
-"""Times to try again when the lock file vanishes while it is locked, in a busy directory or a strange file system."""
+"""Attempts if the lock file vanishes while it is locked, in a busy directory or an unusual file system."""
 
 
 class _Owner(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class _Owner(msgspec.Struct, frozen=True):
         pid: Process number on its host.
         host: Network name of the host.
         kernel: The `host_tag`, which differs after a reboot, and between hosts of one name.
-        birth: Distinguishes the process from a later one with the same number; empty where the system does not say.
+        birth: Distinguishes the process from a later one with the same number; empty if unknown.
         started: When the lock was taken, ISO 8601.
         command: Name of the program.
     """
@@ -123,9 +123,7 @@ def take_lock(path: str) -> DirectoryLock:
         else:
             if lock is not None:
                 return lock
-    raise BusyError(
-        "could not take the lock of the directory: it changes hands all the time", path=os.path.dirname(path)
-    )
+    raise BusyError("could not take the lock of the directory: it keeps changing hands", path=os.path.dirname(path))
 
 
 def _create(path: str) -> DirectoryLock | None:
@@ -172,7 +170,7 @@ def _remove_if_dead(path: str) -> None:
 
 
 def _open(path: str) -> int:
-    """Open a lock file, also of another user: only some network file systems demand write access for a lock."""
+    """Open a lock file, even of another user: only some network file systems require write access for a lock."""
     flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         return os.open(path, flags | os.O_RDWR)
@@ -247,6 +245,6 @@ def _busy(path: str, owner: _Owner | None) -> BusyError:
     return BusyError(
         "another save to the directory is running",
         path=os.path.dirname(os.path.dirname(path)),
-        found=str(owner) if owner else "another process, which does not say who it is",
+        found=str(owner) if owner else "an unknown process",
         hint="Wait for it to end, then save again",
     )

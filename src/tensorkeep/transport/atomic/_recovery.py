@@ -56,7 +56,7 @@ def finish_pending_commit(directory: str | os.PathLike[str], base: str) -> Pendi
             if identity is None or not staging.is_trusted():
                 return None
             place = staging.inode()
-    except FileNotFoundError:  # another process has finished it in this instant
+    except FileNotFoundError:  # another process has just finished it
         return None
     journal = staging.read_journal()
     # In a copy of the directory the inode differs: a copy may lack staged files, so it is only read past.

@@ -1,9 +1,9 @@
-"""Directories that are removed safely: the name goes in one instant, and only then the files.
+"""Directories that are removed safely: the name disappears at once, and only then the files.
 
     parent/checkpoint-500/                                            the directory
     parent/.checkpoint-500.tensorkeep-removed-<16 hex digits>/        being deleted; nothing reads it
 
-If the process dies while it deletes, whoever removes or saves next to it later finishes the work.
+If the process dies while it deletes, the next removal or save in the same parent directory finishes the work.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class PartialFile:
         return self._descriptor
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write bytes at an offset; several threads may do so at a time."""
+        """Write bytes at an offset; several threads may do so at the same time."""
         with as_transport_error("could not write the file", self._path):
             descriptor = self._opened()
             write_at(descriptor.number, offset, data)
@@ -51,7 +51,7 @@ class PartialFile:
             os.fsync(descriptor.number)
 
     def close(self) -> None:
-        """Close the file once no thread writes to it, so that none meets another file under the same descriptor."""
+        """Close the file once no thread is writing: the descriptor's number may then belong to another file."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with as_transport_error("could not write the file", self._path):

@@ -6,7 +6,7 @@
     .model.tensorkeep-staging/<name>.head         the new header of a file that is edited in place, and the old one
     .model.tensorkeep-staging/commit.json         the journal; its appearance is the commit
 
-Before the commit nothing outside the staging directory changes. After it every step can be done again, so the next
+Before the commit nothing outside the staging directory changes. After it every step can be repeated, so the next
 reader or writer can continue where a dead process stopped.
 """
 
@@ -51,7 +51,7 @@ class Staging:
         return os.path.join(self.directory, name)
 
     def make(self, path: str) -> None:
-        """Make the directory at its path, for all who may read or write the directory around it."""
+        """Make the directory, accessible to all who can access its parent."""
         os.mkdir(path)
         around = os.stat(self.directory).st_mode
         shared = around & (0o755 if around & stat.S_ISVTX else 0o777)
@@ -61,7 +61,7 @@ class Staging:
     def is_trusted(self) -> bool:
         """Say whether only a user who may change the set's files can have made this directory.
 
-        In a sticky directory, such as /tmp, anybody can make files but only their owners may rename or remove them.
+        In a sticky directory, such as /tmp, any user can make files but only their owners may rename or remove them.
         """
         ours, around = os.lstat(self.path), os.stat(self.directory)
         if not stat.S_ISDIR(ours.st_mode):
@@ -90,7 +90,7 @@ class Staging:
         return decode_journal(text, self._commit_path)
 
     def write_journal(self, journal: Journal, *, durable: bool) -> None:
-        """Commit: when this returns, the new set is the one that counts."""
+        """Commit: when this returns, the new set counts."""
         if durable:
             # The names of the staged files, and of the staging directory itself, must be on the disk before a journal
             # that refers to them: the disk may otherwise keep the journal and lose the files.
@@ -103,7 +103,7 @@ class Staging:
         )  # the commit: the journal appears whole, under the name that readers look for
 
     def replay(self, journal: Journal, *, durable: bool = True) -> None:
-        """Do what the journal says, or continue where that was interrupted, and empty the staging directory."""
+        """Make the changes in the journal, or continue an interrupted replay, and empty the staging directory."""
         if durable:  # the journal's name is on the disk before anything changes
             sync_directory(self.path)
         for name in journal.first:
@@ -145,7 +145,7 @@ class Staging:
             raise
 
     def head_of(self, name: str) -> bytes | None:
-        """Return the header that a file is to get, or None if another file has taken its place.
+        """Return the new header for a file, or None if another file has taken its place.
 
         A file that a dead process was editing has bytes of both headers.
         """
@@ -166,7 +166,7 @@ class Staging:
 
 
 def _write_whole(path: str, buffers: Iterable[bytes], *, like: str, durable: bool) -> None:
-    """Write a small new file that is readable to all who may read another."""
+    """Write a small new file with the read permissions of another."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
         if hasattr(os, "fchmod"):

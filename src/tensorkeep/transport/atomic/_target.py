@@ -1,4 +1,4 @@
-"""What exists where a new file is to go, and the mode that the new file takes over."""
+"""What exists under the name of a new file, and the mode that the new file takes over."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A set of files in a directory that changes from the old set to the new one at once, or not at all.
 
-New files wait in a staging directory beside the old ones. The journal of what is to be done is the commit: a process
-that is killed before the journal appears has changed nothing, and what a process that is killed later leaves undone,
-the next reader or writer does (`_recovery`).
+New files wait in a staging directory beside the old ones. The journal of the changes is the commit: a process that is
+killed before the journal appears has changed nothing, and if it is killed later, the next reader or writer completes
+the changes (`_recovery`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tensorkeep.transport.sources import ByteRange, ByteSink, LocalFile
 from tensorkeep.transport.system import sync_directory, sync_file, write_at
 
 _PATIENCE_S: Final = 1.0
-"""Seconds to wait for the lock: a reader that looks for an unfinished commit holds it for an instant."""
+"""Seconds to wait for the lock: a reader that checks for an unfinished commit holds it briefly."""
 
 _LATE: Final = "the save is committed, but a system call failed; opening or saving the checkpoint again finishes it"
 
@@ -121,7 +121,7 @@ class Transaction:
         self._is_over = False
 
     def path_of(self, name: str) -> str:
-        """Return where a written file waits for the commit."""
+        """Return the path of a written file until the commit."""
         return self._staging.path_of(name)
 
     @contextmanager
@@ -189,7 +189,7 @@ class Transaction:
     ) -> bool:
         """Make a new file another name of an existing one, or a copy where the file system has no hard links.
 
-        Returns whether that was done: not if the file does not begin with `head`, or is being edited.
+        Returns False if the file does not begin with `head`, or is being edited.
         """
         self._check_new(name)
         place, path = self._staging.place_of(name), self._staging.path_of(name)
@@ -218,7 +218,7 @@ class Transaction:
         directory = self._staging.directory
         check_name(name, directory, taken=RESERVED | self._patched)
         if name.endswith((HEAD_SUFFIX, STAGING_SUFFIX)):
-            raise UnsupportedError("tensorkeep itself uses names with this ending", path=directory, found=name)
+            raise UnsupportedError("names with this ending are reserved for tensorkeep", path=directory, found=name)
 
     def _reporter(self, on_written: Callable[[int], None] | None) -> Callable[[int], None]:
         def report(nbytes: int) -> None:

@@ -1,10 +1,10 @@
 """The hidden directory in which a writer works: made, locked while the writer lives, removed when it leaves.
 
 Sets of files, whole directories and downloads each have one beside their target. Two writers may make, lock and leave
-the same one at any time, so
+the same one at any time, so:
 
-- to enter is to make the directory and then take the lock in it; if another writer removes it in between, again;
-- to leave is to release the lock, which removes the lock file, and then to remove the directory if it is empty.
+- entering makes the directory and then takes the lock in it, and starts over if another writer removes it in between;
+- leaving releases the lock, which removes the lock file, and then removes the directory if it is empty.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def enter_working_directory(
         try:
             check()
             return take_lock(os.path.join(path, LOCK))
-        except FileNotFoundError:  # its owner left in this instant, and removed it
+        except FileNotFoundError:  # its owner has just left, and removed it
             continue
         except BusyError:
             if time.monotonic() >= deadline:

@@ -1,11 +1,11 @@
-"""What bytes are read from.
+"""Sources of bytes.
 
 - `_base`: `ByteRange`, and the protocols `ByteSource` (read) and `ByteSink` (write).
-- `_memory`: sources over bytes in memory, local files (mapped or read), seekable file objects.
-- `_local`: sources over bytes in memory, local files (mapped or read), seekable file objects.
-- `_stream`: sources over bytes in memory, local files (mapped or read), seekable file objects.
+- `_memory`: bytes in memory.
+- `_local`: local files, mapped or read.
+- `_stream`: seekable file objects.
 - `_verifying`: checks bytes against their digests while they are read.
-- `_joined`: ranges of other sources, as one.
+- `_joined`: ranges of other sources, concatenated.
 """
 
 from tensorkeep.transport.sources._base import (

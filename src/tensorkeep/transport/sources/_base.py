@@ -40,7 +40,7 @@ class ByteSource(Protocol):
     Attributes:
         name: The path or URL, for messages.
         nbytes: Size in bytes, fixed when the source was opened.
-        gap_nbytes: Unwanted bytes between two ranges up to which one read across them is cheaper than two reads.
+        gap_nbytes: Largest gap between two ranges for which one read across it is cheaper than two reads.
     """
 
     name: str

@@ -31,7 +31,7 @@ _N_NAMES = 1000
 """Names in a directory that are compared with a misspelt one."""
 
 _LIKENESS = 0.75
-"""Similarity from which one name may be a misspelling of another."""
+"""Least similarity of a name to its misspelling."""
 
 _WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
 
@@ -89,7 +89,7 @@ class LocalFile:
         descriptor = self.descriptor()
         done = span.start
         if self._maps and len(span) >= MAPPED_FROM_NBYTES:
-            with suppress(OSError, ValueError):  # what cannot be mapped is read below, with a clear error
+            with suppress(OSError, ValueError):  # if it cannot be mapped, it is read below, with a clear error
                 for piece in mapped_pieces(descriptor.number, span.start, span.stop, PIECE_NBYTES):
                     yield piece
                     done += len(piece)

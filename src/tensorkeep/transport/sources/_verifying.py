@@ -33,10 +33,10 @@ class _Checked(msgspec.Struct, frozen=True):
 
 
 class VerifyingSource:
-    """Another source, whose ranges with digests are checked when they are read as a whole; a mismatch is an error.
+    """Another source; its ranges with digests are checked when they are read whole, and a mismatch is an error.
 
-    Parts of such ranges are not checked. A mapping is checked once, when it is made; as with any mapping, those
-    who can write to the file can change it later.
+    Parts of such ranges are not checked. A mapping is checked once, when it is made; as with any mapping, a
+    program that writes to the file can change it later.
     """
 
     def __init__(self, source: ByteSource, spans: Mapping[str, ByteRange], digests: Mapping[str, bytes]) -> None:
@@ -70,7 +70,7 @@ class VerifyingSource:
         ]
 
     def _check(self, data: memoryview, begin: int, checked: list[_Checked]) -> None:
-        """Check ranges in memory that begins with byte `begin` of the source."""
+        """Check ranges in memory whose first byte is byte `begin` of the source."""
         batches = [checked[at : at + _MAX_BATCH] for at in range(0, len(checked), _MAX_BATCH)]
 
         def check(batch: list[_Checked]) -> None:

@@ -1,7 +1,7 @@
 """Which file system a path is on: mapping a file pays on local disks and crawls on networks.
 
-A mapped file is read page by page as it is touched. Over NFS, FUSE and the like each of those faults is a request
-of its own, so large ordered reads are many times faster there.
+A mapped file is read page by page as it is touched. Over NFS, FUSE and the like each page fault is a separate
+request, so large ordered reads are many times faster there.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def filesystem_of(path: str, mountinfo: str = _MOUNTINFO) -> str | None:
     """Return the type of the file system that a path is on."""
     try:
         device = os.stat(path).st_dev
-    except OSError:  # nothing stands there yet
+    except OSError:  # nothing exists there yet
         return _look_up(os.path.realpath(path), mountinfo)
-    if (device, mountinfo) not in _kinds:  # what a device is does not change
+    if (device, mountinfo) not in _kinds:  # the type of a device does not change
         _kinds[device, mountinfo] = _look_up(os.path.realpath(path), mountinfo)
     return _kinds[device, mountinfo]
 
@@ -36,7 +36,7 @@ _kinds: dict[tuple[int, str], str | None] = {}
 
 
 def _look_up(real: str, mountinfo: str) -> str | None:
-    """Find the mount that a path is below."""
+    """Find the type of the innermost mount that contains a path."""
     best = ""
     kind = None
     try:
@@ -68,7 +68,7 @@ def mapping_pays(path: str) -> bool:
 def preallocation_pays(directory: str) -> bool:
     """Say whether reserving a file's blocks before it is written makes the writing faster.
 
-    Where blocks are recorded as extents, reserving is one cheap step. Elsewhere it is of no use (btrfs copies on
+    Where blocks are recorded as extents, reserving is one cheap step. Elsewhere it is useless (btrfs copies on
     write), costs as much as writing (tmpfs fills the pages with zeros), or is done by libc block by block (NFS).
     """
     return filesystem_of(directory) in _EXTENT_BASED

@@ -43,7 +43,7 @@ _seek_lock = threading.Lock()
 
 
 def read_at(fd: int, offset: int, into: memoryview) -> int:
-    """Fill a buffer from a place in a file."""
+    """Fill a buffer from a position in a file; return the bytes read."""
     done = 0
     while done < len(into):
         part = into[done : done + _MAX_CALL_NBYTES]
@@ -63,7 +63,7 @@ def _seek_and_read(fd: int, offset: int, into: memoryview) -> int:
 
 
 def gather_write(fd: int, buffers: Sequence[memoryview]) -> None:
-    """Write buffers one after another at the file's position, going on after short writes."""
+    """Write buffers one after another at the file's position, continuing after short writes."""
     pending = [buffer for buffer in buffers if len(buffer)]
     while pending:
         written = os.writev(fd, pending) if HAS_GATHERED_WRITES else os.write(fd, pending[0][:_MAX_CALL_NBYTES])
@@ -74,7 +74,7 @@ def gather_write(fd: int, buffers: Sequence[memoryview]) -> None:
 
 
 def write_at(fd: int, offset: int, data: memoryview) -> None:
-    """Write bytes to a place in a file, and leave the file's position where it was."""
+    """Write bytes at an offset, and leave the file's position unchanged."""
     if not HAS_POSITIONED_IO:
         with _seek_lock:
             position = os.lseek(fd, 0, os.SEEK_CUR)
@@ -92,11 +92,11 @@ _CANNOT_COPY: Final = frozenset({
     *(errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP),
     *(errno.ENOTSOCK, errno.EBADF, errno.EPERM, errno.ETXTBSY),
 })
-"""What the system says to a way of copying that does not suit these two files, or this sandbox."""
+"""errno values of a way of copying that does not work for these two files, or in this sandbox."""
 
 
 def copy_range(source: int, offset: int, target: int, nbytes: int) -> int:
-    """Write bytes of one file at another's position, without bringing them here where the kernel can do so."""
+    """Copy bytes of one file to another's position, inside the kernel where it can."""
     if HAS_COPY_FILE_RANGE and (done := _unless_unsuited(os.copy_file_range, source, target, nbytes, offset)):
         return done
     if HAS_SENDFILE and (done := _unless_unsuited(os.sendfile, target, source, offset, nbytes)):
@@ -117,7 +117,7 @@ def _unless_unsuited(copy: Callable[..., int], *arguments: int) -> int:
 
 
 def preallocate(fd: int, nbytes: int) -> None:
-    """Reserve blocks, so that a full disk shows before the first write and the file lies in one piece."""
+    """Reserve blocks, so that a full disk is detected before the first write and the file is contiguous."""
     if not HAS_FALLOCATE or nbytes == 0:
         return
     try:
@@ -128,10 +128,10 @@ def preallocate(fd: int, nbytes: int) -> None:
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory durable, where the system lets one open directories."""
+    """Make the names in a directory durable, where the system can open directories."""
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-    except (PermissionError, IsADirectoryError):  # Windows opens no directories
+    except (PermissionError, IsADirectoryError):  # Windows cannot open directories
         return
     try:
         os.fsync(fd)
@@ -143,8 +143,8 @@ def sync_directory(path: str) -> None:
 
 
 def sync_file(path: str) -> None:
-    """Wait until the disk has a file, which somebody else may have written."""
-    how = os.O_RDONLY if os.name != "nt" else os.O_RDWR  # Windows flushes only what may be written to
+    """Wait until a file is on the disk; another process may have written it."""
+    how = os.O_RDONLY if os.name != "nt" else os.O_RDWR  # Windows flushes only files that are open for writing
     fd = os.open(path, how | getattr(os, "O_BINARY", 0))
     try:
         os.fsync(fd)
@@ -195,7 +195,7 @@ def host_tag() -> str:
 
 
 def map_private(fd: int, start: int, nbytes: int) -> memoryview:
-    """Map a part of a file so that it can be written to without the file changing."""
+    """Map a part of a file privately: writing to the mapping does not change the file."""
     if sys.platform != "linux":
         return memoryview(mmap.mmap(fd, nbytes, access=mmap.ACCESS_COPY, offset=start))
     flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
@@ -206,10 +206,10 @@ def map_private(fd: int, start: int, nbytes: int) -> memoryview:
 
 
 def mapped_pieces(fd: int, start: int, stop: int, piece_nbytes: int) -> Iterator[memoryview]:
-    """Give the bytes of a range of a file without a copy, where that cannot end the process.
+    """Yield the bytes of a range of a file without a copy, where that cannot kill the process.
 
-    A page of a mapping that cannot be read kills whoever touches it (SIGBUS). Linux 5.14 can
-    bring the pages in beforehand, and gives an error instead (madvise, MADV_POPULATE_READ).
+    Touching a mapped page that cannot be read kills the process (SIGBUS). Linux 5.14 can load the pages beforehand,
+    and then reports an error instead (madvise, MADV_POPULATE_READ).
     """
     if not HAS_POPULATE:
         raise OSError(errno.EINVAL, "no MADV_POPULATE_READ on this platform")
@@ -231,7 +231,7 @@ _MADV_POPULATE_READ: Final = 22
 _WINDOW_NBYTES: Final = 16 * 2**20
 
 _MAP_NORESERVE: Final = 0x4000
-"""Linux: copy-on-write pages that are never written need no swap set aside (mmap(2))."""
+"""Linux: reserve no swap for copy-on-write pages before they are written (mmap(2))."""
 
 
 def _map_by_libc(fd: int, start: int, nbytes: int, flags: int) -> memoryview:

@@ -1,8 +1,8 @@
-"""Stores that obstore and fsspec reach.
+"""Remote stores reached through obstore and fsspec.
 
-- `_push_stream`: bytes on their way to a library that cannot be stopped otherwise.
-- `_obstore`: all other stores, asked by libraries.
-- `_fsspec`: all other stores, asked by libraries.
+- `_push_stream`: hands bytes to a library that pulls them in its own threads.
+- `_obstore`: objects of S3, Google Cloud Storage and Azure.
+- `_fsspec`: files of any other file system that fsspec knows.
 """
 
 from tensorkeep.transport.remote.libraries._fsspec import FsspecObject, FsspecStore, import_fsspec

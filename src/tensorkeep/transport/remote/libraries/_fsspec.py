@@ -28,10 +28,10 @@ from tensorkeep.transport.remote.objects import (
 from tensorkeep.transport.sources import ByteRange
 
 _TAGS = ("ETag", "etag", "blob_id", "oid", "md5", "sha256")
-"""What file systems call that which tells one version of a file from another."""
+"""Names that file systems give to what distinguishes versions of a file."""
 
 _PIECE_NBYTES = 2**20
-"""Bytes that are asked for at a time, and are in memory before they go where they are wanted."""
+"""Bytes per request, which are held in memory before they are copied to their destination."""
 
 _TIMES = ("last_commit", "LastModified", "mtime", "last_modified", "updated", "created")
 
@@ -85,12 +85,12 @@ class FsspecStore:
             with _translating(name, doing="written"):
                 self._rename(staged, path)
         except BaseException:
-            with suppress(Exception):  # what went wrong is known
+            with suppress(Exception):  # the original error is raised
                 self._files.rm_file(staged)
             raise
 
     def _rename(self, old: str, new: str) -> None:
-        """Rename a file; what fsspec has for all file systems would take names with * and ? for patterns."""
+        """Rename a file; the generic `mv` of fsspec would take * and ? in names for patterns."""
         if type(self._files).mv is not import_fsspec().AbstractFileSystem.mv:
             self._files.mv(old, new)
             return
@@ -98,7 +98,7 @@ class FsspecStore:
         self._files.rm_file(old)
 
     def swap(self, path: str, data: bytes, before: Version | None) -> None:
-        """Look, and then make or replace a file: file systems know no conditions; see `RemoteStore.swap`."""
+        """Check, then make or replace a file: fsspec has no conditional writes; see `RemoteStore.swap`."""
         try:
             found = self.at(path).version()
         except SourceMissingError:
@@ -129,10 +129,12 @@ class FsspecObject:
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:  # noqa: ARG002 - the protocol's
         """Ask for the first bytes; see `RemoteObject.open`."""
         version = self.version()
-        return Opening(version, self._read(0, min(nbytes, version.nbytes)))  # the next reads tell if they are of it
+        return Opening(
+            version, self._read(0, min(nbytes, version.nbytes))
+        )  # later reads check that the version is still the same
 
     def stream(self, span: ByteRange, version: Version) -> Chunks:
-        """Ask for a range; see `RemoteObject.stream`. Nothing pins the file, so it is looked at again afterwards."""
+        """Ask for a range; see `RemoteObject.stream`. Nothing pins the version, so it is checked after each read."""
         return Chunks(self._pieces(span, version))
 
     def _pieces(self, span: ByteRange, version: Version) -> Iterator[bytes]:
@@ -142,12 +144,12 @@ class FsspecObject:
             if not found.is_same(version):
                 raise changed(self.name, version, found)
             yield data
-            if start + len(data) < min(start + _PIECE_NBYTES, span.stop):  # which ended early
+            if start + len(data) < min(start + _PIECE_NBYTES, span.stop):  # it ended early
                 return
 
     def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Chunks:  # noqa: ARG002 - the protocol's
         """Refuse; see `RemoteObject.stream_many`."""
-        raise ManyRefusedError("only one range is asked for at a time", path=self.name)
+        raise ManyRefusedError("this store reads only one range at a time", path=self.name)
 
     def _read(self, start: int, stop: int) -> bytes:
         try:
@@ -157,7 +159,7 @@ class FsspecObject:
         return bytes(data[: stop - start])
 
     def version(self) -> Version:
-        """Ask what is there now."""
+        """Return the current version of the file."""
         with _translating(self.name, doing="read"):
             self._files.invalidate_cache()
             info = self._files.info(self._path)
@@ -165,7 +167,7 @@ class FsspecObject:
             raise SourceMissingError("there is no such file", path=self.name, found=str(info.get("type", "nothing")))
         tag = next((str(info[key]) for key in _TAGS if info.get(key)), None)
         time = next((str(info[key]) for key in _TIMES if info.get(key)), None)
-        if tag is None and info.get("ino") and time is not None:  # a file that is written to keeps its number
+        if tag is None and info.get("ino") and time is not None:  # a file keeps its inode when it is written to
             tag = f"{info['ino']} {time}"
         return Version(int(info["size"]), tag, time)
 
@@ -185,7 +187,5 @@ def _translated(error: Exception, name: str, doing: str = "read") -> TransportEr
     if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
         return SourceMissingError("there is no such file", path=name, found=found)
     if isinstance(error, PermissionError):
-        return AccessDeniedError(
-            "the store does not let this user", path=name, expected=f"that it may be {doing}", found=found
-        )
+        return AccessDeniedError(f"the store denied access: the file could not be {doing}", path=name, found=found)
     return TransientError(f"the file could not be {doing}", path=name, found=found)

@@ -59,7 +59,7 @@ class ObstoreStore:
     """Objects of one server, bucket or container.
 
     Attributes:
-        store: See above.
+        store: The store of obstore.
     """
 
     def __init__(self, store: Any, url: str, *, lists: bool = True) -> None:
@@ -83,7 +83,7 @@ class ObstoreStore:
         return sorted(each.rstrip("/").rpartition("/")[2] for each in paths)
 
     def put(self, path: str, body: Body, connections: int) -> None:
-        """Make or replace an object, in parts that are sent side by side; see `RemoteStore.put`."""
+        """Make or replace an object, in parts that are sent in parallel; see `RemoteStore.put`."""
         obstore = self._to_write(path)
         part_nbytes = max(_PART_NBYTES, -(-body.nbytes // _MAX_PARTS))
         n_parts = max(1, min(connections, -(-body.nbytes // part_nbytes)))
@@ -97,7 +97,7 @@ class ObstoreStore:
         send_through(send, body.pieces())
 
     def swap(self, path: str, data: bytes, before: Version | None) -> None:
-        """Make or replace a small object, if it is the one that was seen; see `RemoteStore.swap`."""
+        """Make or replace a small object, unless it changed since it was seen; see `RemoteStore.swap`."""
         obstore = self._to_write(path)
         name = self.at(path).name
         mode: Any = "create" if before is None else _naming(before)
@@ -111,7 +111,7 @@ class ObstoreStore:
             raise _translated(error, name, doing="written") from None
 
     def _swap_unguarded(self, path: str, data: bytes, before: Version | None) -> None:
-        """Look, and then replace: what is left where a store knows no conditions."""
+        """Check, then replace: the best that a store without conditional writes allows."""
         obstore = import_obstore()
         name = self.at(path).name
         with _translating(name, doing="written"):
@@ -191,7 +191,7 @@ class ObstoreObject:
 
     def stream_many(self, spans: Sequence[ByteRange], version: Version) -> Chunks:  # noqa: ARG002 - the protocol's
         """Refuse; see `RemoteObject.stream_many`."""
-        raise ManyRefusedError("only one range is asked for at a time", path=self.name)
+        raise ManyRefusedError("this store reads only one range at a time", path=self.name)
 
     def _translated(self, chunks: Iterator[Buffer]) -> Iterator[Buffer]:
         with _translating(self.name):
@@ -199,12 +199,12 @@ class ObstoreObject:
 
 
 _CHUNK_NBYTES: Final = 2**18
-"""Bytes that are handed over at a time: enough that Python has little to do for each."""
+"""Bytes handed over at a time: enough to keep Python's work per byte small."""
 
 
 _PART_NBYTES: Final = 2**23
 _MAX_PARTS: Final = 9_000
-"""S3 takes 10,000 parts of one object."""
+"""S3 accepts 10,000 parts of one object."""
 
 
 def _version(meta: Any) -> Version:
@@ -218,7 +218,7 @@ def _naming(version: Version) -> dict[str, str]:
 
 def _is_about_ranges(error: Exception) -> bool:
     text = str(error)
-    is_empty = "416 " in text or "only 0 bytes long" in text  # there is not even a first byte
+    is_empty = "416 " in text or "only 0 bytes long" in text  # not even a first byte exists
     return is_empty or (type(error).__name__ == "NotSupportedError" and "ange" in text)
 
 
@@ -231,12 +231,12 @@ def _translating(name: str, doing: str = "read") -> Iterator[None]:
         yield
     except TransportError:
         raise
-    except Exception as error:  # noqa: BLE001 - of obstore's own tree, or the system's
+    except Exception as error:  # noqa: BLE001 - obstore's own errors, or the system's
         raise _translated(error, name, doing) from None
 
 
 def _translated(error: Exception, name: str, doing: str = "read") -> TransportError:
-    """Return the error of ours for one of obstore's, without secrets and in one line."""
+    """Return our error for one of obstore's, on one line and without secrets."""
     kind = type(error).__name__
     text = redacted(str(error)).strip()
     code = _find_code(text)
@@ -249,11 +249,11 @@ def _translated(error: Exception, name: str, doing: str = "read") -> TransportEr
             "the server requires credentials (401)",
             path=name,
             found=found,
-            hint="Give credentials by the environment or tensorkeep.remote(url, …)",
+            hint="Set credentials in the environment, or pass them to tensorkeep.remote(url, …)",
         )
     if kind == "PermissionDeniedError":
         return AccessDeniedError(
-            "the server does not let this user (403)", path=name, expected=f"that it may be {doing}", found=found
+            f"the server denied access (403): the file could not be {doing}", path=name, found=found
         )
     if kind == "PreconditionError":
         return SourceChangedError(

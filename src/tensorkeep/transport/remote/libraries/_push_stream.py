@@ -1,7 +1,7 @@
-"""Bytes on their way to a library that takes them by its own threads.
+"""Hands bytes to a library that pulls them in its own threads.
 
-The caller's thread makes the pieces, and the library's takes them out of a short queue: so what makes pieces may use
-the same library, an interrupt reaches it at once, and what it raises comes back as it was.
+The caller's thread makes the pieces, and the library's thread takes them from a short queue. So the code that makes
+pieces may use the same library, is interrupted at once, and its errors reach the caller unchanged.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Final
 from tensorkeep.buffers import Buffer
 
 _PIECE_NBYTES: Final = 2**20
-"""Bytes that are handed over at a time."""
+"""Bytes handed over at a time."""
 
 _MAX_WAITING: Final = 4
-"""Pieces that wait to be taken."""
+"""Most pieces that wait in the queue."""
 
 _LOOK_S: Final = 0.1
-"""Seconds after which a thread that waits looks whether the other is still there."""
+"""How often a waiting thread checks that the other one is alive."""
 
 
 def send_through(send: Callable[[Iterator[Buffer]], object], pieces: Iterable[Buffer]) -> None:
-    """Hand pieces over."""
+    """Pass pieces to `send`, which runs in another thread; raise its error."""
     waiting: queue.Queue[Buffer | None] = queue.Queue(_MAX_WAITING)
     is_stopped = threading.Event()
     failures: list[BaseException] = []
@@ -61,7 +61,7 @@ def send_through(send: Callable[[Iterator[Buffer]], object], pieces: Iterable[Bu
 
 
 def _join(thread: threading.Thread) -> None:
-    """Wait for a thread, also if this one is interrupted: the library has all it needs, and cannot be stopped."""
+    """Wait for a thread, even if interrupted: the library has all its data, and cannot be stopped."""
     try:
         thread.join()
     except KeyboardInterrupt:
@@ -77,7 +77,7 @@ def _cut(pieces: Iterable[Buffer]) -> Iterator[memoryview]:
 
 
 def _put(waiting: queue.Queue[Buffer | None], piece: Buffer | None, thread: threading.Thread) -> bool:
-    """Wait until there is room; return whether anybody is there to take the piece."""
+    """Wait until there is room; return False if the other thread has ended."""
     while thread.is_alive():
         try:
             waiting.put(piece, timeout=_LOOK_S)
