@@ -89,6 +89,18 @@ def test_verified_by_the_archives_checksums(path: Path, tmp_path: Path) -> None:
     assert [finding.tensor for finding in tensorkeep.verify(tmp_path / "bad.npz").findings] == ["long"]
 
 
+def test_damage_to_compressed_bytes_is_damage_to_the_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, w=np.random.default_rng(0).random((100, 64)))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+    (finding,) = tensorkeep.verify(path).findings
+
+    assert (finding.kind, finding.tensor) == ("data", "w")
+
+
 def test_a_single_array(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.asfortranarray(np.arange(6, dtype=">i2").reshape(2, 3)))
 

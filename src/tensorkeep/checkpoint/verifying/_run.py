@@ -8,7 +8,7 @@ from typing import Final
 
 from tensorkeep.checkpoint.verifying._sums import sum_of
 from tensorkeep.digests import SHA256
-from tensorkeep.errors import TensorkeepError
+from tensorkeep.errors import FormatError, IntegrityError, TensorkeepError
 from tensorkeep.kinds import Check, Checks, Finding, Verification
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.transport import open_source
@@ -87,6 +87,17 @@ def _run(check: Check, meter: ProgressMeter, *, parallel: bool) -> Finding | Non
     try:
         source = open_source(check.source, backend="pread") if isinstance(check.source, str) else check.source
         digest = sum_of(source, check.span, check.algorithm, parallel=parallel, on_read=meter.add)
+    except (FormatError, IntegrityError) as error:  # compressed bytes, which have a checksum of their own
+        message = error.message if check.tensor is None else f"tensor `{check.tensor}`: {error.message}"
+        return Finding(
+            "file" if check.tensor is None else "data",
+            message,
+            check.file,
+            check.tensor,
+            span,
+            error.expected,
+            error.found,
+        )
     except (TensorkeepError, OSError) as error:
         message = str(error) if check.tensor is None else f"tensor `{check.tensor}` cannot be read: {error}"
         return Finding("unreadable", message, check.file, check.tensor, span)
