@@ -352,7 +352,7 @@ def test_data_is_no_object_to_restore(saved: Path) -> None:
     run = Objects(2)
     before = run.bits()
 
-    with pytest.raises(StateError, match=r"step cannot be given a state.*found builtins\.int"):
+    with pytest.raises(StateError, match=r"cannot load a state into step.*found builtins\.int"):
         restore(saved, **run.parts, step=0)
 
     assert run.bits() == before

@@ -1,4 +1,4 @@
-"""What is scanned at a time: a file, or a member of an archive in it."""
+"""The unit of scanning: a file, or a member of an archive in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorkeep.formats.archives import ends_like_a_zip
 from tensorkeep.transport import ByteRange, ByteSource
 
 HEAD_NBYTES: Final = 2**16
-"""Bytes at the start that decide what something is."""
+"""Bytes at the start that determine the format."""
 
 
 class Content(msgspec.Struct, frozen=True, eq=False):
@@ -44,7 +44,7 @@ class Content(msgspec.Struct, frozen=True, eq=False):
         return "/".join(self.place) or None
 
     def head(self) -> bytes:
-        """Return the bytes that decide what it is."""
+        """Return the bytes that determine the format."""
         return self.read(min(self.nbytes, HEAD_NBYTES))
 
     def ends_like_a_zip(self) -> bool:
@@ -56,9 +56,9 @@ class Content(msgspec.Struct, frozen=True, eq=False):
         return bytes(self.source.read(ByteRange(self.span.start, self.span.start + nbytes)))
 
     def offset(self, position: int | None) -> int | None:
-        """Return the position in the file of a position in the content; None if it has none."""
+        """Convert a position in the content to a position in the file; None if there is none."""
         return None if self.is_copy or position is None else self.span.start + position
 
     def part(self, start: int) -> Content:
-        """Return the rest, from a position on."""
+        """Return the rest of the content from a position."""
         return msgspec.structs.replace(self, span=ByteRange(self.span.start + start, self.span.stop))

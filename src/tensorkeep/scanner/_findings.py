@@ -11,7 +11,7 @@ from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._report import ScanFinding, Severity
 
 _MAX_INFLATED_NBYTES = 2**30
-"""Bytes that are decompressed per file, in total; it takes about 5 s."""
+"""Most bytes decompressed per file, in total; that takes about 5 s."""
 
 _UNKNOWN = "is not known to be data"
 _SCRIPTED = "is a class of the TorchScript program in the file"
@@ -21,10 +21,10 @@ class FindingLog:
     """Everything found in one file.
 
     Attributes:
-        form: What the file is; empty while unknown.
+        form: The format of the file; empty while unknown.
         findings: Everything that is not plain data, in order.
-        known_names: Names of the closed table.
-        n_pickles: Pickles scanned.
+        known_names: Names found that are in the table of known data.
+        n_pickles: Number of pickles scanned.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class FindingLog:
         self._n_left = _MAX_INFLATED_NBYTES
 
     def spend(self, nbytes: int) -> None:
-        """Use up a part of the bytes that may be decompressed."""
+        """Count decompressed bytes, and refuse too many."""
         self._n_left -= nbytes
         if self._n_left < 0:
             raise LimitError(
-                "the file decompresses to more than is scanned",
+                "the file decompresses to more than the limit",
                 expected=f"at most {_MAX_INFLATED_NBYTES:,} bytes",
             )
 
@@ -88,7 +88,7 @@ class FindingLog:
 
     @contextmanager
     def recording_errors(self, content: Content) -> Iterator[None]:
-        """Turn errors in the block into findings: what cannot be read has not been scanned."""
+        """Turn errors in the block into findings, since unreadable content was not scanned."""
         try:
             yield
         except TensorkeepError as error:

@@ -1,4 +1,4 @@
-"""What bytes may be taken for, by their start; a file can be several things at once. Pure."""
+"""The formats that bytes may be taken for, by their start; a file can have several at once. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ZLIB: Final = (b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
 
 
 def forms_of(head: bytes, nbytes: int) -> list[Form]:
-    """Return every form that some reader may take bytes for."""
+    """Return every format that some reader may take the bytes for."""
     forms: list[Form] = []
     if head.startswith(_ZIP):
         forms.append("zip archive")
@@ -44,7 +44,7 @@ def forms_of(head: bytes, nbytes: int) -> list[Form]:
 
 
 def compression_of(head: bytes) -> str | None:
-    """Return how bytes are compressed as a whole; None if they are not."""
+    """Return how all of the bytes are compressed; None if they are not."""
     if head.startswith(_ZLIB) and _is_inflated(head):
         return "compressed by zlib"
     return next((what for signature, what in _COMPRESSED.items() if head.startswith(signature)), None)
@@ -58,7 +58,7 @@ def _is_inflated(head: bytes) -> bool:
 
 
 def _has_header(head: bytes, nbytes: int) -> bool:
-    """Say whether the bytes start with the length of a header that fits into the file."""
+    """Say whether the bytes start with a header length that fits the file."""
     try:
         parse_header_nbytes(head[:_LENGTH_NBYTES], nbytes)
     except (HeaderError, RefusedError):

@@ -11,12 +11,12 @@ from tensorkeep.scanner._sarif import sarif_document
 
 Verdict = Literal["clean", "unknown", "dangerous", "unreadable"]
 """`"clean"`: plain data and tensors; `"unknown"`: names that would be imported, none known to be dangerous;
-`"dangerous"`: names that could only do harm; `"unreadable"`: breaks its format or a limit, so nobody can tell."""
+`"dangerous"`: names that could only do harm; `"unreadable"`: breaks its format or a limit, so it is unclear."""
 
 Severity = Literal["dangerous", "unreadable", "suspicious", "unknown"]
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("dangerous", "unreadable", "suspicious", "unknown")
-"""From worst to least."""
+"""From worst to best."""
 
 _VERDICTS: Final[dict[Severity, Verdict]] = {
     "dangerous": "dangerous",
@@ -33,14 +33,14 @@ class ScanFinding(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         severity: `"dangerous"`: could only do harm; `"unreadable"`: broken, or over a limit; `"suspicious"`: may do
             harm, but occurs in honest files too; `"unknown"`: nothing is known about it.
-        message: What it is or does, in a few words.
+        message: A few words on what it is or does.
         member: The member of an archive, with slashes between nested archives; None for the file itself.
         position: Byte of the member's contents, or of the file; None if the finding is about all of it.
         offset: The same byte, counted from the start of the file; None if the member is compressed.
         name: What would be imported, such as `"os.system"`; None if the finding is not about a name.
-        deeds: What would be done with it: `"import"`, `"call"`, `"build"` (set state), `"extension"` (look up by
+        deeds: What a pickle would do with it: `"import"`, `"call"`, `"build"` (set state), `"extension"` (look up by
             number).
-        count: How often.
+        count: How often it occurs.
         arguments: Abbreviated arguments, one text for each call that differs.
         is_swept: Whether it was found by reading opcodes only, in a pickle that cannot be followed to its end.
     """
@@ -62,10 +62,10 @@ class ScannedFile(msgspec.Struct, frozen=True):
 
     Attributes:
         path: The file.
-        form: What it is, such as `"PyTorch zip archive"`.
+        form: Its format, such as `"PyTorch zip archive"`.
         n_pickles: Pickles in it that were scanned.
         findings: Everything that is not plain data, worst first.
-        known_names: Names in it that stand for plain data and tensors.
+        known_names: Names in it that are known to be plain data and tensors.
     """
 
     path: str

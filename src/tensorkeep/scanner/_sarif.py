@@ -10,7 +10,7 @@ from urllib.parse import quote
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _RULES: Final = {
     "dangerous": ("error", "A pickle contains a name that could only do harm"),
-    "unreadable": ("error", "A file cannot be read, so nobody can tell what it would run"),
+    "unreadable": ("error", "A file cannot be read, so what it would run is unknown"),
     "suspicious": ("warning", "A pickle contains a name that may do harm"),
     "unknown": ("note", "A pickle contains a name that is not known to be data"),
 }

@@ -73,7 +73,7 @@ class _Spans:
     def of(self, file: str) -> Sequence[ByteRange]:
         """Return the parts of a file that the metadata beside it declares, if there are any."""
         folder, name = split(file)
-        if is_remote(file) and not name.endswith(_PARTS):  # it would cost a request, mostly for nothing
+        if is_remote(file) and not name.endswith(_PARTS):  # it would cost a request, mostly in vain
             return ()
         if folder != self._folder:
             self._folder, self._spans = folder, _read_spans(join(folder, _METADATA))
@@ -94,7 +94,7 @@ def _read_spans(metadata: str) -> dict[str, list[ByteRange]]:
 
 
 def _files_of(root: str) -> Iterator[tuple[str, bool]]:
-    """Give the files at a path, and whether the path itself is a file."""
+    """Yield the files at a path, and whether the path itself is a file."""
     if is_remote(root):
         yield from (
             ((file, False) for file in _files_at(without_secrets(root)))
@@ -110,7 +110,7 @@ def _files_of(root: str) -> Iterator[tuple[str, bool]]:
 
 
 def _files_at(url: str, depth: int = 0) -> Iterator[str]:
-    """Give the files below a URL, as its server lists them: what is listed and is not a file is a directory."""
+    """Yield the files below a URL, as its server lists them; listed names that are not files are directories."""
     names = list_names(url)
     if names is None:
         raise SourceMissingError(
@@ -127,7 +127,7 @@ def _files_at(url: str, depth: int = 0) -> Iterator[str]:
 
 
 def _files_below(root: str) -> Iterator[str]:
-    """Give all files below a directory in order of their names, and the directories that are not entered.
+    """Yield all files below a directory in order of their names, and the directories that are not entered.
 
     Not entered are directories that cannot be read, and links to directories elsewhere.
     """

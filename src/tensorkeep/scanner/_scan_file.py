@@ -1,7 +1,7 @@
 """Scans one file by its contents, whatever its name, and archives within archives.
 
-A file can be several things at once, and each program sees what it looks for. So a file is scanned as everything it
-may be taken for.
+A file can have several formats at once, and each program sees the one it looks for. So a file is scanned as every
+format it may be taken for.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tensorkeep.transport import ByteRange, ByteSource
 
 _ARCHIVES: Final = {"zip archive", "tar archive"}
 _MAX_DEPTH: Final = 4
-"""Archives within each other that are scanned."""
+"""Deepest nesting of archives that is scanned."""
 
 _EXPECTED_SUFFIXES: Final = (*PICKLE_SUFFIXES, ".npz", ".nemo", ".tar")
-"""Suffixes of files that contain pickles; one of these that cannot be identified is reported."""
+"""Suffixes of files that contain pickles; such a file is reported if its format is unknown."""
 
 _TORCH_TAR: Final = {"sys_info", "pickle", "storages", "tensors"}
 _MAX_ZEROS: Final = 2**20
@@ -39,7 +39,7 @@ _MAX_ZEROS: Final = 2**20
 
 
 def scan_file(source: ByteSource, *, is_chosen: bool, spans: Sequence[ByteRange] = ()) -> ScannedFile | None:
-    """Scan one file; None if its form is of no interest and it was not chosen by name."""
+    """Scan one file; None if its format is unknown, unless it was chosen by name or has a suffix of pickles."""
     log = FindingLog()
     whole = Content(source, ByteRange(0, source.nbytes))
     with log.recording_errors(whole):
@@ -61,7 +61,7 @@ def scan_file(source: ByteSource, *, is_chosen: bool, spans: Sequence[ByteRange]
 def _scan_parts(whole: Content, spans: Sequence[ByteRange], log: FindingLog) -> None:
     """Scan the declared parts of a file, and the whole file as other programs would see it.
 
-    The declaration comes from another file that need not be honest, so it must not hide any bytes.
+    The declaration comes from another file, which may be forged, so it must not hide any bytes.
     """
     stop = 0
     is_whole = True
@@ -84,7 +84,7 @@ def _scan_parts(whole: Content, spans: Sequence[ByteRange], log: FindingLog) -> 
 
 
 def _scan_content(content: Content, log: FindingLog) -> None:
-    """Scan bytes as everything they may be taken for."""
+    """Scan bytes as every format they may be taken for."""
     before = log.n_pickles, len(log.findings)
     head = content.head()
     forms = forms_of(head, content.nbytes)
@@ -165,7 +165,7 @@ def checkpoint_spans(source: ByteSource) -> dict[str, list[ByteRange]]:
 
 
 def _states(name: str, value: Any) -> Iterator[dict[str, Any]]:
-    """Give the attributes of every instance of a class, in nested containers and attributes."""
+    """Yield the attributes of every instance of a class, in nested containers and attributes."""
     waiting = [value]
     seen: set[int] = set()
     while waiting:

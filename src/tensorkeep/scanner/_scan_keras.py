@@ -40,7 +40,7 @@ def scan_keras_config(content: Content, log: FindingLog) -> None:
 
 
 def _classes_in(configuration: Any) -> Iterator[tuple[Any, str]]:
-    """Give the module, which may be any JSON value, and the name of each class."""
+    """Yield the module, which may be any JSON value, and the name of each class."""
     waiting = [configuration]
     while waiting:
         node = waiting.pop()

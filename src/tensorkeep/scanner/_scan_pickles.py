@@ -20,14 +20,14 @@ from tensorkeep.scanner._content import HEAD_NBYTES, Content
 from tensorkeep.scanner._findings import FindingLog, error_text
 
 _SUFFIXES: Final = (*PICKLE_SUFFIXES, ".p", ".data", ".metadata")
-"""Suffixes with which something that starts like a pickle and breaks off counts as a broken pickle."""
+"""With these suffixes, a file that starts like a pickle and is cut off counts as a broken pickle."""
 
 _MAX_PICKLES: Final = 100_000
 _N_LEGACY_PICKLES: Final = 5
 
 _FIRST_NBYTES: Final = 2**22
 _GROWTH: Final = 8
-"""Bytes of the first read, and the factor to the next if a pickle is longer."""
+"""Bytes of the first read, and the factor by which each further read of a longer pickle grows."""
 
 _NUMBERS: Final = rb"""['"][<>=|]?(?:[?biufcSUaV][0-9]*|[mM]8(?:\[[0-9a-zA-Z/]*\])?)['"]"""
 _FIELD: Final = rb"""\(['"][^'"\\]*['"],""" + _NUMBERS + rb"""(?:,\([0-9L,]*\))?\)"""
@@ -43,7 +43,7 @@ _is_of_numbers = re.compile(rb"\{(?:(?:" + _ENTRY + rb"),?)*\}").fullmatch
 
 
 def scan_pickles(content: Content, log: FindingLog, *, is_certain: bool = False) -> list[Audit]:
-    """Scan all pickles that follow each other."""
+    """Scan consecutive pickles."""
     audits = _audits(content)
     first = audits[0][1]
     if not (is_certain or _is_called_one(content) or _is_one(first, content)):
@@ -63,7 +63,7 @@ def scan_pickles(content: Content, log: FindingLog, *, is_certain: bool = False)
 
 
 def _audits(content: Content) -> list[tuple[int, Audit]]:
-    """Return start and audit of each pickle. Little more than the pickles is read: gigabytes may follow."""
+    """Return start and audit of each pickle, reading little beyond them: gigabytes may follow."""
     n_all = min(content.nbytes, MAX_PICKLE_NBYTES)
     nbytes = _FIRST_NBYTES
     while True:
@@ -94,7 +94,7 @@ def _audits_of(data: bytes) -> Iterator[tuple[int, Audit]]:
 
 
 def _is_one(first: Audit, content: Content) -> bool:
-    """Say whether what starts like a pickle is one: it runs to its end, or asks for something before that."""
+    """Say whether content that starts like a pickle is one: it runs to its end, or names something before that."""
     if first.error is None or (first.mentions and content.read(1) == b"\x80"):
         return True
     return any(mention.danger is not None or "call" in mention.deeds for mention in first.mentions)

@@ -80,7 +80,7 @@ def _inner(content: Content, member: Member) -> Content:
 
 
 def _opened(inner: Content, member: Member, log: FindingLog) -> Content:
-    """Return the contents of a member: where they are stored, or a decompressed copy."""
+    """Return the contents of a member: in place, or a decompressed copy."""
     if not member.is_compressed:
         return inner
     log.spend(member.nbytes)
@@ -106,6 +106,6 @@ def _scan_member(inner: Content, member: Member, log: FindingLog, scan: ScanCont
 
 
 def _is_harmless(head: bytes, nbytes: int) -> bool:
-    """Say whether the start of contents rules out pickles in them."""
+    """Say whether the start of the contents rules out pickles."""
     is_enough = len(head) == min(nbytes, HEAD_NBYTES)
     return is_enough and not forms_of(head, nbytes) and compression_of(head) is None

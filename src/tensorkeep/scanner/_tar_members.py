@@ -47,8 +47,8 @@ class TarListing(msgspec.Struct, frozen=True):
 
     Attributes:
         members: Name and byte range of each file; truncated where the archive is.
-        stop: Where the walk ended: at the block of zeros, at the end, or at something that is not a header.
-        problems: Position and description of what cannot be read, or that readers treat differently.
+        stop: Where the walk ended: at the block of zeros, at the end, or at bytes that are not a header.
+        problems: Position and description of whatever cannot be read, or is treated differently by readers.
     """
 
     members: tuple[tuple[str, ByteRange], ...]
@@ -163,7 +163,7 @@ def _name(block: bytes) -> bytes:
 
 
 def _pax_records(data: bytes, problem: Callable[[str], None]) -> dict[bytes, bytes]:
-    """Return pax records, each of which starts with its length."""
+    """Return pax records; each starts with its length."""
     records: dict[bytes, bytes] = {}
     position = 0
     while position < len(data) and data[position]:

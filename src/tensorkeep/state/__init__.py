@@ -5,7 +5,7 @@ The nested data is called a tree; the JSON value for each value in it is called 
 - `_values`: `Encoded`, an encoded tree; `NamedData`, an object whose class was not passed.
 - `_nodes`: the structure of nodes.
 - `_scalars`: text, numbers, dates and the like, and their nodes.
-- `_keys`: keys in dotted names, and which keys a dict can hold without becoming slow.
+- `_keys`: keys in dotted names, and a guard against keys that make a dict slow.
 - `_classes`: dataclasses, enum members and namedtuples.
 - `_refusals`: errors for values that are not data.
 - `_encode`: a tree to nodes.
@@ -13,7 +13,7 @@ The nested data is called a tree; the JSON value for each value in it is called 
 - `_names`: the tensors of a tree by name, and the same tree with other names.
 - `_select`: the nodes of a part of a tree.
 - `_plain`: the values of a tree that are not tensors, by dotted name.
-- `_described`: any node on one line, for people.
+- `_described`: any node as one line of text.
 """
 
 from tensorkeep.state._classes import Classes, classes_by_name

@@ -1,4 +1,4 @@
-"""Objects that are data and the name of a class: dataclasses, enum members, namedtuples.
+"""Objects that consist of data and a class name: dataclasses, enum members, namedtuples.
 
 They are rebuilt only for classes that the caller passes, and without running code of those classes.
 """
@@ -18,7 +18,7 @@ _HEAP_TYPE = 1 << 9
 """The flag of classes defined in Python (Py_TPFLAGS_HEAPTYPE)."""
 
 Classes: TypeAlias = Iterable[type] | Mapping[str, type]
-"""Classes that may be rebuilt; a mapping gives them the names that files have for them."""
+"""Classes that may be rebuilt; a mapping gives their names in files."""
 
 
 def classes_by_name(classes: Classes) -> dict[str, type]:
@@ -43,7 +43,7 @@ def class_name(cls: type) -> str:
 
 
 def named_kind(cls: type) -> str | None:
-    """Return which kind of named data the objects of a class are; None if they are not."""
+    """Return the kind of named data that objects of a class are; None if they are not."""
     if issubclass(cls, Enum):
         return "enum"
     if issubclass(cls, tuple):

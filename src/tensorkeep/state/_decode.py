@@ -64,7 +64,7 @@ class _Decoder:
 
     @cached_property
     def inline(self) -> _Decoder:
-        """The decoder for keys and the like."""
+        """The decoder for keys, set items and the like."""
         return _InlineDecoder(self._tensor, self._compose, self._find_class, self._content)
 
     def value(self, node: Node, path: str) -> Any:
@@ -88,7 +88,7 @@ class _Decoder:
         try:
             return SCALAR_TAGS[tag](*node[1:])
         except (ValueError, TypeError, ArithmeticError) as cause:
-            raise _broken(path, f"no {tag} can be made", node, cause) from cause
+            raise _broken(path, f"invalid {tag}", node, cause) from cause
 
     def begin(self, path: str) -> int:
         """Begin a container and return its number."""
@@ -197,7 +197,7 @@ class _InlineDecoder(_Decoder):
         return self
 
     def begin(self, path: str) -> int:
-        """Begin a container, which gets no number."""
+        """Begin a container without a number."""
         self.deepen(path)
         return -1
 
@@ -206,7 +206,7 @@ class _InlineDecoder(_Decoder):
         self._depth -= 1
 
     def same(self, node: list[Any], path: str) -> Any:
-        """Refuse a reference: with these, a short text could make a key that takes ages to hash."""
+        """Refuse a reference: with references, a short text could make a key that takes ages to hash."""
         raise _broken(path, "a key refers to a container", node)
 
     def tensor(self, node: NodeMembers, path: str) -> Any:
@@ -354,4 +354,4 @@ _WHOLE: Final[dict[str, _Decode]] = {
     "bytes": lambda decoder, node, path: decoder.binary(node, path),
     "slice": _slice,
 }
-"""The same for values without a number."""
+"""The same, for values without a number."""

@@ -1,4 +1,4 @@
-"""Nodes for people: any value on one line, as Python would write it. Pure."""
+"""Nodes as text: any value on one line, as Python would write it. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensorkeep.state._scalars import PLAIN, SCALAR_TAGS, bytes_of, text_of
 from tensorkeep.state._values import Node
 
 _MAX_DECIMAL_BITS: Final = 1024
-"""Bits up to which an integer is written in decimal; that takes the square of its length."""
+"""Bits up to which an integer is written in decimal, which takes time quadratic in its length."""
 
 
 def described(node: Node, paths: Sequence[str] = (), *, max_chars: int | None = None) -> str:
@@ -40,13 +40,13 @@ def _extent(node: Node) -> str:
 
 
 class _Writer:
-    """Writes nodes piece by piece, so that what is cut off costs nothing."""
+    """Writes nodes piece by piece, so that text that is cut off costs nothing."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
 
     def pieces(self, node: Node) -> Iterator[str]:
-        """Give the text of a node."""
+        """Yield the text of a node."""
         if type(node) in PLAIN:
             yield _literal(node)
         elif type(node) is dict:
@@ -59,7 +59,7 @@ class _Writer:
                 yield _scalar(node)
 
     def items(self, nodes: Iterable[Node], begin: str, end: str) -> Iterator[str]:
-        """Give items between brackets."""
+        """Yield items between brackets."""
         yield begin
         for place, node in enumerate(nodes):
             if place:
@@ -68,7 +68,7 @@ class _Writer:
         yield end
 
     def keys(self, node: list[Any], begin: str, end: str) -> Iterator[str]:
-        """Give keys and values of a dict between brackets."""
+        """Yield keys and values of a dict between brackets."""
         first = FIRST_KEY[node[0]]
         yield begin
         for place in range(first, len(node), 2):
@@ -80,7 +80,7 @@ class _Writer:
         yield end
 
     def fields(self, node: list[Any], begin: str) -> Iterator[str]:
-        """Give names and values of an object between brackets."""
+        """Yield names and values of an object between brackets."""
         first = FIRST_KEY[node[0]]
         yield f"{begin}("
         for place in range(first, len(node), 2):
@@ -89,15 +89,15 @@ class _Writer:
         yield ")"
 
     def tuple(self, node: list[Any]) -> Iterator[str]:
-        """Give a tuple; one of a single item with its comma."""
+        """Yield a tuple, with the comma after a single item."""
         return self.items(node[1:], "(", ",)" if len(node) == 2 else ")")
 
     def same(self, node: list[Any]) -> Iterator[str]:
-        """Say where a container was written out."""
+        """Yield the place where a container was written out."""
         yield f"same as {self._paths[node[1]]}" if node[1] < len(self._paths) else f"same as container {node[1]}"
 
     def composed(self, node: list[Any]) -> Iterator[str]:
-        """Give an object of an array library: its kind and settings."""
+        """Yield an object of an array library: its kind and settings."""
         _, library, kind, settings, parts = node
         number = _numpy_number(settings) if (library, kind) == ("numpy", "scalar") else None
         if number is not None:
@@ -110,7 +110,7 @@ class _Writer:
             yield from self.fields(settings, f"{library}.{kind}")
 
     def enum(self, node: list[Any]) -> Iterator[str]:
-        """Give an enum member, by its name if it has one."""
+        """Yield an enum member, by its name if it has one."""
         _, cls, name, value = node
         if name is not None:
             yield f"{text_of(cls)}.{text_of(name)}"
@@ -118,7 +118,7 @@ class _Writer:
             yield from self.items([value], f"{text_of(cls)}(", ")")
 
     def binary(self, node: list[Any]) -> Iterator[str]:
-        """Give bytes, unless they are in a tensor."""
+        """Yield bytes, unless they are in a tensor."""
         if type(node[1]) is dict:
             yield f"{node[0]} in a tensor"
         else:
@@ -207,7 +207,7 @@ def _numpy_number(settings: list[Any]) -> str | None:
 
 
 def _shortest(value: float, layout: str) -> str:
-    """Write a float with no more digits than its own precision needs."""
+    """Write a float with no more digits than its precision needs."""
     rounded = (float(f"{value:.{digits}g}") for digits in range(1, 10))
     return repr(next((short for short in rounded if _rounds_to(short, value, layout)), value))
 

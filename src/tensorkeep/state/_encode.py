@@ -33,7 +33,7 @@ _RESERVED: Final = "__metadata__"
 """The member of a safetensors header that is not a tensor."""
 
 _OPEN: Final = -1
-"""Number of a container that is not complete yet."""
+"""The number of containers that are not complete yet."""
 
 
 def encode_tree(value: Any, *, leaf: Leaf, compose: Compose) -> Encoded:
@@ -65,7 +65,7 @@ class _Encoder:
         self._names_length = 0
 
     def inline(self, value: Any, path: str, role: str) -> Node:
-        """Return the node of a key or the like, which is written out in full; `role` says what it is, for errors."""
+        """Return the node of a key or the like, written out in full; `role` describes it in errors."""
         self._inline.role, self._inline.place = role, path
         return self._inline.value(value, path)
 
@@ -231,7 +231,7 @@ class _InlineEncoder(_Encoder):
         return self.value(value, path)
 
     def begin(self, value: Any, path: str) -> int:  # noqa: ARG002
-        """Begin a container, which gets no number."""
+        """Begin a container without a number."""
         self._n_nodes = self._n_nodes + 1 if self._depth else 1
         if self._n_nodes > MAX_KEY_NODES:
             raise LimitError(
@@ -332,7 +332,7 @@ def _fraction(_: _Encoder, value: Fraction, path: str) -> Node:
     node = fraction_node(value)
     if node is None:
         raise LimitError(
-            f"{words_for(path)} is a fraction of too many digits",
+            f"{words_for(path)} is a fraction with too many digits",
             hint="Save its numerator and denominator in a tuple",
         )
     return node
@@ -375,4 +375,4 @@ _WHOLE: Final[dict[type, _Encode]] = {
     datetime: _moment,
     time: _moment,
 }
-"""The same for values that are written out wherever they are."""
+"""The same, for values that are written out wherever they occur."""

@@ -1,6 +1,6 @@
-"""Keys of dicts and items of sets: their part in dotted names, and protection from slow ones.
+"""Keys of dicts and items of sets: their text in dotted names, and a guard against slow ones.
 
-Hashes of numbers are predictable, so an attacker can choose numbers that all collide in a dict: n of them cost n * n
+Hashes of numbers are predictable, so an attacker can choose numbers that all collide in a dict: n of them take n * n
 steps. Hashes of text and bytes have a new random seed in each process. Saving and loading have the same limits, so
 what was saved can be loaded.
 """
@@ -26,11 +26,11 @@ _SAFE: Final = frozenset({str, bytes, bool, NoneType})
 _TEXTS: Final = frozenset({str, bytes})
 _SEEDED: Final = (NamedData, Enum, date, PurePath)
 _SAFE_HASH: Final = 2**24
-"""Distinct hashes below it are harmless: a dict finds places for them in one or two steps."""
+"""Distinct hashes below this are harmless: a dict places them in one or two steps."""
 
 
 def joined(path: str, text: str) -> str:
-    """Return a dotted name, cut to a length that no honest one has."""
+    """Return a dotted name, cut if it is longer than any honest one."""
     return f"{path}.{text}"[:MAX_NAME_LENGTH] if path else text[:MAX_NAME_LENGTH]
 
 
@@ -59,7 +59,7 @@ def is_safe_key(key: Any) -> bool:
 
 
 class KeyGuard:
-    """Checks keys whose hashes an attacker may have chosen; one for all containers of a tree."""
+    """Checks keys whose hashes an attacker may have chosen; one guard serves all containers of a tree."""
 
     def __init__(self) -> None:
         self._n_numbers = 0
@@ -88,7 +88,7 @@ def _most_equal(hashes: list[int]) -> int:
 
 
 def _is_seeded(key: Any) -> bool:
-    """Say whether a key's hash depends on the hash of a text, which nobody can predict."""
+    """Say whether a key's hash depends on the hash of a text, which is unpredictable."""
     if isinstance(key, tuple):
         return any(type(item) in _TEXTS for item in key)
     if isinstance(key, datetime | time):

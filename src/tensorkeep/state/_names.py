@@ -19,7 +19,7 @@ _PARTS: Final = 4
 
 
 def tensor_names(tree: Node) -> Iterator[tuple[str, str, NodeMembers]]:
-    """Give the tensors of a tree, in its order: name, path and members."""
+    """Yield the tensors of a tree, in its order: name, path and members."""
     length = 0
     for node, path in _tensors(tree):
         name, members = members_of(node, path)
@@ -30,7 +30,7 @@ def tensor_names(tree: Node) -> Iterator[tuple[str, str, NodeMembers]]:
 
 
 def part_libraries(tree: Node) -> dict[str, str]:
-    """Return the tensors that are parts of an object, with its array library, in which they must be loaded."""
+    """Return the tensors that are parts of an object, each with the array library that must load it."""
     libraries: dict[str, str] = {}
     waiting: list[tuple[Node, str, int, str | None]] = [(tree, "", 0, None)]
     while waiting:
@@ -81,7 +81,7 @@ def _renamed(node: Node, names: Mapping[str, str], path: str, depth: int, *, has
 
 
 def _new_keys(node: list[Any], names: Mapping[str, str], path: str) -> dict[int, str]:
-    """Return index to new key, for keys that change with their tensors' names; none if two would be equal."""
+    """Return index to new key, for keys that change with their tensors' names; empty if two would be equal."""
     first = FIRST_KEY[node[0]] if node and node[0] in _WITH_FREE_KEYS else len(node)
     keys: dict[int, str] = {}
     for place in range(first, len(node) - 1, 2):

@@ -32,7 +32,7 @@ NAMED: Final = frozenset({"dataclass", "namedtuple"})
 """Tags of objects that need all their fields."""
 
 NUMBERED: Final = frozenset({*FIRST_ITEM, *FIRST_KEY, "set", "frozenset", "enum", "bytearray", "composed"})
-"""Tags of containers with a number, by which others refer to them: from 0, in the order in which they begin.
+"""Tags of containers with a number, for references to them: from 0, in the order in which they begin.
 
 Containers in keys, sets, slices and values of enums have none.
 """
@@ -47,7 +47,7 @@ _HOLDERS: Final = frozenset({list, dict})
 
 
 def children(node: list[Any], path: str) -> Iterator[tuple[int, Node, str]]:
-    """Give index, node and path of the nodes in an array that can be or contain tensors."""
+    """Yield index, node and path of the nodes in an array that can be or contain tensors."""
     tag = node[0] if node else None
     if type(tag) is not str:
         raise FormatError(f"{words_for(path)} has an array without a tag", found=repr(tag))

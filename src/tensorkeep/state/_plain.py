@@ -21,7 +21,7 @@ _HOLDERS: Final = frozenset({*FIRST_KEY, *FIRST_ITEM, "same", "composed", "bytes
 
 
 def read_tree(text: bytes, has_tensor: Callable[[str], bool]) -> Node:
-    """Read and check a tree, to be walked and described; no value is made of it."""
+    """Read and check a tree, without creating its values."""
 
     def tensor(name: str, _: object = None) -> None:
         if not has_tensor(name):
@@ -65,7 +65,7 @@ def _is_sequence_of_values(node: Any) -> bool:
 
 
 def plain_values(tree: Node, path: str = "") -> Iterator[tuple[str, Node]]:
-    """Give all values of a tree that are not tensors, in its order."""
+    """Yield all values of a tree that are not tensors, in its order."""
     length = 0
     waiting = [(path, tree)]
     while waiting:
@@ -80,7 +80,7 @@ def plain_values(tree: Node, path: str = "") -> Iterator[tuple[str, Node]]:
 
 
 def container_paths(tree: Node) -> list[str]:
-    """Return the dotted names of the containers that have a number, by number: `["same", n]` refers to the n-th."""
+    """Return the dotted names of numbered containers, in order: `["same", n]` refers to number n."""
     paths: list[str] = []
     length = 0
     waiting: list[tuple[Node, str]] = [(tree, "")]

@@ -1,4 +1,4 @@
-"""Errors for values that cannot be saved: where, what, and what to do."""
+"""Errors for values that cannot be saved, with their place and a hint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HINTS: Final[tuple[tuple[Callable[[Any], bool], str | Callable[[Any], str]], ..
     (lambda value: hasattr(type(value), "__array__"), "Save numpy.asarray(...) of it"),
     (lambda value: hasattr(type(value), "model_dump"), "Save what its model_dump() returns"),
 )
-"""A test and the hint for what passes it; the first decides. Only classes are asked: an object may run any code."""
+"""A test, and a hint for values that pass; the first match counts. Only classes are asked: objects could run code."""
 
 
 def not_data(value: Any, path: str, role: str = "") -> StateError:

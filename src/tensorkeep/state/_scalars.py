@@ -1,6 +1,6 @@
 """Values that contain no others, and their nodes: one table for writing, one for reading.
 
-Values that JSON has are written as they are; any other is an array of a tag and its parts.
+Values that JSON has are written as such; any other is an array of a tag and its parts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_JSON_INTEGER: Final = 2**53 - 1
 """The largest integer that every JSON reader represents exactly."""
 
 _MAX_FRACTION_BITS: Final = 2**14
-"""Bits of a fraction's terms: reading it takes the square of their length, 60 us for these."""
+"""Most bits of a fraction's terms: reading takes time quadratic in their length, 60 us at this limit."""
 
 _Moment = TypeVar("_Moment", datetime, time)
 
@@ -48,7 +48,7 @@ def text_node(text: str) -> Node:
 
 
 def text_of(node: Any) -> str:
-    """Return the text that a node stands for."""
+    """Return the text that a node represents."""
     if type(node) is str:
         return node
     return bytes_of(_part_of(node, "str")).decode("utf-8", "surrogatepass")
@@ -60,7 +60,7 @@ def integer_node(number: int) -> Node:
 
 
 def integer_of(node: Any) -> int:
-    """Return the integer that a node stands for."""
+    """Return the integer that a node represents."""
     if type(node) is int:
         return node
     text = _part_of(node, "int")
@@ -70,12 +70,12 @@ def integer_of(node: Any) -> int:
 
 
 def base64_text(data: bytes | bytearray) -> str:
-    """Return bytes as a text."""
+    """Return bytes as base64 text."""
     return b64encode(data).decode("ascii")
 
 
 def bytes_of(text: Any) -> bytes:
-    """Return the bytes that a base64 text stands for."""
+    """Return the bytes that a base64 text represents."""
     if type(text) is not str:
         raise ValueError("expected base64")
     return b64decode(text, validate=True)
@@ -95,7 +95,7 @@ def timezone_node(zone: timezone) -> Node:
 
 
 def timezone_of(node: Any) -> timezone:
-    """Return the offset that a node stands for."""
+    """Return the offset from UTC that a node represents."""
     if type(node) is not list or len(node) != 3 or node[0] != "timezone":
         raise ValueError("expected a timezone")
     _, offset, name = node
@@ -103,7 +103,7 @@ def timezone_of(node: Any) -> timezone:
 
 
 def timedelta_of(node: Any) -> timedelta:
-    """Return the span of time that a node stands for."""
+    """Return the timedelta that a node represents."""
     if type(node) is not list or len(node) != 4 or node[0] != "timedelta":
         raise ValueError("expected a timedelta")
     made = timedelta(*map(_small_integer, node[1:]))
@@ -230,4 +230,4 @@ SCALAR_TAGS: Final[dict[str, Callable[..., Any]]] = {
     "PurePosixPath": lambda text: PurePosixPath(text_of(text)),
     "PureWindowsPath": lambda text: PureWindowsPath(text_of(text)),
 }
-"""Tag to the function of the parts that makes the value; wrong parts raise ValueError, TypeError, ArithmeticError."""
+"""Tag to the function that makes the value; it raises ValueError, TypeError or ArithmeticError for wrong parts."""

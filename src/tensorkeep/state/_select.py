@@ -1,7 +1,7 @@
-"""A part of a tree: the selected nodes, which are a tree again.
+"""A part of a tree: the selected nodes, as a new tree.
 
 References are followed, so an object in two places can be selected in part in one of them. If it is selected whole in
-both, it is one object there, too.
+both, it stays one object.
 """
 
 from __future__ import annotations

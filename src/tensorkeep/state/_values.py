@@ -15,7 +15,7 @@ NodeMembers: TypeAlias = dict[str, Any]
 """The members of a tensor's node; `{}` if its name and bytes say everything."""
 
 NAMED_KINDS: Final = ("dataclass", "enum", "namedtuple")
-"""Kinds of objects that are data and the name of a class."""
+"""Kinds of objects that consist of data and a class name."""
 
 _ENUM_FIELDS: Final = ("name", "value")
 

@@ -4,10 +4,10 @@
 - `_record`: the metadata of a step: metrics, and when it was saved. Pure.
 - `_steps`: the steps in a store, and whether they are whole.
 - `_retention`: rules for which steps are kept. Pure.
-- `_removal`: steps that are removed, and what dead processes left.
+- `_removal`: removing steps, and the leftovers of dead processes.
 - `_layout`: which tensor goes into which file, so that unchanged ones need not be written again. Pure.
 - `_saving`: saving a step, with clean-up before and retention after.
-- `_newest`: the newest of several directories that is whole.
+- `_newest`: the newest whole directory of several.
 - `_loading`: the state of a step, verified.
 - `_step_errors`: errors for steps that do not exist.
 - `_store`: `CheckpointStore`.

@@ -15,10 +15,10 @@ _WORTH_NBYTES: Final = 2**16
 """Bytes of unchanged tensors in a file from which splitting it is worthwhile."""
 
 _WORTH_SHARE: Final = 16
-"""They must also be at least one byte in this many of the file."""
+"""They must also be at least one in this many bytes of the file."""
 
 _SPARE_FILES: Final = 16
-"""If there are more files than twice the necessary number and this, all tensors are laid out again."""
+"""If there are more files than twice the necessary number plus this, all tensors are laid out again."""
 
 _CLASS_BITS: Final = 4
 """Each size class reaches up to 2**4 times the one below it."""

@@ -1,4 +1,4 @@
-"""The state of a step, read only after every byte of it was verified."""
+"""The state of a step, read only after every byte was verified."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def load_step(path: str, options: OpenOptions, read: Callable[[Checkpoint], Any]
         with open_step(path, options) as opened:
             if not checks or _is_as_saved(opened, path):
                 return read(opened)
-    raise SourceChangedError("the step is replaced all the time", path=path)
+    raise SourceChangedError("the step keeps being replaced", path=path)
 
 
 def _is_as_saved(opened: Checkpoint, path: str) -> bool:
-    """Verify a step; return False if another one has replaced the one that is open.
+    """Verify a step; return False if another one has replaced the open one.
 
     The index has the digests of all headers, and these have the digests of all tensors. So if the index on disk is
-    still the one that is open, what was verified is what is open.
+    still the open one, the verified bytes are those of the open step.
     """
     try:
         verification = verify(path)
@@ -52,7 +52,7 @@ def _is_as_saved(opened: Checkpoint, path: str) -> bool:
 
 
 def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
-    """Load the last saved of the steps that are whole."""
+    """Load the whole step that was saved last."""
     by_path: dict[str, Step] = {}
     damaged: list[int] = []
 

@@ -8,7 +8,7 @@ from typing import Final
 from tensorkeep.errors import UnsupportedError
 
 BASE_NAME: Final = "model"
-"""What the names of a step's files begin with."""
+"""The start of the names of a step's files."""
 
 MAX_STEP: Final = 10**15
 """Exclusive limit of step numbers, so that names stay short."""
@@ -35,7 +35,7 @@ def step_name(step: int) -> str:
 
 
 def step_of(name: str) -> int | None:
-    """Return the step that a directory name stands for, or None."""
+    """Return the step number in a directory name, or None."""
     found = _match_step(name)
     step = int(found["step"]) if found else None
     return step if step is not None and step_name(step) == name else None

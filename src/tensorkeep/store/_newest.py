@@ -1,4 +1,4 @@
-"""The newest directory that is whole, among several of which some may be damaged or about to go."""
+"""The newest whole directory of several; some may be damaged or about to be removed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load_newest_whole(
                 return path, load(path)
             except errors as error:
                 if not os.path.isdir(path):
-                    break  # removed meanwhile, which it is only if newer ones have come: list them again
+                    break  # removed meanwhile, which only happens once newer ones exist: list them again
                 damaged.add(path)
                 on_damage(path, error)
         else:

@@ -71,7 +71,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def time_text(time: datetime) -> str:
-    """Return a time as a record has it."""
+    """Return a time as written in a record."""
     return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
@@ -86,7 +86,7 @@ def later_than(newest: str | None, time: str) -> str:
 
 
 def record_members(record: StepRecord) -> dict[str, Any]:
-    """Return the members that the index gets for a record."""
+    """Return the members that a record adds to the index."""
     metrics = {name: value if math.isfinite(value) else str(value) for name, value in record.metrics.items()}
     return {_KEY: {"metrics": metrics, "saved_at": record.saved_at, "step": record.step}}
 

@@ -1,4 +1,4 @@
-"""Steps that are removed, and what dead processes left of others."""
+"""Removing steps, and the leftovers of dead processes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tensorkeep.transport import delete_directory, move_aside, sync_directory, t
 
 
 def remove_step(root: str, step: int) -> None:
-    """Remove a step. Nothing finds it any more from one instant on; a process that has it open can still read it."""
+    """Remove a step. It disappears at once; a process that has it open can still read it."""
     path = os.path.join(root, step_name(step))
     if not os.path.isdir(path):
         raise SourceMissingError("no such step", path=path, found="nothing, or no longer")
     with (
-        transaction(path, BASE_NAME, durable=False, patience_s=0),  # its lock keeps out whoever is saving the step
+        transaction(path, BASE_NAME, durable=False, patience_s=0),  # its lock keeps out a save of the step
         as_transport_error("could not remove the step", path),
     ):
         aside = move_aside(path)
     with as_transport_error("could not remove the step", path):
-        sync_directory(root)  # before the files go: a power cut must not leave the name of a step without its files
+        sync_directory(root)  # before the files: a power cut must not leave a step's name without its files
         delete_directory(aside)
 
 

@@ -33,8 +33,8 @@ class Retention(msgspec.Struct, frozen=True):
     def to_remove(self, whole: Collection[StepRecord], saved: int) -> list[int]:
         """Return the whole steps that no rule keeps, and that are not the one just saved.
 
-        A run that went back to an earlier step saves lower numbers than before. So the last steps are those that
-        were saved last: the abandoned ones go, and not those that are saved now.
+        A run that went back to an earlier step saves lower numbers than before. So "last" means saved last: the
+        abandoned steps are removed, and not the new ones.
         """
         if self.keep_last is None:
             return []

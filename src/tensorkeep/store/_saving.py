@@ -26,7 +26,7 @@ from tensorkeep.tensors import Prepared
 from tensorkeep.transport import delete_moved_aside, has_staging, sync_directory
 
 _ATTEMPTS: Final = 10
-"""How often a step's directory is created again after another process took it, still empty, for a dead save's."""
+"""How often a step's directory is created again if another process removes it, still empty, as a leftover."""
 
 
 class RetentionWarning(UserWarning):
@@ -83,7 +83,7 @@ class StepWriter(msgspec.Struct, frozen=True):
                 opened.close()
 
     def _with_latest_time(self, record: StepRecord) -> StepRecord:
-        """Let a step come after all existing ones, even if the clock was set back."""
+        """Return a later time than all existing steps have, even if the clock was set back."""
         newest = max((step.record.saved_at for step in self.steps.survey() if step.record), default=None)
         return msgspec.structs.replace(record, saved_at=later_than(newest, record.saved_at))
 
@@ -99,7 +99,7 @@ class StepWriter(msgspec.Struct, frozen=True):
         return opened
 
     def _sweep(self) -> None:
-        """Remove what dead processes left."""
+        """Remove the leftovers of dead processes."""
         with suppress(SourceMissingError), as_transport_error("could not read the store", self.root):
             delete_moved_aside(self.root)
         for step in self.steps.survey():

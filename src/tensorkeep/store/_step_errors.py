@@ -14,7 +14,7 @@ _N_LISTED = 10
 
 
 def check_step_argument(step: Any, steps: StepReader) -> None:
-    """Refuse text other than the words that name a step."""
+    """Refuse text that does not name a step."""
     if isinstance(step, str):
         raise UnsupportedError(
             "not the number of a step",
@@ -27,7 +27,7 @@ def check_step_argument(step: Any, steps: StepReader) -> None:
 
 @contextmanager
 def listing_steps(steps: StepReader) -> Iterator[None]:
-    """Add to an error about a missing step which steps there are."""
+    """List the existing steps in an error about a missing one."""
     try:
         yield
     except SourceMissingError as error:
@@ -35,7 +35,7 @@ def listing_steps(steps: StepReader) -> Iterator[None]:
 
 
 def refuse_metric(steps: StepReader, monitor: str) -> NoReturn:
-    """Raise the error that no step has the metric, and name the metrics that there are."""
+    """Raise the error that no step has the metric, and list the existing metrics."""
     metrics = {name: None for step_metrics in whole_metrics(steps.survey()).values() for name in step_metrics}
     raise SourceMissingError(
         "no step has the metric",

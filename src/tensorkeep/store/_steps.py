@@ -64,8 +64,8 @@ class StepFiles(msgspec.Struct, frozen=True):
 
     Attributes:
         nbytes: Bytes of all of them.
-        own_nbytes: Bytes that removing the step would free: those of files that no other step shares.
-        n_shards: Files of tensors.
+        own_nbytes: Bytes that removing the step would free, in files that no other step shares.
+        n_shards: Number of files with tensors.
     """
 
     nbytes: int
@@ -93,7 +93,7 @@ _Identity = tuple[tuple[str, int, int, int], ...]
 
 
 class StepReader:
-    """Reads which steps a store has; a step that has not changed since is not read again."""
+    """Reads the steps of a store; unchanged steps are not read again."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -119,7 +119,7 @@ class StepReader:
             found = [self.look_at(step) for step in numbers]
             if None not in found or numbers == self._numbers():
                 return [step for step in found if step is not None]
-            # one was removed meanwhile, perhaps because newer ones have come: look again
+            # one was removed meanwhile, perhaps because of newer ones: look again
 
     def _numbers(self) -> list[int]:
         steps = (step_of(name) for name in list_names(self.root))
@@ -139,7 +139,7 @@ class StepReader:
         return found
 
     def note_damage(self, found: Step, problem: str) -> None:
-        """Remember that the bytes of a step are damaged, which its headers do not show."""
+        """Remember that a step's data is damaged, which its headers do not show."""
         known = self._known.get(found.step)
         if known is not None and known[1] is found:
             damaged = msgspec.structs.replace(found, condition="damaged", problem=problem)
@@ -201,7 +201,7 @@ def open_step(path: str, options: OpenOptions) -> Checkpoint:
 
 
 class ForeignStepError(UnsupportedError):
-    """A checkpoint that is not a step of the store has a step's name."""
+    """A directory with a step's name is a checkpoint, but not a step of the store."""
 
 
 def _record_of(opened: Checkpoint, path: str) -> StepRecord | None:
@@ -232,7 +232,7 @@ def _has_index(path: str) -> bool:
 
 
 def _without_index(step: int, path: str) -> Step | None:
-    """Tell an interrupted save from files of other programs."""
+    """Distinguish an interrupted save from files of other programs."""
     names = [name for name in list_names(path) if not name.startswith(".")]
     if names:
         return Step(step, path, "foreign", None, f"not a step of this store: {listed(sorted(names))}")
@@ -249,7 +249,7 @@ def _identity(path: str) -> _Identity | None:
     try:
         with os.scandir(path) as entries:
             found = [(entry.name, os.stat(entry.path)) for entry in entries]
-    except (FileNotFoundError, NotADirectoryError):  # the directory, or a file that has just gone
+    except (FileNotFoundError, NotADirectoryError):  # the directory, or a file, was just removed
         return () if os.path.isdir(path) else None
     except OSError:  # opening it will report that
         return ()

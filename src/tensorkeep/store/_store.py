@@ -47,7 +47,7 @@ class CheckpointStore:
     ones, the best ones, or the multiples of a number. The last steps are those that were saved last, whatever their
     numbers: if a run goes back from step 500 to 300 and saves 310, the abandoned steps go first. The step just saved
     and directories that were not written by a store are never removed. Damaged steps stay, for you to look at, until
-    there are `keep_last` whole ones with higher numbers. What dead processes left is removed by the next save. The
+    there are `keep_last` whole ones with higher numbers. The next save removes what dead processes left. The
     rules are not stored: they apply to saves of this object.
 
     Args:
@@ -374,7 +374,7 @@ class CheckpointStore:
                 return load(self._directory_of(best))
             except SourceMissingError:
                 if os.path.isdir(self._directory_of(best)):
-                    raise  # else it was removed meanwhile, as a better one had come
+                    raise  # otherwise it was removed meanwhile, because of a better one
         return refuse_metric(self._steps, self._retention.monitor)
 
     def remove(self, step: int) -> None:

@@ -7,7 +7,7 @@
 - `_schedulers`: states of torch's schedulers, checked before they are loaded.
 - `_generators`: random generators and their states.
 - `_capture`: `capture`.
-- `_placeholders`: values that stand for an object which was not created.
+- `_placeholders`: placeholders for objects that were not created.
 - `_prepare`: check a state first, load it later; `check_fit`.
 - `_saved`: the parts of a training state in a file.
 - `_restore`: `restore`.

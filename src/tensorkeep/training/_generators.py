@@ -1,4 +1,4 @@
-"""Random generators: those that are passed, and the global ones of Python, NumPy and torch."""
+"""Random generators: the ones passed by the caller, and the global ones of Python, NumPy and torch."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def rng_of(python: Sequence[Any], numpy: Sequence[Any], torch_state: Any, cuda: 
 
 
 def prepare_rng(saved: Any, part: str) -> Iterator[_Action]:
-    """Give the actions that set the global generators to what `capture_rng` returned."""
+    """Yield the actions that set the global generators to what `capture_rng` returned."""
     actions: dict[Any, Callable[[Any], _Action]] = {
         "python": lambda state: _python_action(random.setstate, state),
         "numpy": lambda state: _random_state_action(np.random.get_state(legacy=False), np.random.set_state, state),

@@ -180,7 +180,7 @@ def _check_names(
 
 
 def _can_hold(value: torch.Tensor, saved: torch.Tensor) -> bool:
-    """Whether a tensor can take the values of another, at most rounded: an integer cannot take fractions."""
+    """Whether a tensor can hold the values of another, except for rounding: an integer cannot hold fractions."""
     return torch.can_cast(saved.dtype, value.dtype)
 
 

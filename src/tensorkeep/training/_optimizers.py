@@ -2,7 +2,7 @@
 
 torch accepts the state of any optimizer with the same number of parameters. The first step then fails, or continues
 with the moments of other parameters. Only states that certainly do one of these are refused here; optimizers that
-override loading or stepping know better, and pass all checks but those that hold for every optimizer.
+override loading or stepping know better, and only get the checks that apply to every optimizer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SHAPES: Final[dict[str, Callable[[_Shape], _Shape]]] = {
     "row_var": lambda shape: (*shape[:-1], 1),
     "col_var": lambda shape: (*shape[:-2], 1, *shape[-1:]),
 }
-"""State tensor to its shape, given that of the parameter."""
+"""State tensor to a function from the parameter's shape to its own."""
 
 _ALL_STATES: Final = frozenset(chain.from_iterable(_STATES.values()))
 
@@ -54,9 +54,9 @@ _OPTIONAL_SETTINGS: Final = frozenset({
 """Settings that newer versions of torch added; torch itself fills them in if a checkpoint lacks them."""
 
 _SETTINGS: Final = frozenset(
-    chain.from_iterable(inspect.signature(cls).parameters for cls in _STATES)  # what their constructors take
+    chain.from_iterable(inspect.signature(cls).parameters for cls in _STATES)  # arguments of their constructors
 ) - {"params", *_OPTIONAL_SETTINGS}
-"""Settings that tell torch's optimizers apart."""
+"""Settings that distinguish torch's optimizers."""
 
 _without_wrappers = re.compile(r"\A(?:module\.)+|(?:(?<=\.)|\A)_orig_mod\.").sub
 
@@ -129,7 +129,7 @@ def _loads_as_usual(optimizer: optim.Optimizer) -> bool:
 
 
 def _steps_as_torch(optimizer: optim.Optimizer) -> bool:
-    """Whether an optimizer is one of torch's, or uses its state as one of those does."""
+    """Whether an optimizer is one of torch's, or uses its state in the same way."""
     return type(optimizer).step.__module__.startswith("torch.optim.") and _kept_by(optimizer) is not None
 
 
@@ -206,7 +206,7 @@ def _check_states(optimizer: optim.Optimizer, saved: Mapping[str, Any], part: st
 
 
 def _parameters(optimizer: optim.Optimizer, saved: Mapping[str, Any]) -> Iterator[tuple[Any, torch.Tensor]]:
-    """Give each parameter, and its key in the saved state."""
+    """Yield each parameter, and its key in the saved state."""
     keys = chain.from_iterable(group["params"] for group in saved["param_groups"])
     parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
     for key, parameter in zip(keys, parameters, strict=True):

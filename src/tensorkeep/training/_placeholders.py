@@ -1,4 +1,4 @@
-"""Placeholders in a loaded state: they name an object that was not created, where the object itself is needed."""
+"""Placeholders in a loaded state: each names an object that was not created."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorkeep.state import NamedData
 Placeholder: TypeAlias = NamedData | Unknown | EncodedObject
 
 _MAX_PLACE: Final = 200
-"""Characters of a place that are kept: those of deeply nested data would take memory quadratic in its depth."""
+"""Characters of a place that are kept: in deeply nested data, memory would be quadratic in the depth."""
 
 
 def refuse_placeholders(value: Any, place: str) -> None:
@@ -25,7 +25,7 @@ def refuse_placeholders(value: Any, place: str) -> None:
         if isinstance(item, NamedData):
             name, hint = item.class_name, "Pass its class in classes="
         else:
-            name, hint = repr(item), "Load the checkpoint, and take from it what is data"
+            name, hint = repr(item), "Load the checkpoint, and use only its data"
         raise UnsupportedError(
             f"`{where}` was saved as an object, which is not created on loading", found=name, hint=hint
         )

@@ -1,4 +1,4 @@
-"""Loading a state into an object in two steps: check first, act once everything else was found to fit too."""
+"""Loading a state into an object in two steps: check, and act once everything else fits too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_fit(target: Any, saved: Any, part: str) -> None:
 
 
 def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Action]:
-    """Check a state, and give the actions that load it into an object; nothing is changed before these run."""
+    """Check a state, and yield the actions that load it into an object; nothing changes before they run."""
     if isinstance(target, nn.Module):
         check_module(target, saved, part, strict=strict)
         yield partial(load_module, target, saved, strict=strict)
@@ -46,7 +46,7 @@ def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Ac
         yield from _prepare_several(target, saved, part, strict=strict)
     else:
         raise StateError(
-            f"{part} cannot be given a state",
+            f"cannot load a state into {part}",
             expected="an object with load_state_dict(), a random generator, or a dict or list of such",
             found=f"{type(target).__module__}.{type(target).__qualname__}",
             hint="Data is returned by restore: leave out the argument",

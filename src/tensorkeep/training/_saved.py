@@ -20,7 +20,7 @@ _PARTS: Final[dict[str, tuple[str, ...]]] = {
     "scaler": ("scaler_state_dict",),
     "rng": (),
 }
-"""Part of a training state to other names for it, which count only while the part is wanted."""
+"""Part of a training state to its alternative names, which apply only while the part is wanted."""
 
 _N_LISTED: Final = 20
 """Names of parts in a message."""
@@ -67,7 +67,7 @@ def _split(state: Any, wanted: Collection[str], path: str) -> tuple[dict[str, An
 
 
 def _name_in(state: Mapping[Any, Any], part: str) -> str | None:
-    """Return the name that a part has in a state; other libraries use other names."""
+    """Return the name of a part in a state; libraries differ in their names."""
     return next((name for name in (part, *_PARTS.get(part, ())) if name in state), None)
 
 

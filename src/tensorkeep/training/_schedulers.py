@@ -1,4 +1,4 @@
-"""States of torch's schedulers, checked before they are loaded: a scheduler itself takes whatever it is given."""
+"""States of torch's schedulers, checked before they are loaded: a scheduler itself accepts anything."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SETTINGS: Final = (
     )
     - _VARYING
 )
-"""Settings that tell torch's schedulers apart."""
+"""Settings that distinguish torch's schedulers."""
 
 
 def check_scheduler(scheduler: Any, saved: Any, part: str) -> None:

@@ -1,4 +1,4 @@
-"""Optimizers and schedulers inside wrappers, such as those that accelerate prepares.
+"""Optimizers and schedulers inside wrappers, such as the ones from accelerate.
 
 Checks for torch's own classes then apply to the wrapped object. A wrapper with a state of its own is left alone.
 """

@@ -129,9 +129,7 @@ class FsspecObject:
     def open(self, nbytes: int, *, max_whole_nbytes: int) -> Opening:  # noqa: ARG002 - the protocol's
         """Ask for the first bytes; see `RemoteObject.open`."""
         version = self.version()
-        return Opening(
-            version, self._read(0, min(nbytes, version.nbytes))
-        )  # later reads check that the version is still the same
+        return Opening(version, self._read(0, min(nbytes, version.nbytes)))  # later reads check the version again
 
     def stream(self, span: ByteRange, version: Version) -> Chunks:
         """Ask for a range; see `RemoteObject.stream`. Nothing pins the version, so it is checked after each read."""
