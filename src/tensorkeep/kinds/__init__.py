@@ -1,21 +1,21 @@
-"""What is stored at a path? One folder or file per kind: how it is recognised, and how it is opened.
+"""Kinds: what can be at a path, one folder or file per kind, with how it is recognised and opened.
 
-- `_options`: what callers want of an open or a load.
-- `_place`: something that is to be opened, looked at no more often than needed.
-- `_findings`: what is wrong with a checkpoint.
-- `_checks`: what can be checked of something that is open.
-- `_convertible`: what a conversion asks of its source.
-- `_opened`: `Opened`, the base of all that is open.
+- `_options`: `OpenOptions` and `LoadOptions`.
+- `_place`: `Place`, what is to be opened, inspected as little as possible.
+- `_findings`: `Finding` and `Verification`, what is wrong with a checkpoint.
+- `_checks`: `Check` and `Checks`, what can be verified.
+- `_convertible`: what a conversion needs from its source.
+- `_opened`: `Opened`, the base class of everything that is open.
 - `_base`: `Kind`, the record of how something is recognised, opened, checked and fetched.
-- `_flat_file`: files that are a header and ranges of bytes: a kind of one line, and one parse function.
-- `safetensors/`: safetensors files: one, or an index and its shards.
+- `_flat_file`: `FlatFile`, for formats that are a header and byte ranges.
+- `safetensors/`: a safetensors file, or an index and its shards.
 - `npy`: NumPy's `.npy` and `.npz`.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
-- `dcp/`: what torch.distributed.checkpoint wrote, as one checkpoint.
+- `dcp/`: directories of torch.distributed.checkpoint.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.
-- `registry`: all kinds, in the order in which they are looked for.
+- `registry`: `KINDS`, all kinds in order of preference.
 
-This face brings in no kind: those who read safetensors files do not pay for the others.
+This module imports no kind, so that readers of safetensors files do not pay for the others.
 """
 
 from tensorkeep.kinds._base import Files, Found, Kind

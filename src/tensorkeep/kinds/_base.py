@@ -1,11 +1,11 @@
-"""`Kind`: what can be at a path, as a record of how it is recognised, opened, checked and fetched.
+"""`Kind`: how one kind of file or directory is recognised, opened, checked and fetched.
 
-    find(place)      where its files are, in whatever form suits the kind; None if something else is there
+    find(place)      where its files are, in a form of the kind's choice; None if it is something else
     open(where)      an `Opened`
-    check(where)     what can be verified, also of what is too damaged to be opened
-    files(where)     which files a fetch brings
+    check(where)     what can be verified, even if it is too damaged to open
+    files(where)     which files to fetch
 
-`tensorkeep.kinds.registry.KINDS` lists all of them. Nothing outside of this folder asks which one it has.
+`tensorkeep.kinds.registry.KINDS` lists all kinds. Code outside this folder never asks which one it has.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _Where = TypeVar("_Where")
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Which files make up what is at a place, and by which names it is found in a directory.
+    """The files to fetch, and the names that identify the checkpoint in a directory.
 
     Attributes:
-        directory: Where they are.
-        stem: What the names of its files begin with, or the only name.
-        names: Names below the directory, with `/` between folders; the shards of an index are listed in the index.
+        directory: Their directory.
+        stem: The stem of their names, or the only name.
+        names: Paths below the directory, separated by `/`; empty if an index lists the shards.
         index: Name of the index, or None.
-        entries: Each name that its index or its single file may have; none for a file that any name will do for.
-        is_index: Whether a name is that of an index of this kind, of any checkpoint.
-        suffixes: How names of its shards end.
-        yields: Whether a directory that also holds safetensors files is opened as these.
+        entries: Every name that the index or single file may have; empty if any name will do.
+        is_index: Whether a name is an index of this kind, of any checkpoint.
+        suffixes: Suffixes of its shards.
+        yields: Whether safetensors files in the same directory take precedence.
     """
 
     directory: str
@@ -54,17 +54,16 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
 
     Attributes:
         name: What it is, with an article, for messages.
-        find: Recognises it with as few looks as possible, and says where its files are; None if it is not there.
+        find: Recognises it with as few reads as possible, and returns where its files are; None if it is not one.
         open: Opens it.
-        check: Returns what can be checked of some tensors or of all, where it takes more than opening it; what it
-            opens is closed with the stack.
-        files: Says which files a fetch brings; None where it cannot be fetched.
-        suffixes: How names of its files end.
-        verifies_reads: Whether tensors are checked when they are read, if `verify` is asked for; otherwise all are
-            checked when it is opened.
-        is_converted: Whether it holds more than tensors by name, so that only `convert` makes safetensors of it.
-        is_gathered: Whether its tensors are put together from many places: from mappings, all that is read would stay
-            in memory.
+        check: Returns what can be checked for some tensors or all, if opening it is not enough; the stack closes
+            what it opens.
+        files: Returns which files to fetch; None if it cannot be fetched.
+        suffixes: Suffixes of its files.
+        verifies_reads: Whether `verify` checks tensors as they are read; otherwise all are checked on opening.
+        is_converted: Whether it holds more than tensors by name, so only `convert` can make safetensors of it.
+        is_gathered: Whether its tensors are gathered from many places, so that everything read through mmap would
+            stay in memory.
     """
 
     name: str
@@ -79,12 +78,7 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """Something that was recognised.
-
-    Attributes:
-        kind: What it is.
-        where: Where its files are.
-    """
+    """What is at a place: its kind, and where its files are."""
 
     kind: Kind[Any]
     where: Any
@@ -94,11 +88,11 @@ class Found(msgspec.Struct, frozen=True):
         return self.kind.open(self.where, options)
 
     def files(self) -> Files | None:
-        """Return which files it is made of; None where it cannot be fetched."""
+        """Return its files; None if it cannot be fetched."""
         return None if self.kind.files is None else self.kind.files(self.where)
 
     def checks(self, options: OpenOptions, names: Iterable[str] | None, files: ExitStack) -> Checks:
-        """Return what can be checked of some tensors, or of all; `files` closes what that opens."""
+        """Return what can be checked for some tensors or all; `files` closes what this opens."""
         if self.kind.check is not None:
             return self.kind.check(self.where, options, names, files)
         return files.enter_context(self.open(options)).checks(names)

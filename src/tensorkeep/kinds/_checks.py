@@ -1,4 +1,4 @@
-"""What of something that is open can be checked, and what is known to be wrong before a byte of data is read."""
+"""What can be verified, and what is known to be wrong before any data is read."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tensorkeep.transport import ByteRange, ByteSource
 
 
 class Check(msgspec.Struct, frozen=True):
-    """Bytes whose checksum is known.
+    """A range of bytes with a known checksum.
 
     Attributes:
         file: Name of the file, for findings.
-        tensor: Name of the tensor whose bytes they are, the first where several share them; None for a whole file.
-        source: Where they are; or the path of a file that is opened for this check only.
-        span: Which bytes of the source, half-open.
-        algorithm: What they are summed with.
-        expected: The checksum that they should have.
-        n_tensors: Tensors that are checked by this.
+        tensor: Name of the tensor, the first if several share the bytes; None for a whole file.
+        source: The source of the bytes, or the path of a file to open for this check only.
+        span: Half-open byte range in the source.
+        algorithm: The checksum algorithm.
+        expected: The expected checksum.
+        n_tensors: Number of tensors that this checks.
     """
 
     file: str
@@ -36,16 +36,16 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """All that can be checked of some tensors, or of all.
+    """Everything that can be checked for some tensors or all.
 
     Attributes:
-        checks: Bytes that have a checksum, in any order.
-        findings: What is wrong already.
-        n_unprotected: Tensors whose bytes have no checksum.
-        n_checked: Tensors that were checked when the files were opened, since their elements stand in what was read.
-        n_files: Files that hold tensors.
-        n_tensors: Tensors in them, also those that were not asked for.
-        n_others: Other files that are checked with them.
+        checks: Byte ranges with a checksum, in any order.
+        findings: What is already known to be wrong.
+        n_unprotected: Number of tensors without a checksum.
+        n_checked: Number of tensors already checked on opening, because their elements were part of what was read.
+        n_files: Number of files that hold tensors.
+        n_tensors: Number of all tensors in them, whether or not they were asked for.
+        n_others: Number of other files that are checked too.
     """
 
     checks: Sequence[Check] = ()
@@ -58,7 +58,7 @@ class Checks(msgspec.Struct, frozen=True):
 
 
 def names_to_check(names: Iterable[str], known: Iterable[str], path: str) -> list[str]:
-    """Return the names that are meant: each is one of those that are known, or a shell pattern for some."""
+    """Resolve names and shell patterns to known names."""
     known = dict.fromkeys(known)
     found: dict[str, None] = {}
     for name in [names] if isinstance(names, str) else names:
@@ -70,7 +70,7 @@ def names_to_check(names: Iterable[str], known: Iterable[str], path: str) -> lis
 
 
 def combined(of_files: Mapping[str, Checks]) -> Checks:
-    """Return the checks of several files as one, each under the name that its file has among them."""
+    """Merge the checks of several files, keyed by file name."""
     replace = msgspec.structs.replace
     return Checks(
         [replace(check, file=file) for file, found in of_files.items() for check in found.checks],

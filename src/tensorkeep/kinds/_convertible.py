@@ -1,4 +1,4 @@
-"""What a conversion to safetensors asks of its source, besides tensors by name; simple kinds have none of it."""
+"""What a conversion to safetensors needs besides tensors by name. Simple kinds provide none of it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tensorkeep.tensors import LazyTensor
 
 
 class StoredView(msgspec.Struct, frozen=True):
-    """Where a tensor is stored, so that those that share bytes are found.
+    """Where a tensor is stored, to find tensors that share bytes.
 
     Attributes:
         identity: Equal for tensors that are the same view of the same storage.
-        extent: The part of the storage that it covers, in bytes; None where it overlaps no other tensor.
+        extent: The byte range of the storage that it covers; None if it overlaps no other tensor.
     """
 
     identity: Hashable
@@ -24,11 +24,11 @@ class StoredView(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """An object that is not known to be data.
+    """An object that is not known to be data, so a conversion leaves it out.
 
     Attributes:
         name: Its dotted name.
-        path: The file that it is in.
+        path: Its file.
         what: Its class or function.
     """
 
@@ -41,9 +41,9 @@ class TensorLeaf(msgspec.Struct, frozen=True, eq=False):
     """A tensor in nested data.
 
     Attributes:
-        names: Its names in a state dict, one for each place where it is.
-        library: The array library that it is of.
-        marks: Its attributes beside elements, dtype and shape; see `tensorkeep.arrays`.
+        names: Its names in a state dict, one for each place.
+        library: Its array library.
+        marks: Its attributes besides elements, dtype and shape; see `tensorkeep.arrays`.
     """
 
     names: Sequence[str]
@@ -52,14 +52,14 @@ class TensorLeaf(msgspec.Struct, frozen=True, eq=False):
 
 
 class NestedData(msgspec.Struct, frozen=True):
-    """The nested value that a file holds, as data that a safetensors file can hold too.
+    """The nested value of a file, as data that a safetensors file can hold too.
 
     Attributes:
-        value: Nested plain data, `TensorLeaf`, `EncodedObject`, values of NumPy and labels of torch.
-        names: The names of each tensor, which is one object in one or more places.
-        n_values: Plain values and arrays in it that are not tensors.
-        odd_keys: Texts that replace keys of dicts which are not known to be data.
-        replaced: Name to tensor, of those that are converted in another form, such as pairs of real numbers.
+        value: Nested plain data, `TensorLeaf`, `EncodedObject`, NumPy values and torch labels.
+        names: The names of each tensor; a tensor in several places has several.
+        n_values: Number of plain values and arrays that are not tensors.
+        odd_keys: Text that replaces dict keys that are not known to be data.
+        replaced: Name to tensor, for tensors that are converted in another form, such as complex as real pairs.
     """
 
     value: Any

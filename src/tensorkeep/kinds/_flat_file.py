@@ -1,4 +1,4 @@
-r"""A file that is a header and byte ranges: its kind is a record and a parse function.
+r"""Formats that are a header and byte ranges: a parse function makes such a format a kind.
 
 NPY = file_kind("a NumPy file", parse_npy, suffixes=(".npy",), magic=b"\x93NUMPY")
 """
@@ -22,17 +22,17 @@ from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader, 
 from tensorkeep.transport import ByteRange, ByteSource, split
 
 Parse = Callable[[ByteSource], FileContents]
-"""Reads the header of a file, with errors that name the file."""
+"""Reads the header of a file; its errors name the file."""
 
 
 class FlatFile(Opened):
-    """Name to `LazyTensor`, in the order of the file, of any format whose tensors are ranges of bytes.
+    """An open file of any format whose tensors are byte ranges: a mapping of name to `LazyTensor`, in file order.
 
     Args:
-        form: What kind of file it is, for people.
+        form: The kind of file, for people.
         source: The file.
-        contents: What its header says.
-        options: How tensors are read.
+        contents: What its header declares.
+        options: How to read tensors.
     """
 
     def __init__(self, form: str, source: ByteSource, contents: FileContents, options: OpenOptions) -> None:
@@ -45,7 +45,7 @@ class FlatFile(Opened):
 
     @property
     def path(self) -> str:
-        """The path, or what represents it in messages."""
+        """The path, or a description of the source."""
         return self._source.name
 
     @property
@@ -55,37 +55,37 @@ class FlatFile(Opened):
 
     @property
     def format_name(self) -> str:
-        """What kind of file it is, for people."""
+        """The kind of file, for people."""
         return self._form
 
     @property
     def has_metadata(self) -> bool:
-        """Whether there is free text at all, be it empty."""
+        """Whether there is metadata, even if empty."""
         return self._contents.metadata is not None
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The file's free text by key; a new dict, empty where there is none."""
+        """Free text by key, as a new dict."""
         return dict(self._contents.metadata or {})
 
     @property
     def unknowns(self) -> Mapping[str, Any]:
-        """Dotted name to each object in the file that is not read."""
+        """Dotted name to each object in the file that cannot be read."""
         return self._contents.unknowns
 
     @property
     def is_replaceable(self) -> bool:
-        """Whether safetensors files hold all that this file does."""
+        """Whether a safetensors file can hold everything in this file, and so may replace it."""
         return not self._contents.unknowns
 
     def with_dtypes(self, dtypes: Mapping[str, Any]) -> FlatFile:
-        """Return the same file with dtypes for tensors whose bytes have none, such as NumPy's `|V2` for bfloat16.
+        """Return the same file with dtypes for tensors that have none, such as `|V2` for bfloat16 in NumPy files.
 
         Args:
             dtypes: Name of a tensor in `unknowns` to its dtype, such as `"bfloat16"`.
 
         Raises:
-            DtypeError: If a dtype is not known, or has elements of another size.
+            DtypeError: If a dtype is unknown, or its elements have another size.
             TensorNotFoundError: If no tensor without a dtype has that name.
         """
         named = {name: find_dtype(dtype) for name, dtype in dtypes.items()}
@@ -96,7 +96,7 @@ class FlatFile(Opened):
         return FlatFile(self._form, self._source, contents, self._options)
 
     def _reader(self, source: ByteSource) -> TensorReader:
-        if id(source) not in self._readers:  # one for each, so that tensors are loaded together
+        if id(source) not in self._readers:  # one reader per source, so that its tensors are loaded together
             self._readers[id(source)] = TensorReader(source, 0, self._options.framework, self._options.device)
         return self._readers[id(source)]
 
@@ -125,7 +125,7 @@ class FlatFile(Opened):
         return name in self._contents.tensors
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:
-        """Return the checksums that the file has of some tensors, or of all."""
+        """Return the checksums in the file for some tensors or all."""
         file = next(iter(self.sources))
         chosen = list(self) if names is None else names_to_check(names, self, self.path)
         checks = [
@@ -136,7 +136,7 @@ class FlatFile(Opened):
         return Checks(checks, n_unprotected=len(chosen) - len(checks), n_files=1, n_tensors=len(self))
 
     def describe(self) -> Description:
-        """Return what the header says, for `tensorkeep inspect`."""
+        """Return the contents of the header, for `tensorkeep inspect`."""
         entries = {}
         for name, place in self._contents.tensors.items():
             span = _span(place)
@@ -153,7 +153,7 @@ class FlatFile(Opened):
         return Description((file,))
 
     def close(self) -> None:
-        """Let go of the file; tensors that were read stay valid, lazy ones can no longer be read."""
+        """Close the file. Tensors that were read stay valid; lazy ones can no longer be read."""
         self._closed = True
         for reader in self._readers.values():
             reader.close()
@@ -164,7 +164,7 @@ class FlatFile(Opened):
 
 
 def _nbytes(place: TensorPlace) -> int:
-    """Return the bytes of a tensor's elements, each counted once for each place in it."""
+    """Return the size of a tensor when dense, even if strides repeat its elements."""
     n_elements = 1
     for extent in place.shape:
         n_elements *= extent
@@ -186,14 +186,14 @@ def file_kind(
     magic: bytes | None = None,
     is_one: Callable[[ByteSource], bool] | None = None,
 ) -> Kind[Place]:
-    """Make the kind of a format whose files are a header and ranges of bytes.
+    """Make a `Kind` for a format that is a header and byte ranges.
 
     Args:
         name: What such a file is, for people: `"a GGUF file"`.
         parse: Reads a header.
-        suffixes: How names of such files end, in lower case.
-        magic: What such files begin with; None where the name says what a file is.
-        is_one: Takes another look at a file that begins so, where other kinds have the same first bytes.
+        suffixes: Suffixes of such files, in lower case.
+        magic: The first bytes of such files; None to go by the suffix.
+        is_one: Looks closer at a file with these first bytes, if other kinds begin with them too.
     """
 
     def find(place: Place) -> Place | None:

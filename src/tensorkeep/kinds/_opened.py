@@ -1,7 +1,7 @@
-"""`Opened`: what everything that is open can be asked, whatever kind it is of.
+"""`Opened`: the interface of everything that is open, of any kind.
 
-A new kind must say `path`, `sources`, `close` and how to find a tensor by name. All else has a default that is right
-for a file that holds tensors by name and nothing more.
+A new kind must define `path`, `sources`, `format_name`, `close` and how to find a tensor by name. All defaults suit a
+file that holds tensors by name and nothing else.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from tensorkeep.transport import ByteSource
 
 
 class Opened(LazyTensors):
-    """Lazy tensors of files that this object keeps open; also a context manager, which closes them."""
+    """A mapping of name to `LazyTensor` over open files, and a context manager that closes them."""
 
     loads_parts: ClassVar[bool] = False
-    """Whether `load_state` reads only the parts that it is asked for, each as its options say."""
+    """Whether `load_state` reads only the selected parts and honours all options."""
 
     lists_aliases: ClassVar[bool] = False
-    """Whether `aliases` has every tensor that shares memory with others."""
+    """Whether `aliases` lists every tensor that shares memory."""
 
     @property
     @abstractmethod
     def sources(self) -> Mapping[str, ByteSource]:
-        """Name of each file, relative to the others, to its bytes."""
+        """Name of each file, as a relative path, to its bytes."""
 
     @property
     @abstractmethod
     def format_name(self) -> str:
-        """What kind of files these are, for people."""
+        """The kind of these files, for people."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the files; tensors that were read stay valid, lazy ones can no longer be read."""
+        """Close the files. Tensors that were read stay valid; lazy ones can no longer be read."""
 
     def __enter__(self) -> Self:
         return self
@@ -54,17 +54,17 @@ class Opened(LazyTensors):
 
     @property
     def has_metadata(self) -> bool:
-        """Whether there is free text at all, be it empty."""
+        """Whether there is metadata, even if empty."""
         return False
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Free text by key; a new dict, empty where there is none."""
+        """Free text by key, as a new dict."""
         return {}
 
     @property
     def index(self) -> Index | None:
-        """The index of the files; None where there is none."""
+        """The index of the files; None if there is none."""
         return None
 
     def shard_of(self, name: str) -> str:
@@ -74,25 +74,25 @@ class Opened(LazyTensors):
             name: The tensor.
 
         Raises:
-            TensorNotFoundError: If there is none of that name.
+            TensorNotFoundError: If no tensor has that name.
         """
         self[name]
         return next(iter(self.sources))
 
-    # Tensors that are stored otherwise than by their own names
+    # Tensors that are not stored under their own names
 
     @property
     def aliases(self) -> Mapping[str, Alias]:
-        """Name to what it is a view of, of tensors that share memory with others."""
+        """Name to `Alias` for each tensor that is stored as a view of another."""
         return {}
 
     @property
     def splits(self) -> Mapping[str, tuple[str, ...]]:
-        """Name of each tensor that is stored in pieces to the names of its pieces."""
+        """Name to the names of the pieces, for each tensor that is stored in pieces."""
         return {} if self.index is None else self.index.splits
 
     def stored(self, name: str) -> LazyTensor:
-        """Return a tensor as the files hold it.
+        """Return a tensor that the files store under this name.
 
         Args:
             name: Its name in the files.
@@ -100,28 +100,28 @@ class Opened(LazyTensors):
         return self[name]
 
     def verified(self) -> Opened:
-        """Return the same tensors, checked when they are read whole, where the kind can and they have digests."""
+        """Return the same tensors, compared with their digests when read whole, if the kind can and they have any."""
         return self
 
-    # What was saved beside tensors
+    # What was saved besides tensors
 
     @property
     def has_tree(self) -> bool:
-        """Whether the files say what the names are parts of."""
+        """Whether the files record the nested value that the tensors are part of."""
         return False
 
     @property
     def tree(self) -> Any:
-        """What was saved, with a `LazyTensor` for each tensor: a dict of all tensors where nothing says more."""
+        """The saved value, with a `LazyTensor` for each tensor; a dict of all tensors if only names were recorded."""
         return dict(self.items())
 
     @property
     def unknowns(self) -> Mapping[str, Any]:
-        """Dotted name to each object that is not known to be data, and was not made."""
+        """Dotted name to each object that is not known to be data and was not built."""
         return {}
 
     def load_state(self, options: LoadOptions) -> Any:
-        """Load what was saved, or a part of it: tensors by name where the files say no more."""
+        """Load the saved value or a part of it; tensors by name if only names were recorded."""
         if options.only is None:
             return self.load()
         selectors = selectors_of(options.only)
@@ -131,18 +131,18 @@ class Opened(LazyTensors):
         return self.load(names)
 
     def load_tree(self) -> Any:
-        """Load all that was saved."""
+        """Load the saved value."""
         return self.load_state(LoadOptions())
 
-    # What it is checked and described by
+    # Verification and inspection
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:
-        """Return what can be checked of some tensors (names or shell patterns), or of all."""
+        """Return what can be checked for some tensors, by name or shell pattern, or for all."""
         chosen = self if names is None else names_to_check(names, self, self.path)
         return Checks(n_unprotected=len(list(chosen)), n_files=len(self.sources), n_tensors=len(self))
 
     def describe(self) -> Description:
-        """Return what the headers say, for `tensorkeep inspect`."""
+        """Return the contents of the headers, for `tensorkeep inspect`."""
         entries: dict[str, dict[str, TensorEntry]] = {file: {} for file in self.sources}
         for name, lazy in self.items():
             entries[self.shard_of(name)][name] = TensorEntry(lazy.dtype, lazy.shape, (0, lazy.nbytes))
@@ -153,11 +153,11 @@ class Opened(LazyTensors):
         whole = None if os.path.basename(self.path) in self.sources else os.path.basename(os.path.abspath(self.path))
         return Description(tuple(files), whole)
 
-    # What a conversion takes over
+    # Conversion
 
     @property
     def composites(self) -> Mapping[str, str]:
-        """Dotted name to the kind of each tensor whose parts are tensors of their own."""
+        """Dotted name to kind for each tensor that consists of others, such as a sparse one."""
         return {}
 
     @property
@@ -170,26 +170,26 @@ class Opened(LazyTensors):
         return [LeftOut(name, self.path, str(unknown)) for name, unknown in self.unknowns.items()]
 
     def views(self) -> Mapping[str, StoredView]:
-        """Return where tensors are stored that may share bytes with others."""
+        """Return where tensors are stored, for those that may share bytes."""
         return {}
 
     def nested(self) -> NestedData | None:
-        """Return the nested value as data; None where names say all, or `state` does."""
+        """Return the nested value as data; None if the names or `state` already describe it."""
         return None
 
     def refuse_expanded(self, names: Iterable[str]) -> None:
-        """Refuse to read tensors that together take many times the size of their files, as views of few bytes can."""
+        """Refuse tensors much larger in total than their files, such as many views of a few bytes."""
 
     def unmapped(self, files: ExitStack) -> LazyTensors:  # noqa: ARG002
-        """Return the tensors, none of which is gathered from a mapping: all of that would stay in memory."""
+        """Return the tensors without mmap where they are gathered: every page touched would stay in memory."""
         return self
 
     @property
     def state_files(self) -> Iterable[str]:
-        """The local files that must stay as they are while this is read."""
+        """The local files that must not change while this is read."""
         return [source.name for source in self.sources.values() if os.path.isfile(source.name)]
 
     @property
     def is_replaceable(self) -> bool:
-        """Whether safetensors files hold all that these do, so that they may take their place."""
+        """Whether safetensors files can hold everything in these files, and so may replace them."""
         return True

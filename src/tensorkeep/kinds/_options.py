@@ -1,4 +1,4 @@
-"""What callers want of an open or a load: made once at the public door, and handed on whole."""
+"""Options of an open or a load, made once by the public function and passed on whole."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class OpenOptions(msgspec.Struct, frozen=True):
     """How something is opened; see `tensorkeep.open`.
 
     Attributes:
-        framework: The array library that tensors come out in.
-        device: Where they go.
-        backend: How local files are read.
-        check: Whether headers are compared with the digests that were saved.
-        max_header_nbytes: Longest header of a single file that is accepted, in bytes.
-        verify: Whether bytes are checked against their checksums when tensors are read, or else at once.
+        framework: The array library for tensors.
+        device: The device for tensors.
+        backend: How to read local files.
+        check: Whether to compare headers with their saved digests.
+        max_header_nbytes: Longest header to accept, in bytes, for a single file.
+        verify: Whether to compare tensors with their checksums when they are read or, for some kinds, on opening.
         variant: Which checkpoint of a directory, such as `"fp16"`.
-        strict: Whether files may hold nothing but tensors and plain data.
+        strict: Whether to refuse files that hold anything but tensors and plain data.
         dangerous: What to do with names in a pickle that could only do harm.
-        limits: What a pickle may cost; None for the usual bounds.
+        limits: Bounds on what a pickle may cost; None for the defaults.
     """
 
     framework: str = DEFAULT_FRAMEWORK
@@ -47,14 +47,14 @@ class OpenOptions(msgspec.Struct, frozen=True):
 
 
 class LoadOptions(msgspec.Struct, frozen=True):
-    """What is loaded of something that is open, and how; see `tensorkeep.load`.
+    """What to load, and how; see `tensorkeep.load`.
 
     Attributes:
         only: Which parts; all if None.
-        classes: Classes that may be made again.
+        classes: Classes that may be rebuilt.
         ties: What to do with tensors that shared memory.
-        framework: The array library that all tensors come out in; None for the one that they were saved from.
-        device: Where tensors go.
+        framework: The array library for all tensors; None for the one that each was saved from.
+        device: The device for tensors.
     """
 
     only: Selector | Iterable[Selector] | None = None
@@ -64,17 +64,17 @@ class LoadOptions(msgspec.Struct, frozen=True):
     device: Any = "cpu"
 
     def refuse_ties(self) -> None:
-        """Refuse any other treatment of shared memory than the one in which a kind can be loaded."""
+        """Refuse `ties` other than `"share"`, for a kind that supports nothing else."""
         self._refuse(self.ties != "share")
 
     def refuse_parts(self) -> None:
-        """Refuse to load less than the whole."""
+        """Refuse `only` and `ties`, for a kind that can only be loaded whole."""
         self._refuse(self.only is not None or self.ties != "share")
 
     def _refuse(self, is_refused: bool) -> None:
         if is_refused:
             raise UnsupportedError(
-                "a file of pickles is loaded as a whole, with the ties that it has",
+                "these files can only be loaded whole, with their tensors sharing memory as they were saved",
                 expected="neither only= nor another ties=",
-                hint="Convert it to safetensors first, or open it and load the tensors that you need by name",
+                hint="Convert them to safetensors first, or open them and load the tensors that you need by name",
             )

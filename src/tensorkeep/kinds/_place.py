@@ -1,4 +1,4 @@
-"""Something that is to be opened, looked at no more often than needed: on a server, each look is a request."""
+"""`Place`: something to open, inspected as little as possible, since each look at a server is a request."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SAFETENSORS = ".safetensors"
 
 
 class Place:
-    """A path or URL, bytes or a file object, before it is known what they hold.
+    """A path or URL, bytes or a file object, before its kind is known.
 
     Args:
-        target: What is to be opened.
+        target: What to open.
         variant: Which checkpoint of a directory, such as `"fp16"`.
-        backend: How local files are read.
-        trusts_names: Whether a file that is called `.safetensors` is one without a look at its content.
+        backend: How to read local files.
+        trusts_names: Whether to take a file named `.safetensors` for one without looking at its content.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Place:
 
     @cached_property
     def is_directory(self) -> bool:
-        """Whether it is a directory; of a URL, whether it looks like one."""
+        """Whether it is a directory; for a URL, whether it looks like one."""
         return self.path is not None and is_directory(self.path)
 
     @cached_property
     def names(self) -> list[str]:
-        """The names in a directory, sorted; none where it is no directory, or a server does not list what it has."""
+        """The sorted names in a directory; empty if it is not a directory, or a server does not list it."""
         return (list_names(self.path) or []) if self.path is not None and self.is_directory else []
 
     @cached_property
@@ -61,11 +61,11 @@ class Place:
 
     @cached_property
     def head(self) -> bytes:
-        """The first 512 bytes of a file; none of a directory, or where the name says enough."""
+        """The first 512 bytes of a file; empty for a directory, or if the name is trusted."""
         if self.is_directory or (self.trusts_names and self.is_named(_SAFETENSORS)) or self.is_named(".json"):
             return b""
         return bytes(self.source.read(ByteRange(0, min(SNIFF_NBYTES, self.source.nbytes))))
 
     def is_named(self, *suffixes: str) -> bool:
-        """Say whether its name ends in one of these, in lower or upper case; bytes have no name."""
+        """Whether its name ends in one of these, ignoring case; bytes have no name."""
         return self.path is not None and split(self.path)[1].lower().endswith(suffixes)

@@ -1,6 +1,6 @@
-"""A directory with a manifest: every file that was saved with it, checked as one.
+"""A directory with a manifest, such as a trainer's checkpoint: every file that was saved together.
 
-It is opened as whatever is in it; only `verify` and `fetch` look at all of its files.
+`open` and `load` read the checkpoint in it; only `verify` and `fetch` use the manifest.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.transport import ByteRange, is_directory, is_file, is_remote, join, open_source, recover_directories
 
 _QUICK_NBYTES: Final = 2**20
-"""Bytes of files that are read whole even when there is little time."""
+"""Largest file, in bytes, that a quick check still reads."""
 
 
 def has_manifest(path: str) -> bool:
-    """Say whether a directory was saved by `save_folder`."""
+    """Whether a directory has a manifest, as `save_folder` writes it."""
     return is_directory(path) and is_file(join(path, MANIFEST))
 
 
 def read_manifest(folder: str) -> dict[str, FileRecord]:
-    """Read what a directory says of its files."""
+    """Read the manifest of a directory."""
     path = join(folder, MANIFEST)
     try:
         source = open_source(path, backend="pread")
     except SourceMissingError:
         raise SourceMissingError(
-            "the directory has no manifest, so nothing says what belongs to it", path=folder, expected=MANIFEST
+            "the directory has no manifest, so its files are unknown", path=folder, expected=MANIFEST
         ) from None
     if source.nbytes > MAX_INDEX_NBYTES:
         raise LimitError("the manifest is too large", path=path, expected=f"at most {MAX_INDEX_NBYTES:,} bytes")
@@ -55,7 +55,7 @@ def read_manifest(folder: str) -> dict[str, FileRecord]:
 
 
 def folder_checks(path: str, opened: ExitStack, *, quick: bool = False) -> Checks:
-    """Return what can be checked of every file that the manifest lists; other files are left alone."""
+    """Return the checks of every file that the manifest lists; other files are ignored."""
     if not is_remote(path):
         recover_directories(os.path.dirname(os.path.realpath(path)))
     records = read_manifest(path)
@@ -78,7 +78,7 @@ def _file_checks(path: str, name: str, record: FileRecord, opened: ExitStack, *,
 
 
 def _expected_checks(path: str, name: str, record: FileRecord, opened: ExitStack, *, quick: bool) -> Checks:
-    """Return the checks of a file that has the expected size."""
+    """Return the checks of a file that can be opened, after comparing its size."""
     nbytes = open_source(path).nbytes if is_remote(path) else os.path.getsize(path)
     if nbytes != record.nbytes:
         return _damaged("file", "another size", name, f"{record.nbytes:,} bytes", f"{nbytes:,}")
@@ -87,15 +87,16 @@ def _expected_checks(path: str, name: str, record: FileRecord, opened: ExitStack
     if quick and nbytes > _QUICK_NBYTES:
         return Checks()
     digest = bytes.fromhex(record.blake3 or "")
-    return Checks([Check(name, None, path, ByteRange(0, nbytes), BLAKE3, digest, 0)])  # opened when its turn comes
+    # A path, not a source: there may be more files than descriptors, so each is opened only when it is checked.
+    return Checks([Check(name, None, path, ByteRange(0, nbytes), BLAKE3, digest, 0)])
 
 
 def _tensor_checks(path: str, name: str, expected: str, opened: ExitStack, *, quick: bool) -> Checks:
-    """Return what can be checked of a file that has digests of its own."""
+    """Return the checks of a safetensors file, which has digests of its own."""
     found = header_digest(open_file(path))
     if found != expected:
         facts = (f"header digest {expected[:16]}…", f"{found[:16]}…")
-        return _damaged("file", "the file is of another save", name, *facts)
+        return _damaged("file", "the file is from another save", name, *facts)
     if quick:
         return Checks()
     return check_files(path, OpenOptions(), None, opened)
@@ -115,7 +116,7 @@ def _open(path: str, _: OpenOptions) -> NoReturn:
 
 def _check(path: str, _: OpenOptions, names: Iterable[str] | None, opened: ExitStack) -> Checks:
     if names is not None:
-        raise UnsupportedError("a directory with a manifest is checked as a whole", path=path)
+        raise UnsupportedError("a directory with a manifest can only be checked whole", path=path)
     return folder_checks(path, opened)
 
 

@@ -1,4 +1,4 @@
-"""All kinds, in the order in which they are looked for: a new one is one more word in `KINDS`."""
+"""All kinds in order of preference. To add a kind, add it to `KINDS`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from tensorkeep.kinds.pickles import PICKLES
 from tensorkeep.kinds.safetensors import SAFETENSORS
 
 KINDS: Final[tuple[Kind[Any], ...]] = (DISTRIBUTED, NPY, NPZ, PICKLES, SAFETENSORS)
-"""The order of preference. Pickles claim every zip archive, and safetensors whatever nobody else has claimed: a new
-kind goes before them."""
+"""Order matters: pickles claim every zip archive, and safetensors everything else, so a new kind goes before them."""
 
 
 def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
-    """Find out what is at a place; `with_manifests` takes a directory that has a manifest as such, with all in it."""
+    """Recognise what is at a place; `with_manifests` prefers a directory's manifest to the checkpoint in it."""
     for kind in (FOLDER, *KINDS) if with_manifests else KINDS:
         where = kind.find(place)
         if where is not None:
@@ -28,5 +27,5 @@ def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
 
 
 def known_suffixes() -> tuple[str, ...]:
-    """Return how the names of files of all kinds end."""
+    """Return the file suffixes of all kinds."""
     return tuple(suffix for kind in KINDS for suffix in kind.suffixes)
