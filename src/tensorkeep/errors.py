@@ -77,7 +77,7 @@ class TensorkeepError(Exception):
     Attributes:
         message: What happened, in one clause.
         path: The file, or the URL without secrets; None if not about a file.
-        tensor: The name of the tensor; None if not about a single tensor.
+        tensor: The name of the tensor, which the message must have too; None if not about a single tensor.
         expected: What should have been there, or None.
         found: What was there instead, or None.
         hint: What to do next, or None.

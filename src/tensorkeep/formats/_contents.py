@@ -1,19 +1,21 @@
 """What the parse function of a format gives: where each tensor of a file is, and what else the file says. Pure.
 
-A format whose files are a header and ranges of bytes needs nothing more: `tensorkeep.kinds.file_kind` makes lazy
-tensors of it, which are mapped where the bytes can be used as they are, and checks of its checksums.
+A format whose files are a header and ranges of bytes needs nothing more: `tensorkeep.kinds.file_kind` proves that the
+ranges are in the file, and makes lazy tensors of them, which are mapped where the bytes can be used as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import msgspec
 
 from tensorkeep.digests import Algorithm
-from tensorkeep.dtypes import DType
-from tensorkeep.errors import DtypeError, TensorNotFoundError
+from tensorkeep.dtypes import ALL_BY_NAME, DType
+from tensorkeep.errors import DtypeError, FormatError, TensorNotFoundError
+from tensorkeep.limits import MAX_I64, MAX_LISTED_NDIM
 from tensorkeep.transport import ByteRange, ByteSource
 
 
@@ -87,20 +89,35 @@ class UntypedTensor(msgspec.Struct, frozen=True):
 
 
 class FileContents(msgspec.Struct, frozen=True):
-    """What a file says of itself. Its parse function has checked that all ranges lie inside their sources.
+    """What a file says of itself; `check_ranges` proves that it is possible.
 
     Attributes:
         tensors: Name to tensor, in the order of the file.
         metadata: Free text by key; None where the format has none.
         unknowns: Dotted name to each object in the file that is not read; its text says what it is. The dtype of an
             `UntypedTensor` can be given by name.
-        data_start: Byte at which the data begins; 0 where it is not in one piece.
     """
 
     tensors: Mapping[str, TensorPlace]
     metadata: Mapping[str, str] | None = None
     unknowns: Mapping[str, Any] = {}
-    data_start: int = 0
+
+    def check_ranges(self, source: ByteSource) -> None:
+        """Refuse shapes that no tensor has, and bytes outside the file or what a member unpacks to."""
+        for name, place in self.tensors.items():
+            nbytes = (place.source or source).nbytes
+            stop = _stop_of(name, place)
+            if stop > nbytes:
+                raise FormatError(
+                    f"the file ends before tensor `{name}` does",
+                    tensor=name,
+                    expected=f"at least {stop:,} bytes",
+                    found=f"{nbytes:,}",
+                    hint="If it was cut off, get it again",
+                )
+            sum_ = place.checksum
+            if sum_ is not None and sum_.span.stop > (sum_.source or source).nbytes:
+                raise FormatError(f"the checksum of tensor `{name}` is of bytes outside the file", tensor=name)
 
     def with_dtypes(self, dtypes: Mapping[str, DType]) -> FileContents:
         """Return the same contents with dtypes for tensors whose file names none."""
@@ -111,3 +128,31 @@ class FileContents(msgspec.Struct, frozen=True):
                 raise TensorNotFoundError(f"no tensor without a dtype is called `{name}`", tensor=name)
             tensors[name] = untyped.typed(name, dtype)
         return msgspec.structs.replace(self, tensors=tensors, unknowns=unknowns)
+
+
+def _stop_of(name: str, place: TensorPlace) -> int:
+    """Return the byte after the last element."""
+    shape, strides, dtype = place.shape, place.strides, ALL_BY_NAME.get(place.dtype)
+    n_elements = prod(shape[:MAX_LISTED_NDIM])
+    if len(shape) > MAX_LISTED_NDIM or min(shape, default=0) < 0 or max(n_elements, *shape, 0) > MAX_I64:
+        raise FormatError(f"no tensor has the shape of tensor `{name}`", tensor=name, found=f"{shape!r:.100}")
+    if dtype is None:
+        nbytes = place.nbytes or 0
+    elif n_elements % dtype.n_per_group:
+        raise FormatError(f"tensor `{name}` ends within a byte", tensor=name, found=f"{shape} {dtype.name}")
+    elif strides is None or not n_elements:
+        nbytes = dtype.nbytes(n_elements)
+        if place.nbytes not in {None, nbytes}:
+            raise FormatError(
+                f"tensor `{name}` has another size than its dtype and shape say",
+                tensor=name,
+                expected=f"{nbytes:,} bytes",
+                found=f"{place.nbytes:,}",
+            )
+    elif len(strides) != len(shape) or min(strides, default=0) < 0 or max(strides, default=0) > MAX_I64:
+        raise FormatError(f"no tensor has the strides of tensor `{name}`", tensor=name, found=f"{strides!r:.100}")
+    else:
+        nbytes = dtype.nbytes(1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)))
+    if min(place.start, nbytes) < 0 or max(place.start, nbytes) > MAX_I64:
+        raise FormatError(f"tensor `{name}` is where no file has bytes", tensor=name, found=f"byte {place.start}")
+    return place.start + nbytes

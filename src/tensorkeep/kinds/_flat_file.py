@@ -10,7 +10,7 @@ from typing import Any
 
 from tensorkeep.dtypes import ALL_BY_NAME, find_dtype
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import DtypeError, TensorNotFoundError, TransportError, UnsafeError
+from tensorkeep.errors import DtypeError, FormatError, RefusedError, TensorNotFoundError, TransportError, UnsafeError
 from tensorkeep.formats import Description, FileContents, FileDescription, TensorPlace
 from tensorkeep.kinds._base import Files, Kind
 from tensorkeep.kinds._checks import Check, Checks, names_to_check
@@ -22,7 +22,7 @@ from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader, 
 from tensorkeep.transport import ByteRange, ByteSource, split
 
 Parse = Callable[[ByteSource], FileContents]
-"""Reads the header of a file; its errors name the file."""
+"""Reads the header of a file; `file_kind` adds the file's name to errors, and proves that all ranges are in it."""
 
 
 class FlatFile(Opened):
@@ -91,9 +91,10 @@ class FlatFile(Opened):
         named = {name: find_dtype(dtype) for name, dtype in dtypes.items()}
         try:
             contents = self._contents.with_dtypes(named)
-        except (DtypeError, TensorNotFoundError) as error:
+            contents.check_ranges(self._source)
+        except (DtypeError, FormatError, TensorNotFoundError) as error:
             raise error.with_fields(path=self.path) from None
-        return FlatFile(self._form, self._source, contents, self._options)
+        return type(self)(self._form, self._source, contents, self._options)
 
     def _reader(self, source: ByteSource) -> TensorReader:
         if id(source) not in self._readers:  # one reader per source, so that its tensors are loaded together
@@ -185,6 +186,7 @@ def file_kind(
     suffixes: tuple[str, ...],
     magic: bytes | None = None,
     is_one: Callable[[ByteSource], bool] | None = None,
+    opens: type[FlatFile] = FlatFile,
 ) -> Kind[Place]:
     """Make a `Kind` for a format that is a header and byte ranges.
 
@@ -194,6 +196,7 @@ def file_kind(
         suffixes: Suffixes of such files, in lower case.
         magic: The first bytes of such files; None to go by the suffix.
         is_one: Looks closer at a file with these first bytes, if other kinds begin with them too.
+        opens: The class of open files, if tensors are read in a special way.
     """
 
     def find(place: Place) -> Place | None:
@@ -204,11 +207,15 @@ def file_kind(
 
     def open_file(place: Place, options: OpenOptions) -> Opened:
         source = place.source
-        contents = parse(source)
+        try:
+            contents = parse(source)
+            contents.check_ranges(source)
+        except (FormatError, RefusedError) as error:
+            raise error if error.path is not None else error.with_fields(path=source.name) from None
         if options.strict and contents.unknowns:
             texts = ", ".join(f"{unknown} at `{at}`" for at, unknown in contents.unknowns.items())
             raise UnsafeError("objects that are not known to be data", path=source.name, found=texts)
-        return FlatFile(name, source, contents, options)
+        return opens(name, source, contents, options)
 
     def files(place: Place) -> Files:
         directory, own_name = split(place.path or "")

@@ -8,9 +8,13 @@ How one set of files replaces another, in reading order; a process may be killed
    (`_link`), or reserves a file for several processes (`_reserved`). Each is synced. Nothing outside has changed.
 3. `Transaction.commit` writes the journal of the changes (`_journal`, `_staging.write_journal`). Its rename to
    `commit.json` **is the commit**: killed before it, the old set counts; killed after it, the new one.
-4. `Staging.replay` renames the new files to their places, the index last, removes what only the old set had, and
-   empties the staging directory. Each step can be repeated, so any process can finish it.
+4. `Staging.replay` syncs the journal's name, renames the new files to their places, the index last, and syncs these
+   names. Then it removes what only the old set had, and empties the staging directory, the journal first. Each step
+   can be repeated, so any process can finish it.
 5. `_recovery` is the reader's side: a reader that finds a journal finishes it, or reads the staged files in place.
+
+A power cut can lose or reorder whatever is not synced, so order alone protects nothing. The two syncs of step 4 do:
+while any file of the new set may be in its place and any other not, the journal is on the disk.
 
 Two simpler cases: a single file is staged and renamed (`_file`), and a whole directory is swapped (`_directory`).
 

@@ -90,7 +90,7 @@ class Staging:
         return decode_journal(text, self._commit_path)
 
     def write_journal(self, journal: Journal, *, durable: bool) -> None:
-        """Commit: when this returns, the new set counts."""
+        """Commit: after a kill, the new set counts from here on; after a power cut, once `replay` has synced."""
         if durable:
             # The names of the staged files, and of the staging directory itself, must be on the disk before a journal
             # that refers to them: the disk may otherwise keep the journal and lose the files.
@@ -98,13 +98,11 @@ class Staging:
             sync_directory(self.directory)
         draft = os.path.join(self.path, _DRAFT)
         _write_whole(draft, [encode_journal(journal)], like=self.directory, durable=durable)
-        os.replace(
-            draft, self._commit_path
-        )  # the commit: the journal appears whole, under the name that readers look for
+        os.replace(draft, self._commit_path)  # the commit: the journal appears whole, where readers look for it
 
     def replay(self, journal: Journal, *, durable: bool = True) -> None:
         """Make the changes in the journal, or continue an interrupted replay, and empty the staging directory."""
-        if durable:  # the journal's name is on the disk before anything changes
+        if durable:  # else a power cut could leave some new files among old ones, and no journal
             sync_directory(self.path)
         for name in journal.first:
             # If its new file is no longer staged, the file at this name is the new one already.
@@ -115,7 +113,7 @@ class Staging:
         for name in journal.renamed:
             with suppress(FileNotFoundError):  # moved in an earlier replay
                 os.replace(self.path_of(name), self.place_of(name))
-        if durable:  # new names are on the disk before old files and the journal go
+        if durable:  # else the old files or the journal could be gone, and new names not yet there
             sync_directory(self.directory)
         for name in journal.removed:
             _remove(self.place_of(name))

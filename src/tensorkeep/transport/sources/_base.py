@@ -56,7 +56,7 @@ class ByteSource(Protocol):
         """
 
     def read(self, span: ByteRange) -> Buffer:
-        """Return the bytes of a range."""
+        """Return the bytes of a range, which must be inside; on a server, each call may be a request."""
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of a range in order, to be processed once.
