@@ -1,11 +1,10 @@
-"""At home in the libraries that people train with: a folder for each, which is imported by name.
+"""Integrations with training libraries: one folder for each, which is imported by name.
 
 - `transformers/`: transformers, peft and the mixins of huggingface_hub: models in directories, and a Trainer that may
   be killed.
 - `accelerate/`: accelerate: the state of a run, saved completely or not at all; and models that are larger than
   memory.
-- `skorch/`: for people who train with skorch: callbacks and functions that save a net, and bring it back, without a
-  pickle.
+- `skorch/`: for people who train with skorch: callbacks and functions that save and load a net without a pickle.
 - `lightning/`: for people who train with Lightning: plugins that save and load the checkpoints of a Trainer or of
   Fabric.
 - `distributed/`: torch.distributed.checkpoint: many ranks save one checkpoint together, and load it in any other

@@ -31,7 +31,7 @@ _MAX_DEPTH = 8
 def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> ScanReport:
     """List what the pickles in files, or in all files below directories, would import, call and build.
 
-    Nothing is imported, called or built. Files are recognised by their contents, not their names: pickles, every form
+    Nothing is imported, called or built. Files are recognized by their contents, not their names: pickles, every form
     of `torch.save` files, NumPy arrays and archives of them, zip and tar archives of any kind, and archives within
     archives. For files of tensors, which cannot contain code, only the header is checked.
 

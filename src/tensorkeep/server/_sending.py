@@ -1,4 +1,4 @@
-"""Parts of files on their way into sockets, each in a thread of its own.
+"""Sends parts of files to sockets, each in a thread of its own.
 
 Each thread waits for its own client and for the disk, so that neither delays other clients. The kernel takes the
 bytes from the page cache (sendfile); none passes through this process.

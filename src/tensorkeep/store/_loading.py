@@ -35,7 +35,7 @@ def _is_as_saved(opened: Checkpoint, path: str) -> bool:
     """Verify a step; return False if another one has replaced the open one.
 
     The index has the digests of all headers, and these have the digests of all tensors. So if the index on disk is
-    still the open one, the verified bytes are those of the open step.
+    still the open one, the verified bytes belong to the open step.
     """
     try:
         verification = verify(path)

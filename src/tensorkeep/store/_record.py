@@ -36,7 +36,7 @@ class StepRecord(msgspec.Struct, frozen=True):
 
 
 class _Text(msgspec.Struct, frozen=True):
-    """A record as it is written in the index."""
+    """A record as written in the index."""
 
     step: Annotated[int, msgspec.Meta(ge=0, lt=MAX_STEP)]
     metrics: dict[str, float | Literal["nan", "inf", "-inf"]]

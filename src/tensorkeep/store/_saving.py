@@ -34,7 +34,7 @@ class RetentionWarning(UserWarning):
 
 
 class StepWriter(msgspec.Struct, frozen=True):
-    """Saves steps, and removes those that no rule keeps.
+    """Saves steps, and removes the ones that no rule keeps.
 
     Attributes:
         root: The directory of the store.
@@ -51,7 +51,7 @@ class StepWriter(msgspec.Struct, frozen=True):
     durable: bool
 
     def write(self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any]) -> None:
-        """Save a step, completely or not at all; then remove those that no rule keeps."""
+        """Save a step, completely or not at all; then remove steps that no rule keeps."""
         _create_root(self.root, durable=self.durable)
         self._sweep()
         record = self._with_latest_time(record)

@@ -44,7 +44,7 @@ class CheckpointStore:
     and written again if it was damaged. Several processes may use one store.
 
     Old steps are removed only when a new one is complete. One rule is enough to keep a step: it is among the last
-    ones, the best ones, or the multiples of a number. The last steps are those that were saved last, whatever their
+    ones, the best ones, or the multiples of a number. "Last" means saved last, whatever the
     numbers: if a run goes back from step 500 to 300 and saves 310, the abandoned steps go first. The step just saved
     and directories that were not written by a store are never removed. Damaged steps stay, for you to look at, until
     there are `keep_last` whole ones with higher numbers. The next save removes what dead processes left. The

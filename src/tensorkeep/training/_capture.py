@@ -41,7 +41,7 @@ def capture(
         scaler: The gradient scaler, such as `torch.amp.GradScaler`.
         rng: Whether to include the states of the global random generators of Python, NumPy and torch (on all devices
             in use). They belong to this process: a run of several processes has different ones in each.
-        **extra: Anything else by name. Data, such as `step=500`, is included as it is; a random generator as a copy;
+        **extra: Anything else by name. Data, such as `step=500`, is included unchanged; a random generator as a copy;
             an object with `state_dict()`, such as a data loader or an average of weights, by that.
 
     Returns:

@@ -82,7 +82,7 @@ def prepare_rng(saved: Any, part: str) -> Iterator[_Action]:
             yield actions[name](state)
 
 
-_WITHOUT: Final = "rng=False leaves the global random generators as they are"
+_WITHOUT: Final = "rng=False leaves the global random generators unchanged"
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def _path_of(key: Any) -> str:
 
 def _advice(missing: list[str]) -> str:
     if missing == ["rng"]:
-        return "Pass rng=False to leave the random generators as they are"
+        return "Pass rng=False to leave the random generators unchanged"
     if "model" in missing:
         return "Use load_into for a file that holds only the tensors of a model"
     return "Leave out what the checkpoint does not have"

@@ -69,7 +69,7 @@ def test_a_rank_that_never_comes_is_given_up(ranks: Ranks, old: Path) -> None:
     for seconds, said in ranks.run(try_to_save, str(old), 0, "finish_plan", {"timeout_s": 1.0}):
         assert seconds < 10
         assert "failed in finish_plan" in said[0]
-        assert all("other ranks were not heard of in time" in said[rank] for rank in (1, 2, 3))
+        assert all("no sign of life from other ranks in time" in said[rank] for rank in (1, 2, 3))
     assert contents(old) == before
 
     ranks.run(save_number, str(old), 3, {})

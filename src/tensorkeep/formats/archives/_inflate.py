@@ -69,7 +69,7 @@ class InflatedSource:
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Give the bytes of a range in order, with a stream of its own."""
+        """Yield the bytes of a range in order, with a stream of its own."""
         stream = _Stream(self._source, self._member)
         stream.skip(span.start)
         while stream.position < span.stop:
@@ -162,7 +162,7 @@ class _Stream:
 
 
 def _parts_of(source: ByteSource, span: ByteRange) -> Iterator[bytes]:
-    """Give the deflated bytes, in reads that are long enough for a distant source."""
+    """Yield the deflated bytes, in reads that are long enough for a distant source."""
     nbytes = max(_READ_NBYTES, _GAPS_PER_READ * source.gap_nbytes)
     for start in range(span.start, span.stop, nbytes):
         data = memoryview(source.read(ByteRange(start, min(start + nbytes, span.stop))))

@@ -28,7 +28,7 @@ PADDING: Final = 0x4246
 _TIMES: Final = (0x000A, 0x5455, 0x5855, 0x7855, 0x7875)
 _ALIGNMENTS: Final = (0xA220, 0xD935)
 _KNOWN_FIELDS: Final = frozenset({WIDE, PADDING, *_TIMES, *_ALIGNMENTS})
-"""Extra fields: zip64 sizes, torch's padding ("FB"), times and owners, padding of others.
+"""Extra fields: zip64 sizes, torch's padding ("FB"), times and owners, other programs' padding.
 
 Any other field could hold a second name (0x7075), a link, or encryption, which only some readers support.
 """

@@ -101,7 +101,7 @@ def find_directory(read: Callable[[int, int], bytes], nbytes: int, log: FaultLog
 
 
 def _places(claim: Claim, log: FaultLog) -> Iterator[Place]:
-    """Give the places where readers would look for a claimed directory.
+    """Yield the places where readers would look for a claimed directory.
 
     Some trust the declared start. Others count back from the end records and take whatever precedes the archive for
     a self-extracting program.

@@ -7,7 +7,7 @@
 - `_state`: the metadata of a whole training state, and of tensors that share memory. No I/O.
 - `_aliases`: checks declared views against the tensors in the file. No I/O.
 - `_metadata`: free text, without these two. No I/O.
-- `_read`: the header of a `ByteSource`, with errors that name the file and recognise other formats.
+- `_read`: the header of a `ByteSource`, with errors that name the file and recognize other formats.
 - `_describe`: what `inspect` shows about a file.
 """
 

@@ -8,7 +8,7 @@
 - `_save`: `save_state` and `save_model`.
 - `_load`: `load_state`.
 - `_accelerator`: `Accelerator` and `keep_safe`.
-- `_match`: which tensor of a checkpoint belongs to which of a model.
+- `_match`: which tensor of a checkpoint goes into which tensor of a model.
 - `_place`: loading each part of a checkpoint on its device.
 - `_offload`: weights that stay in the checkpoint until a module needs them.
 - `_dispatch`: `load_checkpoint_and_dispatch` and `load_checkpoint_in_model`.

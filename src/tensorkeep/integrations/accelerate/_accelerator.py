@@ -79,7 +79,7 @@ def keep_safe(accelerator: _Accelerator) -> _Accelerator:
 
 
 def _refuse_unsupported(accelerator: Any) -> None:
-    """Refuse runs in which no process has the whole of each object."""
+    """Refuse runs that shard objects over processes."""
     engine = accelerator.distributed_type.value
     if engine in _ENGINES:
         raise UnsupportedError(

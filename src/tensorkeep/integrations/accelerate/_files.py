@@ -56,7 +56,7 @@ class Process(msgspec.Struct):
     """The state of one process.
 
     Attributes:
-        n_processes: How many there were, or None if unknown.
+        n_processes: The number of processes of the run, or None if unknown.
         step: Batches counted by `accumulate`.
         rng: States of the global random generators.
         generators: Name to random generator of a data loader; None if they were not saved.
@@ -83,7 +83,7 @@ def numbered(pattern: str, number: int) -> str:
 
 
 def files_of(folder: str, *patterns: str) -> Iterator[str]:
-    """Give the files of one part, up to the first number that does not exist."""
+    """Yield the files of one part, up to the first number that does not exist."""
     for number in count():
         paths = [os.path.join(folder, numbered(pattern, number)) for pattern in patterns]
         found = next(filter(os.path.isfile, paths), None)

@@ -131,7 +131,7 @@ def _complete_ties(models: Sequence[Any], states: Sequence[Any]) -> None:
 
 
 def _process(accelerator: Any, folder: str, *, is_own: bool, rng: bool, classes: Classes) -> Process:
-    """Read the state of this process, or that of the first one if random generators are not loaded."""
+    """Read the state of this process, or of the first process if random generators are not loaded."""
     first = _read_process(accelerator, folder, 0, is_own=is_own, classes=classes)
     if not rng:
         return first
@@ -141,7 +141,7 @@ def _process(accelerator: Any, folder: str, *, is_own: bool, rng: bool, classes:
             path=folder,
             expected=f"{accelerator.num_processes} processes",
             found=f"{first.n_processes}",
-            hint="Nothing was changed; load_state(…, rng=False) leaves the generators as they are",
+            hint="Nothing was changed; load_state(…, rng=False) leaves the generators unchanged",
         )
     number = accelerator.process_index
     return _read_process(accelerator, folder, number, is_own=is_own, classes=classes) if number else first

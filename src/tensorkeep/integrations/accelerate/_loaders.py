@@ -61,7 +61,7 @@ def is_order_lost(loader: Any) -> bool:
 
 
 def _running(loader: Any) -> Iterator[Any]:
-    """Give the loader if its batches are in use, and the loaders for the rest of its epoch."""
+    """Yield the loader if its batches are in use, and the loaders for the rest of its epoch."""
     for running in GradientState().dataloader_references:
         if running is not None and _whole(running) is loader:
             yield running

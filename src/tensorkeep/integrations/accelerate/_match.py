@@ -1,4 +1,4 @@
-"""Which tensor of a checkpoint belongs to which of a model, and in what dtype. Nothing is loaded yet."""
+"""Which tensor of a checkpoint goes into which tensor of a model, and in what dtype. Loads nothing."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check_ties(model: nn.Module, found: Mapping[str, LazyTensor], path: str) -> 
 
 
 def _found(own: Mapping[str, Any], tensors: LazyTensors) -> Iterator[tuple[str, LazyTensor]]:
-    """Give the tensor for each name: its own, the one stored in its place, or one that the model ties it to."""
+    """Yield the tensor for each name: its own, the one stored in its place, or one that the model ties it to."""
     noted = tensors.metadata
     by_tensor: dict[int, LazyTensor] = {}
     absent: list[str] = []

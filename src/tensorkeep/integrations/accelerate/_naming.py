@@ -42,7 +42,7 @@ def next_folder(accelerator: Any) -> str:
             "the directory already has checkpoints of another run, which would be taken for newer ones",
             path=path,
             found=os.path.basename(existing.get(highest, path)),
-            hint="Continue that run with load_state(); or give this one its own project_dir; or number on with"
+            hint="Continue that run with load_state(); or give this one its own project_dir; or set"
             f" accelerator.project_configuration.iteration = {highest + 1}",
         )
     return path

@@ -88,7 +88,7 @@ def _offloaded(model: nn.Module, name: str) -> torch.Tensor:
 
 
 def _weights_map(module: nn.Module) -> Mapping[str, torch.Tensor] | None:
-    """Return the mapping from which a module's hook takes its weights and those of its submodules."""
+    """Return the mapping from which a module's hook takes the weights of the module and its submodules."""
     hook = getattr(module, "_hf_hook", None)
     hooks = hook.hooks if isinstance(hook, SequentialHook) else (hook,)
     maps = (getattr(hook, "weights_map", None) for hook in hooks)

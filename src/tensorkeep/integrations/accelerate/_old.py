@@ -1,6 +1,6 @@
-"""Directories of accelerate's own `save_state`: pickles, of which nothing is run.
+"""Directories of accelerate's own `save_state`: pickles, which are never run.
 
-They contain, for the objects that there are:
+For each object of the run, they contain:
 
     model.safetensors or pytorch_model.bin, model_1 …, optimizer.bin, optimizer_1.bin …, scheduler.bin …, scaler.pt,
     custom_checkpoint_0.pkl …, random_states_0.pkl …, sampler.bin …, dl_state_dict.bin …
@@ -81,7 +81,7 @@ def read_old_process(folder: str, number: int, loaders: Sequence[Any]) -> Proces
 
 
 def _rng(states: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the states of random generators to those that `capture` returns."""
+    """Convert the states of random generators to the form that `capture` returns."""
     numpy, cuda = states["numpy_random_seed"], states.get("torch_cuda_manual_seed")
     return rng_of(states["random_state"], numpy, states["torch_manual_seed"], cuda)
 

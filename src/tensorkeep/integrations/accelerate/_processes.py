@@ -27,7 +27,7 @@ _PATIENCE_S: Final = 60.0
 """Seconds after which a process warns that it is waiting for others."""
 
 _TIMEOUT: Final = timedelta(minutes=30)
-"""After which it gives up, as torch's own groups do."""
+"""Time after which it gives up, as torch's own groups do."""
 
 
 def connect(accelerator: Any) -> None:

@@ -70,7 +70,7 @@ def save_state(
 
 
 def _losses(accelerator: Any) -> Iterator[str]:
-    """Give warnings about what a run that continues from here would lose."""
+    """Yield warnings about what a run that continues from here would lose."""
     if not accelerator.sync_gradients:
         yield ("gradients are being accumulated, and are not saved: save when accelerator.sync_gradients is true")
     if any(map(is_order_lost, accelerator._dataloaders)):
@@ -130,7 +130,7 @@ def _of_process(accelerator: Any) -> dict[str, Any]:
 
 
 def _shared(accelerator: Any, weights: list[Any]) -> Iterator[tuple[str, int, Any]]:
-    """Give part, number and state of each object; large ones last, so that a value that is not data fails early."""
+    """Yield part, number and state of each object; large ones last, so that a value that is not data fails early."""
     scalers = [] if accelerator.scaler is None else [accelerator.scaler]
     parts = {
         "registered": accelerator._custom_objects,
@@ -183,7 +183,7 @@ def save_model(
 
     Raises:
         UnsupportedError: If pickles are asked for, a size is invalid, or a weight has no data.
-        TransportError: If it cannot be written. The directory then holds what it held before.
+        TransportError: If it cannot be written. The directory is then unchanged.
         TensorkeepError: If a tensor cannot be saved, or not all processes call it.
     """
     if not safe_serialization:

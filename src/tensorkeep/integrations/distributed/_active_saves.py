@@ -1,4 +1,4 @@
-"""Saves of this process that are not over, so that one that broke off does not block the next.
+"""Unfinished saves of this process, so that an abandoned one does not block the next.
 
 torch calls `finish` only if all ranks succeeded. If one did not, the first rank still has the lock of the directory,
 or files in a store that no index names, until it saves again.

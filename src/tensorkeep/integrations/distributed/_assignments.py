@@ -1,4 +1,4 @@
-"""What each rank writes and reads, once it is known what is saved. Pure."""
+"""What each rank writes and reads in a planned save. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FillAssignment(msgspec.Struct, frozen=True, tag="fill"):
     Attributes:
         files: The files of the save.
         parts: What the rank writes.
-        digests: What it reads when all ranks have written.
+        digests: Tensors that it reads and digests when all ranks have written.
     """
 
     files: tuple[Reserved, ...]
@@ -109,7 +109,7 @@ def pieces_by_rank(
 
 
 def assign_pieces(gathered: GlobalPlan, names: Mapping[str, str], reserved: Reservation) -> list[FillAssignment]:
-    """Assign pieces, each of which is in a file of its rank."""
+    """Assign pieces, each in a file of its own rank."""
     assignments = [FillAssignment(reserved.files, [], []) for _ in range(gathered.n_ranks)]
     for piece, (rank, item) in _items_of(gathered, names).items():
         if piece in reserved.places:
@@ -124,7 +124,7 @@ def assign_pieces(gathered: GlobalPlan, names: Mapping[str, str], reserved: Rese
 def assign_files(
     gathered: GlobalPlan, names: Mapping[str, str], files: Mapping[str, Iterable[str]]
 ) -> list[dict[str, dict[str, int]]]:
-    """Assign whole files, each of which holds pieces of one rank."""
+    """Assign whole files, each with the pieces of one rank."""
     items = _items_of(gathered, names)
     assigned: list[dict[str, dict[str, int]]] = [{} for _ in range(gathered.n_ranks)]
     for file, pieces in files.items():

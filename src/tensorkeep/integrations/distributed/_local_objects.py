@@ -1,4 +1,4 @@
-"""What one rank has beside plain tensors: values of the tree, and names that are one tensor."""
+"""What one rank has besides plain tensors: values of the tree, and names that are one tensor."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def is_object(item: WriteItem) -> bool:
 
 
 def local_objects(plan: SavePlan, planner: SavePlanner) -> LocalObjects:
-    """Collect what this rank has beside plain tensors."""
+    """Collect what this rank has besides plain tensors."""
     values = {item.index.fqn: _value(item, planner) for item in plan.items if is_object(item)}
     return LocalObjects(_file_of(values), _ties(planner))
 
@@ -108,7 +108,7 @@ def _ties(planner: SavePlanner) -> tuple[tuple[str, ...], ...]:
 
 
 def _state_dict(planner: SavePlanner) -> Iterable[tuple[str, Any]]:
-    """Return all tensors of this rank, also those that another rank saves; nothing if the planner hides them."""
+    """Return all tensors of this rank, including ones that another rank saves; none if the planner hides them."""
     state_dict = getattr(planner, "state_dict", None)
     return state_dict.items() if isinstance(state_dict, Mapping) else ()
 

@@ -41,7 +41,7 @@ from tensorkeep.transport import RemotePath, is_remote
 
 
 class RankSave:
-    """A save that is not over; only the first rank has its destination."""
+    """An unfinished save; only the first rank has its destination."""
 
     def __init__(self, path: str, layout: str | None, options: SaveOptions) -> None:
         self._path = path
@@ -125,7 +125,7 @@ class RankSave:
             destination.abandon()
 
     def abandon(self) -> None:
-        """Remove what was staged, on the first rank by all ranks; has no effect on a save that is over."""
+        """Remove staged files; the first rank removes those of all ranks. Has no effect once the save is over."""
         destination, self._destination = self._destination, None
         sent, self._sent = self._sent, []
         if destination is not None:

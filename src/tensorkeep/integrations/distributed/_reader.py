@@ -33,7 +33,7 @@ _Path: TypeAlias = tuple[str | int, ...]
 """The keys that lead to a value: text for keys of dicts, numbers for indices of lists."""
 
 _VALUE: Final = object()
-"""Stands for a value that is not a tensor to torch.distributed.checkpoint, such as a NumPy array."""
+"""Placeholder for a value that is not a tensor to torch.distributed.checkpoint, such as a NumPy array."""
 
 
 class TensorkeepReader(StorageReader):
@@ -140,7 +140,7 @@ class TensorkeepReader(StorageReader):
         """
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Take the plan of this rank as it is.
+        """Return the plan of this rank unchanged.
 
         Args:
             plan: The plan.
@@ -148,7 +148,7 @@ class TensorkeepReader(StorageReader):
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Take the plans of all ranks as they are.
+        """Return the plans of all ranks unchanged.
 
         Args:
             plans: The plan of each rank.
@@ -166,7 +166,7 @@ class TensorkeepReader(StorageReader):
             A completed future.
 
         Raises:
-            DtypeError: If the saved dtype cannot become that of the tensor, such as complex numbers for real ones.
+            DtypeError: If the saved dtype cannot be converted to the tensor's, such as complex to real.
             TransportError: If the bytes cannot be read.
         """
         values = [item for item in plan.items if item.type == LoadItemType.BYTE_IO]
@@ -256,7 +256,7 @@ def _doubled(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _leaves_of(tree: Mapping[Any, Any], is_tensor: Callable[[Any], bool]) -> Iterator[tuple[_Path, Any]]:
-    """Give the values that DCP names: all except dicts, and lists that hold a dict or a tensor."""
+    """Yield the values that DCP names: all except dicts, and lists that hold a dict or a tensor."""
     waiting: list[Iterator[tuple[_Path, Any]]] = [_children((), tree)]
     while waiting:
         for path, value in waiting[-1]:

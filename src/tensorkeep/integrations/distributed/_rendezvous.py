@@ -3,7 +3,7 @@
 1. They share torch's store. Nothing here is a collective: `write_data` may run in a thread beside the training's
    collectives, and a rank that failed takes part in none.
 2. So each wait polls two keys: the one it waits for, and the one under which a rank reports that it failed.
-3. A rank that works counts a heartbeat. Waits give up only when no rank has been heard of for the timeout.
+3. A working rank increments a heartbeat. Waits give up only after the timeout without a sign of life from any rank.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """An error on its way from rank to rank.
+    """An error sent from rank to rank.
 
     Attributes:
         rank: Where it was raised.
@@ -76,7 +76,7 @@ class RankStore:
         """Leave a value for the rank that gets it."""
         for number in range(0, len(value), _PART_NBYTES):
             self._store.set(f"{key}/{number}", value[number : number + _PART_NBYTES])
-        # The key itself comes last: whoever finds it finds all parts.
+        # The key itself comes last: a rank that finds it finds all parts.
         self._store.set(key, str(len(value)))
 
     def get(self, key: str, on_wait: Callable[[], None] | None = None) -> bytes:
@@ -129,7 +129,7 @@ class RankStore:
                     heard_at, n_beats = now, counted
             if now - heard_at > self._timeout_s:
                 raise TransportError(
-                    "other ranks were not heard of in time: they are very slow, or were killed",
+                    "no sign of life from other ranks in time: they are very slow, or were killed",
                     expected=f"a sign of all {self._session.n_ranks} ranks within {self._timeout_s:g} seconds",
                     found=f"no sign that {key!r} is done",
                 )

@@ -50,7 +50,7 @@ def part_to_write(name: str, item: WriteItem, planner: SavePlanner, beat: Callab
 
 
 def blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[Region, memoryview]]:
-    """Give a part as blocks: a region of the tensor and its bytes, in C order."""
+    """Yield a part as blocks: a region of the tensor and its bytes, in C order."""
     part = part.detach()
     tensor_to_write(part, name)  # refuses what has no bytes here
     if tuple(part.shape) != region.shape:

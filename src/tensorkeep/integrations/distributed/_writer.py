@@ -148,7 +148,7 @@ class TensorkeepWriter(StorageWriter):
             )
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Take the plan of this rank as it is.
+        """Return the plan of this rank unchanged.
 
         Args:
             plan: The plan.

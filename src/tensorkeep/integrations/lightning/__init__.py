@@ -6,7 +6,7 @@
 - `_values`: other objects in checkpoints converted to data, and back.
 - `_pickles`: checkpoints that Lightning itself pickled.
 - `_files`: checkpoint files, written, read and removed.
-- `_placeholders`: values that stand for an object which was not created.
+- `_placeholders`: placeholders for objects that were not created.
 - `_links`: links to the last checkpoint.
 - `_pending`: saves in the background, and removals that wait for them.
 - `_plugins`: `TensorkeepCheckpointIO` and `AsyncTensorkeepCheckpointIO`.

@@ -72,7 +72,7 @@ class _Node:
         return dict(self.metadata["flags"] or {})
 
     def types(self) -> Iterator[tuple[str, Any]]:
-        """Give the declared types of a container's keys and elements."""
+        """Yield the declared types of a container's keys and elements."""
         for name in ("key_type", "element_type") if self.kind == _DICT else ("element_type",):
             declared = self.metadata.get(name)
             if declared is not None and _name_of(declared) != "typing:Any":

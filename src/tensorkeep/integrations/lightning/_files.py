@@ -51,8 +51,8 @@ def write_checkpoint(prepared: Prepared, path: str, *, durable: bool) -> None:
     """Write a checkpoint to a file, completely or not at all.
 
     A link is replaced, and its target left alone, since ModelCheckpoint creates links to other checkpoints. Temporary
-    files of a SLURM job's checkpoint do not have its name in theirs, or Lightning would take leftovers for newer
-    ones.
+    files for the checkpoint of a SLURM job do not contain its name, or Lightning would take leftovers for newer
+    checkpoints.
     """
     directory, name = os.path.split(path)
     if not os.path.islink(path) and _SLURM not in name:
@@ -68,7 +68,7 @@ def write_checkpoint(prepared: Prepared, path: str, *, durable: bool) -> None:
 def read_checkpoint(
     path: str, *, device: Any, classes: Mapping[str, type], verifies: bool, drop_unknown: bool
 ) -> Any:
-    """Load a checkpoint of tensorkeep, or a pickle of Lightning, of which nothing is run."""
+    """Load a checkpoint of tensorkeep, or a pickle of Lightning, which is never run."""
     with open_checkpoint(path, framework="torch", device=device, verify=verifies) as opened:
         pickled = pickle_file_of(opened)
         if pickled is not None:
@@ -82,7 +82,7 @@ def read_checkpoint(
 
 
 def remove_checkpoint(path: str) -> None:
-    """Remove a checkpoint, if it is there."""
+    """Remove a checkpoint, if it exists."""
     with as_transport_error("could not remove the checkpoint", path):
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
@@ -91,7 +91,7 @@ def remove_checkpoint(path: str) -> None:
 
 
 def device_of(map_location: Any) -> Any:
-    """Return the device that `map_location` stands for."""
+    """Return the device that `map_location` means."""
     if map_location is None:
         return "cpu"
     if isinstance(map_location, dict):

@@ -1,6 +1,6 @@
 """Both packages of Lightning: `lightning` and `pytorch_lightning` have the same classes twice.
 
-A program uses one of them, and the other would be slow to import for nothing. So classes are looked up in modules
+A program uses one of them, and importing the other would only take time. So classes are looked up in modules
 that are already imported.
 """
 
@@ -74,7 +74,7 @@ def attribute_dict(module: str) -> Any:
 
 
 def _imported() -> Iterator[tuple[Any, Any]]:
-    """Give the modules of each imported package; None for the Trainer's if only Fabric is imported."""
+    """Yield the modules of each imported package; None for the Trainer's if only Fabric is imported."""
     for pytorch, fabric in _COPIES:
         if (found := _whole(fabric)) is not None:
             yield _whole(pytorch), found

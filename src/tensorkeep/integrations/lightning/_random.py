@@ -60,7 +60,7 @@ class RandomState(Callback):
         """Check that the checkpoint fits the optimizers and schedules, before they are loaded; Lightning calls this.
 
         Raises:
-            StateDictMismatchError: If it has the states of others.
+            StateDictMismatchError: If it has the states of other optimizers or schedules.
         """
         checkpoint, self._checkpoint = self._checkpoint, {}
         schedules = [config.scheduler for config in trainer.lr_scheduler_configs]

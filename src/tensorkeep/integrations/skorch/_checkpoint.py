@@ -308,7 +308,7 @@ def refuse_pickle(f_pickle: object) -> None:
 
 
 def _missing(directory: str) -> Iterator[str]:
-    """Give a directory and its parents that do not exist yet."""
+    """Yield a directory and its parents that do not exist yet."""
     while not os.path.exists(directory):
         yield directory
         directory = os.path.dirname(directory)

@@ -101,7 +101,7 @@ def load_params(
 
     Args:
         net: The net. With `checkpoint`, `f_checkpoint` or `f_pickle` it is initialized if necessary.
-        f_params: Path or binary file object with the state of `net.module_`; None to leave it as it is, as for all
+        f_params: Path or binary file object with the state of `net.module_`; None to leave it unchanged, as for all
             `f_` arguments.
         f_optimizer: For `net.optimizer_`.
         f_criterion: For `net.criterion_`.

@@ -26,7 +26,7 @@ class LoadInitState(skorch.callbacks.LoadInitState):
 
     Args:
         checkpoint: The callback that saves.
-        use_safetensors: Ignored: the content of files tells what they are.
+        use_safetensors: Ignored: files are recognized by their content.
         classes: Dataclasses, enums and named tuples in states of callbacks that may be created.
     """
 

@@ -60,7 +60,7 @@ def read_set(
         except TensorkeepError:
             if _fingerprint(names) == before:
                 raise
-    raise IntegrityError("the files are replaced all the time")
+    raise IntegrityError("the files keep being replaced")
 
 
 def other_saves(directory: str, prefix: str) -> list[str]:

@@ -114,5 +114,5 @@ def checkpoint_of(callback: Checkpoint | TrainEndCheckpoint) -> Checkpoint:
         "the files of this checkpoint callback are not known",
         expected="a Checkpoint or TrainEndCheckpoint of tensorkeep.integrations.skorch",
         found=f"{type(callback).__module__}.{type(callback).__qualname__}",
-        hint="Create one of those with the same arguments; it reads the files of this one",
+        hint="Create one of these with the same arguments; it reads the files of this one",
     )

@@ -122,7 +122,7 @@ def _refuse_incomplete(path: str, names: list[str]) -> NoReturn:
 
 
 def _weights_in(path: str, names: list[str]) -> Iterator[str]:
-    """Give the files by which the weights are opened, including those of adapters in sub-folders."""
+    """Yield the files by which the weights are opened, including adapters in sub-folders."""
     found = next((name for name in _WEIGHTS if name in names), None)
     if found is not None:
         yield os.path.join(path, found)

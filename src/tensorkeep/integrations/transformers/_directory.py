@@ -110,7 +110,7 @@ class _Set:
 def _staged(
     scratch: str, directory: str, stem: str, staging: Transaction, stack: ExitStack, *, durable: bool
 ) -> Iterator[_Set]:
-    """Stage the files of a folder, after those of its sub-folders."""
+    """Stage the files of a folder, after the files of its sub-folders."""
     names: list[str] = []
     for name in sorted(os.listdir(scratch)):
         path, place = os.path.join(scratch, name), os.path.join(directory, name)

@@ -77,7 +77,7 @@ def save_pretrained(
         TypeError: If the model's `save_pretrained` has no such option.
         DtypeError: If safetensors has no such dtype.
         BusyError: If another process is saving there.
-        TransportError: If the directory cannot be written. It then holds what it held before.
+        TransportError: If the directory cannot be written. It is then unchanged.
     """
     parse_size(max_shard_size)
     _refuse_options(options)
@@ -102,7 +102,7 @@ def stem_of(model: Any, variant: str | None = None) -> str:
 
 
 def _is_peft(cls: type) -> bool:
-    """Say whether a class is one of peft; if peft is not imported, there is none."""
+    """Say whether a class is from peft, without importing peft."""
     peft = sys.modules.get("peft")
     return peft is not None and issubclass(cls, peft.PeftModel)
 
@@ -147,7 +147,7 @@ def from_pretrained(
         model = from_pretrained(transformers.AutoModelForCausalLM, "my-model", dtype="auto")
         model = from_pretrained(peft.PeftModel, "my-adapter", model=model)
 
-    The library itself loads the model: `dtype`, `device_map` and all other options mean what they mean there.
+    The library itself loads the model, so `dtype`, `device_map` and all other options work as usual.
 
     Args:
         cls: A model class or an `Auto…` class of transformers, a class of peft, or one with `PyTorchModelHubMixin` of

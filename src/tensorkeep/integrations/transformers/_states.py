@@ -120,7 +120,7 @@ def _checked_processes(path: str) -> list[Mapping[str, Any]]:
 
 
 def _converted(pickled: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert states that transformers.Trainer pickled to those that `capture` returns."""
+    """Convert states that transformers.Trainer pickled to the form that `capture` returns."""
     try:
         return rng_of(pickled["python"], pickled["numpy"], pickled["cpu"], pickled.get("cuda"))
     except (KeyError, TypeError, ValueError, OverflowError) as cause:

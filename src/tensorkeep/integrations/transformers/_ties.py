@@ -25,8 +25,8 @@ class TiesOf(msgspec.Struct, frozen=True):
     """The tied weights of a model, each name mapped to the name whose tensor it shares.
 
     Attributes:
-        declared: Those that `from_pretrained` ties by itself.
-        others: All others.
+        declared: Ties that `from_pretrained` makes by itself.
+        others: All other ties.
     """
 
     declared: dict[str, str] = {}
