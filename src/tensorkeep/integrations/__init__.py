@@ -4,9 +4,8 @@
   be killed.
 - `accelerate/`: accelerate: the state of a run, saved completely or not at all; and models that are larger than
   memory.
-- `skorch/`: for people who train with skorch: callbacks and functions that save and load a net without a pickle.
-- `lightning/`: for people who train with Lightning: plugins that save and load the checkpoints of a Trainer or of
-  Fabric.
+- `skorch/`: skorch: callbacks and functions that save and load a net without a pickle.
+- `lightning/`: Lightning: plugins that save and load the checkpoints of a Trainer or of Fabric.
 - `distributed/`: torch.distributed.checkpoint: many ranks save one checkpoint together, and load it in any other
   number.
 """

@@ -116,7 +116,7 @@ class _Reading:
         return self._unknown(key, path) if cls is None else cls
 
     def _of_namespace(self, items: dict[str, Any], path: str) -> Any:
-        """Return the object with these attributes; its class is known only from names in the pickle, not from the record."""
+        """Return the object with these attributes; only the names in the pickle, not the record, tell its class."""
         name = self._name_of_namespaces(path)
         cls = _NAMESPACES.get(name)
         if cls is None:
