@@ -187,7 +187,7 @@ def test_a_stray_shard_is_a_warning_in_one_line(run: Any, ours: Path, tmp_path: 
     done = run("inspect", str(copy))
 
     assert (done.returncode, done.stdout.splitlines()[3]) == (0, "  tensors    5 (200 parameters)")
-    assert done.stderr == f"warning: {copy}: shards that the index does not know: model-00009-of-00009.safetensors\n"
+    assert done.stderr == f"warning: {copy}: shards that the index does not list: model-00009-of-00009.safetensors\n"
 
 
 def test_digests_of_another_header_are_a_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

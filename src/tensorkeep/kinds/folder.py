@@ -81,7 +81,7 @@ def _expected_checks(path: str, name: str, record: FileRecord, opened: ExitStack
     """Return the checks of a file that can be opened, after comparing its size."""
     nbytes = open_source(path).nbytes if is_remote(path) else os.path.getsize(path)
     if nbytes != record.nbytes:
-        return _damaged("file", "another size", name, f"{record.nbytes:,} bytes", f"{nbytes:,}")
+        return _damaged("file", "wrong size", name, f"{record.nbytes:,} bytes", f"{nbytes:,}")
     if record.header is not None:
         return _tensor_checks(path, name, record.header, opened, quick=quick)
     if quick and nbytes > _QUICK_NBYTES:

@@ -224,7 +224,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], type[TensorkeepError], list[str]
     "a shard of another save": (
         take_from(lambda path: save(path, seed=1), SECOND),
         IntegrityError,
-        [f"{SECOND}: the shard is of another save"],
+        [f"{SECOND}: the shard is from another save"],
     ),
     "a shard of the same values in another order": (
         take_from(save_in_other_order, FIRST),
@@ -234,7 +234,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], type[TensorkeepError], list[str]
     "an index of another save": (
         take_from(lambda path: save(path, seed=1), INDEX),
         IntegrityError,
-        [f"{name}: the shard is of another save" for name in (FIRST, SECOND, THIRD)],
+        [f"{name}: the shard is from another save" for name in (FIRST, SECOND, THIRD)],
     ),
     "a shard missing": (
         lambda path: (path / SECOND).unlink(),
@@ -263,7 +263,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], type[TensorkeepError], list[str]
     "a single file beside": (
         lambda path: safetensors.numpy.save_file(arrays(1), path / "model.safetensors"),
         IntegrityError,
-        [f"model.safetensors lies beside {INDEX}"],
+        [f"model.safetensors is next to {INDEX}"],
     ),
     "an index without digests": (
         edit_index(lambda index: index["metadata"].pop("tensorkeep")),
@@ -357,8 +357,8 @@ def test_a_tensor_in_two_shards_is_named(tmp_path: Path) -> None:
     foreign(directory, {"a": FIRST, "b": SECOND}, {FIRST: {"a": a}, SECOND: {"a": b, "b": b}})
 
     said = refused(directory)
-    assert f"{SECOND}: tensor `a` is in {FIRST} too" in said
-    assert f"{SECOND}: tensor `a` is in {FIRST} too" in findings(directory)
+    assert f"{SECOND}: tensor `a` is also in {FIRST}" in said
+    assert f"{SECOND}: tensor `a` is also in {FIRST}" in findings(directory)
 
 
 def test_a_tensor_that_is_promised_and_absent_is_named(tmp_path: Path) -> None:
@@ -367,8 +367,8 @@ def test_a_tensor_that_is_promised_and_absent_is_named(tmp_path: Path) -> None:
     foreign(directory, {"a": FIRST, "b": SECOND, "c": SECOND}, {FIRST: {"a": a, "b": a}, SECOND: {"d": a}})
 
     said = refused(directory)
-    assert f"{SECOND}: tensor `b`, which the index promises, is not in it: found it in {FIRST}" in said
-    assert f"{SECOND}: tensor `c`, which the index promises, is not in it" in said
+    assert f"{SECOND}: tensor `b` is in the index but not in this file: found it in {FIRST}" in said
+    assert f"{SECOND}: tensor `c` is in the index but not in this file" in said
     assert len(findings(directory)) == 2
 
 

@@ -1,15 +1,15 @@
 """Safetensors files: one, or an index and its shards.
 
-- `_aliases`: tensors that are views of others in their file, each readable alone.
-- `_tied`: whole tensors loaded so that those that shared memory share it again.
-- `_attributes`: what an array library keeps beside elements, given back to tensors that were loaded.
-- `_saved`: `SavedTensors`, open safetensors files and the state that they hold.
-- `_file`: `TensorFile`, a read-only mapping of name to lazy tensor, and `open_file`.
-- `_examine`: the index and all headers, compared with each other.
-- `_consistent_read`: a checkpoint read as one, though a save may replace it meanwhile.
+- `_aliases`: tensors that are stored as views of others.
+- `_tied`: loads tensors so that they share memory again.
+- `_attributes`: restores attributes of loaded tensors, such as `requires_grad`.
+- `_saved`: `SavedTensors`, open safetensors files and the state in them.
+- `_file`: `TensorFile`, one file as a mapping of name to lazy tensor, and `open_file`.
+- `_examine`: compares the index with all headers.
+- `_consistent_read`: reads a checkpoint that a save may replace during the read.
 - `_checkpoint`: `Checkpoint`, the tensors of all shards as one mapping.
-- `_digests`: the checks that the files carry.
-- `_verify`: what can be checked, also of files that are too damaged to be opened.
+- `_digests`: tensor digests and the SHA-256 of shards, as checks.
+- `_verify`: the checks of files, even if they are too damaged to open.
 - `_kind`: the record of this kind.
 """
 

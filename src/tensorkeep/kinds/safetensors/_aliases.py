@@ -1,4 +1,4 @@
-"""Tensors that are views of others in their file, each readable alone. Nothing but their own elements is read."""
+"""Tensors that are stored as views of others. Each can be read alone, and only its own elements are read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tensorkeep.formats.safetensors import Alias, State, check_owner, check_stor
 from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader, c_strides
 
 _OF_SHARING: Final = ('"aliases"', '"storages"')
-"""What is somewhere in a text that says anything of it; most texts need not be read to see that they do not."""
+"""Text without these keys describes no shared memory and need not be parsed; most has none."""
 
 
 def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | None:
-    """Read which tensors share memory."""
+    """Parse which tensors share memory; None if none do, or a later version wrote it."""
     if text is None or not any(member in text for member in _OF_SHARING):
         return None
     try:
@@ -35,7 +35,7 @@ def sharing_of(text: str | None, stored: Collection[str], path: str) -> State | 
 
 
 def names_of(stored: Collection[str], sharing: State | None) -> Collection[str]:
-    """Return the names of all tensors: without those that only hold memory, and with those that are views."""
+    """Return the names of all tensors: views included, bare storages excluded."""
     if sharing is None:
         return stored
     hidden = frozenset(sharing.storages)
@@ -43,14 +43,16 @@ def names_of(stored: Collection[str], sharing: State | None) -> Collection[str]:
 
 
 def alias_tensor(name: str, alias: Alias, owner: LazyTensor, path: str) -> LazyTensor:
-    """Return a tensor that is a view of another."""
+    """Return a lazy tensor that is a view of another."""
     if alias.is_whole:
         return owner.renamed(name)
     entry, reader = owner.entry, owner.reader
     check_view(name, alias, entry, path)
     if not isinstance(reader, TensorReader):
         raise FormatError(
-            f"tensor `{name}` is said to be a view of `{alias.of}`, which several files hold", path=path, tensor=name
+            f"tensor `{name}` is declared as a view of `{alias.of}`, which is split over several files",
+            path=path,
+            tensor=name,
         )
     dtype = ALL_BY_NAME[alias.dtype or entry.dtype]
     shape = entry.shape if alias.shape is None else alias.shape

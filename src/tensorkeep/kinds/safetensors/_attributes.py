@@ -1,4 +1,4 @@
-"""What an array library keeps of a tensor beside its elements, given back to loaded tensors."""
+"""Restore what an array library keeps of a tensor besides its elements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WithAttributes:
         self._reordered: dict[tuple[str, str], Any] = {}
 
     def tensor(self, name: str, members: Mapping[str, Any]) -> Any:
-        """Return a tensor as it was saved."""
+        """Return a tensor with the attributes that it had when it was saved."""
         tensor = self._tensors[name]
         if not members:
             return tensor
@@ -33,7 +33,7 @@ class WithAttributes:
             return tensor
         codec = codec_for(self._frameworks[name])
         if "order" in attributes and self._is_whole(name):
-            # Reordering copies, so names for one tensor get views of one copy: they must still share memory.
+            # Reordering copies. All names of the tensor get views of the same copy, so that they still share memory.
             owner = (self._aliases[name].of if name in self._aliases else name), self._frameworks[name]
             order = {"order": attributes.pop("order")}
             if owner not in self._reordered:
@@ -45,5 +45,5 @@ class WithAttributes:
             raise error.with_fields(tensor=name) from None
 
     def _is_whole(self, name: str) -> bool:
-        """Say whether a tensor is one of several names for the same one."""
+        """Whether the tensor has several names."""
         return self._aliases[name].is_whole if name in self._aliases else name in self._owners

@@ -1,4 +1,4 @@
-"""A checkpoint of safetensors files as one mapping, whatever their number."""
+"""An index and its shards as one read-only mapping of name to lazy tensor."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from tensorkeep.transport import ByteSource
 
 
 class StrayShardWarning(UserWarning):
-    """A shard lies beside a checkpoint that does not know it; readers that look at names only may take it."""
+    """A shard file that the index does not list; programs that find shards by name may load it by mistake."""
 
 
 class Checkpoint(SavedTensors):
-    """The tensors of all shards as one read-only mapping of name to `LazyTensor`.
+    """An open sharded checkpoint: the tensors of all shards as one mapping of name to `LazyTensor`.
 
-    Nothing but the index and the headers has been read, and they are one set: no shard is missing, cut off, damaged
-    or of another save. The order is that of the shards, and within a shard that of the bytes.
+    Only the index and the headers have been read. They belong together: no shard is missing, truncated, or from
+    another save, and no header is damaged. Iteration follows the shards by name, and within a shard the byte order.
 
     Args:
         location: Its files.
-        examination: What the index and the headers say.
-        options: How tensors are read.
+        examination: The index and headers, compared.
+        options: How to read tensors.
     """
 
     def __init__(self, location: Location, examination: Examination, options: OpenOptions) -> None:
@@ -60,7 +60,7 @@ class Checkpoint(SavedTensors):
                         self._owners[name] = shard
 
     def _join(self, name: str, options: OpenOptions) -> LazyTensor:
-        """Make one tensor of its pieces, which lie in several shards."""
+        """Assemble a tensor from pieces in several shards."""
         pieces = pieces_in_order(name, self._index.splits[name]) or ()
         entries = [self._shards[self._index.weight_map[piece.name]].entries[piece.name] for piece in pieces]
         reach = reach_of(pieces)
@@ -103,27 +103,27 @@ class Checkpoint(SavedTensors):
 
     @property
     def index(self) -> Index:
-        """What the index says."""
+        """The parsed index."""
         return self._index
 
     @property
     def shards(self) -> dict[str, TensorFile]:
-        """Name of the file to the shard; a new dict."""
+        """File name to open shard, as a new dict."""
         return dict(self._shards)
 
     @property
     def sources(self) -> Mapping[str, ByteSource]:
-        """Name of each shard to its bytes."""
+        """File name of each shard to its bytes."""
         return {name: shard.source for name, shard in self._shards.items()}
 
     @property
     def state_files(self) -> Iterable[str]:
-        """Nothing beside the index, which every save replaces."""
+        """Empty: every save replaces the index, which is watched anyway."""
         return ()
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The free text of the first shard, which a save gives to all; a new dict."""
+        """Free text by key, as a new dict: that of the first shard, since a save writes the same to all."""
         metadata = next((shard.metadata for shard in self._shards.values()), {})
         return {
             key: text for key, text in metadata.items() if key not in self.aliases or self.aliases[key].of != text
@@ -131,17 +131,17 @@ class Checkpoint(SavedTensors):
 
     @property
     def has_metadata(self) -> bool:
-        """Whether the first shard has free text at all, be it empty."""
+        """Whether the first shard has metadata, even if empty."""
         return any(shard.has_metadata for shard in list(self._shards.values())[:1])
 
     def shard_of(self, name: str) -> str:
-        """Return the file that holds a tensor, or its first rows.
+        """Return the name of the shard that holds a tensor, or the first piece of a split tensor.
 
         Args:
             name: The tensor.
 
         Raises:
-            TensorNotFoundError: If there is none of that name.
+            TensorNotFoundError: If no tensor has that name.
         """
         self[name]
         name = self.aliases[name].of if name in self.aliases else name
@@ -150,7 +150,12 @@ class Checkpoint(SavedTensors):
 
     @cached_property
     def state(self) -> State | None:
-        """What the index says of the state that was saved; see `SavedTensors.state`."""
+        """The description of the saved state in the index; None if there is none.
+
+        Raises:
+            FormatError: If it is malformed.
+            UnsupportedError: If it is of a later version.
+        """
         text = self._index.state
         try:
             return None if text is None else parse_state(text)
@@ -159,16 +164,16 @@ class Checkpoint(SavedTensors):
 
     @cached_property
     def _sharing(self) -> State | None:
-        """What the index says of tensors that share memory; None where it says nothing that can be used."""
+        """The description of shared memory; None if there is none that this version can read."""
         return sharing_of(self._index.state, self._owners, self.path)
 
     @property
     def aliases(self) -> Mapping[str, Alias]:
-        """Name to what it is a view of, of tensors that share memory with others."""
+        """Name to `Alias` for each tensor that is stored as a view of another."""
         return self._sharing.aliases if self._sharing else {}
 
     def stored(self, name: str) -> LazyTensor:
-        """Return a tensor as the files hold it; see `SavedTensors.stored`."""
+        """Return a tensor that the files store under this name, such as a storage that only views use."""
         owner = self._owners[name]
         return owner if isinstance(owner, LazyTensor) else owner.stored(name)
 
@@ -189,11 +194,11 @@ class Checkpoint(SavedTensors):
         return name in self._owners or name in self.aliases
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:
-        """Return the digests of some tensors, or of all with the SHA-256 of shards that have one."""
+        """Return the digest checks of some tensors, or of all tensors together with the SHA-256 of shards."""
         return digest_checks(self._shards, self._index, self.aliases, names, self.path)
 
     def describe(self) -> Description:
-        """Return what the index and all headers say."""
+        """Return the contents of the index and all headers."""
         files = tuple(file for shard in self._shards.values() for file in shard.describe().files)
         pieces = {piece for names in self._index.splits.values() for piece in names}
         stored = {name: entry for file in files for name, entry in file.entries.items() if name not in pieces}
@@ -201,7 +206,7 @@ class Checkpoint(SavedTensors):
         return Description(files, os.path.basename(self.path), self._index.splits, self._index.state, stored)
 
     def close(self) -> None:
-        """Let go of all files; tensors that were read stay valid."""
+        """Close all files. Tensors that were read stay valid; lazy ones can no longer be read."""
         for shard in self._shards.values():
             shard.close()
 
@@ -211,7 +216,7 @@ class Checkpoint(SavedTensors):
 
 
 def open_safetensors(path: str, options: OpenOptions) -> Checkpoint | TensorFile:
-    """Open a checkpoint of safetensors files."""
+    """Open an index and its shards, or the single file that is there instead."""
     reading = read_consistently(path, options)
     if reading.location is None or reading.examination is None:
         return next(iter(reading.files.values()))
@@ -221,7 +226,7 @@ def open_safetensors(path: str, options: OpenOptions) -> Checkpoint | TensorFile
 
 
 def with_index(opened: Opened) -> Checkpoint | None:
-    """Return what is open if it has an index of safetensors files."""
+    """Return what is open if it is an index with safetensors shards, else None."""
     return opened if isinstance(opened, Checkpoint) else None
 
 
@@ -229,5 +234,5 @@ def _warn(findings: list[Finding], path: str) -> None:
     strays = [finding.shard for finding in findings if not finding.is_damage]
     if strays:
         warnings.warn(
-            f"{path}: shards that the index does not know: {', '.join(strays[:5])}", StrayShardWarning, stacklevel=4
+            f"{path}: shards that the index does not list: {', '.join(strays[:5])}", StrayShardWarning, stacklevel=4
         )

@@ -1,7 +1,7 @@
-"""A checkpoint read as one, though a save may replace it meanwhile.
+"""Read a checkpoint consistently, even if a save replaces it during the read.
 
-A reader that has the old index and meets a new shard would see damage where there is none. So whatever is wrong
-counts only if the checkpoint is still the one that it was when it was looked for.
+A reader with the old index and a new shard would see damage where there is none. So findings and errors count only if
+the checkpoint is still the same one afterwards.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tensorkeep.layout import Location, locate
 from tensorkeep.transport import forget_listing, has_staging, identity, is_remote, open_source
 
 _ATTEMPTS: Final = 50
-"""How often a checkpoint is read anew because a save replaced it in the meantime."""
+"""How often to read a checkpoint that saves keep replacing."""
 
 _PAUSE_S: Final = 0.01
-"""Seconds before it is read anew; moving the files of a save takes about as long."""
+"""Seconds before reading again: about as long as a save takes to move its files into place."""
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What was read of a checkpoint.
+    """A checkpoint that was read consistently.
 
     Attributes:
-        location: Its files; None for a file whose name says nothing.
-        files: Name of the file to the file, open, for those that could be opened.
-        examination: What the index and the headers say; None for a single file.
+        location: Its files; None for a file that has no usual name.
+        files: File name to open file, for those that could be opened.
+        examination: The index and headers, compared; None for a single file.
     """
 
     location: Location | None
@@ -42,12 +42,12 @@ class Reading(msgspec.Struct, frozen=True):
 
     @property
     def findings(self) -> list[Finding]:
-        """All that is wrong."""
+        """Everything that is wrong."""
         return self.examination.findings if self.examination else []
 
 
 def read_consistently(path: str, options: OpenOptions) -> Reading:
-    """Find a checkpoint, and read its index and all headers."""
+    """Find a checkpoint, and read its index and all headers; again if a save replaced it."""
     attempt = 0
     while True:
         attempt += 1
@@ -75,8 +75,8 @@ def _read(path: str, location: Location | None, options: OpenOptions) -> Reading
 
 
 def _identity(location: Location | None) -> tuple[object, ...]:
-    """Return what changes when a save replaces the checkpoint, is about to, or has just tidied up."""
-    if location is None or (location.index is None and is_remote(location.entry)):  # an object is replaced at once
+    """Return a value that changes when a save replaces the checkpoint, is about to, or has just finished."""
+    if location is None or (location.index is None and is_remote(location.entry)):  # objects are replaced atomically
         return ()
     file = identity(location.entry)
     return (location.entry, location.pending is not None, *file) if file else ()

@@ -1,4 +1,4 @@
-"""The checks that safetensors files carry: a digest of each tensor, and the SHA-256 of each shard."""
+"""The checksums of safetensors files, as checks: a digest of each tensor, and the SHA-256 of each shard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensorkeep.transport import ByteRange, ByteSource
 
 
 class SealedFile(Protocol):
-    """What a check needs of one file."""
+    """What a check needs to know about a file."""
 
     @property
     def entries(self) -> Mapping[str, TensorEntry]: ...
@@ -34,7 +34,7 @@ def digest_checks(
     path: str,
     findings: Sequence[Finding] = (),
 ) -> Checks:
-    """Return what can be checked of the tensors in some files; only together do they have SHA-256 to check."""
+    """Return the checks of tensors in some files; those of whole files only if all tensors are checked."""
     wanted = None if names is None else _stored_names(files, index, aliases, names, path)
     tensors = list(_of_tensors(files, wanted))
     return Checks(
@@ -57,10 +57,10 @@ def _stored_names(
     names: Iterable[str],
     path: str,
 ) -> set[str]:
-    """Return the names in the files, which for a split tensor are the names of its pieces."""
+    """Return the names under which the files store these tensors: for a split tensor, the names of its pieces."""
     splits = index.splits if index else {}
-    promised = index.weight_map if index else {}
-    known = set(splits).union(promised, aliases, *(file.entries for file in files.values()))
+    listed = index.weight_map if index else {}
+    known = set(splits).union(listed, aliases, *(file.entries for file in files.values()))
     chosen = names_to_check(names, known, path)
     owners = {aliases[name].of if name in aliases else name for name in chosen}
     return {piece for name in owners for piece in splits.get(name, (name,))}

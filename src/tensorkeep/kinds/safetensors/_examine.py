@@ -1,7 +1,7 @@
-"""The index and the headers of all shards, held against each other. No tensor's data is read.
+"""Compare the index with the headers of all shards. No tensor data is read.
 
-An index that tensorkeep wrote has the size of each shard and the digest of its header, and each header has the digest
-of every tensor. So shards of another save, however alike, are told apart here.
+An index written by tensorkeep has the size of each shard and the digest of its header, and each header has the digest
+of every tensor. So shards from another save are recognised here, however similar they are.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, MemorySource, is_remote, open_source
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-"""What says nothing of the checkpoint: no descriptors or memory left."""
-
+"""errno values that mean this process is out of descriptors or memory, not that the checkpoint is damaged."""
 
 _MAX_REQUESTS = 16
-"""Headers of a remote checkpoint that are asked for at a time."""
+"""Headers of a remote checkpoint to request at a time."""
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What the index and the headers say.
+    """The index and the headers, compared.
 
     Attributes:
         index: The index.
-        files: Name of the shard to the shard, open, for those that could be opened.
-        findings: All that is wrong.
+        files: File name to open shard, for those that could be opened.
+        findings: Everything that is wrong.
     """
 
     index: Index
@@ -55,7 +54,7 @@ class Examination(msgspec.Struct, frozen=True):
 
 
 def read_index(path: str, *, check: bool = True) -> Index:
-    """Read an index."""
+    """Read and parse an index file."""
     source = open_source(path, backend="pread")
     if source.nbytes > MAX_INDEX_NBYTES:
         raise LimitError(
@@ -65,7 +64,7 @@ def read_index(path: str, *, check: bool = True) -> Index:
 
 
 def examine(location: Location, options: OpenOptions) -> Examination:
-    """Read the index and the headers of all shards, and note what is wrong."""
+    """Read the index and the headers of all shards, and record what is wrong."""
     index = read_index(location.entry, check=options.check)
     names = sorted(set(index.weight_map.values()))
     _refuse_ambiguity(location, names)
@@ -95,11 +94,11 @@ def _refuse_ambiguity(location: Location, names: list[str]) -> None:
     if location.index is None or location.single is None or location.single in names:
         return
     raise IntegrityError(
-        f"{location.single} lies beside {location.index}, which does not know it: they are of different saves",
+        f"{location.single} is next to {location.index}, which does not list it: they are from different saves",
         path=location.directory,
         expected="one of them",
         found="both",
-        hint="Open the one that you mean by its own path, and move the other away",
+        hint="Open the one that you want by its own path, and move the other away",
     )
 
 
@@ -109,7 +108,7 @@ def _open_shard(
     try:
         source = open_source(location.path_of(name), backend=options.backend)
         if record is not None and source.nbytes != record.nbytes:
-            return _of_another_size(source, name, record)
+            return _size_finding(source, name, record)
         return _shard_over(source, location, name, options)
     except (SourceMissingError, FileNotFoundError):
         return Finding("missing", "the shard is missing", name)
@@ -124,7 +123,7 @@ def _open_shard(
 
 
 def open_shard(location: Location, name: str, options: OpenOptions) -> TensorFile:
-    """Open one file of a checkpoint, with the header that a committed edit gives it."""
+    """Open one file of a checkpoint; if an edit is committed but not yet applied, with its new header."""
     return _shard_over(open_source(location.path_of(name), backend=options.backend), location, name, options)
 
 
@@ -136,13 +135,13 @@ def _shard_over(source: ByteSource, location: Location, name: str, options: Open
     return file_over(source, options)
 
 
-def _of_another_size(source: ByteSource, name: str, record: ShardRecord) -> Finding:
+def _size_finding(source: ByteSource, name: str, record: ShardRecord) -> Finding:
     expected = f"{record.nbytes:,} bytes"
     if _is_whole(source):
-        message = "a whole file, but another save or another program wrote it"
+        message = "the file is complete, but another save or another program wrote it"
         return Finding("foreign", message, name, expected=expected, found=f"{source.nbytes:,}")
     found = _difference(source.nbytes, record) + _what_it_is(source)
-    return Finding("truncated", "another size", name, expected=expected, found=found)
+    return Finding("truncated", "wrong size", name, expected=expected, found=found)
 
 
 def _is_whole(source: ByteSource) -> bool:
@@ -154,7 +153,7 @@ def _is_whole(source: ByteSource) -> bool:
 
 
 def _what_it_is(source: ByteSource) -> str:
-    """Recognise what somebody got in the place of a shard, such as a Git LFS pointer."""
+    """Recognise what was downloaded instead of a shard, such as a Git LFS pointer."""
     sniffed = sniff(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
     return "" if sniffed is None else f"; it is {sniffed.what}"
 
@@ -165,14 +164,14 @@ def _difference(nbytes: int, record: ShardRecord) -> str:
 
 
 def header_digest(shard: TensorFile) -> str:
-    """Return the BLAKE3 of all that stands before a file's data, 64 hexadecimal digits."""
+    """Return the BLAKE3 of everything before a file's data, as 64 hexadecimal digits."""
     return digest_of(shard.source.read(ByteRange(0, shard.data_start))).hex()
 
 
 def _check_record(
     name: str, shard: TensorFile, record: ShardRecord | None, index: Index, *, check: bool
 ) -> Iterator[Finding]:
-    """Hold a shard against what the index says of it."""
+    """Compare a shard with its record in the index."""
     if record is None:
         if check and shard.seal is not None and shard.seal.index is not None:
             yield Finding(
@@ -188,7 +187,7 @@ def _check_record(
     twin = next((other for other, known in (index.shards or {}).items() if known.header == digest), None)
     yield Finding(
         "foreign",
-        f"this is {twin}" if twin else "the shard is of another save",
+        f"this is {twin}" if twin else "the shard is from another save",
         name,
         expected=f"header digest {record.header[:16]}…",
         found=f"{digest[:16]}…",
@@ -196,7 +195,7 @@ def _check_record(
 
 
 def _check_names(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Finding]:
-    """Find tensors that are promised and absent, or present twice."""
+    """Find tensors that the index lists but their shard lacks, and tensors in two shards."""
     owners: dict[str, str] = {}
     n_entries = 0
     for name, file in files.items():
@@ -214,7 +213,7 @@ def _differences(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Find
             actual = next((other for other, file in files.items() if tensor in file.entries), None)
             yield Finding(
                 "absent",
-                f"tensor `{tensor}`, which the index promises, is not in it",
+                f"tensor `{tensor}` is in the index but not in this file",
                 name,
                 tensor,
                 found=f"it in {actual}" if actual else None,
@@ -224,18 +223,18 @@ def _differences(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Find
         for tensor in file.entries:
             first = owners.setdefault(tensor, name)
             if first != name:
-                yield Finding("duplicate", f"tensor `{tensor}` is in {first} too", name, tensor)
+                yield Finding("duplicate", f"tensor `{tensor}` is also in {first}", name, tensor)
 
 
 def _strays(location: Location, names: list[str]) -> Iterator[Finding]:
-    """Find shards that look like this checkpoint's and are none."""
+    """Find files named like shards of this checkpoint that the index does not list."""
     if location.pending is not None or is_remote(location.directory):
         return
     is_shard = re.compile(re.escape(location.stem) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors").fullmatch
     try:
-        standing = sorted(os.listdir(location.directory or os.curdir))
+        existing = sorted(os.listdir(location.directory or os.curdir))
     except OSError:  # some directories can be entered, but not listed
         return
-    for name in standing:
+    for name in existing:
         if is_shard(name) and name not in names:
-            yield Finding("stray", "the index does not know it; was it left by another save?", name)
+            yield Finding("stray", "the index does not list it; was it left by another save?", name)

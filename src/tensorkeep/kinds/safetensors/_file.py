@@ -1,4 +1,4 @@
-"""A file of tensors as a read-only mapping of name to lazy tensor."""
+"""A safetensors file as a read-only mapping of name to lazy tensor."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _USUAL: Final = OpenOptions()
 
 
 class TensorFile(SavedTensors):
-    """Name to `LazyTensor`, in the order of the bytes in the file. Nothing but the header has been read.
+    """An open safetensors file: a mapping of name to `LazyTensor`, in byte order. Only the header has been read.
 
-    Closing is not needed for correctness: the file is let go of with the last reference. Usable from several
-    threads, after a fork, and pickled (the path travels; the file must then be the same one).
+    Closing it is optional: the file is closed with the last reference. It may be used from several threads and after
+    a fork. It can be pickled: only the path is, and unpickling needs the same, unchanged file.
     """
 
     def __init__(self, header: Header, reader: TensorReader, seal: Seal | None = None) -> None:
@@ -58,12 +58,12 @@ class TensorFile(SavedTensors):
 
     @property
     def seal(self) -> Seal | None:
-        """The digests that the header carries, as text; None where it has none, or they were not asked for."""
+        """The digests in the header, as text; None if it has none, or the file was opened with `check=False`."""
         return self._seal
 
     @property
     def source(self) -> ByteSource:
-        """Where the bytes are."""
+        """The source of the file's bytes."""
         return self._reader.source
 
     @property
@@ -73,27 +73,32 @@ class TensorFile(SavedTensors):
 
     @property
     def whole_source(self) -> ByteSource:
-        """Where whole tensors are read from: the same bytes, held against digests if the file is `verifying`."""
+        """The source from which whole tensors are read: it compares digests if the file is `verifying`."""
         return self._reader.whole_source
 
     @property
     def path(self) -> str:
-        """The path, or what stands for it in messages."""
+        """The path, or a description of the source."""
         return self._reader.source.name
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The file's free text by key, without what is said of itself; a new dict, empty where the file has none."""
+        """Free text by key, without tensorkeep's own entries, as a new dict."""
         return dict(free_text(self._header.metadata, self._sharing) or {})
 
     @property
     def state_text(self) -> str | None:
-        """What the header says of the state that was saved, as text; None where it says nothing."""
+        """The header's description of the saved state, as text; None if there is none."""
         return (self._header.metadata or {}).get(STATE_KEY)
 
     @cached_property
     def state(self) -> State | None:
-        """What the header says of the state that was saved; see `SavedTensors.state`."""
+        """The description of the saved state; None if there is none.
+
+        Raises:
+            FormatError: If it is malformed.
+            UnsupportedError: If it is of a later version.
+        """
         text = self.state_text
         try:
             return None if text is None else parse_state(text)
@@ -102,87 +107,90 @@ class TensorFile(SavedTensors):
 
     @cached_property
     def _sharing(self) -> State | None:
-        """What the header says of tensors that share memory; None where it says nothing that can be used."""
+        """The description of shared memory; None if there is none that this version can read."""
         return sharing_of(self.state_text, self.entries, self.path)
 
     @property
     def aliases(self) -> Mapping[str, Alias]:
-        """Name to what it is a view of, of tensors that share memory with others."""
+        """Name to `Alias` for each tensor that is stored as a view of another."""
         return self._sharing.aliases if self._sharing else {}
 
     def stored(self, name: str) -> LazyTensor:
-        """Return a tensor as the file holds it; see `SavedTensors.stored`."""
+        """Return a tensor that the file stores under this name, such as a storage that only views use."""
         return LazyTensor(name, self._header.entries[name], self._open_reader(), self._digests.get(name))
 
     @property
     def has_metadata(self) -> bool:
-        """Whether the file has free text at all, be it empty."""
+        """Whether the file has metadata, even if empty."""
         return self._header.metadata is not None
 
     @property
     def entries(self) -> Mapping[str, TensorEntry]:
-        """Name to what the header says, in the order of the bytes in the file."""
+        """Name to the header's entry for each stored tensor, in byte order."""
         return self._header.entries
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
+        """Size of all tensors in the file, in bytes."""
         return self._header.data_nbytes
 
     @property
     def n_elements(self) -> int:
-        """Elements of all tensors."""
+        """Number of elements of all tensors in the file."""
         return sum(entry.n_elements for entry in self._header.entries.values())
 
     @property
     def data_start(self) -> int:
-        """Byte of the file at which the tensors' data begins."""
+        """Offset in the file, in bytes, at which the tensors' data begin."""
         return self._header.data_start
 
     @property
     def shards(self) -> dict[str, TensorFile]:
-        """Name of the file to the file itself, as for a checkpoint of several; a new dict."""
+        """Name of the file to the file itself, as a new dict: the same interface as `Checkpoint.shards`."""
         return {os.path.basename(self.path): self}
 
     def shard_of(self, name: str) -> str:
-        """Return the name of the file, as for a checkpoint of several.
+        """Return the name of the file: the same interface as `Checkpoint.shard_of`.
 
         Args:
             name: One of its tensors.
 
         Raises:
-            TensorNotFoundError: If there is none of that name.
+            TensorNotFoundError: If no tensor has that name.
         """
         self[name]
         return os.path.basename(self.path)
 
     def span_of(self, name: str) -> ByteRange:
-        """Return where a tensor's bytes stand in the file.
+        """Return a tensor's half-open byte range in the file.
 
         Args:
             name: One of `entries`.
+
+        Raises:
+            KeyError: If it is not one of `entries`.
         """
         return self._reader.span_of(self._header.entries[name])
 
     def verifying(self) -> TensorFile:
-        """Return the same file, each tensor of which is held against its digest whenever it is read whole.
+        """Return the same file, but compare each tensor with its digest when it is read whole.
 
         Raises:
-            UnsupportedError: If it has no digests.
+            UnsupportedError: If the file has no digests.
             TransportError: If the file is closed.
         """
         if self._seal is None:
             raise UnsupportedError(
-                "the file has no digests to be held against",
+                "the file has no digests to verify it with",
                 path=self.path,
-                hint=f"`tensorkeep reshard {self.path} DIRECTORY` writes a copy that has",
+                hint=f"`tensorkeep reshard {self.path} DIRECTORY` writes a copy with digests",
             )
         spans = {name: self.span_of(name) for name in self.entries}
         source = VerifyingSource(self.source, spans, self._digests)
         return TensorFile(self._header, self._open_reader().checking(source), self._seal)
 
     def verified(self) -> TensorFile:
-        """Return the same file, checked when it is read, if it has digests."""
+        """Return the same file, `verifying` if it has digests."""
         return self if self._seal is None else self.verifying()
 
     def _find(self, name: str) -> LazyTensor | None:
@@ -205,22 +213,22 @@ class TensorFile(SavedTensors):
         return name in self._header.entries or name in self.aliases
 
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Read whole tensors, in the order of the bytes in the file; see `LazyTensors.load`."""
-        if names is None and self._sharing is None:  # without a lazy tensor for each
+        """Read whole tensors, in byte order; see `LazyTensors.load`."""
+        if names is None and self._sharing is None:  # much faster than making a lazy tensor for each
             return self._open_reader().load(self._header.entries, are_apart=True)
         return super().load(names)
 
     def _load_whole(self, framework: str, device: Any) -> dict[str, Any]:
-        """Read all tensors, without a lazy tensor for each."""
+        """Read all tensors without making a lazy tensor for each."""
         reader = self._open_reader().with_framework(framework, device_for(framework, device))
         return reader.load(self._header.entries, are_apart=True)
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:
-        """Return the digests of some tensors, or of all."""
+        """Return the digest checks of some tensors or all."""
         return digest_checks({os.path.basename(self.path): self}, None, self.aliases, names, self.path)
 
     def describe(self) -> Description:
-        """Return what the header declares, even if it does not match its digests."""
+        """Return the contents of the header, even if it does not match its digest."""
         return describe_file(self.source, self._header)
 
     def _open_reader(self) -> TensorReader:
@@ -228,16 +236,16 @@ class TensorFile(SavedTensors):
         return self._reader
 
     def check_open(self) -> None:
-        """Refuse to go on with a file that was closed.
+        """Check that the file is still open.
 
         Raises:
-            TransportError: If it was.
+            TransportError: If it is closed.
         """
         if self._closed:
             raise TransportError("File is closed", path=self.path)
 
     def close(self) -> None:
-        """Let go of the file; tensors that were read stay valid, lazy ones can no longer be read."""
+        """Close the file. Tensors that were read stay valid; lazy ones can no longer be read."""
         self._closed = True
         self._reader.close()
 
@@ -246,15 +254,12 @@ class TensorFile(SavedTensors):
 
 
 def open_file(target: Openable, options: OpenOptions = _USUAL) -> TensorFile:
-    """Open a safetensors file: a read-only mapping of name to `LazyTensor`.
-
-    Only the header is read, and all of it is checked, also against its own digest where it has one.
-    """
+    """Open a safetensors file. Only the header is read, and checked, also against its digest if it has one."""
     return file_over(open_source(target, backend=options.backend), options)
 
 
 def file_over(source: ByteSource, options: OpenOptions = _USUAL) -> TensorFile:
-    """Open a safetensors file that stands anywhere."""
+    """Open a safetensors file in any source."""
     with PausedCollector():
         header = read_header(source, max_header_nbytes=options.max_header_nbytes)
         seal = read_seal(source, header) if options.check else None
@@ -265,7 +270,7 @@ def file_over(source: ByteSource, options: OpenOptions = _USUAL) -> TensorFile:
 def load(
     target: Openable, *, framework: str = "numpy", device: Any = "cpu", backend: Backend = "auto"
 ) -> dict[str, Any]:
-    """Read all tensors of one file, as every reader of the format does: its digests are not looked at."""
+    """Read all tensors of one file like any reader of the format, without looking at its digests."""
     options = OpenOptions(framework=framework, device=device, backend=backend, check=False)
     with open_file(target, options) as file:
         return file.load_shared(framework=framework, device=device)

@@ -1,4 +1,4 @@
-"""Safetensors files, alone or with an index, as a kind. It takes whatever no other kind has claimed."""
+"""The kind of safetensors files, alone or with an index. It claims whatever no other kind does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUFFIX = ".safetensors"
 
 
 def _find(place: Place) -> Place:
-    """Claim the place: where nothing is, opening it says what is missing."""
+    """Claim every place: if there is nothing, opening it raises an error that says what is missing."""
     return place
 
 

@@ -1,4 +1,4 @@
-"""Open safetensors files: what they say of the state that they hold, and the state itself."""
+"""`SavedTensors`: open safetensors files, and the state that was saved in them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tensorkeep.tensors import (
 
 
 class SavedTensors(Opened):
-    """The tensors of safetensors files, and the state that they were saved as.
+    """The tensors of open safetensors files, and the nested state that they were saved from.
 
-    Where a whole state was saved, the names are those of its tensors, tied ones included.
+    If a whole state was saved, the names are those of all its tensors, tied ones included.
     """
 
     loads_parts = True
@@ -40,34 +40,37 @@ class SavedTensors(Opened):
 
     @property
     def format_name(self) -> str:
-        """What kind of files these are."""
+        """The kind of these files, for people."""
         return "safetensors"
 
     @property
     @abstractmethod
     def state(self) -> State | None:
-        """What the files say of the state that was saved; None where they say nothing.
+        """The description of the saved state; None if there is none.
 
         Raises:
-            FormatError: If it cannot be read.
+            FormatError: If it is malformed.
             UnsupportedError: If it is of a later version.
         """
 
     @property
     @abstractmethod
     def aliases(self) -> Mapping[str, Alias]:
-        """Name to what it is a view of, of tensors that share memory with others."""
+        """Name to `Alias` for each tensor that is stored as a view of another."""
 
     @abstractmethod
     def stored(self, name: str) -> LazyTensor:
-        """Return a tensor as the files hold it, be it one that only holds the memory of others.
+        """Return a tensor that the files store under this name, such as a storage that only views use.
 
         Args:
             name: Its name in the files.
+
+        Raises:
+            KeyError: If the files store nothing under this name.
         """
 
     def load_state(self, options: LoadOptions) -> Any:
-        """Load what was saved, or a part of it."""
+        """Load the saved state or a part of it."""
         return self.load_tree(
             only=options.only,
             classes=options.classes,
@@ -77,7 +80,7 @@ class SavedTensors(Opened):
         )
 
     def views(self) -> Mapping[str, StoredView]:
-        """Return where tensors are stored that are the same as others."""
+        """Return where tensors with several names are stored."""
         ties = {name: alias.of for name, alias in self.aliases.items() if alias.is_whole}
         return {name: StoredView((self.path, of)) for name, of in (ties | {of: of for of in ties.values()}).items()}
 
@@ -87,22 +90,22 @@ class SavedTensors(Opened):
 
     @property
     def has_tree(self) -> bool:
-        """Whether the files say what the names are parts of.
+        """Whether the files record the nested state that the tensors are part of.
 
         Raises:
-            FormatError: If what they say cannot be read.
+            FormatError: If the description of the state is malformed.
             UnsupportedError: If it is of a later version.
         """
         return self.state is not None and len(self.state.tree) > 0
 
     @property
     def _library(self) -> str | None:
-        """The array library that tensors came from, unless the tree says otherwise; None if it is not known."""
+        """The array library of all tensors for which the tree names no other; None if unknown."""
         return self.state.library if self.state else None
 
     @cached_property
     def _tree(self) -> Any:
-        """The nodes of the tree, where there is one."""
+        """The nodes of the tree; None if there is none."""
         try:
             return self.state.nodes() if self.state else None
         except FormatError as error:
@@ -110,11 +113,11 @@ class SavedTensors(Opened):
 
     @property
     def tree(self) -> Any:
-        """What was saved, with lazy tensors in it: nested data, or a dict of all tensors where nothing says more.
+        """The saved state with lazy tensors in it; a dict of all tensors if only names were recorded.
 
         Raises:
-            FormatError: If what the files say of it is malformed.
-            LimitError: If it is nested too deep.
+            FormatError: If the description of the state is malformed, or does not fit the tensors.
+            LimitError: If it is nested too deeply.
             UnsupportedError: If it is of a later version.
         """
         if not self.has_tree:
@@ -143,31 +146,33 @@ class SavedTensors(Opened):
         framework: str | None = None,
         device: Any = "cpu",
     ) -> Any:
-        """Load what was saved.
+        """Load the saved state.
 
         Args:
-            only: Which parts: shell patterns for dotted names (`*` crosses dots), or functions of a name. What is
-                left out of dicts is missing there; in lists and tuples None stands in its place. All if None.
-            classes: Dataclasses, enums and named tuples that may be made again, or name to class. Others become
-                `NamedData`.
-            ties: What to do with tensors that shared memory: let them `"share"` it again, `"copy"` it for each, or
-                raise an `"error"`.
-            framework: The array library that all tensors come out in; None for that which they were saved from.
-            device: Where torch's tensors go.
+            only: Which parts to load: shell patterns for dotted names (`*` crosses dots), or predicates on a name;
+                None loads everything. In dicts, other entries are missing; in lists and tuples, they are None.
+            classes: Dataclasses, enums and named tuples that may be rebuilt, as classes or as a mapping of name to
+                class. Others become `NamedData`.
+            ties: What to do with tensors that shared memory: `"share"` it again, `"copy"` it for each, or raise an
+                `"error"`.
+            framework: The array library for all tensors; None for the one that each was saved from.
+            device: The device for torch tensors.
 
         Returns:
-            What was saved. Where nothing says more than names, a dict of NumPy arrays, or of the framework's tensors.
+            The saved state; if only names were recorded, a dict of name to tensor.
 
         Raises:
-            FormatError: If what the files say of it is malformed, or the parts of a tensor do not fit together.
-            LimitError: If it is nested too deep, or a tensor has more dimensions than the framework allows.
-            TensorNotFoundError: If nothing is chosen.
+            FormatError: If the description of the state is malformed, or the parts of a tensor do not fit together.
+            LimitError: If it is nested too deeply, a tensor has more dimensions than the framework allows, or copies
+                would take far more memory than what they share.
+            TensorNotFoundError: If `only` matches nothing.
             SharedMemoryError: If tensors share memory and `ties` is `"error"`.
             MissingDependencyError: If the library that tensors were saved from is not installed.
-            DtypeError: If a dtype is unknown here or to the framework.
-            UnsupportedError: If it is of a later version, or an argument is invalid.
-            TypeError: If `only` is none of these.
-            TransportError: If the bytes cannot be read.
+            DtypeError: If tensorkeep or the framework does not know a dtype.
+            IntegrityError: If tensors are verified and one does not match its digest.
+            UnsupportedError: If the description is of a later version, or an argument is invalid.
+            TypeError: If `only` is neither text, nor callable, nor an iterable of these.
+            TransportError: If the bytes cannot be read, or the file is closed.
         """
         check_ties(ties)
         if framework is not None or not self.has_tree:
@@ -180,10 +185,10 @@ class SavedTensors(Opened):
             raise error.with_fields(path=self.path) from None
 
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Read whole tensors, each with memory of its own; see `LazyTensors.load`.
+        """Read whole tensors, each into its own memory; see `LazyTensors.load`.
 
         Raises:
-            LimitError: If tensors that share memory would take far more than what they share.
+            LimitError: If copies of tensors that share memory would take far more than what they share.
         """
         if self.aliases:
             names = list(self) if names is None else [names] if isinstance(names, str) else list(names)
@@ -191,17 +196,17 @@ class SavedTensors(Opened):
         return super().load(names)
 
     def load_shared(self, *, framework: str = DEFAULT_FRAMEWORK, device: Any = "cpu") -> dict[str, Any]:
-        """Load all tensors by name, whatever they were parts of; those that shared memory share it again.
+        """Load all tensors by name, without the nested state; those that shared memory share it again.
 
         Args:
-            framework: The array library that they come out in.
-            device: Where torch's tensors go.
+            framework: The array library for all tensors.
+            device: The device for torch tensors.
 
         Returns:
             Name to tensor, in the order of this mapping.
 
         Raises:
-            DtypeError: If a dtype is unknown here or to the framework.
+            DtypeError: If tensorkeep or the framework does not know a dtype.
             LimitError: If a tensor has more dimensions than the framework allows.
             TransportError: If the bytes cannot be read.
         """
@@ -241,27 +246,27 @@ class SavedTensors(Opened):
         )
 
     def _refuse_stale(self, names: Collection[str], *, is_whole: bool) -> None:
-        """Refuse a tree of other tensors than those that are there."""
+        """Refuse a tree whose tensors are not those in the file: another program changed the file."""
         missing = next((name for name in names if name not in self), None)
         added = next((name for name in self if name not in names), None) if is_whole else None
-        strange = missing if missing is not None else added
-        if strange is not None:
+        name = missing if missing is not None else added
+        if name is not None:
+            has, lacks = ("the saved state", "the file") if missing is not None else ("the file", "the saved state")
             raise FormatError(
-                f"the tree of the state has {'a' if missing is not None else 'no'} tensor `{strange}`, and the file"
-                f" has {'none' if missing is not None else 'one'}",
+                f"{has} has a tensor `{name}`, and {lacks} does not",
                 path=self.path,
-                tensor=strange,
+                tensor=name,
                 hint="Another program changed the file: tensorkeep.open(path, check=False).load() reads all by name",
             )
 
     @property
     def _may_have_parts(self) -> bool:
-        """Whether tensors may be parts of other values; most states have none, and need not be walked for it."""
+        """Whether tensors may be parts of other values; most states have none and need no walk to find them."""
         text = bytes(self.state.tree) if self.state else b""
         return b'["composed"' in text or b'["byte' in text or b"\\" in text
 
     def _part(self, only: Selector | Iterable[Selector]) -> Any:
-        """Return the nodes of what is chosen."""
+        """Return the nodes of the selected part."""
         is_chosen = chooser(selectors_of(only))
         is_any = False
 
@@ -279,7 +284,7 @@ class SavedTensors(Opened):
             raise nothing_chosen(selectors_of(only), self, self.path)
 
     def _load_whole(self, framework: str, device: Any) -> dict[str, Any]:
-        """Read all tensors, which share no memory."""
+        """Read all tensors of files in which none share memory."""
         return load_tied(self, dict.fromkeys(self, framework), {}, self.stored, device=device)
 
     def _load_named(self, frameworks: Mapping[str, str], ties: Ties, device: Any) -> dict[str, Any]:
@@ -287,7 +292,7 @@ class SavedTensors(Opened):
         for framework in libraries:
             if find_library(framework) is None:
                 raise UnsupportedError(
-                    f"a tensor was saved from {framework!r}, an array library that is not known here",
+                    f"a tensor was saved from {framework!r}, an unknown array library",
                     path=self.path,
                     expected=" or ".join(LIBRARIES),
                     hint='framework="numpy" gives NumPy arrays',

@@ -1,4 +1,4 @@
-"""Whole tensors loaded so that those that shared memory share it again."""
+"""Load whole tensors so that those that shared memory share it again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_tied(
     device: Any = "cpu",
     ties: Ties = "share",
 ) -> dict[str, Any]:
-    """Read whole tensors."""
+    """Read whole tensors, and let them share memory as `ties` says."""
     if ties == "copy":
         refuse_copies(wanted, aliases, stored)
     groups = _groups(wanted, aliases) if ties != "copy" else {}
@@ -36,7 +36,7 @@ def load_tied(
             "tensors share memory",
             tensor=names[0],
             found=f"{', '.join(f'`{name}`' for name in names)}: the memory of `{owner}`",
-            hint='Pass ties="share" to let them, or ties="copy" to give each its own',
+            hint='Pass ties="share" to share it again, or ties="copy" to give each tensor its own',
         )
     tied = {name for names in groups.values() for name in names}
     readers: dict[tuple[Reader, str], Reader] = {}
@@ -58,23 +58,23 @@ def load_tied(
 def refuse_copies(
     wanted: Mapping[str, LazyTensor], aliases: Mapping[str, Alias], stored: Callable[[str], LazyTensor]
 ) -> None:
-    """Refuse to give each of very many views memory of its own: a small file can say that it has a thousand."""
+    """Refuse to copy very many views: a small file can declare a thousand views of one tensor."""
     views = [name for name in wanted if name in aliases]
     nbytes = sum(wanted[name].nbytes for name in views)
     if nbytes > MAX_EXPANDED_NBYTES:
         limit = MAX_COPIES * sum(stored(owner).nbytes for owner in {aliases[name].of for name in views})
         if nbytes > max(limit, MAX_EXPANDED_NBYTES):
             raise LimitError(
-                "tensors that share memory are too large to be copied each",
+                "tensors that share memory are too large to be copied one by one",
                 tensor=views[0],
                 expected=f"at most {max(limit, MAX_EXPANDED_NBYTES):,} bytes",
                 found=f"{nbytes:,} bytes in {len(views):,} tensors",
-                hint="Load them with the memory that they share, or one by one",
+                hint="Load them with shared memory, or a few at a time",
             )
 
 
 def _groups(wanted: Mapping[str, LazyTensor], aliases: Mapping[str, Alias]) -> dict[str, list[str]]:
-    """Return name of what is stored to the names of those that share it, where these are two or more, or a view."""
+    """Map each stored name to the wanted names that share its memory, if there is any view among them."""
     groups: dict[str, list[str]] = {}
     for name in wanted:
         if name in aliases:
@@ -111,7 +111,7 @@ def _load_groups(
 
 
 def _view(maker: SharedMemory, storage: Any, alias: Alias, entry: TensorEntry) -> Any:
-    """Make a tensor over memory that it shares; the range was checked when the alias was read."""
+    """Make a tensor over shared memory; the range was checked when the alias was read."""
     dtype_name = alias.dtype or entry.dtype
     dtype = ALL_BY_NAME.get(dtype_name) or known_dtype(alias.of, entry)
     shape = entry.shape if alias.shape is None else alias.shape
@@ -121,7 +121,7 @@ def _view(maker: SharedMemory, storage: Any, alias: Alias, entry: TensorEntry) -
 
 
 def _load_bytes(owners: Mapping[str, LazyTensor]) -> dict[str, Any]:
-    """Read the bytes of whole tensors, of whatever dtype."""
+    """Read whole tensors of any dtype as bytes."""
     readers: dict[Reader, Reader] = {}
     lazies: dict[str, LazyTensor] = {}
     for name, owner in owners.items():

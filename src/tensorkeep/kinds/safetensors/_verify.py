@@ -1,4 +1,4 @@
-"""What of safetensors files can be checked, also of those that are too damaged to be opened."""
+"""The checks of safetensors files, even if they are too damaged to open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensorkeep.kinds.safetensors._saved import SavedTensors
 
 
 def check_files(path: str, options: OpenOptions, names: Iterable[str] | None, opened: ExitStack) -> Checks:
-    """Return what can be checked of one file, or of an index and its shards."""
+    """Return the checks of one file, or of an index and its shards."""
     reading = read_consistently(path, options)
     for file in reading.files.values():
         opened.callback(file.close)
@@ -27,7 +27,7 @@ def check_files(path: str, options: OpenOptions, names: Iterable[str] | None, op
 
 
 def _check_state(reading: Reading) -> tuple[Mapping[str, Alias], list[Finding]]:
-    """Check that every tensor that shares memory lies in its file, and that the tree can be read."""
+    """Check that all views lie inside what they view, and that the tree can be read."""
     saved = _saved(reading)
     aliases: Mapping[str, Alias] = {}
     try:
@@ -36,7 +36,7 @@ def _check_state(reading: Reading) -> tuple[Mapping[str, Alias], list[Finding]]:
             for name in aliases:
                 saved[name]
             _ = saved.tree if saved.has_tree else None
-    except UnsupportedError:  # a later version knows what it means
+    except UnsupportedError:  # written by a later version, which can check it
         pass
     except TensorkeepError as error:
         name = next(iter(reading.files))
