@@ -23,7 +23,7 @@ _OTHER_DESCRIPTORS: Final = 64
 _MAX_REFUSED: Final = 64
 """Most connections that get a 503 at the same time; more are closed without an answer."""
 
-_FAREWELL_S: Final = 1.0
+_REFUSAL_S: Final = 1.0
 """Seconds in which a client can read the 503."""
 
 _TURNS: Final = 4
@@ -46,7 +46,7 @@ class Connections:
         self._transports: WeakSet[asyncio.Transport] = WeakSet()
 
     def __call__(self) -> asyncio.Protocol:
-        return _Door(self)
+        return _NewConnection(self)
 
     @contextmanager
     def busy(self, connection: object) -> Iterator[None]:
@@ -57,7 +57,7 @@ class Connections:
         finally:
             self._busy.discard(connection)
 
-    def let_in(self, transport: asyncio.Transport) -> bool:
+    def admit(self, transport: asyncio.Transport) -> bool:
         """Accept a new connection if there is room, or if an idle one can be closed."""
         self._transports.add(transport)
         present = [each for each in self._server.connections if each.connected]
@@ -80,7 +80,7 @@ class Connections:
         self._n_refused += 1
         transport.write(_FULL)
         transport.write_eof()
-        asyncio.get_running_loop().call_later(_FAREWELL_S, self._end_farewell, transport)
+        asyncio.get_running_loop().call_later(_REFUSAL_S, self._close_refused, transport)
 
     async def end(self) -> None:
         """Close all connections, including those just being accepted, and wait until the loop has dropped them."""
@@ -89,12 +89,12 @@ class Connections:
                 transport.abort()
             await asyncio.sleep(0)
 
-    def _end_farewell(self, transport: asyncio.Transport) -> None:
+    def _close_refused(self, transport: asyncio.Transport) -> None:
         self._n_refused -= 1
         transport.abort()
 
 
-class _Door(asyncio.Protocol):
+class _NewConnection(asyncio.Protocol):
     """The protocol of a new connection: hands it to the server, or refuses it."""
 
     def __init__(self, connections: Connections) -> None:
@@ -103,11 +103,11 @@ class _Door(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept or refuse it."""
         connection = cast("asyncio.Transport", transport)
-        if not self._connections.let_in(connection):
+        if not self._connections.admit(connection):
             self._connections.refuse(connection)
 
 
-def affordable(connections: int) -> int:
+def affordable_connections(connections: int) -> int:
     """Return how many connections this process has descriptors for."""
     try:
         import resource

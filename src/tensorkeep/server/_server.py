@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from tensorkeep.errors import MissingDependencyError, SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.server._access import Access, is_loopback
 from tensorkeep.server._answers import Answer, Question, Site, answer_to
-from tensorkeep.server._connections import Connections, affordable
+from tensorkeep.server._connections import Connections, affordable_connections
 from tensorkeep.server._sending import Sending
 from tensorkeep.server._served import Served
 
@@ -95,7 +95,7 @@ class Server:
             os.listdir(root)
         if connections < 1 or patience_s <= 0 or not 0 <= port < 2**16:
             raise UnsupportedError("connections and patience_s must be more than 0, and port less than 65,536")
-        self.connections = affordable(connections)
+        self.connections = affordable_connections(connections)
         self._patience_s = patience_s
         self._on_served = on_served
         self._socket = _listening(host, port)
@@ -204,19 +204,19 @@ class Server:
         if isinstance(answer.body, bytes):
             body = answer.body[:n_promised]
             response: web.StreamResponse = web.Response(status=answer.status, headers=answer.headers, body=body)
-            is_whole = await self._patiently(_write_all(response, request))
+            is_whole = await self._is_done_in_time(_write_all(response, request))
             n_sent = n_promised if is_whole else 0
         else:
             response = web.StreamResponse(status=answer.status, headers=answer.headers)
             with answer.body.file:
-                if transport is not None and await self._patiently(_write_headers(response, request)):
+                if transport is not None and await self._is_done_in_time(_write_headers(response, request)):
                     n_sent = await self._sending.send(transport, answer.body)
             is_whole = n_sent == n_promised
         if not is_whole and transport is not None:
             transport.abort()
         return response, n_sent, is_whole
 
-    async def _patiently(self, writing: Coroutine[Any, Any, None]) -> bool:
+    async def _is_done_in_time(self, writing: Coroutine[Any, Any, None]) -> bool:
         """Write with a time limit; return whether the system has taken everything."""
         try:
             async with asyncio.timeout(self._patience_s):

@@ -34,7 +34,7 @@ _STATEFUL: Final = "dl_state_dict{}.bin"
 
 
 def check_old(folder: str, n_expected: Mapping[str, int]) -> None:
-    """Check that a directory lacks no file, as far as that can be known, and that its files are whole."""
+    """Check that a directory has all its files, as far as that is known, and that they are whole."""
     paths = {part: list(files_of(folder, *patterns)) for part, patterns in _SHARED.items()}
     random = list(files_of(folder, _RANDOM))
     missing = [part for part, n in n_expected.items() if len(paths[part]) < n]

@@ -41,7 +41,7 @@ class _Save:
 
 
 class PendingSaves:
-    """The saves of one plugin; copies and pickles of it start with none."""
+    """The saves of one plugin; copies and pickles of it start empty."""
 
     def __init__(self, remove: Callable[[str], None]) -> None:
         self._remove = remove

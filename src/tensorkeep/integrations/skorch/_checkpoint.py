@@ -219,7 +219,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         Args:
             net: The net, initialized.
             without: Parts not to read.
-            classes: Classes that may be created, besides those of this callback.
+            classes: Classes that may be created, in addition to this callback's own.
 
         Returns:
             All parts.
@@ -249,7 +249,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         Args:
             net: The net.
             without: Parts not to read.
-            classes: Classes that may be created, besides those of this callback.
+            classes: Classes that may be created, in addition to this callback's own.
 
         Returns:
             All parts, or None if nothing was saved yet.

@@ -197,7 +197,7 @@ class _Patience:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         if (
             saved["misses_"] < self._callback.patience
-        ):  # else it had already ended that training, and this is a new one
+        ):  # otherwise it had already ended that training, and this is a new one
             vars(self._callback).update((name, saved[name]) for name in _PatienceState.__struct_fields__)
 
 

@@ -197,7 +197,7 @@ class Trainer(transformers.Trainer):
         return self._staging or str(super()._get_output_dir(trial))
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if self._staging is None:  # else the checkpoint does not exist yet
+        if self._staging is None:  # otherwise the checkpoint does not exist yet
             super()._push_from_checkpoint(checkpoint_folder)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:

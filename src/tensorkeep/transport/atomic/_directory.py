@@ -51,7 +51,7 @@ def publish_directory(path: str | os.PathLike[str], *, durable: bool = True) -> 
 
 
 def recover_directories(parent: str | os.PathLike[str]) -> None:
-    """Finish or remove what dead writers of directories left, as far as this process may."""
+    """Finish or remove what dead writers of directories left, as far as permissions allow."""
     given = os.fsdecode(parent)
     with suppress(OSError):
         for name in os.listdir(given):

@@ -21,7 +21,7 @@ def add_name(source: LocalFile, path: str) -> bool:
     return False
 
 
-def is_as_long_as_ever(source: LocalFile) -> bool:
+def has_original_size(source: LocalFile) -> bool:
     """Say whether an open file still has the size that it had when it was opened."""
     return os.fstat(source.descriptor().number).st_size == source.nbytes
 

@@ -134,7 +134,7 @@ def _create(path: str) -> DirectoryLock | None:
     try:
         is_ours = _try_lock(fd) is not False and lock.is_held()
         if is_ours:
-            _sign(fd)
+            _write_owner(fd)
     except BaseException:
         lock.release()
         raise
@@ -160,7 +160,7 @@ def _remove_if_dead(path: str) -> None:
     try:
         is_locked = _try_lock(fd)
         owner = _read_owner(fd)
-        if is_locked is False or (is_locked is None and _lives(owner, fd)):
+        if is_locked is False or (is_locked is None and _is_alive(owner, fd)):
             raise _busy(path, owner)
         if _is_at(fd, path):
             with suppress(FileNotFoundError):
@@ -188,7 +188,7 @@ def _try_lock(fd: int) -> bool | None:
         return None
 
 
-def _sign(fd: int) -> None:
+def _write_owner(fd: int) -> None:
     owner = _Owner(
         pid=os.getpid(),
         host=platform.node(),
@@ -209,7 +209,7 @@ def _read_owner(fd: int) -> _Owner | None:
         return None
 
 
-def _lives(owner: _Owner | None, fd: int) -> bool:
+def _is_alive(owner: _Owner | None, fd: int) -> bool:
     if owner is None or (owner.host, owner.kernel) != (platform.node(), host_tag()):
         return time.time() - os.fstat(fd).st_mtime < _STALE_AFTER_S
     try:
@@ -222,7 +222,7 @@ def _lives(owner: _Owner | None, fd: int) -> bool:
 
 
 def _birth(pid: int) -> str:
-    """Return the clock tick in which a process began, where the system says (proc(5), `/proc/pid/stat`)."""
+    """Return the start time of a process in clock ticks (proc(5), `/proc/pid/stat`); empty if unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[19]

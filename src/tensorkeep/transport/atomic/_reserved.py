@@ -1,7 +1,7 @@
 """A file of a known size that several processes fill, each at its own offsets.
 
 One process reserves it, under a name in a staging directory. Until it has a header it begins with a random mark: a
-process that comes late, when another save has made a file of that name, finds a different mark and does not write.
+late process, after another save has made a file of that name, finds a different mark and does not write.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Staging:
 
     def replay(self, journal: Journal, *, durable: bool = True) -> None:
         """Make the changes in the journal, or continue an interrupted replay, and empty the staging directory."""
-        if durable:  # else a power cut could leave some new files among old ones, and no journal
+        if durable:  # otherwise a power cut could leave some new files among old ones, and no journal
             sync_directory(self.path)
         for name in journal.first:
             # If its new file is no longer staged, the file at this name is the new one already.
@@ -113,7 +113,7 @@ class Staging:
         for name in journal.renamed:
             with suppress(FileNotFoundError):  # moved in an earlier replay
                 os.replace(self.path_of(name), self.place_of(name))
-        if durable:  # else the old files or the journal could be gone, and new names not yet there
+        if durable:  # otherwise the old files or the journal could be gone before the new names exist
             sync_directory(self.directory)
         for name in journal.removed:
             _remove(self.place_of(name))

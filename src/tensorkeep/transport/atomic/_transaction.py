@@ -25,7 +25,7 @@ from tensorkeep.errors import (
 from tensorkeep.transport._paths import refuse_url
 from tensorkeep.transport.atomic._file import sweep_leftovers
 from tensorkeep.transport.atomic._journal import Journal, check_name
-from tensorkeep.transport.atomic._link import add_name, begins_with, is_as_long_as_ever, is_being_changed
+from tensorkeep.transport.atomic._link import add_name, begins_with, has_original_size, is_being_changed
 from tensorkeep.transport.atomic._lock import DirectoryLock
 from tensorkeep.transport.atomic._reserved import Reserved, make_room
 from tensorkeep.transport.atomic._sink import FileSink, take_over_mode
@@ -195,7 +195,7 @@ class Transaction:
         place, path = self._staging.place_of(name), self._staging.path_of(name)
         with as_transport_error("could not write the file", place):
             is_file_or_link(place)
-            if not is_as_long_as_ever(source):
+            if not has_original_size(source):
                 return False
             is_linked = add_name(source, path)
         if not is_linked:
