@@ -123,7 +123,7 @@ GAP_NBYTES: Final = 64 * 2**10
 """Bytes between two ranges up to which one read across the gap is cheaper than two (a seek of a local disk)."""
 
 ARENA_NBYTES: Final = 64 * 2**20
-"""Bytes up to which neighbouring tensors share one allocation when they are read into memory.
+"""Bytes up to which neighboring tensors share one allocation when they are read into memory.
 
 An arena is freed with the last of its tensors, so this also bounds the memory that one small tensor keeps alive."""
 

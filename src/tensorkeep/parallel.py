@@ -90,7 +90,7 @@ def _rank(future: Future[Any]) -> int:
 
 
 def batches_of(items: Iterable[_Item], nbytes_of: Callable[[_Item], int]) -> list[list[_Item]]:
-    """Group neighbouring items into batches of about `ARENA_NBYTES`, largest first."""
+    """Group neighboring items into batches of about `ARENA_NBYTES`, largest first."""
     batches: list[list[_Item]] = [[]]
     nbytes = [0]
     for item in items:

@@ -27,7 +27,7 @@ def every_number(name: str) -> Array:
 
 
 def numbers(name: str) -> Array:
-    """Return all numbers of a narrow dtype; of a wide one those of the narrow ones, their ties and neighbours."""
+    """Return all numbers of a narrow dtype; of a wide one those of the narrow ones, their ties and neighbors."""
     wide = numpy_dtype(BY_NAME[name])
     if wide.itemsize < 4:
         return every_number(name)

@@ -469,7 +469,7 @@ def test_two_parameters_over_one_memory_are_one(tmp_path):
         assert not model.b.any()
 
 
-def test_old_normalisations_lack_a_counter(original, tmp_path):
+def test_old_normalizations_lack_a_counter(original, tmp_path):
     state = untied(original)
     del state["norm.num_batches_tracked"]
 

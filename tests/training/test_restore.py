@@ -378,7 +378,7 @@ def test_a_model_without_memory_is_refused(saved: Path) -> None:
         restore(saved, model=model)
 
 
-def test_the_counter_of_a_normalisation_may_be_missing() -> None:
+def test_the_counter_of_a_normalization_may_be_missing() -> None:
     state = {"model": nn.BatchNorm1d(3).state_dict()}
     del state["model"]["num_batches_tracked"]
     state["model"]._metadata[""]["version"] = 1

@@ -1,4 +1,4 @@
-"""Open whatever is at a path, and load it: the first kind that recognises it decides how."""
+"""Open whatever is at a path, and load it: the first kind that recognizes it decides how."""
 
 from __future__ import annotations
 

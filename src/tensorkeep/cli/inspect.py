@@ -65,7 +65,7 @@ def inspect(
     Sizes are decimal: 1 MB is 1,000,000 bytes.
 
     With --ranks N: what each of N ranks would read if every tensor is cut into N parts along dimension 0 (--dim D),
-    as FSDP does; neighbouring parts are read together.
+    as FSDP does; neighboring parts are read together.
     """
     if ranks is not None:
         _refuse_with_ranks(flat=flat, expand=expand, json=as_json, filter=pattern, sort=order)

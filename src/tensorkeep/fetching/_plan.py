@@ -144,7 +144,7 @@ def _of_folder(directory: RemotePath) -> Plan | None:
 
 
 def _of_files(path: RemotePath, variant: str | None) -> Plan:
-    """Plan to download a checkpoint, recognised as `tensorkeep.open` does."""
+    """Plan to download a checkpoint, recognized as `tensorkeep.open` does."""
     found = find_kind(Place(path, variant=variant, trusts_names=False))
     source = found.files()
     if source is None:

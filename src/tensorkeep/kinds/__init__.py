@@ -1,4 +1,4 @@
-"""Kinds: what can be at a path, one folder or file per kind, with how it is recognised and opened.
+"""Kinds: what can be at a path, one folder or file per kind, with how it is recognized and opened.
 
 - `_options`: `OpenOptions` and `LoadOptions`.
 - `_place`: `Place`, what is to be opened, inspected as little as possible.
@@ -6,7 +6,7 @@
 - `_checks`: `Check` and `Checks`, what can be verified.
 - `_convertible`: what a conversion needs from its source.
 - `_opened`: `Opened`, the base class of everything that is open.
-- `_base`: `Kind`, the record of how something is recognised, opened, checked and fetched.
+- `_base`: `Kind`, the record of how something is recognized, opened, checked and fetched.
 - `_flat_file`: `FlatFile`, for formats that are a header and byte ranges.
 - `safetensors/`: a safetensors file, or an index and its shards.
 - `npy`: NumPy's `.npy` and `.npz`.

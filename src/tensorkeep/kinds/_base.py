@@ -1,4 +1,4 @@
-"""`Kind`: how one kind of file or directory is recognised, opened, checked and fetched.
+"""`Kind`: how one kind of file or directory is recognized, opened, checked and fetched.
 
     find(place)      where its files are, in a form of the kind's choice; None if it is something else
     open(where)      an `Opened`
@@ -54,7 +54,7 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
 
     Attributes:
         name: What it is, with an article, for messages.
-        find: Recognises it with as few reads as possible, and returns where its files are; None if it is not one.
+        find: Recognizes it with as few reads as possible, and returns where its files are; None if it is not one.
         open: Opens it.
         check: Returns what can be checked for some tensors or all, if opening it is not enough; the stack closes
             what it opens.

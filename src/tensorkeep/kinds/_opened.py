@@ -27,7 +27,7 @@ class Opened(LazyTensors):
     """A mapping of name to `LazyTensor` over open files, and a context manager that closes them."""
 
     loads_parts: ClassVar[bool] = False
-    """Whether `load_state` reads only the selected parts and honours all options."""
+    """Whether `load_state` reads only the selected parts and honors all options."""
 
     lists_aliases: ClassVar[bool] = False
     """Whether `aliases` lists every tensor that shares memory."""

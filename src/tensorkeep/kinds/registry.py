@@ -18,7 +18,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (DISTRIBUTED, NPY, NPZ, PICKLES, SAFETENSO
 
 
 def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
-    """Recognise what is at a place; `with_manifests` prefers a directory's manifest to the checkpoint in it."""
+    """Recognize what is at a place; `with_manifests` prefers a directory's manifest to the checkpoint in it."""
     for kind in (FOLDER, *KINDS) if with_manifests else KINDS:
         where = kind.find(place)
         if where is not None:

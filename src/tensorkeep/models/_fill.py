@@ -133,7 +133,7 @@ def _stored(job: Job) -> _Stored | None:
 
 
 def _by_source(tensors: list[_Stored]) -> Iterator[tuple[ByteSource, list[_Stored]]]:
-    """Group by source, in the order of the file, so that neighbours are read together."""
+    """Group by source, in the order of the file, so that neighbors are read together."""
     groups: dict[int, list[_Stored]] = {}
     for stored in tensors:
         groups.setdefault(id(stored.source), []).append(stored)

@@ -60,7 +60,7 @@ def check_castable(lazy: LazyTensor, into: torch.Tensor, name: str) -> None:
 def fill_parts(jobs: Iterable[PartJob], report: Callable[[int], None]) -> None:
     """Fill tensors with parts of saved ones.
 
-    A contiguous part is read straight into the tensor's memory, together with its neighbours in the file. Other parts
+    A contiguous part is read straight into the tensor's memory, together with its neighbors in the file. Other parts
     are read row by row from local files; from elsewhere in larger reads that include small gaps between rows.
     """
     runs: list[Job] = []

@@ -110,7 +110,7 @@ def state_of(model: nn.Module) -> ModelState:
 
 
 def is_batch_counter(module: nn.Module, attribute: str) -> bool:
-    """Say whether this is a normalisation's counter of batches, which torch lets old checkpoints lack."""
+    """Say whether this is a normalization's counter of batches, which torch lets old checkpoints lack."""
     return isinstance(module, nn.modules.batchnorm._NormBase) and attribute == "num_batches_tracked"
 
 

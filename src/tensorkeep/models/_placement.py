@@ -50,7 +50,7 @@ def local_parts(shape: tuple[int, ...], cuts: Iterable[Cut]) -> Iterator[LocalPa
 
 
 def _cut(runs: list[range], cut: Cut) -> Iterator[range]:
-    """Give the positions that remain for the rank, neighbouring ones as one run."""
+    """Give the positions that remain for the rank, neighboring ones as one run."""
     n_positions = sum(map(len, runs))
     left: list[range] = []
     for number in range(cut.split_factor):

@@ -9,7 +9,7 @@ from tensorkeep.models._parameters import ParameterStorage
 
 
 def reallocate(storage: ParameterStorage, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Give a parameter uninitialised memory, and return it."""
+    """Give a parameter uninitialized memory, and return it."""
     with torch.no_grad():
         fresh = torch.empty_like(storage.tensor, dtype=dtype, device=device)
     replace(storage, fresh)

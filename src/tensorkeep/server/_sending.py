@@ -16,7 +16,7 @@ from tensorkeep.server._body import FileBody
 from tensorkeep.transport import ByteRange
 
 _GATHERED_NBYTES: Final = 2**16
-"""Bytes up to which a part of a file is sent from memory, together with its neighbours, in one call."""
+"""Bytes up to which a part of a file is sent from memory, together with its neighbors, in one call."""
 
 
 class Sending:

@@ -31,7 +31,7 @@ HERE = SUPPORT / "integrations" / "accelerate"
 
 
 class Net(nn.Module):
-    """Tied weights, a normalisation with buffers that are saved, a buffer that is not, a parameter of its own."""
+    """Tied weights, a normalization with buffers that are saved, a buffer that is not, a parameter of its own."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Checkpoints that are recognised as one save, in a directory with other people's files.
+"""Checkpoints that are recognized as one save, in a directory with other people's files.
 
 All elements of a save are its number, so that two saves, which have equal names and shapes, cannot be taken for each
 other, nor a mixture for either.

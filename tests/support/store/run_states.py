@@ -1,4 +1,4 @@
-"""States of a run that are recognised as those of one step: what is trained holds its number, what is frozen never
+"""States of a run that are recognized as those of one step: what is trained holds its number, what is frozen never
 changes."""
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ MAX_ELEMENTS = 2_000_000
 
 
 def tensors(number: int) -> dict[str, np.ndarray]:
-    """Return tensors that are recognised as one save: one number everywhere, and sizes that follow from it."""
+    """Return tensors that are recognized as one save: one number everywhere, and sizes that follow from it."""
     n_elements = MAX_ELEMENTS // 2 + number * 7_919 % (MAX_ELEMENTS // 2)
     return {"a": np.full(n_elements, number, np.float32), "b": np.full((3, n_elements), number, np.int8).T}
 

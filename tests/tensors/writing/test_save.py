@@ -74,7 +74,7 @@ def test_ties_across_libraries_are_found(tmp_path: Path) -> None:
         {"a": torch.ones(2, requires_grad=True), "b": torch.ones(2)},
     ],
 )
-def test_neighbours_and_nothing_share_no_memory(tensors: dict[str, Any], tmp_path: Path) -> None:
+def test_neighbors_and_nothing_share_no_memory(tensors: dict[str, Any], tmp_path: Path) -> None:
     tensorkeep.save(tensors, tmp_path / "model.safetensors")
 
     assert tensorkeep.open(tmp_path / "model.safetensors").keys() == tensors.keys()

@@ -119,7 +119,7 @@ class Boxes(msgspec.Struct, frozen=True, eq=False):
         run_nbytes: Bytes of each run.
         needs_separate_reads: Whether runs are read one by one, because too many unwanted bytes lie between them.
         extents: Elements along each dimension, shape (n_groups, n_axes).
-        strides: Bytes between neighbours along each dimension, shape (n_groups, n_axes).
+        strides: Bytes between neighbors along each dimension, shape (n_groups, n_axes).
         axis: The last dimension that is not whole.
     """
 

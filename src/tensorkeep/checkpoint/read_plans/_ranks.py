@@ -132,7 +132,7 @@ class RankPlan:
         return ranges
 
     def _joined_reads(self, boxes: Boxes) -> tuple[Numbers, Numbers, Numbers]:
-        """Return first byte, byte after the last and file of each read that joins neighbouring parts."""
+        """Return first byte, byte after the last and file of each read that joins neighboring parts."""
         is_taken = (boxes.wanted > 0) & ~boxes.needs_separate_reads
         group, base, file, starts_file = self._group, self._start, self._file, self._starts_file
         if not is_taken.all():

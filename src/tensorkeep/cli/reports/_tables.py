@@ -58,7 +58,7 @@ ASCII_GUIDES = Guides("|- ", "`- ", "|  ")
 
 
 def summary(report: Report) -> Iterator[Line]:
-    """Summarise the files."""
+    """Summarize the files."""
     yield [(printable(report.path), "title")]
     rows: list[list[Line]] = [[[("  " + label, "dim")], [value]] for label, value in _facts(report)]
     rows += [[[("  metadata" if not place else "", "dim")], line] for place, line in enumerate(_metadata(report))]

@@ -1,7 +1,7 @@
 """The only file that prints.
 
 Only characters that a terminal shows are printed; all others are escaped, and rich's markup is never interpreted.
-Colours appear only on terminals, and not if `NO_COLOR` is set. No line is cut or wrapped here.
+Colors appear only on terminals, and not if `NO_COLOR` is set. No line is cut or wrapped here.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _DESCRIPTOR_SIGNATURE: Final = b"PK\7\x08"
 _EXTRA_HEAD: Final = struct.Struct("<2H")
 
 _READ_THROUGH_NBYTES: Final = 8 * 2**10
-"""Members up to this size are read along with their neighbours; skipping them would cost more."""
+"""Members up to this size are read along with their neighbors; skipping them would cost more."""
 
 _RUN_NBYTES: Final = 2**20
 """Bytes of members that are read in one run."""

@@ -96,7 +96,7 @@ def _found(own: Mapping[str, Any], tensors: LazyTensors) -> Iterator[tuple[str, 
 
 
 def _is_idle_counter(name: str, value: Any) -> bool:
-    """Whether this is a normalisation's counter of batches that has a value, so that a checkpoint may lack it."""
+    """Whether this is a normalization's counter of batches that has a value, so that a checkpoint may lack it."""
     return name.rpartition(".")[2] == "num_batches_tracked" and isinstance(value, torch.Tensor) and not value.is_meta
 
 

@@ -1,7 +1,7 @@
 """Compare the index with the headers of all shards. No tensor data is read.
 
 An index written by tensorkeep has the size of each shard and the digest of its header, and each header has the digest
-of every tensor. So shards from another save are recognised here, however similar they are.
+of every tensor. So shards from another save are recognized here, however similar they are.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _is_whole(source: ByteSource) -> bool:
 
 
 def _what_it_is(source: ByteSource) -> str:
-    """Recognise what was downloaded instead of a shard, such as a Git LFS pointer."""
+    """Recognize what was downloaded instead of a shard, such as a Git LFS pointer."""
     sniffed = sniff(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
     return "" if sniffed is None else f"; it is {sniffed.what}"
 

@@ -113,7 +113,7 @@ def _widest_step(axis: Axis) -> int:
 
 
 def _runs(axis: Axis, stride: int, inner: int, max_gap: int, max_elements: int) -> Iterator[tuple[int, int]]:
-    """Group neighbouring positions of an axis, as half-open ranges of indices into it."""
+    """Group neighboring positions of an axis, as half-open ranges of indices into it."""
     if isinstance(axis, range):
         step = axis.step * stride
         together = 1 if step - inner > max_gap else max(1, (max_elements - inner) // step + 1)

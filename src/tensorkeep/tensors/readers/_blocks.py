@@ -74,7 +74,7 @@ def _copied(block: Array) -> Array:
 
 
 def _copy(into: Array, block: Array) -> None:
-    """Copy a block, tile by tile if neighbours in one array are far apart in the other."""
+    """Copy a block, tile by tile if neighbors in one array are far apart in the other."""
     here, there = _closest_axis(block), _closest_axis(into)
     if here == there or block.size <= _TILE_LENGTH**2:
         np.copyto(into, block)

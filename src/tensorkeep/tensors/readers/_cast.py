@@ -18,7 +18,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
 from tensorkeep.tensors.indexing import Selection
 from tensorkeep.tensors.readers._base import Planned, Reader
-from tensorkeep.tensors.readers._contiguous import neighbours
+from tensorkeep.tensors.readers._contiguous import neighbors
 
 _TARGETS = ("F8_E5M2", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F16", "BF16", "F32", "F64")
 
@@ -84,7 +84,7 @@ class CastReader(msgspec.Struct, frozen=True):
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         """Read whole tensors, a few at a time, so that little more than the result is in memory."""
         loaded: dict[str, Any] = {}
-        for group in neighbours(entries):
+        for group in neighbors(entries):
             packed = {name: entry for name, entry in group.items() if self._is_packed(entry)}
             plain = {name: entry for name, entry in group.items() if name not in packed}
             for part in filter(None, (packed, plain)):

@@ -184,7 +184,7 @@ class TensorReader:
         if self.adapter.is_on_host:
             return self._views(buffer, entries, self.data_start - first)
         tensors: dict[str, Any] = {}
-        for group in neighbours(entries):  # at most one group is in the CPU's memory at once
+        for group in neighbors(entries):  # at most one group is in the CPU's memory at once
             tensors |= self.adapter.place(self._views(buffer, group, self.data_start - first))
         return tensors
 
@@ -194,7 +194,7 @@ class TensorReader:
             return adapter.views(buffer, entries, base)
 
     def _load_into_arenas(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        groups = list(neighbours(entries))
+        groups = list(neighbors(entries))
         batches = [groups] if self.adapter.is_on_host else [[group] for group in groups]
         tensors: dict[str, Any] = {}
         for batch in batches:
@@ -215,7 +215,7 @@ class TensorReader:
         return [(arena, start) for arena, (start, _) in zip(arenas, spans, strict=True)]
 
 
-def neighbours(entries: Mapping[str, TensorEntry]) -> Iterator[dict[str, TensorEntry]]:
+def neighbors(entries: Mapping[str, TensorEntry]) -> Iterator[dict[str, TensorEntry]]:
     """Group tensors that are adjacent in the file and get one block of memory."""
     group: dict[str, TensorEntry] = {}
     begin = end = 0

@@ -1,6 +1,6 @@
 """Plans which ranges of bytes to request from a server. Pure.
 
-A request costs as much as transferring some bytes. So neighbouring ranges share a request: with the gap between them
+A request costs as much as transferring some bytes. So neighboring ranges share a request: with the gap between them
 if it is small, or as several ranges of one request if the server supports that. Large ranges are split, to be
 requested in parallel.
 """
