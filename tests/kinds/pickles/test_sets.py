@@ -81,8 +81,8 @@ def test_an_index_and_shards_that_do_not_agree(tmp_path: Path) -> None:
         opened(index)
 
     assert error.value.found == (
-        f"`nowhere` is in none; `{NAMES[1]}` is in {first} and {second};"
-        f" `{NAMES[0]}` is in {first} and not in {second}"
+        f"`nowhere` is in no shard; `{NAMES[1]}` is in {first} and {second};"
+        f" `{NAMES[0]}` is in {first}, not in {second}"
     )
 
 
@@ -97,7 +97,7 @@ def test_a_single_file_beside_an_index_is_refused(tmp_path: Path) -> None:
     save_set(tmp_path)
     torch.save(WEIGHTS, tmp_path / "pytorch_model.bin")
 
-    with pytest.raises(IntegrityError, match="nobody can say which is meant"):
+    with pytest.raises(IntegrityError, match="it is unclear which one to open"):
         opened(tmp_path)
 
 

@@ -1,16 +1,15 @@
-"""PyTorch's checkpoints as lazy tensors and nested data. Nothing of a file is run.
+"""PyTorch's pickles as lazy tensors and nested data. Nothing in a file is run.
 
-- `_records`: what a pickle says of a tensor, as a `LazyTensor`; its arrays, as arrays of NumPy.
-- `_keys`: keys of dicts as parts of names.
-- `_flat`: all tensors of a nested value by dotted names.
-- `_tree`: a nested value with something else in the place of its tensors.
-- `_load`: the nested value with tensors that share memory where they did.
-- `_data`: the nested value as data that a file of tensors can say.
-- `_views`: where its tensors are stored.
+- `_records`: records in a pickle as lazy tensors and NumPy arrays, and where tensors are stored.
+- `_keys`: dotted names.
+- `_flat`: all tensors of a nested value by dotted name.
+- `_tree`: copies a nested value with its records of tensors replaced.
+- `_load`: loads a nested value with its tensors.
+- `_data`: a nested value as data that a safetensors file can hold.
 - `_file`: `PickleFile` and `open_pickle`.
-- `_in_files`: what a conversion asks of several pickles.
-- `_location`: which files of pickles a path stands for.
-- `_set`: several files of pickles as one checkpoint.
+- `_in_files`: what a conversion needs from several pickles.
+- `_location`: finds the files for a path.
+- `_set`: `PickleSet`, several files as one checkpoint.
 - `_kind`: the record of this kind.
 """
 

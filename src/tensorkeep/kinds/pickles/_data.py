@@ -1,6 +1,7 @@
-"""What a pickle holds, as data that a file of tensors can say: all but objects that are not known to be data.
+"""The nested value of a pickle, as data that a safetensors file can hold.
 
-Such an object becomes a dict of the tensors in it, by the names of a state dict; it is left out where there are none.
+An object that is not known to be data becomes a dict of the tensors in it, named as in a state dict; without tensors,
+it is left out.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _PAIRS: Final = frozenset({"C32", "C128"})
 
 
 def nested_data(value: Any, records: Mapping[str, Any], replaced: Mapping[str, LazyTensor]) -> NestedData:
-    """Return what a pickle holds as data, with the records of its tensors by name.
+    """Return the value of a pickle as data; `records` has its tensors by name.
 
-    What is not data becomes None in lists and tuples; dicts and sets go without it.
+    What is not data becomes None in lists and tuples, and is left out of dicts and sets.
     """
     names: dict[int, list[str]] = {}
     for name, record in records.items():
@@ -49,18 +50,20 @@ def nested_data(value: Any, records: Mapping[str, Any], replaced: Mapping[str, L
     try:
         made = builder.value(value)
     except RecursionError:
-        raise LimitError("values are nested too deep", hint="select= and drop= take tensors without them") from None
+        raise LimitError(
+            "values are nested too deeply", hint="Select tensors (select=, drop=) to leave them out"
+        ) from None
     whole = {} if made is _LEFT_OUT else made
     return NestedData(whole, list(names.values()), builder.n_values, tuple(builder.odd_keys), replaced)
 
 
 def is_of_pairs(tensor: TensorRecord) -> bool:
-    """Say whether a tensor of complex numbers is stored as one of their real and imaginary parts."""
+    """Whether a tensor has a complex dtype that is stored as pairs of real numbers."""
     return tensor.dtype in _PAIRS
 
 
 def taken_apart(value: Any) -> EncodedObject | None:
-    """Take apart what is data of an array library but no tensor; see `tensorkeep.arrays.encode_object`."""
+    """Encode an array library's value that is data but not a tensor; see `tensorkeep.arrays.encode_object`."""
     if type(value) is EncodedObject:
         return value
     if type(value) is Label:
@@ -69,11 +72,11 @@ def taken_apart(value: Any) -> EncodedObject | None:
 
 
 _LEFT_OUT: Final = object()
-"""Stands for what is no data, until the container leaves it out."""
+"""Marks what is not data until its container leaves it out."""
 
 
 class _Builder:
-    """One walk; each value is made once."""
+    """One walk over a value; each object is converted once."""
 
     def __init__(self, names: Mapping[int, Sequence[str]]) -> None:
         self._names = names
@@ -83,7 +86,7 @@ class _Builder:
         self.odd_keys: list[str] = []
 
     def value(self, node: Any) -> Any:
-        """Return what stands for a value; `_LEFT_OUT` for what is no data."""
+        """Return a value as data, or `_LEFT_OUT`."""
         kind = type(node)
         if kind in PLAIN:
             self.n_values += 1
@@ -114,7 +117,7 @@ class _Builder:
         return made
 
     def _set_attributes(self, made: Any, attributes: dict[Any, Any]) -> None:
-        n_values = self.n_values  # notes of torch's, which nobody thinks of as values
+        n_values = self.n_values  # attributes such as `_metadata` of a state dict do not count as values
         for name, attribute in attributes.items():
             item = self.value(attribute)
             if item is not _LEFT_OUT:
@@ -122,14 +125,14 @@ class _Builder:
         self.n_values = n_values
 
     def _key(self, key: Any, others: Container[Any]) -> Any:
-        """Return a key as data, or a text that stands for it and is no other key."""
+        """Return a key as data, or unique text in its place."""
         n_values = self.n_values
         made = self.value(key)
         self.n_values = n_values
         try:
             if made is not _LEFT_OUT and _is_data({made: None}):
                 return made
-        except TypeError:  # it became what has no hash
+        except TypeError:  # as data, it is not hashable
             pass
         text = key_text(key)
         self.odd_keys.append(text)
@@ -139,7 +142,7 @@ class _Builder:
 
     def _items(self, node: Any) -> list[Any]:
         items = []
-        for child in node:  # no comprehension: each level takes as few frames as it can
+        for child in node:  # no comprehension: it would take one more frame for each level
             item = self.value(child)
             items.append(None if item is _LEFT_OUT else item)
         return items
@@ -206,7 +209,7 @@ class _Builder:
         if names is None:
             self.n_values += 1
             array = array_of(node)
-            if plain_library(array):  # a file of tensors would pack its elements
+            if plain_library(array):  # a safetensors file would pack its elements
                 return EncodedObject(
                     "numpy", "array", {"data": array[..., None].view("u1")}, {"dtype": node.dtype.text}
                 )
@@ -228,7 +231,7 @@ def _text_of(setting: Any) -> Any:
 
 
 def _is_data(value: Any) -> bool:
-    """Say whether a value without tensors can be said in a file."""
+    """Whether a value without tensors can be stored in a safetensors file."""
     try:
         encode_tree(value, leaf=_leaf, compose=taken_apart)
     except (StateError, LimitError):

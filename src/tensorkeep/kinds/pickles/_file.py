@@ -1,4 +1,4 @@
-"""A file of pickles as a mapping of dotted name to lazy tensor, and as the nested value that was saved."""
+"""A file of `torch.save` or `pickle.dump` as a mapping of dotted name to lazy tensor, and as its nested value."""
 
 from __future__ import annotations
 
@@ -33,9 +33,15 @@ from tensorkeep.kinds.pickles._data import is_of_pairs, nested_data
 from tensorkeep.kinds.pickles._flat import Leaf, Leaves, leaves_of
 from tensorkeep.kinds.pickles._keys import joined
 from tensorkeep.kinds.pickles._load import load_tree
-from tensorkeep.kinds.pickles._records import LazyRecords, array_of, dtype_of, is_tensor_like, tensor_of
+from tensorkeep.kinds.pickles._records import (
+    LazyRecords,
+    array_of,
+    dtype_of,
+    is_tensor_like,
+    stored_views,
+    tensor_of,
+)
 from tensorkeep.kinds.pickles._tree import Copy, copy_tree
-from tensorkeep.kinds.pickles._views import stored_views
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
@@ -49,14 +55,14 @@ _FORMS: Final[dict[Form, str]] = {
     "pickle": "pickle",
 }
 _MAX_TIMES_FILE: Final = 16
-"""How often the bytes of a file may be read for tensors that share them; tied weights are two or three."""
+"""How many times the size of its file all tensors may take together; tied weights take two or three times."""
 
 
 class PickleFile(Opened):
-    """Dotted name to `LazyTensor`, of all tensors of a file of pickles. Nothing of it was run, and no data read.
+    """An open pickle: a mapping of dotted name to `LazyTensor`. Nothing in it was run, and no tensor data were read.
 
-    Names are those of a state dict: keys of dicts and places in lists, joined with dots. Tensors that share memory
-    in the file are read each on its own here; `load_tree` keeps what they share.
+    Names are those of a state dict: dict keys and list indices, joined with dots. Tensors that share memory in the
+    file are read separately through this mapping; `load_tree` keeps them shared.
     """
 
     def __init__(self, document: PickleDocument, source: ByteSource, framework: str, device: Any) -> None:
@@ -68,27 +74,27 @@ class PickleFile(Opened):
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Refuse: its value may hold what no pickle is made of."""
+        """Raise TypeError: its value may hold objects that cannot be pickled."""
         raise TypeError("a PickleFile cannot be pickled; open the file again, or pickle one of its lazy tensors")
 
     @property
     def path(self) -> str:
-        """The path, or what stands for it in messages."""
+        """The path, or a description of the source."""
         return self._source.name
 
     @property
     def form(self) -> Form:
-        """How the file is laid out: `"zip"`, `"torchscript"`, `"legacy"`, `"tar"`, or `"pickle"` without tensors."""
+        """The container: `"zip"`, `"torchscript"`, `"legacy"`, `"tar"`, or `"pickle"` for a bare pickle."""
         return self._document.form
 
     @property
     def source(self) -> ByteSource:
-        """Where the bytes are."""
+        """The source of the file's bytes."""
         return self._source
 
     @property
     def format_name(self) -> str:
-        """How the file is laid out, in words."""
+        """The kind of file, for people."""
         return _FORMS[self.form]
 
     @property
@@ -103,7 +109,7 @@ class PickleFile(Opened):
 
     @property
     def document(self) -> PickleDocument:
-        """What was read: the value with records in the place of tensors, and where storages stand."""
+        """The parsed pickle: the value with records in place of tensors, and where storages are."""
         return self._document
 
     @cached_property
@@ -118,21 +124,21 @@ class PickleFile(Opened):
 
     @cached_property
     def tensors(self) -> Mapping[str, TensorRecord]:
-        """Dotted name to what the pickle says of the tensor; of a bare storage, the tensor that is all of it.
+        """Dotted name to the record of each tensor; a bare storage counts as a one-dimensional tensor.
 
-        Arrays of NumPy, whose elements stand in the pickle, are not among them.
+        NumPy arrays, whose elements are in the pickle itself, are not included.
         """
         records = self._leaves.tensors.items()
         return {name: tensor_of(record) for name, record in records if not isinstance(record, ArrayRecord)}
 
     @property
     def records(self) -> Mapping[str, Leaf]:
-        """Dotted name to what the pickle says of each tensor, storage and array of NumPy."""
+        """Dotted name to the record of each tensor, storage and NumPy array."""
         return self._leaves.tensors
 
     @property
     def composites(self) -> dict[str, str]:
-        """Dotted name to the kind of each sparse, quantized or nested tensor, whose parts are tensors; a new dict."""
+        """Dotted name to kind for each sparse, quantized or nested tensor, as a new dict."""
         return dict(self._leaves.composites)
 
     @property
@@ -142,20 +148,20 @@ class PickleFile(Opened):
 
     @property
     def unknowns(self) -> dict[str, Unknown]:
-        """Dotted name to what the pickle would have imported, called or built, and that was not; a new dict."""
+        """Dotted name to each object that is not known to be data and was not built, as a new dict."""
         return dict(self._leaves.unknowns)
 
     @property
     def dangers(self) -> dict[str, str]:
-        """Names in the pickle that could only do harm, and why; only with `dangerous="record"`, and a new dict."""
+        """Name to reason for each name that could only do harm, as a new dict; needs `dangerous="record"`."""
         return dict(self._document.dangers)
 
     @cached_property
     def tree(self) -> Any:
-        """What was saved: nested plain data, with a `LazyTensor` for each tensor and an `Unknown` for each object.
+        """The saved value: nested plain data, with a `LazyTensor` for each tensor and an `Unknown` for each object.
 
-        Sparse, quantized and nested tensors are a `CompositeRecord` of lazy parts, tensors without data a
-        `TensorRecord`. Arrays of NumPy are arrays.
+        Sparse, quantized and nested tensors are a `CompositeRecord` of lazy parts; tensors without data are a
+        `TensorRecord`; NumPy arrays are arrays.
         """
         with PausedCollector():
             return copy_tree(self._document.value, self._lazy_value)
@@ -174,49 +180,50 @@ class PickleFile(Opened):
         return record
 
     def load_tree(self) -> Any:
-        """Load what was saved: the same nested data with tensors of the framework.
+        """Load the saved value: nested data with the framework's tensors.
 
-        Tensors that shared memory share it again, and what is in two places is one object. With torch, sparse,
-        quantized and nested tensors are built, after all that they say of themselves was checked; with NumPy they
-        are a `CompositeRecord` of arrays.
+        Tensors that shared memory share it again, and an object in two places is one object again. With torch,
+        sparse, quantized and nested tensors are built after their parts have been checked; with NumPy they are a
+        `CompositeRecord` of arrays.
 
         Returns:
-            The nested value. Tensors are writable, and writing to them never reaches the file.
+            The nested value. Tensors are writable, and writing to them never changes the file.
 
         Raises:
-            DtypeError: If the framework has no such dtype.
+            DtypeError: If the framework does not have a dtype.
             FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
-            LimitError: If a tensor has more dimensions or elements than the framework allows.
-            TransportError: If the bytes cannot be read.
+            LimitError: If tuples are nested too deeply, or a tensor has more dimensions or elements than the
+                framework allows.
+            TransportError: If the bytes cannot be read, or the file is closed.
         """
         self._check_open()
         with PausedCollector():
             return load_tree(self._document, self._lazy.reader)
 
     def load_state(self, options: LoadOptions) -> Any:
-        """Load what was saved, as a whole."""
+        """Load the saved value; it can only be loaded whole."""
         options.refuse_parts()
         return self.load_tree()
 
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Read whole tensors, each into memory of its own; see `LazyTensors.load`, and `load_tree` for shared ones.
+        """Read whole tensors, each into its own memory; see `LazyTensors.load`. `load_tree` keeps memory shared.
 
         Raises:
-            LimitError: Also if they would take many times the size of the file, as views of few bytes can.
+            LimitError: If the tensors would take many times the size of the file, as many views of a few bytes can.
         """
         names = None if names is None else [names] if isinstance(names, str) else list(names)
         self.refuse_expanded(self if names is None else names)
         return super().load(names)
 
     def refuse_expanded(self, names: Iterable[str]) -> None:
-        """Refuse to read tensors that together take many times the size of the file, as views of few bytes can.
+        """Refuse tensors much larger in total than the file, such as many views of a few bytes.
 
         Args:
-            names: Which.
+            names: The tensors to be read.
 
         Raises:
-            LimitError: If they do.
-            TensorNotFoundError: If there is none of a name.
+            LimitError: If they would take many times the size of the file.
+            TensorNotFoundError: If a name is not in the file.
         """
         nbytes = sum(self[name].nbytes for name in names)
         if nbytes > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILE * self._source.nbytes):
@@ -225,18 +232,18 @@ class PickleFile(Opened):
                 path=self.path,
                 expected=f"at most {_MAX_TIMES_FILE} times {self._source.nbytes:,} bytes",
                 found=f"{nbytes:,}",
-                hint="load_tree keeps what they share; or take some of them",
+                hint="load_tree keeps the memory shared; or select fewer tensors",
             )
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:
-        """Return the CRC-32 that torch's archives have of storages, which torch itself never looks at."""
+        """Return the CRC-32 checks of storages in torch's archives; torch itself never checks them."""
         chosen = list(self) if names is None else names_to_check(names, self, self.path)
         crcs, spans = self._document.crcs, self._document.spans
         by_storage: dict[str, list[str]] = {}
         n_unprotected = 0
         for name in chosen:
             record = self.tensors.get(name)
-            if record is None:  # an array in the pickle, which was checked with it
+            if record is None:  # a NumPy array, whose bytes were checked with the pickle
                 continue
             if record.storage is None or record.storage.key not in crcs:
                 n_unprotected += 1
@@ -256,7 +263,7 @@ class PickleFile(Opened):
 
     @property
     def is_replaceable(self) -> bool:
-        """False: values of a pickle would be lost."""
+        """False: a safetensors file cannot hold every value of a pickle."""
         return False
 
     def views(self) -> Mapping[str, StoredView]:
@@ -264,31 +271,34 @@ class PickleFile(Opened):
         return stored_views(self.path, self._document, self.tensors, self.records)
 
     def nested(self) -> NestedData | None:
-        """Return the value that was saved, as data."""
+        """Return the saved value as data."""
         return nested_data(self._document.value, self.records, self.pairs())
 
     def pairs(self) -> dict[str, LazyTensor]:
-        """Return complex tensors as real ones, with the two parts of each number in one dimension more."""
+        """Return complex tensors as real ones: a last dimension of 2 holds the real and imaginary parts."""
         return {name: self.pairs_of(name) for name, tensor in self.tensors.items() if is_of_pairs(tensor)}
 
     def pairs_of(self, name: str) -> LazyTensor:
-        """Return a tensor of complex numbers as one of real numbers, with the two of each in one dimension more.
+        """Return a complex tensor as a real one: a last dimension of 2 holds the real and imaginary parts.
 
         Args:
             name: Its name.
+
+        Raises:
+            KeyError: If no tensor has that name.
         """
         return self._lazy.pairs(name, self.tensors[name])
 
     def over(self, source: ByteSource) -> PickleFile:
-        """Return the same file read from elsewhere, such as in another way; its pickle is not read again.
+        """Return the same file over another source; the pickle is not parsed again.
 
         Args:
-            source: The same bytes.
+            source: A source of the same bytes, such as one without mmap.
         """
         return PickleFile(self._document, source, *self._target)
 
     def unmapped(self, files: ExitStack) -> LazyTensors:
-        """Return the tensors; those that are gathered are read, since a mapping would keep all that was touched."""
+        """Return the tensors without mmap where they are gathered: every page touched would stay in memory."""
         gathered = [name for name, lazy in self.items() if lazy.source is None]
         if not gathered:
             return self
@@ -297,11 +307,11 @@ class PickleFile(Opened):
         return TensorView({**self, **{name: read[name] for name in gathered}}, path=self.path)
 
     def describe(self) -> Description:
-        """Return what the pickle says of its tensors, in the order of the bytes."""
+        """Return the contents of the file, with tensors in byte order."""
         return Description((self.described(),))
 
     def described(self, name: str | None = None, prefix: str = "") -> FileDescription:
-        """Return the same as one file of several: its own name, and what names of tensors begin with."""
+        """Return the same for one file of several, with its name and the prefix of its tensors' names."""
         in_order = sorted(self.items(), key=lambda item: item[1].data_offsets)
         return FileDescription(
             name or split(self.path)[1],
@@ -334,7 +344,7 @@ class PickleFile(Opened):
             raise TransportError("File is closed", path=self.path)
 
     def close(self) -> None:
-        """Let go of the file; tensors that were read stay valid, lazy ones can no longer be read."""
+        """Close the file. Tensors that were read stay valid; lazy ones can no longer be read."""
         self._closed = True
         self._lazy.reader.close()
 
@@ -345,18 +355,18 @@ class PickleFile(Opened):
 
 
 def pickle_file_of(opened: Opened) -> PickleFile | None:
-    """Return what is open if it is one file of pickles, for those who make more of its objects than data."""
+    """Return what is open if it is a single pickle, else None, for callers that interpret its objects."""
     return opened if isinstance(opened, PickleFile) else None
 
 
 def open_pickle(target: Openable, **options: Any) -> PickleFile:
-    """Open what `torch.save` or `pickle.dump` wrote, whoever sent it: nothing of it is run. Takes `OpenOptions`."""
+    """Open a file of `torch.save` or `pickle.dump`, trusted or not: nothing in it is run. Takes `OpenOptions`."""
     opening = OpenOptions(**options)
     return pickle_over(open_source(target, backend=opening.backend), opening)
 
 
 def pickle_over(source: ByteSource, options: OpenOptions, span: ByteRange | None = None) -> PickleFile:
-    """Open a file of pickles that is all of a source, or a part of it."""
+    """Open a pickle that is all of a source, or a part of it."""
     limits = options.limits or DEFAULT_LIMITS
     with PausedCollector():
         document = read_pickle(source, span, strict=options.strict, dangerous=options.dangerous, limits=limits)

@@ -1,4 +1,4 @@
-"""The tensors of a nested value by dotted names, as a state dict has them."""
+"""All tensors of a nested value by dotted name, as in a state dict."""
 
 from __future__ import annotations
 
@@ -20,31 +20,29 @@ from tensorkeep.kinds.pickles._keys import PLAIN, key_text
 from tensorkeep.limits import MAX_GRAPH_NODES, MAX_NAMES_LENGTH
 
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
-"""What the state of a module of torch has, in the order of its state dict."""
+"""Keys in the state of a torch module, in the order of its state dict."""
 
 _MAX_VISITS = 100
-"""How often a module's state dict is listed, in whose places it stands; no more: one that holds itself has no end."""
+"""How often to list a module that is in several places; without a bound, one that contains itself would never end."""
 
 _ALONE = "tensor"
-"""What a file is said to hold that is nothing but one tensor."""
-
+"""Name of the tensor in a file that holds nothing else."""
 
 Leaf: TypeAlias = TensorRecord | StorageRecord | StorageView | ArrayRecord
-"""What becomes a lazy tensor."""
-
+"""Records that become lazy tensors."""
 
 _Named: TypeAlias = tuple[str, Any]
 
 
 class Leaves:
-    """What is at the ends of a nested value.
+    """The leaves of a nested value.
 
     Attributes:
         tensors: Dotted name to tensor, storage or array.
-        unknowns: Dotted name to what is not data; each once, where it is met first.
-        composites: Dotted name to the kind of each sparse, quantized or nested tensor.
+        unknowns: Dotted name to each object that is not data; once, where it is first found.
+        composites: Dotted name to kind for each sparse, quantized or nested tensor.
         empty: Dotted names of tensors without data (device meta).
-        n_nodes: Values that were looked at.
+        n_nodes: Number of values visited.
     """
 
     def __init__(self) -> None:
@@ -60,7 +58,7 @@ class Leaves:
         self._n_of_name: dict[str, int] = {}
 
     def walk(self, value: Any) -> None:
-        """Note all that a value holds, in its own order; the state dicts of modules before all else in these."""
+        """Collect all leaves of a value in order; in modules, the state dict comes before everything else."""
         waiting: list[_Named] = [("", value)]
         while waiting or self._later:
             self._is_later |= not waiting
@@ -75,7 +73,7 @@ class Leaves:
                 waiting.extend(reversed(self._parts(name, node, kind)))
 
     def _parts(self, name: str, node: Any, kind: type) -> list[_Named]:
-        """Note a value itself, and return what it holds, with names."""
+        """Record a value, and return its contents with names."""
         if kind in DICTS:
             children = [(key_text(key), child) for key, child in node.items() if type(child) not in PLAIN]
         elif kind in LISTS:
@@ -91,11 +89,11 @@ class Leaves:
         return [(f"{name}.{text}", child) for text, child in children] if name else children
 
     def _spend(self, length: int) -> None:
-        """Count the characters of names before they are made: a long key can stand above many others."""
+        """Count characters of names before building them: one long key can be a prefix of very many names."""
         self._length += length
         if self._length > MAX_NAMES_LENGTH:
             raise LimitError(
-                "the names of tensors are too long together", expected=f"at most {MAX_NAMES_LENGTH:,} characters"
+                "the names of tensors are too long in total", expected=f"at most {MAX_NAMES_LENGTH:,} characters"
             )
 
     def _parts_of_leaf(self, name: str, node: Any, kind: type) -> list[_Named]:
@@ -125,7 +123,7 @@ class Leaves:
     def _parts_of_unknown(self, name: str, node: Unknown) -> list[_Named]:
         n_visits = self._n_visits[id(node)] = self._n_visits.get(id(node), 0) + 1
         has_state_dict = _is_module(node.state)
-        if n_visits > 1:  # a module that stands in two places of another is in its state dict twice
+        if n_visits > 1:  # a module in two places of another is in its state dict twice
             is_listed = has_state_dict and not self._is_later and n_visits <= _MAX_VISITS
             return [(name, part) for part in _state_dict_of(node.state)] if is_listed else []
         self.unknowns.setdefault(name, node)
@@ -137,12 +135,12 @@ class Leaves:
 
 
 def _is_module(state: Any) -> bool:
-    """Say whether a state is that of a module of torch."""
+    """Whether a state is that of a torch module."""
     return type(state) in DICTS and all(type(state.get(part)) in DICTS for part in _MODULE_PARTS)
 
 
 def _state_dict_of(state: Any) -> list[Any]:
-    """Return the parts of a module that make its state dict, in order."""
+    """Return the parts of a module that make up its state dict, in order."""
     hidden = state.get("_non_persistent_buffers_set")
     buffers = state["_buffers"]
     if type(hidden) is set:
@@ -151,10 +149,10 @@ def _state_dict_of(state: Any) -> list[Any]:
 
 
 def leaves_of(value: Any) -> Leaves:
-    """Name the tensors of a nested value, and what in it is no data.
+    """Return the leaves of a nested value by dotted name.
 
-    Keys of dicts and places in lists are joined with dots. A module that was pickled whole gives the names of its
-    state dict. Where two tensors would have one name, the second gets `#2`.
+    Dict keys and list indices are joined with dots. A pickled module yields the names of its state dict. If two
+    tensors would have the same name, the second gets `#2`.
     """
     leaves = Leaves()
     leaves.walk(value)

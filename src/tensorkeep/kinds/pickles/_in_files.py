@@ -1,4 +1,4 @@
-"""What a conversion asks of several pickles: the answers of each, under the names that its tensors have outside."""
+"""What a conversion needs from several pickles, with the names that their tensors have in the whole checkpoint."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tensorkeep.kinds.pickles._file import PickleFile
 from tensorkeep.tensors import LazyTensor
 
 Places: TypeAlias = Mapping[str, tuple[PickleFile, str]]
-"""Name to the file of a tensor, and its name in there."""
+"""Name of a tensor to its file, and its name in that file."""
 
 
 def records_of(places: Places) -> dict[str, Any]:
-    """Return what the pickles say of each tensor."""
+    """Return the pickle's record of each tensor."""
     return {name: file.records[own] for name, (file, own) in places.items()}
 
 
@@ -25,13 +25,13 @@ def views_of(places: Places) -> dict[str, StoredView]:
 
 
 def pairs_of(places: Places) -> dict[str, LazyTensor]:
-    """Return tensors of complex numbers as tensors of real numbers."""
+    """Return complex tensors as tensors of real pairs."""
     pairs = {id(file): file.pairs() for file in {id(file): file for file, _ in places.values()}.values()}
     return {name: pairs[id(file)][own] for name, (file, own) in places.items() if own in pairs[id(file)]}
 
 
 def left_out_of(prefixed: Iterable[tuple[str, PickleFile]]) -> list[LeftOut]:
-    """Return the objects that are not known to be data, of files with what names of theirs begin with."""
+    """Return the objects that are not known to be data; each file comes with the prefix of its names."""
     return [
         LeftOut(prefix + found.name if found.name else prefix.removesuffix("."), found.path, found.what)
         for prefix, file in prefixed
@@ -40,7 +40,7 @@ def left_out_of(prefixed: Iterable[tuple[str, PickleFile]]) -> list[LeftOut]:
 
 
 def refuse_expanded_of(places: Places, names: Iterable[str]) -> None:
-    """Refuse to read tensors that together take many times the size of their file."""
+    """Refuse tensors much larger in total than their file, such as many views of a few bytes."""
     own_names: dict[int, tuple[PickleFile, list[str]]] = {}
     for name in names:
         if name in places:

@@ -1,4 +1,4 @@
-"""Keys of dicts as parts of dotted names."""
+"""Dotted names for values in nested data."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tensorkeep.limits import MAX_NAME_LENGTH
 _T = TypeVar("_T")
 
 PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None)})
-"""Types of values that hold nothing."""
+"""Types of values that contain no other values."""
 
 
 def joined(name: str, part: str) -> str:
-    """Return a dotted name, cut where it is longer than any honest one."""
+    """Append a part to a dotted name; a name longer than any honest one is truncated."""
     return (f"{name}.{part}" if name else part)[:MAX_NAME_LENGTH]
 
 
 def key_text(key: Any) -> str:
-    """Return what stands for a key in a dotted name."""
+    """Return the text for a dict key in a dotted name."""
     if type(key) is str:
         return key
     if isinstance(key, Unknown):
@@ -32,7 +32,7 @@ def key_text(key: Any) -> str:
 
 
 def numbered(named: Iterable[tuple[str, _T]], taken: Container[str] = ()) -> dict[str, _T]:
-    """Return a dict in which a name that comes again gets a number, such as `#2`."""
+    """Return a dict in which repeated names get a number, such as `#2`."""
     found: dict[str, _T] = {}
     n_of_name: Counter[str] = Counter()
     for name, value in named:

@@ -1,4 +1,4 @@
-"""Files of pickles, alone, with an index, or all in a directory, as a kind."""
+"""The kind of PyTorch's pickles: one file, an index and its shards, or all files below a directory."""
 
 from __future__ import annotations
 

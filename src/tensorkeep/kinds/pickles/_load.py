@@ -1,4 +1,4 @@
-"""A nested value with its tensors loaded: those that shared memory share it again."""
+"""Load a nested value with its tensors; those that shared memory share it again."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tensorkeep.tensors import TensorReader
 
 
 def load_tree(document: PickleDocument, reader: TensorReader) -> Any:
-    """Load what a file holds."""
+    """Load the value of a file."""
     return copy_tree(document.value, _Loader(document, reader).make)
 
 
 class _Loader:
-    """Makes tensors over storages, each of which is read once."""
+    """Builds tensors over storages. Each storage is read once."""
 
     def __init__(self, document: PickleDocument, reader: TensorReader) -> None:
         self._is_swapped = document.is_big_endian != (sys.byteorder == "big")
@@ -45,7 +45,7 @@ class _Loader:
         self._storages: dict[tuple[str, int], Any] = {}
 
     def make(self, record: Any, name: str, copy: Copy) -> Any:
-        """Return what stands for a record in the loaded value."""
+        """Return what replaces a record in the loaded value."""
         kind = type(record)
         if kind is TensorRecord:
             return self._tensor(record)
@@ -100,7 +100,7 @@ class _Loader:
 
 
 def _read_storages(document: PickleDocument, reader: TensorReader) -> dict[str, npt.NDArray[np.uint8]]:
-    """Read the bytes of all storages: mapped where the file can be, else in a few large reads."""
+    """Read the bytes of all storages, by mmap if possible, else in a few large reads."""
     spans = sorted(document.spans.items(), key=lambda item: item[1].start)
     entries = {key: TensorEntry("U8", (len(span),), (span.start, span.stop)) for key, span in spans}
     embedded = {key: np.frombuffer(bytearray(data), np.uint8) for key, data in document.embedded.items()}

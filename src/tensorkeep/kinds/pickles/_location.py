@@ -1,4 +1,4 @@
-"""Which files of pickles a path stands for: one file, an index and its shards, or all files below a directory."""
+"""Find the pickles for a path: one file, an index and its shards, or all files below a directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tensorkeep.transport import (
 
 _USUAL: Final = "pytorch_model"
 _DEEPEST: Final = 3
-"""Folders below a directory that are looked into: `iter_0001000/mp_rank_00/model_optim_rng.pt` is two."""
+"""How many levels of folders to search: `iter_0001000/mp_rank_00/model_optim_rng.pt` is two levels down."""
 
 _match_index = re.compile(r"(?P<base>[^.].*)\.bin\.index(?:\.(?P<variant>[^.]+))?\.json").fullmatch
 _match_single = re.compile(r"(?P<stem>[^.].*)\.bin").fullmatch
@@ -36,7 +36,7 @@ _ends_like_shard = re.compile(r".*-[0-9]{5}-of-[0-9]{5}").fullmatch
 _is_companion = re.compile(
     r"(?:training_args|optimizer|scheduler|scaler|sampler|random_states|rng_state)(?:_[0-9]+)*\.(?:bin|pkl|pt|pth)"
 ).fullmatch
-"""What trainers save beside weights."""
+"""Files that trainers save next to the weights."""
 
 
 class PickleLocation(msgspec.Struct, frozen=True):
@@ -44,11 +44,10 @@ class PickleLocation(msgspec.Struct, frozen=True):
 
     Attributes:
         path: The file, the index or the directory.
-        directory: Where `files` are; empty for the current one.
-        index: Name of the index, or None where there is none.
-        files: Paths below `directory`, with `/` between folders. For an index those that it names are meant, and
-            none is listed here.
-        is_one: Whether it is a single file, whose tensors' names are not those of a set.
+        directory: The directory of `files`; empty for the current one.
+        index: Name of the index, or None if there is none.
+        files: Paths below `directory`, separated by `/`; empty with an index, which names the shards.
+        is_one: Whether it is a single file, so that names of tensors get no prefix.
     """
 
     path: str
@@ -59,10 +58,10 @@ class PickleLocation(msgspec.Struct, frozen=True):
 
 
 def find_pickled(path: str, variant: str | None = None) -> PickleLocation | None:
-    """Find the files of pickles that a path stands for.
+    """Find the pickles for a path.
 
-    Of a directory these are, in this order: `pytorch_model.bin` or its index; the only other index; the only file
-    that is one, without what trainers save beside it; all files of pickles in the directory and below.
+    In a directory these are, in order of preference: `pytorch_model.bin` or its index; the only other index; the only
+    pickle, apart from files that trainers save next to the weights; all pickles in the directory and below.
     """
     path = without_secrets(path)
     if is_directory(path):
@@ -85,7 +84,7 @@ def _in_directory(directory: str, variant: str | None) -> PickleLocation | None:
 
 
 def _usual_names(directory: str, variant: str | None) -> list[str]:
-    """Return the first of the usual names that is there, where a server does not list what it has."""
+    """Return the first usual name that exists, for servers that cannot list a directory."""
     dot = f".{variant}" if variant else ""
     usual = (
         f"model.safetensors.index{dot}.json",
@@ -102,11 +101,11 @@ def _at(directory: str, names: list[str], stem: str) -> PickleLocation | None:
     single = f"{stem}.bin"
     if index is not None and single in names:
         raise IntegrityError(
-            f"{single} lies beside {index}: nobody can say which is meant",
+            f"{single} is next to {index}: it is unclear which one to open",
             path=directory,
             expected="one of them",
             found="both",
-            hint="Open the one that you mean by its own path, and move the other away",
+            hint="Open the one that you want by its own path, and move the other away",
         )
     if index is not None:
         return PickleLocation(join(directory, index), directory, index, (), is_one=False)
@@ -141,7 +140,7 @@ def _by_content(directory: str, names: list[str], variant: str | None) -> Pickle
             path=directory,
             expected=f"such as {_USUAL}.bin.index.json",
             found=shard,
-            hint="Open one of the shards by its own path, or get the index again",
+            hint="Get the index again, or open one of the shards by its own path",
         )
     files = here if variant is not None else here + list(_below(directory))
     if len(files) == 1 and files == here:
@@ -150,7 +149,7 @@ def _by_content(directory: str, names: list[str], variant: str | None) -> Pickle
 
 
 def _below(directory: str) -> Iterator[str]:
-    """Give the files of pickles in the folders of a directory, but those that trainers save beside weights."""
+    """Yield the pickles in folders of a directory, except files that trainers save next to the weights."""
     for folder, folders, names in walk(directory):
         relative = os.path.relpath(folder, directory)
         depth = 0 if relative == os.curdir else relative.count(os.sep) + 1
@@ -165,7 +164,7 @@ def _could_be_pickled(name: str) -> bool:
 
 
 def _is_pickled(path: str) -> bool:
-    """Say whether the content of a file is what `read_pickle` may read."""
+    """Whether a file's content looks like something that `read_pickle` can read."""
     try:
         source = open_source(path, backend="pread")
     except TensorkeepError:
@@ -177,13 +176,13 @@ def _is_pickled(path: str) -> bool:
 
 
 def pickle_index_names(stem: str) -> tuple[str, ...]:
-    """Return the names that the index of shards can have: that of a variant first."""
+    """Return the possible names of an index; the form with a variant comes first."""
     base, dot, variant = stem.rpartition(".")
     return (*([f"{base}.bin.index.{variant}.json"] if dot and base else []), f"{stem}.bin.index.json")
 
 
 def stem_of_pickle_index(name: str) -> str | None:
-    """Return what the names of an index's shards begin with, the variant included."""
+    """Return the stem of an index's shards, variant included; None if the name is not an index."""
     found = _match_index(name)
     return found and found["base"] + (f".{found['variant']}" if found["variant"] else "")
 

@@ -1,7 +1,8 @@
-"""Records of a pickle as lazy tensors, and as arrays of NumPy."""
+"""Records of a pickle as lazy tensors and NumPy arrays, and where their tensors are stored."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from math import prod
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from tensorkeep.arrays import Extent
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NUMPY
 from tensorkeep.entries import TensorEntry
@@ -20,21 +22,22 @@ from tensorkeep.formats.pickles import (
     StorageView,
     TensorRecord,
 )
+from tensorkeep.kinds._convertible import StoredView
 from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader
 from tensorkeep.transport import ByteSource, MemorySource
 
 _REAL_OF = {"C32": "F16", "C64": "F32", "C128": "F64"}
-"""Dtype of complex numbers to that of their parts."""
+"""Complex dtype to the dtype of its real and imaginary parts."""
 
 _BYTE_ORDERS = "<>|="
-"""What the text of a dtype begins with that is NumPy's own."""
+"""First characters of NumPy's own dtype strings; others are names in ml_dtypes."""
 
 
 class LazyRecords:
-    """Makes lazy tensors of the records of one document.
+    """Turns the records of one document into lazy tensors.
 
     Attributes:
-        reader: Reads the file.
+        reader: Reader of the file.
     """
 
     def __init__(self, document: PickleDocument, source: ByteSource, framework: str, device: Any) -> None:
@@ -43,14 +46,13 @@ class LazyRecords:
         self.reader = TensorReader(source, 0, framework, device)
 
     def lazy(self, name: str, record: TensorRecord | StorageRecord | StorageView | ArrayRecord) -> LazyTensor:
-        """Return a tensor that reads on indexing."""
         if isinstance(record, ArrayRecord):
             return self._lazy_array(name, record)
         tensor = tensor_of(record)
         return lazy_record(name, tensor, self._document, self._reader_of(tensor))
 
     def pairs(self, name: str, record: TensorRecord) -> LazyTensor:
-        """Return a tensor of complex numbers as one of real numbers, with the two of each in one dimension more."""
+        """Return a complex tensor as a real one: a last dimension of 2 holds the real and imaginary parts."""
         real = msgspec.structs.replace(
             record,
             dtype=_REAL_OF[record.dtype],
@@ -78,7 +80,7 @@ class LazyRecords:
         return TensorReader(MemorySource(data, name=self.reader.source.name), 0, *self._target)
 
     def _lazy_array(self, name: str, record: ArrayRecord) -> LazyTensor:
-        """Read the elements where they are; NumPy's own strides say how they lie."""
+        """Return a lazy tensor over the elements in the pickle itself."""
         stored = dtype_of(record)
         dtype = BY_NUMPY[stored.newbyteorder("=").name]
         data: Any = record.data
@@ -91,7 +93,7 @@ class LazyRecords:
 
 
 def lazy_record(name: str, tensor: TensorRecord, document: PickleDocument, reader: TensorReader) -> LazyTensor:
-    """Return a tensor that reads on indexing."""
+    """Return a lazy tensor for a record."""
     dtype = ALL_BY_NAME[tensor.dtype]
     layout = layout_of(tensor, document)
     nbytes = dtype.nbytes(prod(tensor.shape))
@@ -102,20 +104,20 @@ def lazy_record(name: str, tensor: TensorRecord, document: PickleDocument, reade
 
 
 def lazy_array(name: str, array: Any, path: str) -> LazyTensor:
-    """Return an array in memory as a lazy tensor."""
+    """Return a lazy tensor over an array in memory."""
     entry = TensorEntry(BY_NUMPY[array.dtype.name].name, array.shape, (0, array.nbytes))
     return LazyTensor(name, entry, TensorReader(MemorySource(array.tobytes(), name=path), 0, "numpy"))
 
 
 def strides_of(record: ArrayRecord) -> tuple[int, ...]:
-    """Return how the elements of an array lie in it: elements from one entry of each dimension to the next."""
+    """Return the strides of an array, in elements."""
     shape = record.shape[::-1] if record.is_fortran else record.shape
     strides = tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
     return strides[::-1] if record.is_fortran else strides
 
 
 def layout_of(record: TensorRecord, document: PickleDocument) -> Layout:
-    """Return how a tensor's elements lie in the file, or in the bytes of a storage that stands in the pickle."""
+    """Return the layout of a tensor in the file, or in a storage that is embedded in the pickle."""
     storage: Any = record.storage
     start = 0 if storage.key in document.embedded else document.spans[storage.key].start
     start += ALL_BY_NAME[record.dtype].nbytes(record.offset)
@@ -123,7 +125,7 @@ def layout_of(record: TensorRecord, document: PickleDocument) -> Layout:
 
 
 def tensor_of(storage: TensorRecord | StorageRecord | StorageView) -> TensorRecord:
-    """Return a tensor itself; of a storage, the tensor of one dimension that is all of it."""
+    """Return the record as a tensor; a storage becomes a one-dimensional tensor."""
     if isinstance(storage, TensorRecord):
         return storage
     if isinstance(storage, StorageView):
@@ -133,7 +135,7 @@ def tensor_of(storage: TensorRecord | StorageRecord | StorageView) -> TensorReco
 
 
 def is_tensor_like(record: Any) -> bool:
-    """Say whether a record can be a lazy tensor: arrays only of dtypes that tensors have, in the same form."""
+    """Whether a record can be a lazy tensor: arrays only if tensors have their dtype in the same encoding."""
     return type(record) is not ArrayRecord or (not record.is_scalar and _dtype_name(record) is not None)
 
 
@@ -141,11 +143,11 @@ def _dtype_name(record: ArrayRecord) -> str | None:
     if record.holds_objects:
         return None
     row = BY_NUMPY.get(dtype_of(record).name)
-    return row.name if row and not row.is_packed else None  # NumPy gives each element a byte
+    return row.name if row and not row.is_packed else None  # NumPy does not pack elements into bytes
 
 
 def dtype_of(record: ArrayRecord | DtypeRecord) -> np.dtype[Any]:
-    """Return the NumPy dtype of an array, or the one that a record stands for."""
+    """Return the NumPy dtype of a record."""
     dtype = record.dtype if isinstance(record, ArrayRecord) else record
     if dtype.base is not None:
         return np.dtype((dtype_of(dtype.base[0]), dtype.base[1]))
@@ -166,10 +168,30 @@ def _dtypes_of_ml_dtypes() -> dict[str, np.dtype[Any]]:
 
 
 def array_of(record: ArrayRecord) -> Any:
-    """Return an array of NumPy, or one of its numbers, that owns its memory."""
+    """Return a NumPy array or scalar that owns its memory."""
     array: Any = np.ndarray(record.shape, dtype_of(record), bytearray(record.data), order=_order_of(record))
     return array[()] if record.is_scalar else array
 
 
 def _order_of(record: ArrayRecord) -> Literal["C", "F"]:
     return "F" if record.is_fortran else "C"
+
+
+def stored_views(
+    path: str, document: PickleDocument, tensors: Mapping[str, TensorRecord], records: Mapping[str, Any]
+) -> dict[str, StoredView]:
+    """Return where each tensor is stored; NumPy arrays are embedded in the pickle and overlap nothing."""
+    views = {name: _view(path, document, tensor) for name, tensor in tensors.items() if prod(tensor.shape)}
+    return views | {name: StoredView(id(record)) for name, record in records.items() if name not in tensors}
+
+
+def _view(path: str, document: PickleDocument, tensor: TensorRecord) -> StoredView:
+    dtype = ALL_BY_NAME[tensor.dtype]
+    steps = [(extent, stride) for extent, stride in zip(tensor.shape, tensor.strides, strict=True) if extent > 1]
+    first = dtype.nbytes(tensor.offset)
+    last = first + dtype.nbytes(1 + sum((extent - 1) * stride for extent, stride in steps))
+    key = tensor.storage.key if tensor.storage else ""
+    span = document.spans.get(key)  # several archives in one file may have storages with the same key
+    storage = f"{path}:{key}:{id(document) if span is None else span.start}"
+    changes = (tensor.is_conj, tensor.is_neg)
+    return StoredView((storage, dtype.name, first, tensor.shape, *steps, changes), Extent(storage, first, last))

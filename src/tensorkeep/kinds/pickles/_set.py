@@ -1,4 +1,4 @@
-"""Several files of pickles as one checkpoint: shards with an index, or the files of a directory."""
+"""Several pickles as one checkpoint: shards with an index, or the files of a directory."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _extension = re.compile(r"\.[a-z]+(?:\.tar)?$")
 
 
 class PickleSet(Opened):
-    """The tensors of several files of pickles as one read-only mapping of name to `LazyTensor`. Nothing was run.
+    """Several open pickles: their tensors as one mapping of name to `LazyTensor`. Nothing was run.
 
-    With an index, names are those of the shards. Without, each begins with the path of its file in the directory,
-    without extension, joined by dots: `mp_rank_00.model_optim_rng.model.embedding.weight`. Where two tensors would
-    have one name, the second gets `#2`.
+    With an index, names are those in the shards. Without one, each name begins with the path of its file in the
+    directory, without its extension and joined by dots: `mp_rank_00.model_optim_rng.model.embedding.weight`. If two
+    tensors would have the same name, the second gets `#2`.
 
     Args:
         path: The index, or the directory.
-        files: Path below the directory to the file.
-        index: What the index says, or None where there is none.
+        files: Path below the directory to the open file.
+        index: The parsed index, or None if there is none.
 
     Raises:
-        IntegrityError: If index and shards do not agree; the message has the names.
+        IntegrityError: If the index and the shards disagree; the message lists the tensors.
     """
 
     def __init__(self, path: str, files: Mapping[str, PickleFile], index: Index | None) -> None:
@@ -66,12 +66,12 @@ class PickleSet(Opened):
 
     @property
     def files(self) -> dict[str, PickleFile]:
-        """Path below the directory to the file; a new dict."""
+        """Path below the directory to the open file, as a new dict."""
         return dict(self._files)
 
     @property
     def format_name(self) -> str:
-        """What kind of files these are."""
+        """The kind of these files, for people."""
         return "files of pickles"
 
     @property
@@ -86,51 +86,50 @@ class PickleSet(Opened):
 
     @property
     def index(self) -> Index | None:
-        """What the index says; None where there is none."""
+        """The parsed index; None if there is none."""
         return self._index
 
     @property
     def unknowns(self) -> dict[str, Unknown]:
-        """Dotted name to what the pickles would have imported, called or built, and that was not; a new dict."""
+        """Dotted name to each object that is not known to be data and was not built, as a new dict."""
         return numbered(
             (prefix + name, unknown) for prefix, file in self.prefixed() for name, unknown in file.unknowns.items()
         )
 
     @property
     def places(self) -> dict[str, tuple[PickleFile, str]]:
-        """Name to the file of the tensor, and its name in there; a new dict."""
+        """Name of each tensor to its file, and its name in that file, as a new dict."""
         return dict(self._places)
 
     @cached_property
     def tree(self) -> Any:
-        """What was saved, with a `LazyTensor` for each tensor and an `Unknown` for each object.
+        """The saved values, with a `LazyTensor` for each tensor and an `Unknown` for each object.
 
-        With an index one value of all that stands in the shards, in which dicts are joined; without, path of the file
-        to what it holds.
+        With an index, the values of all shards merged into one; without one, a dict of file path to value.
 
         Raises:
-            IntegrityError: If two shards have different values in one place.
+            IntegrityError: If two shards have different values in the same place.
         """
         return self._joined({name: file.tree for name, file in self._files.items()})
 
     def load_tree(self) -> Any:
-        """Load what was saved, file by file; see `PickleFile.load_tree`.
+        """Load the saved values, file by file; see `PickleFile.load_tree`.
 
         Returns:
-            With an index one value of all that stands in the shards, in which dicts are joined; without, path of the
-            file to what it holds.
+            With an index, the values of all shards merged into one; without one, a dict of file path to value.
 
         Raises:
-            IntegrityError: If two shards have different values in one place.
-            DtypeError: If the framework has no such dtype.
+            IntegrityError: If two shards have different values in the same place.
+            DtypeError: If the framework does not have a dtype.
             FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
-            LimitError: If a tensor has more dimensions or elements than the framework allows.
-            TransportError: If the bytes cannot be read.
+            LimitError: If tuples are nested too deeply, or a tensor has more dimensions or elements than the
+                framework allows.
+            TransportError: If the bytes cannot be read, or a file is closed.
         """
         return self._joined({name: file.load_tree() for name, file in self._files.items()})
 
     def load_state(self, options: LoadOptions) -> Any:
-        """Load what was saved, as a whole."""
+        """Load the saved values; they can only be loaded whole."""
         options.refuse_parts()
         return self.load_tree()
 
@@ -140,7 +139,7 @@ class PickleSet(Opened):
         return _joined(trees, self._path)
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:
-        """Return the CRC-32 that the archives have of storages."""
+        """Return the CRC-32 checks of storages in the archives."""
         chosen = list(self) if names is None else names_to_check(names, self, self.path)
         own_names: dict[str, list[str]] = {name: [] for name in self._files}
         names_of_files = {id(file): name for name, file in self._files.items()}
@@ -151,7 +150,7 @@ class PickleSet(Opened):
 
     @property
     def composites(self) -> Mapping[str, str]:
-        """Dotted name to the kind of each tensor whose parts are tensors of their own."""
+        """Dotted name to kind for each sparse, quantized or nested tensor."""
         return {prefix + name: kind for prefix, file in self.prefixed() for name, kind in file.composites.items()}
 
     @property
@@ -161,7 +160,7 @@ class PickleSet(Opened):
 
     @property
     def is_replaceable(self) -> bool:
-        """False: values of pickles would be lost."""
+        """False: safetensors files cannot hold every value of a pickle."""
         return False
 
     def left_out(self) -> list[LeftOut]:
@@ -180,22 +179,22 @@ class PickleSet(Opened):
         return nested_data(values, records_of(self._places), pairs_of(self._places))
 
     def refuse_expanded(self, names: Iterable[str]) -> None:
-        """Refuse to read tensors that together take many times the size of their file."""
+        """Refuse tensors much larger in total than their file, such as many views of a few bytes."""
         refuse_expanded_of(self._places, names)
 
     def unmapped(self, files: ExitStack) -> LazyTensors:
-        """Return the tensors, none of which is gathered from a mapping."""
+        """Return the tensors without mmap where they are gathered."""
         read = {id(file): file.unmapped(files) for file in self._files.values()}
         return TensorView({name: read[id(file)][own] for name, (file, own) in self._places.items()}, path=self.path)
 
     def describe(self) -> Description:
-        """Return what the pickles say of their tensors, file by file."""
+        """Return the contents of all files."""
         named = zip(self._files, self.prefixed(), strict=True)
         files = tuple(file.described(name, prefix) for name, (prefix, file) in named)
         return Description(files, split(self.path)[1])
 
     def prefixed(self) -> Iterator[tuple[str, PickleFile]]:
-        """Give each file with what the names of its tensors begin with."""
+        """Yield each file with the prefix of its tensors' names."""
         if self._index is not None:
             yield from (("", file) for file in self._files.values())
             return
@@ -219,7 +218,7 @@ class PickleSet(Opened):
         return name in self._places
 
     def close(self) -> None:
-        """Let go of all files; tensors that were read stay valid."""
+        """Close all files. Tensors that were read stay valid; lazy ones can no longer be read."""
         for file in self._files.values():
             file.close()
 
@@ -229,7 +228,7 @@ class PickleSet(Opened):
 
 
 def open_pickled(location: PickleLocation, options: OpenOptions) -> PickleFile | PickleSet:
-    """Open files of pickles."""
+    """Open one pickle, or several as a set."""
     with ExitStack() as opened:
 
         def open_one(name: str) -> PickleFile:
@@ -249,7 +248,7 @@ def open_pickled(location: PickleLocation, options: OpenOptions) -> PickleFile |
 
 
 def _joined(trees: Mapping[str, dict[Any, Any]], path: str) -> dict[Any, Any]:
-    """Return what stands in several dicts, and in the attributes of ordered ones: dicts in one place are joined."""
+    """Merge dicts recursively, attributes of OrderedDicts included."""
     first, *others = trees.items()
     joined = copy(first[1])
     waiting: list[_Joining] = [(joined, others)]
@@ -291,16 +290,16 @@ def _refuse_missing(location: PickleLocation, names: tuple[str, ...]) -> None:
 
 
 def _refuse_disagreement(path: str, files: Mapping[str, PickleFile], index: Index) -> None:
-    """Hold names against the index: each in the file that it says, and in no other."""
+    """Check that each tensor is in the file that the index says, and in no other."""
     owners: dict[str, list[str]] = {}
     for file, tensors in files.items():
         for name in tensors:
             owners.setdefault(name, []).append(file)
     faults = [
-        *(f"`{name}` is in none" for name in index.weight_map if name not in owners),
+        *(f"`{name}` is in no shard" for name in index.weight_map if name not in owners),
         *(f"`{name}` is in {' and '.join(found)}" for name, found in owners.items() if len(found) > 1),
         *(
-            f"`{name}` is in {owners[name][0]} and not in {file}"
+            f"`{name}` is in {owners[name][0]}, not in {file}"
             for name, file in index.weight_map.items()
             if len(owners.get(name, ())) == 1 and owners[name][0] != file
         ),
@@ -311,5 +310,5 @@ def _refuse_disagreement(path: str, files: Mapping[str, PickleFile], index: Inde
             path=path,
             expected=f"each of {len(index.weight_map):,} tensors in the shard that the index says",
             found=listed(faults, _SHOWN, "; "),
-            hint="Are these shards of another save? Get all files of the checkpoint again",
+            hint="Are some shards from another save? Get all files of the checkpoint again",
         )

@@ -1,4 +1,4 @@
-"""A nested value with something else in the place of its tensors: lazy ones to look at, or loaded ones."""
+"""Copy a nested value, replacing its records of tensors by lazy or loaded tensors."""
 
 from __future__ import annotations
 
@@ -26,24 +26,22 @@ from tensorkeep.kinds.pickles._keys import PLAIN, joined, key_text
 _LEAVES = frozenset({TensorRecord, StorageRecord, StorageView, CompositeRecord, ArrayRecord, DtypeRecord, Label})
 
 Copy = Callable[[Any, str], Any]
-"""Takes a value and its dotted name, and gives its copy."""
+"""Takes a value and its dotted name, and returns its copy."""
 
 Make = Callable[[Any, str, Copy], Any]
-"""Takes a record, its dotted name and what copies the values in it; gives what is to stand in its place."""
+"""Takes a record, its dotted name and a function that copies the values in it; returns the replacement."""
 
 
 def copy_tree(value: Any, make: Make) -> Any:
-    """Copy a nested value, with something else in the place of each record."""
+    """Copy a nested value, with each record replaced by what `make` returns."""
     try:
         return _Copier(make).copy_whole(value)
     except RecursionError:
-        raise LimitError(
-            "tuples are nested too deep", hint="Load it from a function that is called less deep"
-        ) from None
+        raise LimitError("tuples are nested too deeply", hint="Load it from a shallower call stack") from None
 
 
 class _Copier:
-    """Copies each value once. What can be filled later is only begun, so that containers nest without recursion."""
+    """Copies each value once. Mutable containers are created empty and filled later, which avoids recursion."""
 
     def __init__(self, make: Make) -> None:
         self._make = make
@@ -51,7 +49,7 @@ class _Copier:
         self._begun: deque[tuple[Any, Any, str]] = deque()
 
     def copy_whole(self, value: Any) -> Any:
-        """Return the copy of a value and of all that it holds."""
+        """Return the complete copy of a value."""
         made = self.copy(value, "")
         while self._begun:
             _fill(*self._begun.popleft(), self.copy)
@@ -75,9 +73,8 @@ class _Copier:
             made = self._make(node, name, self.copy)
         elif kind in _AT_ONCE:
             parts = []
-            for place, child in enumerate(
-                node
-            ):  # no comprehension: each level of tuples takes as few frames as it can
+            # No comprehension: it would take one more frame for each level of tuples.
+            for place, child in enumerate(node):
                 parts.append(self.copy(child, joined(name, str(place))))
             made = kind(parts)
         else:
@@ -98,11 +95,11 @@ _BEGINNINGS: dict[type, Callable[[Any], Any]] = {
     Deque: lambda node: deque(maxlen=node.maxlen),
     Unknown: lambda node: Unknown(node.module, node.name),
 }
-"""Type of what can be filled later, to what begins its copy."""
+"""Type of each mutable container to a function that creates an empty copy."""
 
 
 def _fill(made: Any, node: Any, name: str, copy: Copy) -> None:
-    """Put the copies of what a value holds into the value's own."""
+    """Fill the copy of a container with copies of its contents."""
     if type(made) is Unknown:
         for slot, part in (("args", node.args), ("state", node.state), ("items", node.items)):
             object.__setattr__(made, slot, copy(part, name))
