@@ -177,13 +177,6 @@ class SafeSlice:
 
         A torch tensor of a mapped file is indexed by torch, without a copy. Otherwise the index means what it means
         to NumPy, and only the part is read.
-
-        Raises:
-            SelectionError: If the index does not fit the shape (also an IndexError).
-            DtypeError: If the framework has no such dtype (also a TypeError).
-            LimitError: If the tensor has more dimensions than the framework allows.
-            UnsupportedError: If the device is not on this machine.
-            TransportError: If the bytes cannot be read.
         """
         view = self._lazy.view() if self._gives_views else None
         if view is not None:
