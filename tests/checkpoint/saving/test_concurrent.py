@@ -22,7 +22,7 @@ from tests.support.checkpoint.numbered_saves import FIVE, SCENARIOS, SINGLE, THR
 from tests.support.soak import rounds
 
 READER = SUPPORT / "checkpoint" / "read_during_saves.py"
-SECONDS = rounds(1, 300)
+SECONDS = rounds(2, 300)
 
 ALTERNATIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "the same names": (THREE,),
