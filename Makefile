@@ -6,6 +6,8 @@ READY := .venv/.ready
 PIP_INSTALL := $(BIN)/python -m pip install -qq --constraint constraints.txt
 
 export HF_HUB_OFFLINE := 1
+# Tests start hundreds of interpreters: without cached bytecode, each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 SCALE ?= 1
 SEED ?= 0

@@ -65,15 +65,15 @@ def test_a_quick_run_measures_every_case_and_leaves_no_file(tmp_path: Path) -> N
         "Saving in the background",
         "Steps of a run",
         "Opening",
-        "Reading a part",
-        "Checkpoints of several files",
-        "Into a model",
-        "Files of torch.save",
+        "Reading part of a tensor",
+        "Sharded checkpoints",
+        "Loading into a model",
+        "Files of `torch.save`",
         "Training libraries",
         "From a web server",
         "Serving",
         "Many ranks",
-        "Starting up",
+        "Startup",
         "All figures",
     ):
         assert f"\n## {heading}\n" in text
@@ -105,7 +105,7 @@ def test_memory_above_its_target_is_a_target_that_is_not_met() -> None:
         memory = {contender.name: Memory(nbytes, 0) for contender in case.contenders}
         text = page([CaseResult(case, times, memory)], MACHINE, datetime(2026, 11, 21, tzinfo=UTC))
         assert "at most 30.0 ms more, at most 10 MB |" in text
-        assert ("12 MB, 12 MB of memory, where at most 10 MB is the target." not in text) == is_met
+        assert ("12 MB, 12 MB of memory; the target is at most 10 MB." not in text) == is_met
         assert ("Targets not met" not in text) == is_met
 
 
