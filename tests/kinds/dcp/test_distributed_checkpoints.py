@@ -211,7 +211,7 @@ def test_missing_and_short_files_are_named(copied: Callable[[str], Path]) -> Non
         tensorkeep.open(folder)
 
     os.truncate(folder / "__1_0.distcp", 1000)
-    with pytest.raises(IntegrityError, match=r"__1_0\.distcp: the file is cut off, 1,000 bytes"):
+    with pytest.raises(IntegrityError, match=r"__1_0\.distcp: the file is truncated, 1,000 bytes"):
         tensorkeep.open(folder)
     kinds = {(finding.kind, finding.shard) for finding in tensorkeep.verify(folder).findings}
     assert {("missing", "__2_0.distcp"), ("truncated", "__1_0.distcp")} <= kinds
@@ -351,7 +351,7 @@ def size_of(*sizes: int) -> Any:
         (
             lambda it: it.state_dict_metadata["w"].chunks.append(ChunkStorageMetadata(size_of(0), size_of(2))),
             IntegrityError,
-            "two places",
+            "in two pieces",
         ),
         (
             lambda it: it.state_dict_metadata["w"].chunks.extend(it.state_dict_metadata["w"].chunks * 2000),
@@ -360,7 +360,7 @@ def size_of(*sizes: int) -> Any:
         ),
         (lambda it: it.planner_data.update(w=("list",)), FormatError, "another value"),
         (lambda it: it.planner_data.update(w=("list", "key")), FormatError, "a dict and a list"),
-        (lambda it: it.planner_data.update(w=("list", 10**9)), LimitError, "places of a list are empty"),
+        (lambda it: it.planner_data.update(w=("list", 10**9)), LimitError, "too many list items are empty"),
         (lambda it: setattr(it, "planner_data", Trap()), UnsafeError, "mkdir"),
     ],
 )
@@ -389,7 +389,7 @@ def test_a_part_of_another_shape_is_refused_when_it_is_read(changed: Any) -> Non
 
     with (
         tensorkeep.open(changed(swap)) as checkpoint,
-        pytest.raises(IntegrityError, match=r"another part of tensor `w`.*F32 \[8\], found F32 \[2\]"),
+        pytest.raises(IntegrityError, match=r"a part of tensor `w` differs from what .*F32 \[8\], found F32 \[2\]"),
     ):
         checkpoint["w"].load()
 

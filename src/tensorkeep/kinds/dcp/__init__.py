@@ -1,13 +1,12 @@
-"""What many ranks wrote with torch.distributed.checkpoint, read without torch and without running any of it.
+"""Checkpoints of torch.distributed.checkpoint, read without torch and without running any of them.
 
-- `_location`: whether a path is such a checkpoint.
-- `_metadata`: what its `.metadata` says. Pure.
-- `_files`: its files, and the parts of tensors in them.
-- `_shards`: what safetensors files say that ranks wrote.
-- `_nested`: a nested state, put together from names and paths. Pure.
-- `_checks`: what of them can be checked.
-- `_checkpoint`: all of it as one mapping, `DistributedCheckpoint`.
-- `_open`: the files compared with what is said of them, and opened.
+- `_location`: recognises such a checkpoint at a path.
+- `_metadata`: parses `.metadata`. Pure.
+- `_files`: the files, and the parts of tensors in them.
+- `_shards`: the state in safetensors files that ranks wrote separately.
+- `_checks`: the checks of tensors and values.
+- `_checkpoint`: `DistributedCheckpoint`, everything as one mapping.
+- `_open`: compares the files with `.metadata`, and opens them.
 - `_kind`: the record of this kind.
 """
 

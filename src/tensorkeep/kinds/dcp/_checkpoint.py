@@ -1,4 +1,4 @@
-"""A checkpoint that many ranks wrote, as one mapping of name to lazy tensor, and as the state that was saved."""
+"""A checkpoint that many ranks wrote, as one mapping of name to lazy tensor, and as the nested state."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.errors import TransportError
+from tensorkeep.errors import FormatError, LimitError, TransportError
 from tensorkeep.formats import Description
 from tensorkeep.formats.pickles import StorageRecord, TensorRecord, Unknown
 from tensorkeep.kinds._checks import Checks, names_to_check
@@ -20,7 +20,6 @@ from tensorkeep.kinds._options import LoadOptions
 from tensorkeep.kinds.dcp._checks import PartChecks
 from tensorkeep.kinds.dcp._files import ChunkFiles, OpenedChunk
 from tensorkeep.kinds.dcp._metadata import SavedState
-from tensorkeep.kinds.dcp._nested import nested
 from tensorkeep.kinds.pickles import (
     PickleFile,
     left_out_of,
@@ -35,20 +34,23 @@ from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, Selector, chooser, load_together, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteSource
 
+_MAX_HOLES: Final = 1_000_000
+"""List items for which nothing was saved, such as empty dicts."""
+
 
 class DistributedCheckpoint(Opened):
-    """Name to `LazyTensor` of what torch.distributed.checkpoint saved. Nothing was run, and no tensor's data read.
+    """An open checkpoint of torch.distributed.checkpoint: a mapping of name to `LazyTensor`. Nothing was run.
 
-    Each tensor is put together of the parts that ranks wrote: a read opens only those that hold some of it. Values
-    that are no tensors are in `tree`; where such a value holds tensors, their names begin with its own.
+    Each tensor is assembled from the parts that ranks wrote; a read opens only the parts that it needs. Values that
+    are not tensors are in `tree`. If such a value holds tensors, their names begin with its name.
 
     Args:
         path: The directory.
-        state: What was saved, and where each part of it is.
-        tensors: Name to tensor, of those in the state.
-        values: Name to value that is no tensor.
+        state: What was saved, and where each part is.
+        tensors: Name to tensor, for tensors of the state.
+        values: Name to value, for values that are not tensors.
         files: The files.
-        unknowns: What `.metadata` names beside the classes of torch that it is made of.
+        unknowns: Objects in `.metadata` other than torch's own metadata classes.
     """
 
     def __init__(
@@ -77,12 +79,12 @@ class DistributedCheckpoint(Opened):
 
     @property
     def files(self) -> dict[str, ByteSource]:
-        """Path below the directory to the file; a new dict."""
+        """Path below the directory to the file's bytes, as a new dict."""
         return dict(self._files.sources)
 
     @property
     def format_name(self) -> str:
-        """What kind of files these are."""
+        """The kind of these files, for people."""
         return "files of torch.distributed.checkpoint"
 
     @property
@@ -102,28 +104,32 @@ class DistributedCheckpoint(Opened):
 
     @property
     def unknowns(self) -> dict[str, Unknown]:
-        """Dotted name to what the pickles would have imported, called or built, and that was not; a new dict."""
-        inner = ((prefix + own, it) for prefix, file in self.prefixed() for own, it in file.unknowns.items())
-        return self._unknowns | numbered(((name.removesuffix("."), it) for name, it in inner), taken=self._unknowns)
+        """Dotted name to each object that is not known to be data and was not built, as a new dict."""
+        inner = (
+            ((prefix + name).removesuffix("."), unknown)
+            for prefix, file in self.prefixed()
+            for name, unknown in file.unknowns.items()
+        )
+        return self._unknowns | numbered(inner, taken=self._unknowns)
 
     @property
     def dangers(self) -> dict[str, str]:
-        """Names in pickles that could only do harm, and why; only with `dangerous="record"`, and a new dict."""
+        """Name to reason for each name that could only do harm, as a new dict; needs `dangerous="record"`."""
         return {name: why for file in self._values.values() for name, why in file.dangers.items()}
 
     @property
     def places(self) -> dict[str, tuple[PickleFile, str]]:
-        """Name to the value that holds the tensor, and its name in there, of tensors in values; a new dict."""
+        """Name of each tensor in a value to that value, and its name in it, as a new dict."""
         return dict(self._places)
 
     def file_of(self, name: str) -> str:
-        """Return the file that holds a tensor, or its first part.
+        """Return the name of the file that holds a tensor, or its first part.
 
         Args:
             name: The tensor.
 
         Raises:
-            TensorNotFoundError: If there is none of that name.
+            TensorNotFoundError: If no tensor has that name.
         """
         self[name]
         if name in self._state.tensors:
@@ -133,11 +139,11 @@ class DistributedCheckpoint(Opened):
         return next(self._state.values[value].file for value, file in self._values.items() if file is holder)
 
     def shard_of(self, name: str) -> str:
-        """Return the file that holds a tensor, or its first part."""
+        """Return the name of the file that holds a tensor, or its first part."""
         return self.file_of(name)
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:
-        """Return the CRC-32 that the archives have of parts of tensors."""
+        """Return the CRC-32 checks of parts of tensors in the archives."""
         chosen = list(self) if names is None else names_to_check(names, self, self.path)
         parts = PartChecks(self._state, self._files)
         holders = {id(self._places[name][0]) for name in chosen if name not in self._tensors}
@@ -151,7 +157,7 @@ class DistributedCheckpoint(Opened):
 
     @property
     def composites(self) -> Mapping[str, str]:
-        """Dotted name to the kind of each tensor in a value whose parts are tensors of their own."""
+        """Dotted name to kind for each sparse, quantized or nested tensor."""
         return {prefix + name: kind for prefix, file in self.prefixed() for name, kind in file.composites.items()}
 
     @property
@@ -161,7 +167,7 @@ class DistributedCheckpoint(Opened):
 
     @property
     def is_replaceable(self) -> bool:
-        """Whether all that was saved is tensors."""
+        """Whether only tensors were saved."""
         return not self._values
 
     def left_out(self) -> list[LeftOut]:
@@ -169,19 +175,19 @@ class DistributedCheckpoint(Opened):
         return left_out_of(self.prefixed())
 
     def views(self) -> Mapping[str, StoredView]:
-        """Return where tensors in values are stored; those of the state share nothing."""
+        """Return where tensors in values are stored; tensors of the state share no memory."""
         return views_of(self._places)
 
     def nested(self) -> NestedData | None:
-        """Return the state that was saved, as data."""
+        """Return the saved state as data."""
         return nested_data(self.value, {**self.records, **records_of(self._places)}, pairs_of(self._places))
 
     def refuse_expanded(self, names: Iterable[str]) -> None:
-        """Refuse to read tensors in values that together take many times the size of their file."""
+        """Refuse tensors in values much larger in total than their file, such as many views of a few bytes."""
         refuse_expanded_of(self._places, names)
 
     def describe(self) -> Description:
-        """Return what `.metadata` says: each tensor in the file that has its first part."""
+        """Return the contents of the files: each tensor counts for the file that has its first part."""
         described = super().describe()
         first, *others = described.files or (None,)
         if first is None:
@@ -190,17 +196,17 @@ class DistributedCheckpoint(Opened):
         return msgspec.structs.replace(described, files=(first, *others))
 
     def prefixed(self) -> Iterator[tuple[str, PickleFile]]:
-        """Give each value that is no tensor with what the names of its tensors begin with."""
+        """Yield each value that is not a tensor, with the prefix of its tensors' names."""
         yield from ((f"{name}.", file) for name, file in self._values.items())
 
     def opened_chunks(self, name: str) -> Iterator[tuple[str, OpenedChunk]]:
-        """Find all parts of a tensor.
+        """Yield the parts of a tensor.
 
         Args:
             name: The tensor.
 
         Yields:
-            Name of the file and the part; nothing for a tensor in a value.
+            File name and part; nothing for a tensor in a value.
 
         Raises:
             TensorkeepError: If a file holds something else where a part should be.
@@ -213,7 +219,7 @@ class DistributedCheckpoint(Opened):
 
     @cached_property
     def records(self) -> dict[str, TensorRecord]:
-        """Name to a record that stands for each tensor of the state, put together."""
+        """Name to a record for each assembled tensor of the state."""
         found = {}
         for name, lazy in self._tensors.items():
             strides = tuple(prod(lazy.shape[axis + 1 :]) for axis in range(lazy.ndim))
@@ -223,51 +229,54 @@ class DistributedCheckpoint(Opened):
 
     @property
     def value(self) -> Any:
-        """What was saved, with a record for each tensor, as `read_pickle` returns it for one file."""
+        """The saved state with a record for each tensor, in the form that `read_pickle` returns for one file."""
         values = {name: file.document.value for name, file in self._values.items()}
-        return nested({**self.records, **values}, self._state.paths)
+        return _nested({**self.records, **values}, self._state.paths)
 
     @cached_property
     def tree(self) -> Any:
-        """What was saved, with a `LazyTensor` for each tensor and an `Unknown` for each object.
+        """The saved state, with a `LazyTensor` for each tensor and an `Unknown` for each object.
 
         Raises:
             FormatError: If names and paths contradict each other.
-            LimitError: If most places of lists are empty.
+            LimitError: If too many list items are empty.
         """
         values = {name: file.tree for name, file in self._values.items()}
-        return nested({**self._tensors, **values}, self._state.paths)
+        return _nested({**self._tensors, **values}, self._state.paths)
 
     def load_tree(self, only: Selector | Iterable[Selector] | None = None) -> Any:
-        """Load what was saved, or a part of it: nested dicts and lists with tensors of the framework.
+        """Load the saved state or a part of it: nested dicts and lists with the framework's tensors.
 
         Args:
-            only: Which parts: shell patterns for dotted names (`*` crosses dots), or functions of a name. What is
-                left out of dicts is missing there; in lists None stands in its place. A value that one rank saved
-                alone, such as a tuple, comes whole.
+            only: Which parts to load: shell patterns for dotted names (`*` crosses dots), or predicates on a name;
+                None loads everything. In dicts, other entries are missing; in lists, they are None. A value that was
+                saved as one object, such as a tuple, is loaded whole.
+
+        Returns:
+            The saved state.
 
         Raises:
-            TensorNotFoundError: If nothing is chosen.
-            TypeError: If `only` is none of these.
-            FormatError: If names and paths contradict each other.
-            DtypeError: If the framework has no such dtype.
-            LimitError: If most places of lists are empty, or a tensor has more dimensions than the framework allows.
-            IntegrityError: If something else stands where a part of a tensor should be.
-            TransportError: If the bytes cannot be read.
+            TensorNotFoundError: If `only` matches nothing.
+            TypeError: If `only` is neither text, nor callable, nor an iterable of these.
+            FormatError: If names and paths contradict each other, or a file is malformed.
+            DtypeError: If the framework does not have a dtype.
+            LimitError: If too many list items are empty, or a tensor has more dimensions than the framework allows.
+            IntegrityError: If a part of a tensor is missing from its file, or has another dtype or shape.
+            TransportError: If the bytes cannot be read, or the checkpoint is closed.
         """
         self._check_open()
         names = [*self._tensors, *self._values] if only is None else self._chosen(selectors_of(only))
         tensors = load_together({name: self._tensors[name] for name in names if name in self._tensors})
         values = {name: self._values[name].load_tree() for name in names if name in self._values}
-        return nested({**tensors, **values}, self._state.paths)
+        return _nested({**tensors, **values}, self._state.paths)
 
     def load_state(self, options: LoadOptions) -> Any:
-        """Load what was saved, or a part of it."""
+        """Load the saved state or a part of it."""
         options.refuse_ties()
         return self.load_tree(only=options.only)
 
     def _chosen(self, selectors: list[Selector]) -> list[str]:
-        """Return the names of what is chosen by its own name, or by that of what it stands in."""
+        """Return the names that are selected themselves or by a container that they are in."""
         is_chosen = chooser(selectors)
 
         def is_wanted(name: str) -> bool:
@@ -301,7 +310,7 @@ class DistributedCheckpoint(Opened):
             raise TransportError("File is closed", path=self.path)
 
     def close(self) -> None:
-        """Let go of all files; tensors that were read stay valid."""
+        """Close all files. Tensors that were read stay valid; lazy ones can no longer be read."""
         self._is_closed = True
         for file in self._values.values():
             file.close()
@@ -310,3 +319,48 @@ class DistributedCheckpoint(Opened):
     def __repr__(self) -> str:
         extent = f"{counted(len(self), 'tensor')} in {counted(len(self._files.sources), 'file')}"
         return f"DistributedCheckpoint({self.path!r}, {extent}, {self.nbytes:,} bytes)"
+
+
+class _Branch(dict[Any, Any]):
+    """A container under construction: a dict, or a list as a dict of index to item."""
+
+
+def _nested(values: Mapping[str, Any], paths: Mapping[str, tuple[str | int, ...]]) -> dict[str, Any]:
+    """Rebuild a nested state from names and the paths that lead to them."""
+    root = _Branch()
+    for name, value in values.items():
+        path = paths.get(name, (name,))
+        branch: Any = root
+        for part in path[:-1]:
+            branch = branch.setdefault(part, _Branch())
+            if type(branch) is not _Branch:
+                raise FormatError(f"the path of `{name}` leads through another value", tensor=name)
+        if path[-1] in branch:
+            raise FormatError(f"`{name}` has the same path as another value", tensor=name)
+        branch[path[-1]] = value
+    return dict(_Builder().items(root))
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self._n_holes = 0
+
+    def items(self, branch: _Branch) -> Any:
+        return [(key, self._value(value)) for key, value in branch.items()]
+
+    def _value(self, value: Any) -> Any:
+        if type(value) is not _Branch:
+            return value
+        places = [key for key in value if type(key) is int]
+        if not places:
+            return dict(self.items(value))
+        if len(places) < len(value):
+            raise FormatError("a part of the state is both a dict and a list", found=f"keys {list(value)[:5]}")
+        length = max(places) + 1
+        self._n_holes += length - len(places)
+        if self._n_holes > _MAX_HOLES:
+            raise LimitError("too many list items are empty", expected=f"at most {_MAX_HOLES:,}", found="more")
+        made = [None] * length
+        for place, item in self.items(value):
+            made[place] = item
+        return made

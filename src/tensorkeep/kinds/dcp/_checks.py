@@ -1,4 +1,4 @@
-"""What of a distributed checkpoint can be checked: each part of each tensor, and the CRC-32 of its archive."""
+"""The checks of a distributed checkpoint: each part of each tensor exists, and matches the CRC-32 in its archive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensorkeep.kinds.pickles import PickleFile
 
 
 class PartChecks:
-    """Collects the checks of tensors and values, and what is wrong with their parts."""
+    """Collects the checks of tensors and values, and findings about their parts."""
 
     def __init__(self, state: SavedState, files: ChunkFiles) -> None:
         self._state = state
@@ -23,7 +23,7 @@ class PartChecks:
         self._n_unprotected = 0
 
     def add_tensor(self, name: str) -> None:
-        """Find all parts of a tensor in their files."""
+        """Add the checks of all parts of a tensor."""
         parts = self._parts_of(name)
         is_protected = all(part.storage is not None for _, part in parts)
         self._n_unprotected += not is_protected
@@ -46,24 +46,24 @@ class PartChecks:
         return found
 
     def add_value(self, file: str, value: PickleFile) -> None:
-        """Add the tensors in a value; the rest of its archive was checked when it was opened."""
+        """Add the checks of tensors in a value; the rest of its archive was checked when it was opened."""
         self._checks += [
             Check(file, check.tensor, check.source, check.span, check.algorithm, check.expected, n_tensors=0)
             for check in value.checks().checks
         ]
 
     def add_fault(self, name: str, item: Item, error: TensorkeepError) -> None:
-        """Note what is wrong with a part or a value."""
+        """Record what is wrong with a part or a value."""
         span, facts = (item.start, item.stop), {"expected": error.expected, "found": error.found}
         self._findings.append(Finding("header", f"`{name}`: {error.message}", item.file, name, span, **facts))
 
     def is_there(self, item: Item) -> bool:
-        """Say whether a file is as long as `.metadata` declares; where it is not, that is a finding already."""
+        """Whether the file exists and is long enough; if not, there is already a finding."""
         source = self._files.sources.get(item.file)
         return source is not None and item.stop <= source.nbytes
 
     def result(self, before: list[Finding], n_files: int) -> Checks:
-        """Return all checks; `before` is what was wrong already."""
+        """Return all checks, with the earlier findings `before`."""
         return Checks(
             self._checks,
             [*before, *self._findings],

@@ -1,4 +1,4 @@
-"""The files of a distributed checkpoint: parts of tensors in them, each opened when something is read of it."""
+"""The files of a distributed checkpoint, and the parts of tensors in them, which are opened when they are read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tensorkeep.tensors import LazyTensor, TensorReader
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 
 SHARDING_INFO: Final = "DCP_SHARDING_INFO"
-"""Metadata key of a safetensors file, under which torch says where in their tensors its pieces begin."""
+"""Metadata key under which torch records where in their tensors the pieces in a safetensors file begin."""
 
 _ZIP: Final = b"PK\x03\x04"
 _SAFETENSORS_BRACE: Final = b"\0\0{"
-"""Bytes 6 to 8 of a safetensors file, whose first bytes may be those of any other form."""
+"""Bytes 6 to 8 of a safetensors file; the bytes before them are a length and may look like any other format."""
 
 _HEAD_NBYTES: Final = 9
 
@@ -30,9 +30,9 @@ class OpenedChunk(msgspec.Struct, frozen=True, eq=False):
     """A part of a tensor that was found in its file.
 
     Attributes:
-        lazy: It, as a tensor of NumPy.
-        storage: Bytes of the file, half-open, that its archive has a sum of; None where there is none.
-        crc: That sum, a CRC-32.
+        lazy: The part, as a NumPy tensor.
+        storage: Half-open byte range in the file that has a CRC-32 in its archive; None if there is none.
+        crc: The CRC-32.
     """
 
     lazy: LazyTensor
@@ -41,7 +41,7 @@ class OpenedChunk(msgspec.Struct, frozen=True, eq=False):
 
 
 class ChunkFiles:
-    """Files in which parts of tensors stand, as archives of `torch.save` or in a safetensors file at the end."""
+    """Files that hold parts of tensors as `torch.save` archives, or in a safetensors file at their end."""
 
     def __init__(self, sources: dict[str, ByteSource], limits: PickleLimits) -> None:
         self.sources = sources
@@ -54,7 +54,7 @@ class ChunkFiles:
         return ChunkFiles, (self.sources, self._limits)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for source in self.sources.values():
             source.close()
 
@@ -65,11 +65,11 @@ class ChunkFiles:
         return pickle_over(source, options, ByteRange(item.start, item.stop))
 
     def chunk(self, name: str, dtype: str, chunk: Chunk) -> LazyTensor:
-        """Return a part of a tensor, as a tensor of NumPy."""
+        """Return a part of a tensor, as a NumPy tensor."""
         return self.opened(name, dtype, chunk).lazy
 
     def opened(self, name: str, dtype: str, chunk: Chunk) -> OpenedChunk:
-        """Return a part of a tensor, and what its archive says of its bytes; see `chunk`."""
+        """Return a part of a tensor with its checksum, after comparing it with the declared dtype and shape."""
         found = self._opened.get((name, chunk))
         if found is None:
             try:
@@ -79,7 +79,7 @@ class ChunkFiles:
             expected = (dtype, chunk.region.shape)
             if (found.lazy.dtype, found.lazy.shape) != expected:
                 raise IntegrityError(
-                    f"another part of tensor `{name}` than is told of",
+                    f"a part of tensor `{name}` differs from what `.metadata` declares",
                     path=self.sources[chunk.item.file].name,
                     tensor=name,
                     expected=f"{dtype} {list(chunk.region.shape)}",
@@ -98,7 +98,7 @@ class ChunkFiles:
         record = document.value
         if not isinstance(record, TensorRecord) or record.storage is None:
             raise UnsupportedError(
-                f"a part of `{name}` is no dense tensor",
+                f"a part of `{name}` is not a dense tensor",
                 found=short_repr(record),
                 hint="Load it with torch and save it dense",
             )
@@ -109,7 +109,7 @@ class ChunkFiles:
         return OpenedChunk(lazy, document.spans[key], document.crcs[key])
 
     def _open_in_safetensors(self, name: str, chunk: Chunk) -> OpenedChunk:
-        """Find a part in the safetensors file that fills the rest of its file, from its place on."""
+        """Open a part in a safetensors file that starts at its place and fills the rest of the file."""
         file, start = chunk.item.file, chunk.item.start
         if (file, start) not in self._headers:
             source = self.sources[file]
@@ -122,7 +122,7 @@ class ChunkFiles:
                 f"a part of tensor `{name}` is not in its file",
                 expected=str(chunk.region),
                 found=f"the part from {list(offsets)} on" if name in header.entries else "none",
-                hint="torch writes one part of a tensor to a safetensors file, and loses the others: save again",
+                hint="torch writes only one part of a tensor to a safetensors file and loses the others: save again",
             )
         return OpenedChunk(LazyTensor(name, header.entries[name], reader))
 
@@ -130,7 +130,7 @@ class ChunkFiles:
 def _refuse_cut(source: ByteSource, item: Item) -> None:
     if item.stop > source.nbytes:
         raise IntegrityError(
-            "the file is cut off",
+            "the file is truncated",
             path=source.name,
             expected=f"{item.stop:,} bytes or more",
             found=f"{source.nbytes:,}",
@@ -138,14 +138,14 @@ def _refuse_cut(source: ByteSource, item: Item) -> None:
 
 
 def offsets_in(header: Header) -> dict[str, tuple[int, ...]]:
-    """Return where the pieces in a safetensors file begin in their tensors, as torch notes it."""
+    """Return where the pieces in a safetensors file begin in their tensors, as torch records it."""
     text = (header.metadata or {}).get(SHARDING_INFO)
     if text is None:
         return {}
     try:
         return {name: info.saved_offsets for name, info in _decode(text).items()}
     except msgspec.MsgspecError as error:
-        raise HeaderError(f"cannot read what the metadata `{SHARDING_INFO}` say", found=str(error)) from None
+        raise HeaderError(f"the metadata `{SHARDING_INFO}` is malformed", found=str(error)) from None
 
 
 class _Offsets(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What many ranks wrote with torch.distributed.checkpoint, as a kind."""
+"""The kind of torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _find(place: Place) -> DistributedLocation | None:
 def _check(
     location: DistributedLocation, options: OpenOptions, names: Iterable[str] | None, opened: ExitStack
 ) -> Checks:
-    """Return what can be checked, also where files are missing or cut off."""
+    """Return what can be checked, even if files are missing or truncated."""
     directory = location.directory
     examined = examine_distributed(location, opened, options)
     state, files = examined.state, ChunkFiles(examined.files, options.limits or DEFAULT_LIMITS)
@@ -56,7 +56,7 @@ def _finding(fault: FileFault) -> Finding:
 
 
 DISTRIBUTED = Kind(
-    "what many ranks wrote with torch.distributed.checkpoint",
+    "a checkpoint of torch.distributed.checkpoint",
     _find,
     open_distributed,
     check=_check,

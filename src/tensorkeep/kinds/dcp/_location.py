@@ -1,4 +1,4 @@
-"""Whether a path is a checkpoint that many ranks wrote with torch.distributed.checkpoint."""
+"""Recognise a checkpoint of torch.distributed.checkpoint at a path."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _is_shard = re.compile(r"shard-[0-9]{5,9}-model-[0-9]{5,9}-of-[0-9]{5,9}\.safete
 
 
 class DistributedLocation(msgspec.Struct, frozen=True):
-    """The files of one checkpoint that say where all else is; one of the two is empty.
+    """A checkpoint's metadata files or, if it has none, its safetensors files.
 
     Attributes:
-        directory: Where they are.
-        metadata: Names of `.metadata` files: one, or one of each rank where ranks did not speak with each other.
-        shards: Names of safetensors files, each with pieces of one rank.
+        directory: Their directory.
+        metadata: Names of `.metadata` files: one, or one per rank if the ranks saved without communicating.
+        shards: Names of safetensors files, each with the pieces of one rank.
     """
 
     directory: str
@@ -30,13 +30,13 @@ class DistributedLocation(msgspec.Struct, frozen=True):
 
 
 def find_distributed(path: str) -> DistributedLocation | None:
-    """Find the checkpoint that ranks left in a directory."""
+    """Find a checkpoint of torch.distributed.checkpoint; None if the path is something else."""
     directory, name = split(path)
     if name == _METADATA and exists(path):
         return DistributedLocation(directory, (name,))
     if not is_directory(path):
         return None
-    if is_remote(path) and any(exists(join(path, name)) for name in _USUAL):  # to list it would be one request more
+    if is_remote(path) and any(exists(join(path, name)) for name in _USUAL):  # saves the request that lists it
         return None
     names = list_names(path) or []
     files = [name for name in names if name.endswith((".safetensors", ".safetensors.index.json"))]

@@ -1,7 +1,7 @@
-"""What the `.metadata` of a distributed checkpoint says: which file holds which part of which tensor. Pure.
+"""Parse the `.metadata` of a distributed checkpoint: which file holds which part of which tensor. Pure.
 
-It is a pickle of dataclasses of torch. They come as inert records of names and attributes, which are held against
-each other here; nothing is imported or called.
+It is a pickle of torch dataclasses. They arrive as inert records of names and attributes, which are checked here;
+nothing is imported or called.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tensorkeep.tensors import Region
 
 _BY_TORCH: Final = {f"torch.{dtype.torch}": dtype for dtype in ALL_BY_NAME.values() if dtype.torch}
 _OFFERED: Final = 1_000
-"""Chunks that any file may name; more only as many as it says places of."""
+"""Chunks that are always accepted; beyond these, their number must be in proportion to the storage records."""
 
 _Path = tuple[str | int, ...]
 
@@ -30,9 +30,9 @@ class Item(msgspec.Struct, frozen=True):
     """Where something was written.
 
     Attributes:
-        file: Path of the file below the directory.
-        start: First byte in it.
-        stop: One past the last.
+        file: Path below the directory.
+        start: First byte in the file.
+        stop: One past the last byte.
     """
 
     file: str
@@ -44,8 +44,8 @@ class Chunk(msgspec.Struct, frozen=True):
     """A part of a tensor.
 
     Attributes:
-        region: Which part.
-        item: Where it is.
+        region: Its place in the tensor.
+        item: Its place in the files.
     """
 
     region: Region
@@ -56,8 +56,8 @@ class ChunkedTensor(msgspec.Struct, frozen=True):
     """A tensor in parts.
 
     Attributes:
-        dtype: Name in the dtype table.
-        shape: Elements along each dimension.
+        dtype: Dtype name, such as `"F32"`.
+        shape: Number of elements along each dimension.
         chunks: Its parts.
     """
 
@@ -71,8 +71,8 @@ class SavedState(msgspec.Struct, frozen=True):
 
     Attributes:
         tensors: Name to tensor.
-        values: Name to where a value that is no tensor was written.
-        paths: Name to the keys and places that lead to it in the nested state; empty for a flat one.
+        values: Name to place, for values that are not tensors.
+        paths: Name to the keys and indices that lead to it in the nested state; empty for a flat state.
     """
 
     tensors: dict[str, ChunkedTensor]
@@ -81,14 +81,14 @@ class SavedState(msgspec.Struct, frozen=True):
 
     @property
     def items(self) -> Iterator[Item]:
-        """All that was written."""
+        """The places of everything that was written."""
         for tensor in self.tensors.values():
             yield from (chunk.item for chunk in tensor.chunks)
         yield from self.values.values()
 
 
 def saved_state(value: Any) -> SavedState:
-    """Read what `.metadata` holds."""
+    """Parse the value of `.metadata`."""
     state = _attributes(value, "Metadata")
     places = dict(_places(_dict(state.get("storage_data"), "storage_data")))
     tensors: dict[str, ChunkedTensor] = {}
@@ -106,13 +106,13 @@ def saved_state(value: Any) -> SavedState:
             _refuse(f"the chunks of `{name}`", chunks)
         n_chunks += len(chunks)
         if n_chunks > _OFFERED + 2 * len(places):
-            raise LimitError("far more chunks than places where they were written", tensor=name)
+            raise LimitError("far more chunks than records of where they were written", tensor=name)
         tensors[name] = _tensor(name, attributes, chunks, places)
     return SavedState(tensors, values, _paths(state.get("planner_data")))
 
 
 def merged(states: list[SavedState]) -> SavedState:
-    """Put together what ranks said that did not speak with each other."""
+    """Merge the metadata of ranks that saved without communicating."""
     tensors: dict[str, ChunkedTensor] = {}
     for state in states:
         for name, tensor in state.tensors.items():
@@ -121,7 +121,7 @@ def merged(states: list[SavedState]) -> SavedState:
                 tensors[name] = tensor
             elif (known.dtype, known.shape) != (tensor.dtype, tensor.shape):
                 raise PickleError(
-                    f"two ranks saved another tensor `{name}`",
+                    f"two ranks saved tensor `{name}` with different dtypes or shapes",
                     tensor=name,
                     expected=f"{known.dtype} {list(known.shape)}",
                     found=f"{tensor.dtype} {list(tensor.shape)}",
@@ -152,7 +152,7 @@ def _tensor(name: str, attributes: Mapping[str, Any], chunks: list[Any], places:
 
 
 def _unpaired(region: Region, dtype: DType) -> Region:
-    """Count elements, where torch counts the pairs that stand in a byte."""
+    """Convert torch's count of bytes to elements, for dtypes that pack two elements into a byte."""
     if not dtype.is_packed or not region.stops:
         return region
     return Region((*region.starts[:-1], 2 * region.starts[-1]), (*region.stops[:-1], 2 * region.stops[-1]))
@@ -162,7 +162,7 @@ def _dtype(name: str, properties: Any) -> DType:
     state = properties.state if isinstance(properties, Unknown) else None
     label = state[0] if type(state) is tuple and state else None
     if type(label) is not Label or label not in _BY_TORCH:
-        raise UnsupportedError(f"tensor `{name}` has a dtype that is not known", tensor=name, found=short_repr(label))
+        raise UnsupportedError(f"tensor `{name}` has an unknown dtype", tensor=name, found=short_repr(label))
     return _BY_TORCH[label]
 
 
@@ -175,7 +175,7 @@ def _counts(name: str, value: Any) -> tuple[int, ...]:
 
 
 def _places(storage: dict[Any, Any]) -> Iterator[tuple[Any, Item]]:
-    """Give name and offsets of each part, and where it was written."""
+    """Yield the name and offsets of each part, and where it was written."""
     for index, info in storage.items():
         key, place = _attributes(index, "MetadataIndex"), _attributes(info, "_StorageInfo")
         name, offset = key.get("fqn"), key.get("offset")
@@ -205,13 +205,13 @@ def _place(places: Mapping[Any, Item], name: str, offsets: tuple[int, ...] | Non
             f"nothing says where `{name}`{where} was written",
             tensor=name,
             expected="a place for each part of each tensor",
-            hint="Did the save end before all was written? Save again, or take an older checkpoint",
+            hint="Was the save interrupted? Save again, or use an older checkpoint",
         )
     return item
 
 
 def _paths(planner_data: Any) -> dict[str, _Path]:
-    """Return the paths of names; none where something else stands there, as other planners write it."""
+    """Return the paths of names; empty if another planner wrote something else here."""
     if type(planner_data) is not dict:
         return {}
     if not all(type(name) is str and _is_path(path) for name, path in planner_data.items()):
@@ -246,4 +246,4 @@ def _dict(value: Any, name: str) -> dict[Any, Any]:
 
 
 def _refuse(what: str, found: Any) -> NoReturn:
-    raise PickleError("no .metadata of a distributed checkpoint", expected=what, found=short_repr(found))
+    raise PickleError("not the .metadata of a distributed checkpoint", expected=what, found=short_repr(found))

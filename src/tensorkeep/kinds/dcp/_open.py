@@ -1,4 +1,4 @@
-"""The files of a distributed checkpoint, held against what is said of them, and opened as one."""
+"""Open the files of a distributed checkpoint as one, after comparing them with `.metadata`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tensorkeep.tensors import LazyTensor, PlacedPiece, assemble
 from tensorkeep.transport import Backend, ByteSource, join, open_source
 
 _TORCH: Final = "torch.distributed.checkpoint."
-"""Where the classes are found that `.metadata` is made of."""
+"""Package of the classes in `.metadata`."""
 
 _MAX_TIMES_FILES: Final = 16
-"""How often the bytes of all files may be told to be parts of tensors."""
+"""How many times the size of all files their tensors and values may be declared to take."""
 
 
 class FileFault(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class FileFault(msgspec.Struct, frozen=True):
     Attributes:
         file: Its path below the directory.
         message: What is wrong.
-        expected: What should be there; None where the file should.
+        expected: What should be there; None if the file itself is missing.
         found: What is there.
     """
 
@@ -49,13 +49,13 @@ class FileFault(msgspec.Struct, frozen=True):
 
 
 class Examined(msgspec.Struct, frozen=True, eq=False):
-    """What is told of a checkpoint, and its files.
+    """The metadata of a checkpoint, and its files.
 
     Attributes:
         state: What was saved.
-        files: The files that could be opened.
-        faults: What is wrong with the others.
-        unknowns: What `.metadata` names beside the classes of torch that it is made of.
+        files: Path to file, for those that could be opened.
+        faults: What is wrong with files.
+        unknowns: Objects in `.metadata` other than torch's own metadata classes.
     """
 
     state: SavedState
@@ -65,7 +65,7 @@ class Examined(msgspec.Struct, frozen=True, eq=False):
 
 
 def examine_distributed(location: DistributedLocation, opened: ExitStack, options: OpenOptions) -> Examined:
-    """Read what is told of a checkpoint, and open its files."""
+    """Read the metadata of a checkpoint, and open its files."""
     if location.shards:
         shards = {}
         for name in location.shards:
@@ -74,7 +74,7 @@ def examine_distributed(location: DistributedLocation, opened: ExitStack, option
         return Examined(
             state_of_shards({name: read_header(source) for name, source in shards.items()}), shards, [], {}
         )
-    state, unknowns = _told(location, options)
+    state, unknowns = _read_metadata(location, options)
     if options.strict and unknowns:
         texts = ", ".join(unknown.qualified_name for unknown in unknowns.values())
         raise UnsafeError("names that are not known to be data", path=location.directory, found=texts)
@@ -83,8 +83,8 @@ def examine_distributed(location: DistributedLocation, opened: ExitStack, option
     return Examined(state, files, faults, unknowns)
 
 
-def _told(location: DistributedLocation, options: OpenOptions) -> tuple[SavedState, dict[str, Unknown]]:
-    """Read `.metadata`; return what it says, and what it names beside the classes of torch that it is made of."""
+def _read_metadata(location: DistributedLocation, options: OpenOptions) -> tuple[SavedState, dict[str, Unknown]]:
+    """Read `.metadata`; also return the objects in it other than torch's own metadata classes."""
     states: list[SavedState] = []
     unknowns: dict[str, Unknown] = {}
     for name in location.metadata:
@@ -99,7 +99,7 @@ def _told(location: DistributedLocation, options: OpenOptions) -> tuple[SavedSta
 
 
 def _with_classes_of_torch(options: OpenOptions) -> OpenOptions:
-    """Return options for `.metadata`, whose own classes are no data; what else it names is judged afterwards."""
+    """Return options that accept torch's metadata classes; other objects in `.metadata` are checked afterwards."""
     return msgspec.structs.replace(options, strict=False)
 
 
@@ -110,7 +110,7 @@ def _is_own(unknown: Unknown) -> bool:
 def _files(
     directory: str, state: SavedState, opened: ExitStack, backend: Backend
 ) -> tuple[dict[str, ByteSource], list[FileFault]]:
-    """Open the files that are told of; each reaches as far as what is told of it."""
+    """Open the files that the metadata lists, and check that each is long enough."""
     ends: dict[str, int] = {}
     for item in state.items:
         ends[item.file] = max(ends.get(item.file, 0), item.stop)
@@ -125,12 +125,12 @@ def _files(
         opened.callback(files[name].close)
         if files[name].nbytes < end:
             found = f"{files[name].nbytes:,}"
-            faults.append(FileFault(name, "the file is cut off", expected=f"{end:,} bytes or more", found=found))
+            faults.append(FileFault(name, "the file is truncated", expected=f"{end:,} bytes or more", found=found))
     return files, faults
 
 
 def open_distributed(location: DistributedLocation, options: OpenOptions) -> DistributedCheckpoint:
-    """Open what many ranks wrote with torch.distributed.checkpoint. Nothing of it is run."""
+    """Open a checkpoint of torch.distributed.checkpoint. Nothing in it is run."""
     with ExitStack() as opened:
         found = examine_distributed(location, opened, options)
         _refuse(found.faults, location.directory)
@@ -145,7 +145,7 @@ def open_distributed(location: DistributedLocation, options: OpenOptions) -> Dis
 
 
 def assembled(name: str, state: SavedState, files: ChunkFiles, path: str, options: OpenOptions) -> LazyTensor:
-    """Make one tensor of its parts, none of which is opened."""
+    """Return a lazy tensor assembled from its parts, without opening them."""
     tensor = state.tensors[name]
     placed = [
         PlacedPiece(chunk.region, chunk.item.file, partial(files.chunk, name, tensor.dtype, chunk))
@@ -171,17 +171,17 @@ def _refuse(faults: list[FileFault], path: str) -> None:
 
 
 def _refuse_expansion(state: SavedState, files: Mapping[str, ByteSource]) -> None:
-    """Refuse a few bytes that are told to be very many tensors and values."""
+    """Refuse metadata that declare very many tensors and values in a few bytes."""
     n_bytes = sum(source.nbytes for source in files.values())
-    told = sum(
+    declared = sum(
         ALL_BY_NAME[tensor.dtype].nbytes(chunk.region.n_elements)
         for tensor in state.tensors.values()
         for chunk in tensor.chunks
     )
-    told += sum(item.stop - item.start for item in state.values.values())
-    if files and told > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILES * n_bytes):
+    declared += sum(item.stop - item.start for item in state.values.values())
+    if files and declared > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILES * n_bytes):
         raise LimitError(
-            "`.metadata` tells of many times what the files hold",
+            "`.metadata` declares many times what the files hold",
             expected=f"at most {_MAX_TIMES_FILES} times {n_bytes:,} bytes",
-            found=f"{told:,}",
+            found=f"{declared:,}",
         )

@@ -1,4 +1,4 @@
-"""What safetensors files say that ranks wrote, each with its own pieces, and that nobody put together."""
+"""The state in safetensors files that ranks wrote separately, each with its own pieces of tensors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from tensorkeep.tensors import Region
 
 
 def state_of_shards(headers: Mapping[str, Header]) -> SavedState:
-    """Return what was saved, as the headers of all files say it.
-
-    Nothing says how large a tensor is: it reaches as far as its pieces do.
-    """
+    """Return what was saved, from the headers of all files. No file records a tensor's shape: its pieces imply it."""
     dtypes: dict[str, str] = {}
     chunks: dict[str, list[Chunk]] = {}
     for file, header in headers.items():
@@ -46,5 +43,5 @@ def _refuse(name: str, file: str, found: str, expected: str) -> NoReturn:
         tensor=name,
         expected=expected,
         found=found,
-        hint="Are files of two saves in the directory? Move those of the other one away",
+        hint="Are there files of two saves in the directory? Move the others away",
     )
