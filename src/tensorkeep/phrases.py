@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
 
 
 def counted(n: int, noun: str) -> str:
@@ -11,9 +14,11 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def listed(texts: Iterable[str], at_most: int = 5, separator: str = ", ") -> str:
-    """Return "a, b and 3 more", or an empty text for nothing."""
-    remaining = iter(texts)
-    shown = separator.join(islice(remaining, at_most))
+def listed(
+    items: Iterable[_Item], at_most: int = 5, separator: str = ", ", *, describe: Callable[[_Item], str] = str
+) -> str:
+    """Return "a, b and 3 more", or an empty text for nothing; only the items that are shown are described."""
+    remaining = iter(items)
+    shown = separator.join(map(describe, islice(remaining, at_most)))
     n_more = sum(1 for _ in remaining)
     return f"{shown} and {n_more:,} more" if n_more else shown

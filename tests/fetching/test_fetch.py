@@ -373,7 +373,7 @@ class TestRefusals:
     def test_no_url_and_no_path(self, server: Nginx, tmp_path: Path) -> None:
         with pytest.raises(UnsupportedError, match="not a URL"):
             tensorkeep.fetch(tmp_path, tmp_path / "new")
-        with pytest.raises(UnsupportedError, match="disk only"):
+        with pytest.raises(UnsupportedError, match="local paths only"):
             tensorkeep.fetch(server.url, "s3://bucket/")
         with pytest.raises(UnsupportedError, match="several files go to a directory"):
             tensorkeep.fetch(server.url + "sharded/", tmp_path / "model.safetensors")

@@ -137,7 +137,7 @@ class TestListings:
 
     @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"names": 1}', b'{"names": [1]}', b"\xff"])
     def test_that_are_none(self, text: bytes) -> None:
-        with lying(text) as url, pytest.raises(TransportError, match="list of a folder"):
+        with lying(text) as url, pytest.raises(TransportError, match="not a directory listing"):
             tensorkeep.open(url)
 
     def test_with_names_that_lead_elsewhere(self) -> None:

@@ -140,7 +140,7 @@ def test_nobody_reads_its_output_any_more(served: Path) -> None:
         (["pyproject.toml"], r"no directory to serve \(pyproject\.toml\)"),
         ([".", "--host", "0.0.0.0"], "without a token, only clients on this machine are served"),
         ([".", "--token", "two words"], "the token cannot be sent in a header"),
-        ([".", "--port", "70000"], "ports less than 65,536"),
+        ([".", "--port", "70000"], "port less than 65,536"),
         ([".", "--connections", "0"], "more than 0"),
         ([".", "--host", "no.such.host.invalid"], r"could not listen \(no\.such\.host\.invalid:8000\)"),
         ([], "Missing argument"),

@@ -8,7 +8,7 @@
 - `diffing/`: how two checkpoints differ.
 """
 
-from tensorkeep.checkpoint._open import load, open_checkpoint
+from tensorkeep.checkpoint._open import load, needs_conversion, open_checkpoint
 from tensorkeep.checkpoint.diffing import DataDiff, Diff, TensorDiff, diff, have_equal_bytes
 from tensorkeep.checkpoint.read_plans import RankPlan, RankReads, StoredPart, parts_of, sharded_along
 from tensorkeep.checkpoint.rewriting import (
@@ -95,6 +95,7 @@ __all__ = [
     "identity_of",
     "load",
     "merge",
+    "needs_conversion",
     "open_checkpoint",
     "parts_of",
     "plan_pieces",

@@ -118,6 +118,11 @@ def _open(target: Openable, options: OpenOptions) -> Opened:
     return opened
 
 
+def needs_conversion(path: str, variant: str | None = None) -> bool:
+    """Say whether only `convert` makes safetensors of what is at a path."""
+    return find_kind(Place(path, variant=variant, trusts_names=False)).kind.is_converted
+
+
 def load(
     target: Openable,
     *,

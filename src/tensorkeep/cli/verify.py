@@ -14,8 +14,6 @@ from tensorkeep.cli.inputs import AsJson, Target, Variant, share_of
 from tensorkeep.cli.reports import Status, Verdict
 from tensorkeep.cli.terminal import progress_bar, show_result
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, TensorkeepError
-from tensorkeep.kinds import Place
-from tensorkeep.kinds.registry import find_kind
 from tensorkeep.transport import ByteRange, open_source
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ def _verdict(
             raise
         return Verdict(_damaged(path, error), None if names is None else len(names), perf_counter() - start)
     seconds = perf_counter() - start
-    is_finished = not find_kind(Place(path, variant=variant, trusts_names=False)).kind.is_converted
+    is_finished = not tensorkeep.checkpoint.needs_conversion(path, variant)
     return Verdict(verification, None if names is None else len(names), seconds, is_finished)
 
 

@@ -115,7 +115,7 @@ def refuse(findings: Sequence[Finding], path: str) -> None:
     damage = [finding for finding in findings if finding.is_damage]
     if not damage:
         return
-    shown = listed(map(str, damage), separator="; ")
+    shown = listed(damage, separator="; ")
     all_missing = all(finding.kind == "missing" for finding in damage)
     error: type[TensorkeepError] = SourceMissingError if all_missing else IntegrityError
     raise error(

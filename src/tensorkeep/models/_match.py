@@ -132,7 +132,7 @@ def mismatch_error(
 def _fact(kind: str, items: Sequence[_Item], describe: Callable[[_Item], str]) -> str:
     if not items:
         return ""
-    return f"{len(items):,} {kind}: {listed(map(describe, items))}"
+    return f"{len(items):,} {kind}: {listed(items, describe=describe)}"
 
 
 def _quoted(name: str) -> str:

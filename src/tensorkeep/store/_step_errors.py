@@ -48,5 +48,5 @@ def refuse_metric(steps: StepReader, monitor: str) -> NoReturn:
 
 def _whole_steps(steps: StepReader) -> str:
     numbers = reversed(whole_metrics(steps.survey()))
-    text = listed(map(str, numbers), _N_LISTED)
+    text = listed(numbers, _N_LISTED)
     return f"Whole steps, the highest first: {text}" if text else "There are no whole steps"

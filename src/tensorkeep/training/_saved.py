@@ -58,7 +58,7 @@ def _split(state: Any, wanted: Collection[str], path: str) -> tuple[dict[str, An
         raise StateDictMismatchError(
             f"the checkpoint has no {' and no '.join(missing)}",
             path=path,
-            found=listed(map(str, state), _N_LISTED) or "nothing",
+            found=listed(state, _N_LISTED) or "nothing",
             hint=_advice(missing),
             missing=missing,
         )
