@@ -140,7 +140,7 @@ def test_a_file_that_changed_since_it_was_pickled_is_an_error(path: Path) -> Non
     path.with_name("other").write_bytes(file_of(TENSORS))
     path.with_name("other").replace(path)
 
-    with pytest.raises(SourceChangedError, match="not the one that was open"):
+    with pytest.raises(SourceChangedError, match="changed after this was pickled"):
         pickle.loads(pickled)
     path.unlink()
     with pytest.raises(SourceMissingError):
