@@ -18,8 +18,8 @@ from tests.support.for_each import for_each
 from tests.support.pickles.hostile_pickles import COMMAND, HOSTILE, MARKER, Hostile
 from tests.support.soak import rounds
 
-MAX_SECONDS = 2.0  # processor time per MB and for a start, on a machine that does something else as well
-"""Processor time for a small file, and again for each megabyte of a large one."""
+MAX_SECONDS = 2.0
+"""Processor time for a small file, and again for each megabyte of a large one, on a machine that is busy otherwise."""
 
 MAX_PEAK_NBYTES = 256 * 2**20
 
