@@ -62,7 +62,7 @@ def test_the_state_of_another_scheduler_is_refused() -> None:
     optimizer = optim.SGD(parameters())
     state = capture(scheduler=wrapped(optimizer, lr.CosineAnnealingLR(optimizer, 9))[1], rng=False)
 
-    refused("another scheduler than StepLR", state, scheduler=wrapped(optimizer, lr.StepLR(optimizer, 3))[1])
+    refused("another kind of scheduler than StepLR", state, scheduler=wrapped(optimizer, lr.StepLR(optimizer, 3))[1])
 
 
 class FullMoments(optim.Optimizer):

@@ -19,7 +19,7 @@ from tests.support.pickles.hostile_pickles import COMMAND, HOSTILE, MARKER, Host
 from tests.support.soak import rounds
 
 MAX_SECONDS = 2.0
-"""Processor time for a small file, and again for each megabyte of a large one, on a machine that is busy otherwise."""
+"""Processor time for a small file, and again for each megabyte of a large one, on a busy machine."""
 
 MAX_PEAK_NBYTES = 256 * 2**20
 

@@ -138,7 +138,7 @@ def test_without_locks_a_lock_that_does_not_say_whose_it_is_is_busy_for_a_while(
     path: str, without_locks: None, content: bytes
 ) -> None:
     leave(path, content)
-    assert_busy(path, "does not say")
+    assert_busy(path, "an unknown process")
     leave(path, content, age_s=HOUR_S)
     assert_free(path)
 
@@ -201,7 +201,7 @@ def test_where_open_files_stay_a_lock_that_can_be_removed_is_dead(
 
     with monkeypatch.context() as opened:
         opened.setattr(os, "unlink", refuse)
-        assert_busy(path, "another process")
+        assert_busy(path, "an unknown process")
 
 
 def test_a_lock_that_cannot_be_signed_is_not_left_behind(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
