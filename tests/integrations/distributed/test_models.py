@@ -139,7 +139,7 @@ def test_what_does_not_fit_a_spread_model_is_told_first(ranks: Ranks, tmp_path: 
         assert text.startswith("StateDictMismatchError")
         assert "1 missing: `odd.bias`" in text
         assert "1 unexpected: `extra`" in text
-        assert "`norm.weight` [16] in the model, [3] in the file" in text
+        assert "`norm.weight` [16] in the model, [3] in the checkpoint" in text
     for text in ranks.run(fill_wrong, str(tmp_path / "nested"), {}):
         assert "strip_prefix='model.'" in text
 
