@@ -79,7 +79,7 @@ def open_checkpoint(
             checkpoints, the digests are of a later version, or `verify` is set and there are no digests.
         TransportError: If a file cannot be read.
 
-    Example:
+    Examples:
         >>> with tensorkeep.open("checkpoint/") as checkpoint:  # doctest: +SKIP
         ...     rows = checkpoint["model.embed.weight"][:100]  # reads only these rows
     """
@@ -187,7 +187,7 @@ def load(
             directory holds several checkpoints.
         TransportError: If a file cannot be read.
 
-    Example:
+    Examples:
         >>> model = tensorkeep.load("checkpoint/", only="model.*", framework="torch")  # doctest: +SKIP
     """
     options = LoadOptions(only, classes, ties, framework, device)

@@ -156,7 +156,7 @@ def convert(
         BusyError: If another process is saving to the destination.
         TransportError: If a source cannot be read, or the destination cannot be written.
 
-    Example:
+    Examples:
         >>> done = tensorkeep.convert("pytorch_model.bin", "model.safetensors")  # doctest: +SKIP
         >>> done.left_out  # doctest: +SKIP
         {}

@@ -83,7 +83,7 @@ def fetch(
         MissingDependencyError: If the library for such URLs is not installed.
         TransportError: If the URL cannot be read, the disk is full, or a system call fails.
 
-    Example:
+    Examples:
         >>> tensorkeep.fetch("https://example.org/my-model/", "my-model")  # doctest: +SKIP
         'my-model'
     """

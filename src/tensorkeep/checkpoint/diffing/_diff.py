@@ -178,7 +178,7 @@ def diff(
         TypeError: If `only` is neither text, nor callable, nor an iterable of these.
         TransportError: If the bytes cannot be read.
 
-    Example:
+    Examples:
         >>> result = tensorkeep.diff("before/", "after/")
         >>> result.is_equal
         False

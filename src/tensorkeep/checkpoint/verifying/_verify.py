@@ -59,7 +59,7 @@ def verify(
         UnsupportedError: If a directory holds several checkpoints, or digests are of a later version.
         TransportError: If the index or a single file cannot be read.
 
-    Example:
+    Examples:
         >>> result = tensorkeep.verify("checkpoint/")
         >>> for finding in result.findings:
         ...     print(finding)
