@@ -44,7 +44,7 @@ def test_two_processes(tmp_path: Path) -> None:
 
     main, other = (found["failures"] for found in first)
     assert main[0] == "ZeroDivisionError: in 0"
-    assert other[0].startswith("TensorkeepError: ZeroDivisionError: in 0 This is the error of process 0")
+    assert other[0].startswith("TensorkeepError: ZeroDivisionError: in 0 This error was raised in process 0")
     assert other[1] == "ZeroDivisionError: in 1"
     assert main[1].startswith("TensorkeepError: ZeroDivisionError: in 1 This is the error of process 1")
     for number, kind in ((2, "StateError"), (3, "TransportError"), (4, "TransportError"), (5, "SourceMissingError")):
