@@ -46,11 +46,11 @@ def test_two_processes(tmp_path: Path) -> None:
     assert main[0] == "ZeroDivisionError: in 0"
     assert other[0].startswith("TensorkeepError: ZeroDivisionError: in 0 This error was raised in process 0")
     assert other[1] == "ZeroDivisionError: in 1"
-    assert main[1].startswith("TensorkeepError: ZeroDivisionError: in 1 This is the error of process 1")
+    assert main[1].startswith("TensorkeepError: ZeroDivisionError: in 1 This error was raised in process 1")
     for number, kind in ((2, "StateError"), (3, "TransportError"), (4, "TransportError"), (5, "SourceMissingError")):
         assert main[number].startswith(f"{kind}: ")
         assert other[number].startswith(main[number].partition(" This is")[0])
-        assert "This is the error of process 0" in other[number]
+        assert "This error was raised in process 0" in other[number]
 
     assert second[0]["alone"].startswith("save_state() waits for the other processes: call save_state() in all")
     assert "TensorkeepError: not all processes have called save_state()" in second[0]["alone"]
