@@ -56,7 +56,7 @@ def test_toys_are_not_copied_without_end(tmp_path: Path, monkeypatch: pytest.Mon
     tensorkeep.save(state, tmp_path / "tied.safetensors")
 
     assert len(tensorkeep.load(tmp_path / "tied.safetensors", framework="torch")) == 100
-    with pytest.raises(LimitError, match="too large to be copied one by one"):
+    with pytest.raises(LimitError, match="too large to be copied each"):
         tensorkeep.load(tmp_path / "tied.safetensors", framework="toy")
 
 

@@ -183,7 +183,7 @@ class TestHonest:
                 archive = read_archive(source)
             seconds.append(time.thread_time() - began)
         assert list(archive.members)[4:80_004] == [f"data/{key}" for key in range(80_000)]
-        assert min(seconds) < 0.6  # 0.21 s where the machine is not busy
+        assert min(seconds) < 1.2  # 0.21 s on a quiet machine, 0.65 s beside other tests
 
     def test_large_members_are_not_read(self, tmp_path: Path) -> None:
         path = tmp_path / "large.pt"

@@ -375,12 +375,19 @@ def test_what_cannot_be_is_said_before_anything_is_loaded(tmp_path: Path, traine
 
 
 def test_hardly_more_memory_than_the_model(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, HERE / "memory_of_dispatch.py", tmp_path], capture_output=True, text=True, check=False
-    )
+    peaks: dict[str, int] = {}
+    for number in range(3):  # other processes move the peak up, never down
+        (tmp_path / str(number)).mkdir()
+        done = subprocess.run(
+            [sys.executable, HERE / "memory_of_dispatch.py", tmp_path / str(number)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        peaks = {name: min(peak, peaks.get(name, peak)) for name, peak in found.items()}
 
-    assert done.returncode == 0, done.stderr
-    peaks = json.loads(done.stdout)
     model = peaks["model"]
     assert peaks["cpu"] < model / 16, peaks  # it is mapped
     assert peaks["bfloat16"] < model / 2 + 2**26, peaks  # some buffers, and no second copy

@@ -45,6 +45,7 @@ def n_own_threads() -> int:
 
 
 def test_nothing_is_left_after_closing(server) -> None:
+    before = n_own_threads()  # of tests that ran in this process earlier
     with tensorkeep.open(remote(server.url + "x.safetensors", **SMALL)) as file:
         assert np.array_equal(file["w"].load(), W)
         assert n_sockets_to(server) >= 1
@@ -52,7 +53,7 @@ def test_nothing_is_left_after_closing(server) -> None:
     del file
     gc.collect()
     assert n_sockets_to(server) == 0
-    assert n_own_threads() == 0
+    assert n_own_threads() <= before
 
 
 def test_nothing_is_left_after_an_error(server) -> None:
