@@ -237,7 +237,8 @@ def test_a_digest_of_the_wrong_form_is_damage(digest: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "found"), [([A], f"no record for `{B}`"), ([A, B, "c"], "a record for `c`, which has no tensor"), ([], A)]
+    ("files", "found"),
+    [([A], f"no record for `{B}`"), ([A, B, "c"], "a record for `c`, which has no tensor"), ([], A)],
 )
 def test_files_and_records_are_the_same(files: list[str], found: str) -> None:
     records = {file: {"header": "0a" * 32, "nbytes": 1} for file in files}
