@@ -14,6 +14,7 @@ from tensorkeep.transport import (
     is_directory,
     list_names,
     open_source,
+    refuse_damaged_url,
     split,
 )
 
@@ -39,6 +40,8 @@ class Place:
         trusts_names: bool = True,
     ) -> None:
         self.path: str | None = os.fspath(target) if isinstance(target, str | os.PathLike) else None
+        if isinstance(self.path, str):
+            refuse_damaged_url(self.path)
         self.variant = variant
         self.backend = backend
         self.trusts_names = trusts_names

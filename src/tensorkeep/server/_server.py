@@ -20,6 +20,7 @@ from tensorkeep.server._answers import Answer, Question, Site, answer_to
 from tensorkeep.server._connections import Connections, affordable_connections
 from tensorkeep.server._sending import Sending
 from tensorkeep.server._served import Served
+from tensorkeep.transport import local_path
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -88,7 +89,7 @@ class Server:
             MissingDependencyError: If aiohttp is not installed.
         """
         _check_aiohttp()
-        root = os.path.abspath(os.fspath(directory))
+        root = os.path.abspath(local_path(directory, hint="Fetch what is there first"))
         with as_transport_error("could not serve the directory", root):
             if not os.path.isdir(root):
                 raise SourceMissingError("no directory to serve", path=os.fspath(directory))

@@ -25,7 +25,7 @@ from tensorkeep.store._saving import RetentionWarning, StepWriter
 from tensorkeep.store._step_errors import check_step_argument, listing_steps, refuse_metric
 from tensorkeep.store._steps import StepListing, StepReader, latest_of, measure, open_step, whole_metrics
 from tensorkeep.tensors import Prepared, Selector, Ties, prepare
-from tensorkeep.transport import refuse_url
+from tensorkeep.transport import local_path
 
 _FRAMEWORK: Final = "numpy"
 """Default array library."""
@@ -87,9 +87,8 @@ class CheckpointStore:
         ):
             if number is not None and not (isinstance(number, int) and number >= least):
                 raise UnsupportedError(f"{name} is invalid", expected=f"{least} or more, or None", found=repr(number))
-        refuse_url(os.fsdecode(root), hint="The URL of one of its steps can be opened as a checkpoint")
         # Resolved now: the working directory may be another when a thread saves
-        self._root = os.path.abspath(os.path.expanduser(os.fsdecode(root)))
+        self._root = os.path.abspath(local_path(root, hint="The URL of one of its steps can be opened"))
         if os.path.exists(self._root) and not os.path.isdir(self._root):
             raise TransportError(
                 "the store is not a directory", path=self._root, found="a file", hint="Give it another name"

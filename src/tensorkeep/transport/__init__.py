@@ -23,7 +23,6 @@ from tensorkeep.transport._paths import (
     join,
     list_names,
     listing_cache,
-    refuse_url,
     split,
     walk,
     without_secrets,
@@ -50,7 +49,15 @@ from tensorkeep.transport.atomic import (
     take_lock,
     transaction,
 )
-from tensorkeep.transport.remote import Body, RemotePath, RemoteSource, Version
+from tensorkeep.transport.remote import (
+    Body,
+    RemotePath,
+    RemoteSource,
+    Version,
+    local_path,
+    refuse_damaged_url,
+    refuse_url,
+)
 from tensorkeep.transport.sources import (
     BACKENDS,
     Backend,
@@ -110,12 +117,14 @@ __all__ = [
     "leave_working_directory",
     "list_names",
     "listing_cache",
+    "local_path",
     "move_aside",
     "open_source",
     "publish",
     "publish_directory",
     "reads_runs",
     "recover_directories",
+    "refuse_damaged_url",
     "refuse_url",
     "requests_for",
     "set_xattr_note",

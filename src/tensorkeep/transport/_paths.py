@@ -11,10 +11,9 @@ from tensorkeep.errors import (
     AccessDeniedError,
     SourceMissingError,
     TensorkeepError,
-    UnsupportedError,
     as_transport_error,
 )
-from tensorkeep.transport.remote import RemotePath, is_url
+from tensorkeep.transport.remote import RemotePath, is_url, refuse_damaged_url
 
 _has_suffix = re.compile(r".*\.[A-Za-z][A-Za-z0-9]{0,14}").fullmatch
 
@@ -39,20 +38,9 @@ def without_secrets(path: str) -> str:
     return RemotePath.of(path) if is_url(path) else path
 
 
-def refuse_url(path: str, *, hint: str = "tensorkeep.save and tensorkeep.save_checkpoint write to stores") -> None:
-    """Refuse a URL where only a local path is supported."""
-    if is_url(path):
-        raise UnsupportedError(
-            "this works with local paths only",
-            path=without_secrets(path),
-            expected="a path",
-            found="a URL",
-            hint=hint,
-        )
-
-
 def check_writable(path: str) -> None:
     """Refuse a URL that cannot be written to."""
+    refuse_damaged_url(path)
     if is_url(path):
         RemotePath.of(path).check_writable()
 

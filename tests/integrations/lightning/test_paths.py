@@ -42,12 +42,20 @@ def test_the_directory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @plugins
 @pytest.mark.parametrize(
-    "url", ["s3://bucket/a.ckpt", "gs://b/a.ckpt", "https://host/a.ckpt", "hf://x/a.ckpt", "memory://a"]
+    "url",
+    [
+        "s3://bucket/a.ckpt",
+        "gs://b/a.ckpt",
+        "https://host/a.ckpt",
+        "hf://x/a.ckpt",
+        "memory://a",
+        "simplecache::s3://b/a.ckpt",
+    ],
 )
 def test_urls_are_refused(plugin: Any, url: str) -> None:
     made = plugin()
     for call in (made.load_checkpoint, made.remove_checkpoint, lambda path: made.save_checkpoint({"a": 1}, path)):
-        with pytest.raises(UnsupportedError, match="local file systems only"):
+        with pytest.raises(UnsupportedError, match="local paths only"):
             call(url)
 
 

@@ -18,6 +18,7 @@ from tensorkeep.integrations.accelerate._processes import meet, on_main, togethe
 from tensorkeep.kinds import refuse
 from tensorkeep.state import Classes
 from tensorkeep.training import restore
+from tensorkeep.transport import local_path
 
 
 def load_state(
@@ -70,7 +71,7 @@ def load_state(
 def _checked(accelerator: Any, input_dir: str | os.PathLike[str] | None) -> tuple[str, bool]:
     """Verify the directory to load; return its path, and whether tensorkeep wrote it and not accelerate."""
     if input_dir is not None:
-        folder = os.path.abspath(os.path.expanduser(os.fsdecode(input_dir)))
+        folder = os.path.abspath(local_path(input_dir, hint="Fetch the checkpoint first: tensorkeep.fetch"))
         return folder, _check(accelerator, folder)
     if is_numbered(accelerator):
         return newest(accelerator, lambda folder: _check(accelerator, folder))

@@ -17,7 +17,7 @@ from tensorkeep.errors import (
     as_transport_error,
 )
 from tensorkeep.store import DamagedCheckpointWarning, load_newest_whole
-from tensorkeep.transport import delete_directory, delete_moved_aside, move_aside, recover_directories
+from tensorkeep.transport import delete_directory, delete_moved_aside, local_path, move_aside, recover_directories
 
 _Checked = TypeVar("_Checked")
 
@@ -93,7 +93,7 @@ def _parent(accelerator: Any) -> str:
             expected="a directory",
             hint="Pass one: ProjectConfiguration(project_dir=…)",
         )
-    return os.path.join(os.path.abspath(os.path.expanduser(directory)), "checkpoints")
+    return os.path.join(os.path.abspath(local_path(directory)), "checkpoints")
 
 
 def _numbered(parent: str) -> dict[int, str]:

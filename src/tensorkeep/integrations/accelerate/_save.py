@@ -20,6 +20,7 @@ from tensorkeep.integrations.accelerate._old import remove_old
 from tensorkeep.integrations.accelerate._processes import gather, meet, on_main, shared_folder
 from tensorkeep.tensors import save
 from tensorkeep.training import capture
+from tensorkeep.transport import is_remote, local_path
 
 
 class IncompleteStateWarning(UserWarning):
@@ -44,7 +45,7 @@ def save_state(
         The path of the directory.
 
     Raises:
-        UnsupportedError: If pickles are asked for, or a directory on each of several nodes.
+        UnsupportedError: If pickles are asked for, the directory is a URL, or there is one on each of several nodes.
         RefusedError: If there is no directory to save to, the process works in it, or checkpoints of another run
             would be taken for newer ones.
         StateError: If a state is not data. The directory is as it was.
@@ -94,7 +95,7 @@ def _place(accelerator: Any, output_dir: str | os.PathLike[str] | None) -> str:
         return next_folder(accelerator)
     if not output_dir:
         raise RefusedError("no directory to save to", expected="output_dir, or automatic_checkpoint_naming")
-    path = os.path.abspath(os.path.expanduser(os.fsdecode(output_dir)))
+    path = os.path.abspath(local_path(output_dir))
     replaced = Path(path).resolve()
     if replaced in (here := Path.cwd().resolve(), *here.parents):
         raise RefusedError(
@@ -177,7 +178,7 @@ def save_model(
     Args:
         accelerator: The accelerator of the run.
         model: The model; offloaded weights are saved too.
-        save_directory: The directory, created if it does not exist.
+        save_directory: The directory, created if it does not exist. Or the URL of a directory in a store.
         max_shard_size: Largest size of a shard: a number of bytes, or text such as `"10GB"`.
         safe_serialization: Only True is supported.
 
@@ -189,10 +190,12 @@ def save_model(
     if not safe_serialization:
         raise UnsupportedError("pickles are never written", expected="safe_serialization=True", hint="Leave it out")
     meet(accelerator, "save_model()")
-    on_main(accelerator, lambda: _write_model(model, os.path.expanduser(save_directory), max_shard_size))
+    on_main(accelerator, lambda: _write_model(model, os.fsdecode(save_directory), max_shard_size))
 
 
-def _write_model(model: Any, directory: str | os.PathLike[str], max_shard_size: int | str) -> None:
-    with as_transport_error("could not create the directory", os.fsdecode(directory)):
-        os.makedirs(directory, exist_ok=True)
+def _write_model(model: Any, directory: str, max_shard_size: int | str) -> None:
+    if not is_remote(directory):
+        directory = local_path(directory)
+        with as_transport_error("could not create the directory", directory):
+            os.makedirs(directory, exist_ok=True)
     save_checkpoint(whole_state(model), directory, max_shard_size=max_shard_size)

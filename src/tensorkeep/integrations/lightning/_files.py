@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from typing import Any, Final
@@ -19,24 +18,8 @@ from tensorkeep.kinds.pickles import pickle_file_of
 from tensorkeep.tensors import Prepared, Sealing, write_file, write_prepared
 from tensorkeep.transport import transaction
 
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?://|:)")
-_FILE_URL: Final = "file://"
 _SLURM: Final = "hpc_ckpt_"
 """Part of the names of checkpoints that a Trainer saves when SLURM stops its job; a number follows."""
-
-
-def local_path(path: str | os.PathLike[str]) -> str:
-    """Return the local path for a path or `file://` URL."""
-    text = os.fsdecode(path)
-    if text.startswith(_FILE_URL):
-        text = text.removeprefix(_FILE_URL)
-    if _URL.match(text):
-        raise UnsupportedError(
-            "checkpoints of Lightning are saved to and loaded from local file systems only",
-            path=text,
-            hint="Save to a local directory or a mount, and copy the files from there: every file there is complete",
-        )
-    return os.path.expanduser(text)
 
 
 def create_parent(path: str) -> None:

@@ -11,7 +11,6 @@ from tensorkeep.errors import StateError, UnsupportedError
 from tensorkeep.integrations.lightning._files import (
     create_parent,
     device_of,
-    local_path,
     read_checkpoint,
     remove_checkpoint,
     write_checkpoint,
@@ -23,6 +22,7 @@ from tensorkeep.integrations.lightning._placeholders import refuse_placeholder_s
 from tensorkeep.integrations.lightning._values import as_data
 from tensorkeep.state import Classes, classes_by_name
 from tensorkeep.tensors import Prepared, prepare
+from tensorkeep.transport import local_path
 
 
 class TensorkeepCheckpointIO:

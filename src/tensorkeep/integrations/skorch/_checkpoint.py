@@ -28,7 +28,7 @@ from tensorkeep.integrations.skorch._nets import restore_net, save_net, wait_for
 from tensorkeep.integrations.skorch._parts import components
 from tensorkeep.integrations.skorch._sets import SavedNet, last_event, other_saves, read_set
 from tensorkeep.state import Classes, classes_by_name
-from tensorkeep.transport import sync_directory
+from tensorkeep.transport import local_path, sync_directory
 
 
 class Checkpoint(skorch.callbacks.Checkpoint):
@@ -121,7 +121,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
 
     @property
     def _directory(self) -> str:
-        return os.path.expanduser(os.fsdecode(self.dirname))
+        return local_path(self.dirname)
 
     def initialize(self) -> Checkpoint:
         """Create the directory.
@@ -130,7 +130,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
             The callback.
 
         Raises:
-            UnsupportedError: If a pickle is asked for.
+            UnsupportedError: If a pickle is asked for, or the directory is a URL.
             TransportError: If the directory cannot be created.
         """
         self._validate_filenames()

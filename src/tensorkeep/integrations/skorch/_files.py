@@ -26,7 +26,7 @@ from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY
 from tensorkeep.integrations.skorch._pickle import is_net, parts_of_net
 from tensorkeep.kinds import LoadOptions, refuse
 from tensorkeep.tensors import Prepared, Sealing, file_body, prepare, write_file
-from tensorkeep.transport import ByteSink, finish_pending_commit, transaction
+from tensorkeep.transport import ByteSink, finish_pending_commit, is_remote, local_path, transaction
 
 Target: TypeAlias = Any
 """A path, or a binary file object."""
@@ -74,11 +74,7 @@ def write_files(
 
     The files of one directory change together. Nothing is written before all parts are known to be data.
     """
-    paths = {
-        part: _real_path(os.path.expanduser(os.fsdecode(target)))
-        for part, target in targets.items()
-        if is_path(target)
-    }
+    paths = {part: _real_path(local_path(target)) for part, target in targets.items() if is_path(target)}
     if len(set(paths.values())) < len(paths):
         twice = next(path for path in paths.values() if list(paths.values()).count(path) > 1)
         raise UnsupportedError("two parts would be written to one file", path=twice)
@@ -192,6 +188,8 @@ def _write_to_object(target: Any, content: _Content, metadata: Mapping[str, str]
 
 def place_of(path: str) -> str:
     """Return the path where a file is now, after finishing a save that was killed while committing."""
+    if is_remote(path):
+        return path
     directory, name = os.path.split(path)
     pending = finish_pending_commit(directory or os.curdir, _SET)
     return path if pending is None else pending.resolve(name)
@@ -248,7 +246,7 @@ def is_path(target: Target) -> bool:
 def _json_text(target: Target) -> bytes | None:
     """Return the text of a history, or None if the file holds something else."""
     if is_path(target):
-        with as_transport_error("could not read the file", _label(target)), open(target, "rb") as file:
+        with as_transport_error("could not read the file", _label(target)), open(local_path(target), "rb") as file:
             return _json_text(file)
     if not hasattr(target, "read"):
         return None

@@ -85,6 +85,7 @@ class TrainEndCheckpoint(skorch.callbacks.TrainEndCheckpoint):
             The callback.
 
         Raises:
+            UnsupportedError: If the directory is a URL.
             TransportError: If the directory cannot be created.
         """
         self.checkpoint_ = self.as_checkpoint()

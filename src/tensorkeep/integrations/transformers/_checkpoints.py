@@ -16,7 +16,7 @@ from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepErro
 from tensorkeep.kinds import refuse
 from tensorkeep.kinds.folder import has_manifest
 from tensorkeep.store import DamagedCheckpointWarning, load_newest_whole
-from tensorkeep.transport import delete_moved_aside, move_aside, recover_directories
+from tensorkeep.transport import delete_moved_aside, local_path, move_aside, recover_directories
 
 _match_name = re.compile(r"checkpoint-(?P<step>[0-9]+)").fullmatch
 _STATE: Final = "trainer_state.json"
@@ -53,7 +53,7 @@ def get_last_checkpoint(folder: str | os.PathLike[str], *, verify: bool = True) 
         SourceMissingError: If the folder does not exist.
         TransportError: If it cannot be read.
     """
-    directory = os.path.expanduser(os.fsdecode(folder))
+    directory = local_path(folder, hint="Fetch the checkpoint first: tensorkeep.fetch")
     found = load_newest_whole(
         lambda: _newest_first(directory), lambda path: check_whole(path, quick=not verify), _warn_of_damage
     )

@@ -22,9 +22,9 @@ from tensorkeep.errors import TensorkeepError, as_transport_error
 from tensorkeep.integrations.transformers._weights import split_stem
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import index_name, weights_name
-from tensorkeep.transport import LocalFile, Transaction, transaction
+from tensorkeep.transport import LocalFile, Transaction, local_path, transaction
 
-_CARD: Final = "README.md"
+CARD: Final = "README.md"
 """The model card, which libraries extend if it exists."""
 
 
@@ -34,7 +34,8 @@ def changed_together(directory: str | os.PathLike[str], stem: str, *, durable: b
 
     Old files with the same names and the files of the old weights are replaced or removed; all others stay.
     """
-    with as_transport_error("could not save to the directory", os.fsdecode(directory)):
+    directory = local_path(directory)
+    with as_transport_error("could not save to the directory", directory):
         is_new = not os.path.isdir(directory)
         os.makedirs(directory, exist_ok=True)
     place = os.path.realpath(directory)
@@ -77,12 +78,12 @@ def _recreate(scratch: str, directory: str) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     os.mkdir(scratch)
     with suppress(FileNotFoundError):
-        shutil.copy2(os.path.join(directory, _CARD), scratch)
+        shutil.copy2(os.path.join(directory, CARD), scratch)
 
 
 def _drop_unchanged(scratch: str, directory: str) -> None:
     """Leave the model card alone if the library has not extended it."""
-    new, old = os.path.join(scratch, _CARD), os.path.join(directory, _CARD)
+    new, old = os.path.join(scratch, CARD), os.path.join(directory, CARD)
     if os.path.isfile(new) and os.path.isfile(old) and filecmp.cmp(new, old, shallow=False):
         os.unlink(new)
 
@@ -98,7 +99,7 @@ class _Set:
 
     def commit(self) -> None:
         """Replace the old files; readers that know no transactions find no weights meanwhile, never a mixture."""
-        entries = _entries(self._stem)
+        entries = entries_of(self._stem)
         last = next((name for name in entries if name in self._names), None)
         if last is None:
             if self._names:
@@ -126,7 +127,7 @@ def _staged(
     yield _Set(staging, directory, stem, names)
 
 
-def _entries(stem: str) -> list[str]:
+def entries_of(stem: str) -> list[str]:
     """Return the names of files by which weights are opened, the index first."""
     return [index_name(*split_stem(stem)), weights_name(*split_stem(stem))]
 
@@ -135,7 +136,7 @@ def _old_shards(directory: str, stem: str) -> list[str]:
     """Return the shards in the old index, if they are named like shards."""
     is_shard = re.compile(rf"{re.escape(stem)}-[0-9]{{5}}-of-[0-9]{{5}}\.safetensors").fullmatch
     try:
-        files = read_index(os.path.join(directory, _entries(stem)[0]), check=False).weight_map.values()
+        files = read_index(os.path.join(directory, entries_of(stem)[0]), check=False).weight_map.values()
     except TensorkeepError:  # no index, or not a readable one
         return []
     return sorted({file for file in files if is_shard(file)})

@@ -25,11 +25,13 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.integrations.transformers._directory import changed_together
+from tensorkeep.integrations.transformers._remote import fetched, sent_together
 from tensorkeep.integrations.transformers._ties import tie_again
 from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
 from tensorkeep.kinds import refuse
 from tensorkeep.layout import parse_size
 from tensorkeep.phrases import listed
+from tensorkeep.transport import is_remote
 
 _N_LISTED: Final = 10
 """Names in a message."""
@@ -62,7 +64,8 @@ def save_pretrained(
     Args:
         model: A model of transformers or peft, or one with `PyTorchModelHubMixin` of huggingface_hub.
         directory: The directory, created if it does not exist. Other files in it stay, except shards of the old
-            model.
+            model. Or the URL of a directory in a store: the model is saved to a temporary directory first, and its
+            weights are the last to change in the store.
         tokenizer: A tokenizer, a processor, or a list of them, to save with the model: anything with
             `save_pretrained`.
         max_shard_size: Largest size of a shard: a number of bytes, or text such as `"5GB"`. A larger tensor gets its
@@ -82,10 +85,13 @@ def save_pretrained(
     parse_size(max_shard_size)
     _refuse_options(options)
     _refuse_unknown(model, options)
-    directory = os.path.expanduser(directory)
     if variant is not None:
         options["variant"] = variant
-    with changed_together(directory, stem_of(model, variant), durable=durable) as folder:
+    stem, text = stem_of(model, variant), os.fsdecode(directory)
+    place = (
+        sent_together(text, stem, sha256=sha256) if is_remote(text) else changed_together(text, stem, durable=durable)
+    )
+    with place as folder:
         with weights_with_digests(model, folder, max_shard_size=max_shard_size, sha256=sha256) as state:
             if state is not None:
                 options.setdefault("state_dict", state)
@@ -152,7 +158,9 @@ def from_pretrained(
     Args:
         cls: A model class or an `Auto…` class of transformers, a class of peft, or one with `PyTorchModelHubMixin` of
             huggingface_hub.
-        directory: A local directory.
+        directory: A local directory. Or a URL, or the id of a model on the Hub such as `"org/model"`: it is fetched
+            first, to `cache_dir` if that is given and to the user's cache otherwise, and the next call fetches only
+            what changed.
         verify: Whether to check the weights first. Weights without digests, from other programs, are only checked
             against their headers and shard index; with `"require"` they are refused.
         strict: Whether to refuse a directory that lacks weights of the model. Otherwise transformers fills them with
@@ -174,12 +182,14 @@ def from_pretrained(
     if verify not in (True, False, "require"):
         raise UnsupportedError("verify is invalid", expected='True, False or "require"', found=repr(verify))
     options |= {name: _dtype(options[name]) for name in ("dtype", "torch_dtype") if name in options}
-    given = os.path.expanduser(directory)
+    given = fetched(directory, options)
     folder = os.path.join(given, options.get("subfolder") or "")
     if not os.path.isdir(folder):
         is_file = os.path.lexists(folder.rstrip(os.sep))
         advice = (
-            "the directory that the file is in" if is_file else "Download the model first, and pass the directory"
+            "the directory that the file is in"
+            if is_file
+            else "For a model on the Hub, pass its id, such as org/model"
         )
         raise SourceMissingError(
             "no such directory",

@@ -34,6 +34,7 @@ from tensorkeep.integrations.transformers._states import (
 from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
 from tensorkeep.kinds.folder import has_manifest
 from tensorkeep.training import capture
+from tensorkeep.transport import local_path
 
 _PICKLED_ARGUMENTS: Final = "training_args.bin"
 _ARGUMENTS: Final = "training_args.json"
@@ -83,6 +84,11 @@ class Trainer(transformers.Trainer):
 
     _staging: str | None = None
     """While this process saves a checkpoint: the directory used in place of the output directory."""
+
+    def __init__(self, model: Any = None, args: Any = None, *others: Any, **named: Any) -> None:
+        if args is not None:
+            local_path(args.output_dir)  # before a directory named `s3:` is created
+        super().__init__(model, args, *others, **named)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train, from the start or from a checkpoint.
@@ -140,7 +146,7 @@ class Trainer(transformers.Trainer):
             if path is None:
                 raise SourceMissingError("there is no whole checkpoint", path=self.args.output_dir)
         else:
-            path = os.path.expanduser(wanted)
+            path = local_path(wanted, hint="Fetch the checkpoint first: tensorkeep.fetch")
             check_whole(path)
         if not has_optimizer(path):
             raise SourceMissingError(

@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from tensorkeep.errors import BusyError, RefusedError, SourceMissingError, TransportError, as_transport_error
-from tensorkeep.transport._paths import refuse_url
 from tensorkeep.transport.atomic._lock import DirectoryLock, take_lock
 from tensorkeep.transport.atomic._working_directory import LOCK, enter_working_directory, leave_working_directory
+from tensorkeep.transport.remote import refuse_url
 from tensorkeep.transport.system import exchange, sync_directory, sync_file
 
 _SUFFIX: Final = ".tensorkeep-folder"

@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 from typing import Final, Self
 
 from tensorkeep.errors import SourceMissingError, TransportError, as_transport_error
-from tensorkeep.transport._paths import refuse_url
 from tensorkeep.transport.atomic._sink import FileSink, take_over_mode
+from tensorkeep.transport.remote import refuse_url
 from tensorkeep.transport.sources import ByteSink
 from tensorkeep.transport.system import HANDLES_OPEN_FILES, host_tag, mapping_pays, sync_directory, try_lock
 

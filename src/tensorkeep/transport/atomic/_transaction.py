@@ -22,7 +22,6 @@ from tensorkeep.errors import (
     UnsupportedError,
     as_transport_error,
 )
-from tensorkeep.transport._paths import refuse_url
 from tensorkeep.transport.atomic._file import sweep_leftovers
 from tensorkeep.transport.atomic._journal import Journal, check_name
 from tensorkeep.transport.atomic._link import add_name, begins_with, has_original_size, is_being_changed
@@ -32,6 +31,7 @@ from tensorkeep.transport.atomic._sink import FileSink, take_over_mode
 from tensorkeep.transport.atomic._staging import HEAD_SUFFIX, RESERVED, STAGING_SUFFIX, Staging
 from tensorkeep.transport.atomic._target import create_staged, first_bytes, is_file_or_link, status_of_replaced
 from tensorkeep.transport.atomic._working_directory import enter_working_directory, leave_working_directory
+from tensorkeep.transport.remote import refuse_url
 from tensorkeep.transport.sources import ByteRange, ByteSink, LocalFile
 from tensorkeep.transport.system import sync_directory, sync_file, write_at
 

@@ -9,7 +9,15 @@
 """
 
 from tensorkeep.transport.remote._path import RemotePath, remote
-from tensorkeep.transport.remote.objects import Body, Version, is_url, plan_requests
+from tensorkeep.transport.remote.objects import (
+    Body,
+    Version,
+    is_url,
+    local_path,
+    plan_requests,
+    refuse_damaged_url,
+    refuse_url,
+)
 from tensorkeep.transport.remote.reading import RemoteSource
 
 __all__ = [
@@ -18,6 +26,9 @@ __all__ = [
     "RemoteSource",
     "Version",
     "is_url",
+    "local_path",
     "plan_requests",
+    "refuse_damaged_url",
+    "refuse_url",
     "remote",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +23,7 @@ from tensorkeep.transport.remote.objects import (
     WritableStore,
     is_url,
     join_url,
+    local_path,
     read_only,
     split_url,
 )
@@ -259,7 +259,7 @@ def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
 
 def _read_options_of(given: dict[str, Any]) -> RemoteOptions:
     if given.get("cache_dir") is not None:
-        given["cache_dir"] = os.path.expanduser(os.fsdecode(given["cache_dir"]))
+        given["cache_dir"] = local_path(given["cache_dir"], hint="Name a local directory")
     try:
         return msgspec.convert(given, RemoteOptions)
     except msgspec.ValidationError as error:

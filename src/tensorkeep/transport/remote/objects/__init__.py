@@ -1,6 +1,7 @@
 """Objects in a store, and requests for them.
 
 - `_urls`: URLs, told from paths and shown without secrets.
+- `_local`: local paths, where a URL is refused.
 - `_base`: an object in a store, asked for with single requests.
 - `_requests`: which ranges to ask for.
 - `_runs`: runs of equal length as requests of several ranges.
@@ -26,6 +27,7 @@ from tensorkeep.transport.remote.objects._base import (
     whole_file_too_large,
 )
 from tensorkeep.transport.remote.objects._copy import PROGRESS_NBYTES, copy_range
+from tensorkeep.transport.remote.objects._local import local_path, refuse_damaged_url, refuse_url
 from tensorkeep.transport.remote.objects._options import RemoteOptions
 from tensorkeep.transport.remote.objects._requests import (
     PART_GAP_NBYTES,
@@ -66,10 +68,13 @@ __all__ = [
     "is_url",
     "is_well_formed",
     "join_url",
+    "local_path",
     "one_by_one",
     "plan_requests",
     "plan_runs",
     "read_only",
+    "refuse_damaged_url",
+    "refuse_url",
     "remaining",
     "scheme_of",
     "split_url",
