@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from tensorkeep.checkpoint import Progress, check_replaced, digests_to_replace, find_damage, verify
@@ -12,6 +12,7 @@ from tensorkeep.errors import IntegrityError
 from tensorkeep.kinds import Check, refuse
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensors
+from tensorkeep.transport import split
 
 
 class SourceChecks:
@@ -19,6 +20,7 @@ class SourceChecks:
 
     Attributes:
         n_summed: Number of checksums in the sources that are not digests.
+        is_read_back: Whether the written files were compared.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class SourceChecks:
             found = source.checks([name for name in remade if name in source]).checks
             self._sums += [check for check in found if check.algorithm is not BLAKE3]
         self.n_summed = len(self._sums)
+        self.is_read_back = False
         checks = [*self._sums, *(check for _, of_path in self._digests for check in of_path)]
         n_checked = sum(len(check.span) for check in checks)
         self._meter = ProgressMeter(progress, n_checked + n_written * (2 if is_wanted else 1))
@@ -80,7 +83,8 @@ class SourceChecks:
                 self._meter.stop()
                 raise
 
-    def read_back(self, staged: Mapping[str, str]) -> None:
+    def read_back(self, paths: Collection[str]) -> None:
         """Check the written files against the digests in their headers, which were computed from the sources."""
-        for name, path in staged.items() if self._is_wanted else ():
-            refuse(verify(path, progress=self.part()).findings, name)
+        self.is_read_back = bool(paths)
+        for path in paths if self._is_wanted else ():
+            refuse(verify(path, progress=self.part()).findings, split(path)[1])

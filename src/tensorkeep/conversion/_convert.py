@@ -24,6 +24,7 @@ from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.safetensors import SEAL_KEY, Alias, State, emit_state, parse_state
 from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensors, Prepared, Renaming, Selector, TensorView, prepare
+from tensorkeep.transport import join, split
 
 _Path = str | os.PathLike[str]
 
@@ -106,8 +107,8 @@ def convert(
 
     Args:
         source: A file, an index or a directory; or several of these, whose tensors are concatenated.
-        destination: A directory, created if its parent exists, or a file name that ends in `.safetensors`. An
-            existing checkpoint there stays intact until the new one is complete.
+        destination: A directory, created if its parent exists, or a file name that ends in `.safetensors`; or the
+            URL of one in a store. An existing checkpoint there stays intact until the new one is complete.
         max_shard_size: Most bytes of tensors in one shard: a number, or text such as `"5GB"`. For directories only:
             a single file has no limit.
         drop_unknown: Whether to convert files with objects that are not known to be data, or with names that could
@@ -127,7 +128,8 @@ def convert(
         sha256: Whether to record the SHA-256 of each file in an index.
         durable: Whether to wait until everything is on disk (fsync).
         check: Whether to compare the source with its checksums (CRC-32 in torch's archives, digests), and each
-            written tensor with the source, before anything is replaced.
+            written tensor with the source, before anything is replaced. A single file in a store is compared when it
+            is there.
         share_views: Whether to store memory that several tensors overlap in only once. `load` restores the sharing,
             but other readers find only the stored tensors. Otherwise each tensor is stored separately.
         limits: Bounds on what the pickle of each file may cost.
@@ -186,10 +188,10 @@ def convert(
         written: list[str] = []
 
         def finish(staged: Mapping[str, str]) -> None:
-            written.extend(staged)
-            sources.refuse_to_replace(os.path.join(target.directory, name) for name in staged)
+            written.extend([split(path)[1] for path in staged.values()] or [target.single])
+            sources.refuse_to_replace(join(target.directory, name) for name in written)
             wait_for_sums()
-            checks.read_back(staged)
+            checks.read_back(staged.values())
             refuse_replaced(sources.identities)
 
         options = SaveOptions(
@@ -203,10 +205,12 @@ def convert(
             before_commit=finish,
         )
         write_checkpoint(prepared, target.directory, options)
+        if not checks.is_read_back:  # a single file in a store appears at once
+            checks.read_back([join(target.directory, target.single)])
     return Conversion(
         path=os.fspath(destination),
         sources=tuple(paths),
-        index=target.index if sha256 or len(written) > 1 else None,
+        index=target.index if sha256 or written != [target.single] else None,
         files=tuple(written),
         n_tensors=len(prepared.to_write),
         nbytes=nbytes,

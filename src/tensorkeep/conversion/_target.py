@@ -8,8 +8,11 @@ from typing import Final
 
 import msgspec
 
+from tensorkeep.checkpoint import refuse_file_name
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.layout import index_name, parse_size, stem_of_weights
+from tensorkeep.layout import index_name, parse_size, stem_of_weights, weights_name
+from tensorkeep.tensors import check_target
+from tensorkeep.transport import split
 
 DEFAULT_BASE: Final = "model"
 DEFAULT_SHARD_SIZE: Final = "5GB"
@@ -40,14 +43,21 @@ class Target(msgspec.Struct, frozen=True):
         """Name of the index, if one is needed."""
         return index_name(self.base, self.variant)
 
+    @property
+    def single(self) -> str:
+        """Name of the only file, if there is no index."""
+        return weights_name(self.base, self.variant)
+
 
 def target_of(destination: str, base: str, variant: str | None, max_shard_size: int | str) -> Target:
     """Parse a destination and refuse arguments that do not apply to a single file."""
     max_shard_nbytes = parse_size(max_shard_size)
+    check_target(destination)
     if not destination.endswith(_SUFFIX) or os.path.isdir(destination):
         _refuse_other_files(destination)
+        refuse_file_name(destination)
         return Target(destination, base, variant, max_shard_nbytes)
-    directory, name = os.path.split(destination)
+    directory, name = split(destination)
     stem = stem_of_weights(name)
     if stem is None:
         raise UnsupportedError(

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -433,27 +432,32 @@ class TestWhereNothingCanBeWritten:
         with pytest.raises(UnsupportedError, match="web servers cannot be written to"):
             save(STATE, "http://127.0.0.1:9/model")
 
-    @pytest.mark.parametrize(
-        "write",
-        [
-            lambda url: tensorkeep.convert(Path(__file__).with_name("none.pt"), url),
-            lambda url: tensorkeep.CheckpointStore(url),
-            lambda url: tensorkeep.reshard("here", url),
-        ],
-        ids=["convert", "store", "reshard"],
-    )
-    def test_what_writes_to_disks_only(self, write, tmp_path, monkeypatch) -> None:
+    def test_a_store_of_steps(self, tmp_path, monkeypatch) -> None:
         monkeypatch.chdir(tmp_path)
-        tensorkeep.save_checkpoint(STATE["model"], "here")
 
-        with pytest.raises(tensorkeep.TensorkeepError):
-            write("s3://models/there")
+        with pytest.raises(UnsupportedError, match="local paths only"):
+            tensorkeep.CheckpointStore("s3://models/there")
 
-        assert sorted(os.listdir(tmp_path)) == ["here"]
+        assert os.listdir(tmp_path) == []
 
     def test_before_commit(self) -> None:
-        with pytest.raises(UnsupportedError, match="not supported for remote"):
-            tensorkeep.save_checkpoint(STATE, "memory://x", before_commit=print)
+        looked: list[dict[str, int]] = []
+
+        def look(staged) -> None:
+            looked.append({name: tensorkeep.open(path).nbytes for name, path in staged.items()})
+            if len(looked) == 2:
+                raise KeyboardInterrupt
+
+        tensorkeep.save_checkpoint(with_step(1), "memory://looked", max_shard_size=SHARD, before_commit=look)
+        with pytest.raises(KeyboardInterrupt):
+            tensorkeep.save_checkpoint(with_step(2), "memory://looked", max_shard_size=SHARD, before_commit=look)
+        tensorkeep.save_checkpoint(with_step(3), "memory://looked/one", before_commit=look)
+
+        assert len(looked[0]) > 1
+        assert looked[1].keys() == looked[0].keys()
+        assert looked[2] == {}, "one file is written in one step"
+        assert step_of(tensorkeep.load("memory://looked")) == 1
+        assert step_of(tensorkeep.load("memory://looked/one")) == 3
 
 
 class TestNames:

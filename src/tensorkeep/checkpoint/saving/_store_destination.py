@@ -60,10 +60,6 @@ class StoreDestination:
     max_writers = _N_UPLOADS
 
     def __init__(self, directory: RemotePath, plan: SavePlan, options: SaveOptions) -> None:
-        if options.before_commit is not None:
-            raise UnsupportedError(
-                "`before_commit` is not supported for remote destinations", path=directory, found="before_commit"
-            )
         self._directory = directory
         self._plan = plan
         self._options = options
@@ -110,6 +106,7 @@ class StoreDestination:
         """Replace the index by one of the new files, or write the only file."""
         if self._lone is not None:
             (file,), (body, on_written) = self._plan.files, self._lone
+            self._show_staged({})
             self._directory.joined(file).put(body, on_written=on_written)
             return
         spec, self._spec = self.upload_spec, None  # from here on `abandon` is too late: the commit cleans up itself
@@ -117,6 +114,7 @@ class StoreDestination:
         before = self._old.version if self._old else None
         is_switching = False
         try:
+            self._show_staged(names)
             index = self._plan.index({file: uploaded.record for file, uploaded in self._uploaded.items()})
             text = emit_index(index.renamed(names))
             is_switching = True
@@ -127,6 +125,10 @@ class StoreDestination:
             raise
         # Only now: until the index is replaced, readers of the old checkpoint need its files.
         self._remove_old(new=[spec.index_file, *names.values()])
+
+    def _show_staged(self, names: Mapping[str, str]) -> None:
+        if self._options.before_commit is not None:
+            self._options.before_commit({file: self._directory.joined(name) for file, name in names.items()})
 
     def abandon(self) -> None:
         """Remove everything that any process sent, or may have sent."""
