@@ -6,6 +6,7 @@ BLAKE3 is cryptographic, and about four times as fast on one core as SHA-256 whe
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -31,12 +32,18 @@ def new_hasher(*, parallel: bool = False) -> blake3:
     Args:
         parallel: Whether each update may use all cores, where threads can do so; it pays from about 1 MiB per update.
     """
-    from blake3 import blake3  # 3 ms, which reading tensors need not pay
-
+    blake3 = _blake3()
     if not parallel or _threads.are_lost:
         return blake3(max_threads=1)
     _threads.start()
     return blake3(max_threads=blake3.AUTO)
+
+
+@cache
+def _blake3() -> type[blake3]:
+    from blake3 import blake3  # 3 ms, which reading tensors need not pay
+
+    return blake3
 
 
 def digest_of(data: Buffer) -> bytes:
@@ -45,9 +52,7 @@ def digest_of(data: Buffer) -> bytes:
     Args:
         data: The bytes.
     """
-    hasher = new_hasher()
-    hasher.update(data)
-    return hasher.digest()
+    return _blake3()(data).digest()
 
 
 class Hasher(Protocol):

@@ -30,11 +30,12 @@ from tensorkeep.compat.wording import (
     check_path,
     writing_errors,
 )
+from tensorkeep.errors import TensorkeepError
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import load as load_tensors
 from tensorkeep.kinds.safetensors import open_file
 from tensorkeep.models import LoadReport, load_into, load_sharded
-from tensorkeep.tensors import serialize_tensors, write_tensors
+from tensorkeep.tensors import near_others, serialize_tensors, write_tensors
 from tensorkeep.training import capture, restore
 
 __all__ = [
@@ -274,13 +275,23 @@ def _mismatch(model: torch.nn.Module, missing: set[str], unexpected: list[str]) 
 
 def _to_write(tensors: dict[str, torch.Tensor]) -> dict[str, TensorToWrite]:
     """Describe tensors for writing, or refuse them in the reference's words."""
-    _evaluate_tensors_for_save(tensors)
-    for name, tensor in tensors.items():
-        check_instance(name, "tensor_dict", str)
-        if tensor.device.type == "meta":
-            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    with PausedCollector():
-        return {name: tensor_to_write(tensor, name) for name, tensor in tensors.items()}
+    _refuse_other_values(tensors)
+    try:
+        with PausedCollector():
+            to_write = {name: _described(name, tensor) for name, tensor in tensors.items()}
+    except (TensorkeepError, TypeError, NotImplementedError):
+        _refuse_shared(tensors)  # the reference looks for this first
+        raise
+    if near_others(to_write):
+        _refuse_shared(tensors)
+    return to_write
+
+
+def _described(name: str, tensor: torch.Tensor) -> TensorToWrite:
+    check_instance(name, "tensor_dict", str)
+    if tensor.is_meta:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    return tensor_to_write(tensor, name)
 
 
 def _flatten_as_ptr(tensors: dict[str, torch.Tensor], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
@@ -296,6 +307,12 @@ def _getdtype(dtype_str: str) -> torch.dtype:
 
 def _evaluate_tensors_for_save(tensors: dict[str, torch.Tensor]) -> None:
     """Refuse tensors that a file cannot hold, in the reference's words."""
+    _refuse_other_values(tensors)
+    _refuse_shared(tensors)
+
+
+def _refuse_other_values(tensors: dict[str, torch.Tensor]) -> None:
+    """Refuse what is not a dict of dense tensors."""
     if not isinstance(tensors, dict):
         raise ValueError(  # noqa: TRY004 - the reference's class
             f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}"
@@ -314,6 +331,10 @@ def _evaluate_tensors_for_save(tensors: dict[str, torch.Tensor]) -> None:
             " You can make it a dense tensor before saving with `.to_dense()` but be aware this might"
             " make a much larger file than needed."
         )
+
+
+def _refuse_shared(tensors: dict[str, torch.Tensor]) -> None:
+    """Refuse tensors that share bytes of a storage."""
     failing = [names for names in _find_shared_tensors(tensors) if len(names) > 1]
     if failing:
         raise RuntimeError(

@@ -4,12 +4,13 @@ A new library is a folder and a record in the table of `_registry`; `tests/contr
 does everything right. A library is imported when the first tensor of it is made.
 
 - `_base`: `Library`, the record of a library, and the interfaces that it implements: `DenseArrays` (all of them),
-  `SharedMemory` and `ObjectCodec` (some); `TensorToWrite` and `EncodedObject`, what these return.
+  `SharedMemory` and `ObjectCodec` (some); `TensorToWrite`, `StreamedTensor` and `EncodedObject`, what these return.
 - `_registry`: the table, and the library for a name or a tensor.
 - `_codec`: objects of any library as plain data and back.
 - `_attributes`: what is kept of a dense tensor beside its elements. Pure.
 - `_pieces`: how a tensor is cut to be copied in bounded memory. Pure.
 - `elements`: elements as unsigned integers, the form in which they are moved; F4 and F6 unpacked (imports NumPy).
+- `in_memory`: tensors whose memory is what a file will hold (imports ctypes).
 - `sharing`: tensors over common memory, also for libraries that can only copy (imports NumPy).
 - `numpy/`: NumPy's arrays.
 - `torch/`: torch's tensors.
@@ -23,6 +24,7 @@ from tensorkeep.arrays._base import (
     Library,
     ObjectCodec,
     SharedMemory,
+    StreamedTensor,
     TensorToWrite,
 )
 from tensorkeep.arrays._codec import (
@@ -55,6 +57,7 @@ __all__ = [
     "Library",
     "ObjectCodec",
     "SharedMemory",
+    "StreamedTensor",
     "TensorToWrite",
     "adapter_for",
     "attributes_of",

@@ -94,19 +94,46 @@ class TensorToWrite(msgspec.Struct, frozen=True):
         dtype: Its row in the dtype table.
         shape: Elements along each dimension, as the header will say.
         nbytes: Bytes in the file.
-        extent: Returns where it is in memory; None if it has no memory of its own.
-        buffers: Yields the file's bytes, C order and little endian: views of the tensor's memory if it has
-            that form, else copies of bounded size, one at a time.
-        memory: Yields the bytes at the half-open range of addresses [start, stop), which is within one allocation:
-            a view on the CPU, copies of bounded size from a device. None if there are no addresses.
     """
 
     dtype: DType
     shape: tuple[int, ...]
     nbytes: int
-    extent: Callable[[], Extent | None]
-    buffers: Callable[[], Iterator[Buffer]]
-    memory: Callable[[int, int], Iterator[Buffer]] | None = None
+
+    def extent(self) -> Extent | None:
+        """Return where it is in memory; None if it has no memory of its own."""
+        return None
+
+    def buffers(self) -> Iterator[Buffer]:
+        """Yield the file's bytes, C order and little endian: views of memory, or copies of bounded size."""
+        raise NotImplementedError
+
+    def memory(self, start: int, stop: int) -> Iterator[Buffer]:  # noqa: ARG002
+        """Yield the bytes at the half-open range of addresses [start, stop), which is within one allocation."""
+        return iter(())
+
+
+class StreamedTensor(TensorToWrite, frozen=True):
+    """A tensor whose bytes are made when they are written.
+
+    Attributes:
+        stream: `buffers` of `TensorToWrite`.
+        find_extent: `extent` of it; None for a tensor without memory of its own.
+        stream_memory: `memory` of it.
+    """
+
+    stream: Callable[[], Iterator[Buffer]]
+    find_extent: Callable[[], Extent | None] | None = None
+    stream_memory: Callable[[int, int], Iterator[Buffer]] | None = None
+
+    def extent(self) -> Extent | None:
+        return self.find_extent() if self.find_extent is not None else None
+
+    def buffers(self) -> Iterator[Buffer]:
+        return self.stream()
+
+    def memory(self, start: int, stop: int) -> Iterator[Buffer]:
+        return self.stream_memory(start, stop) if self.stream_memory is not None else iter(())
 
 
 class EncodedObject(msgspec.Struct, frozen=True):

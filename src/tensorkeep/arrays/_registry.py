@@ -114,10 +114,14 @@ def imported_libraries() -> Iterator[Library]:
 def library_of(value: Any) -> Library | None:
     """Return the library that a value is a tensor of, of any kind."""
     for library in imported_libraries():
-        module = sys.modules[library.module]
-        if issubclass(type(value), tuple([getattr(module, name) for name in library.tensor_classes])):
+        if issubclass(type(value), _tensor_classes(library.module, library.tensor_classes)):
             return library
     return None
+
+
+@cache
+def _tensor_classes(module: str, names: tuple[str, ...]) -> tuple[type, ...]:
+    return tuple(getattr(sys.modules[module], name) for name in names)
 
 
 def is_tensor(value: Any) -> bool:

@@ -7,7 +7,6 @@ elements fill three bytes.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -107,13 +106,6 @@ def resolve(
         parts ^= sign
     elif is_neg:
         np.negative(parts, out=parts)
-
-
-def bytes_at(start: int, stop: int, owner: Any) -> Iterator[Buffer]:
-    """Give the bytes at an address of this process, without a copy; they keep their owner alive."""
-    found = (ctypes.c_ubyte * (stop - start)).from_address(start)
-    found.owner = owner  # type: ignore[attr-defined]
-    yield memoryview(found).cast("B")
 
 
 @contextmanager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tensorkeep.arrays import TensorToWrite
-from tensorkeep.buffers import Buffer
+from tensorkeep.arrays import StreamedTensor, TensorToWrite
+from tensorkeep.arrays.in_memory import TensorInMemory
 from tensorkeep.collector import PausedCollector
 from tensorkeep.compat.wording import (
     DTYPE_NAMES,
@@ -100,11 +99,9 @@ class TensorSpec:
                 expected=f"{prod(self._shape) * dtype.bits // 8:,} bytes for {self._dtype} {self._shape}",
                 found=f"{self._data_len:,} bytes",
             )
-        return TensorToWrite(dtype, tuple(self._shape), self._data_len, lambda: None, self._buffers)
-
-    def _buffers(self) -> Iterator[Buffer]:
-        if self._data_len:
-            yield memoryview((ctypes.c_ubyte * self._data_len).from_address(self._data_ptr)).cast("B")
+        if not self._data_len:
+            return StreamedTensor(dtype, tuple(self._shape), 0, lambda: iter(()))
+        return TensorInMemory(dtype, tuple(self._shape), self._data_len, self._data_ptr, None)
 
 
 def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str] | None = None) -> bytes:

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.arrays import TensorToWrite, tensor_to_write
+from tensorkeep.arrays import StreamedTensor, tensor_to_write
 from tensorkeep.checkpoint.saving import _snapshot
 from tensorkeep.checkpoint.saving._save_async import SaveArguments, save_async
 from tensorkeep.checkpoint.saving._save_queue import SaveHandle
@@ -235,7 +235,7 @@ def test_options_are_those_of_save_or_of_save_checkpoint(tmp_path: Path) -> None
 @pytest.mark.parametrize("nbytes", [0, 23, 25, 2**21])
 def test_a_tensor_of_another_size_than_it_says_is_an_error(nbytes: int) -> None:
     host = tensor_to_write(np.arange(3.0), "w")
-    wrong = TensorToWrite(host.dtype, host.shape, host.nbytes, host.extent, lambda: iter([b"x" * nbytes]))
+    wrong = StreamedTensor(host.dtype, host.shape, host.nbytes, lambda: iter([b"x" * nbytes]), host.extent)
     prepared = prepare({"w": np.arange(3.0)})
     prepared.to_write["w"] = wrong
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorkeep.arrays import Library, TensorToWrite
+from tensorkeep.arrays import Library, StreamedTensor, TensorToWrite
 from tensorkeep.arrays.elements import elements_of
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, DType
@@ -75,7 +75,7 @@ class ToyArrays:
             for begin in range(0, len(tensor.data), 2**20):
                 yield tensor.data[begin : begin + 2**20]
 
-        return TensorToWrite(BY_NAME[tensor.dtype], tensor.shape, len(tensor.data), lambda: None, buffers)
+        return StreamedTensor(BY_NAME[tensor.dtype], tensor.shape, len(tensor.data), buffers)
 
 
 TOY = Library(

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.arrays import Extent, TensorToWrite
+from tensorkeep.arrays import Extent, StreamedTensor
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import DtypeError, HeaderError, IntegrityError, SharedMemoryError, StateError, UnsupportedError
 from tensorkeep.tensors import overlapping, serialize_tensors, write_tensors
@@ -124,7 +124,7 @@ def test_what_cannot_be_saved_leaves_the_old_file(
 
 def test_a_tensor_that_gives_other_bytes_than_it_promised_is_an_error(tmp_path: Path) -> None:
     for given_nbytes in (3, 5, 0):
-        host = TensorToWrite(BY_NAME["U8"], (4,), 4, lambda: None, lambda n=given_nbytes: iter([bytes(n)]))  # type: ignore[misc]
+        host = StreamedTensor(BY_NAME["U8"], (4,), 4, lambda n=given_nbytes: iter([bytes(n)]))  # type: ignore[misc]
         with pytest.raises(IntegrityError, match="another number of bytes"):
             write_tensors({"w": host}, tmp_path / "model.safetensors")
         with pytest.raises(IntegrityError, match="another number of bytes"):

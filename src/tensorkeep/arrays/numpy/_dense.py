@@ -10,17 +10,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays._base import LARGEST_E4M3, Extent, TensorToWrite
+from tensorkeep.arrays._base import LARGEST_E4M3, Extent, StreamedTensor, TensorToWrite
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import (
     aligned,
-    bytes_at,
     elements_of,
     known_dtype,
     pack,
     unpack,
     within_numpys_limits,
 )
+from tensorkeep.arrays.in_memory import TensorInMemory, bytes_at
 from tensorkeep.arrays.numpy._dtypes import is_plain, numpy_dtype
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_NUMPY, DTYPES, DType
@@ -134,14 +134,22 @@ class NumpyArrays:
                 expected="one of " + ", ".join(BY_NUMPY),
                 found=str(array.dtype),
             )
-        return TensorToWrite(
+        nbytes = dtype.nbytes(array.size)
+        if nbytes and array.flags.c_contiguous and _is_little_endian(array) and not dtype.is_packed:
+            return TensorInMemory(dtype, array.shape, nbytes, array.ctypes.data, array)
+        return StreamedTensor(
             dtype,
             array.shape,
-            dtype.nbytes(array.size),
-            lambda: _extent(array, dtype),
+            nbytes,
             lambda: _buffers(array, dtype),
+            lambda: _extent(array, dtype),
             lambda start, stop: bytes_at(start, stop, array),
         )
+
+
+def _is_little_endian(array: Array) -> bool:
+    order = array.dtype.byteorder
+    return order in "<|" or (order == "=" and np.little_endian)
 
 
 def _extent(array: Array, dtype: DType) -> Extent | None:
@@ -153,7 +161,7 @@ def _extent(array: Array, dtype: DType) -> Extent | None:
 def _strides(array: Array, dtype: DType) -> tuple[int, ...]:
     """Return strides in elements; none if memory is not what the file holds, or a stride is not whole elements."""
     step = array.itemsize
-    if dtype.is_packed or array.dtype != array.dtype.newbyteorder("<") or any(n % step for n in array.strides):
+    if dtype.is_packed or not _is_little_endian(array) or any(n % step for n in array.strides):
         return ()
     return tuple(stride // step for stride in array.strides)
 
@@ -163,13 +171,10 @@ _PACKED_AT_ONCE = PACK_NBYTES // 4
 
 
 def _buffers(array: Array, dtype: DType) -> Iterator[Buffer]:
-    """Give the file's bytes: a view of the array, or copies of bounded size."""
-    stored = array.dtype.newbyteorder("<")
-    if array.flags.c_contiguous and array.dtype == stored and not dtype.is_packed:
-        yield array.reshape(-1).view(np.uint8).data
-    elif dtype.is_packed:
+    """Give the file's bytes: copies of bounded size."""
+    if dtype.is_packed:
         for begin in range(0, array.size, _PACKED_AT_ONCE):
             yield pack(array.flat[begin : begin + _PACKED_AT_ONCE].view(np.uint8), dtype.bits).data
     else:
         for index in pieces(array.shape, array.dtype.itemsize, PACK_NBYTES):
-            yield np.ascontiguousarray(array[index], stored).reshape(-1).view(np.uint8).data
+            yield np.ascontiguousarray(array[index], array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data

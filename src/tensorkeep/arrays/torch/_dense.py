@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tensorkeep.arrays._base import LARGEST_E4M3, Extent, TensorToWrite
+from tensorkeep.arrays._base import LARGEST_E4M3, Extent, StreamedTensor, TensorToWrite
 from tensorkeep.arrays._pieces import pieces
-from tensorkeep.arrays.elements import aligned, bytes_at, elements_of, pack, within_numpys_limits
+from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
+from tensorkeep.arrays.in_memory import TensorInMemory, bytes_at
 from tensorkeep.arrays.torch.devices import check_device
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
@@ -170,6 +171,8 @@ class TorchArrays:
     def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
         """Describe a tensor for writing."""
         dtype = _DTYPES.get(tensor.dtype)
+        if dtype is not None and type(tensor) in PLAIN_CLASSES and _is_as_in_file(tensor):
+            return TensorInMemory(dtype, _shape(tensor, dtype), tensor.nbytes, tensor.data_ptr(), tensor)
         if dtype is None:
             raise DtypeError(
                 f"tensor `{name}` has a dtype that the format cannot hold",
@@ -186,18 +189,36 @@ class TorchArrays:
                 found=obstacle,
                 hint="Save its full value, such as `.full_tensor()` of a DTensor or `.to_dense()`",
             )
-        shape = tuple(tensor.shape)
-        if dtype.is_packed:
-            shape = (*shape[:-1], 2 * shape[-1]) if shape else shape
-        nbytes = tensor.numel() * tensor.element_size()
-        return TensorToWrite(
-            dtype,
-            shape,
-            nbytes,
-            lambda: _extent(tensor, is_packed=dtype.is_packed),
-            lambda: _buffers(tensor),
-            lambda start, stop: _memory(tensor, start, stop),
-        )
+        return _streamed(tensor, dtype)
+
+
+def _is_as_in_file(tensor: torch.Tensor) -> bool:
+    """Say whether a tensor has memory on the CPU that is what the file will hold."""
+    return (
+        tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and np.little_endian
+        and not (tensor.is_conj() or tensor.is_neg())
+        and tensor.numel() > 0
+    )
+
+
+def _shape(tensor: torch.Tensor, dtype: DType) -> tuple[int, ...]:
+    """Return the shape in elements; torch counts pairs of F4."""
+    shape = tuple(tensor.shape)
+    return (*shape[:-1], 2 * shape[-1]) if dtype.is_packed and shape else shape
+
+
+def _streamed(tensor: torch.Tensor, dtype: DType) -> StreamedTensor:
+    return StreamedTensor(
+        dtype,
+        _shape(tensor, dtype),
+        tensor.numel() * tensor.element_size(),
+        lambda: _buffers(tensor),
+        lambda: _extent(tensor, is_packed=dtype.is_packed),
+        lambda start, stop: _memory(tensor, start, stop),
+    )
 
 
 def _no_dtype(dtype: DType) -> DtypeError:
@@ -277,12 +298,7 @@ def _buffers(tensor: torch.Tensor) -> Iterator[Buffer]:
     tensor = tensor.detach()
     if not tensor.numel():
         return
-    if (
-        tensor.device.type == "cpu"
-        and tensor.is_contiguous()
-        and np.little_endian
-        and not (tensor.is_conj() or tensor.is_neg())
-    ):
+    if _is_as_in_file(tensor):
         yield from _bytes_of(tensor)
         return
     for index in pieces(tuple(tensor.shape), tensor.element_size(), PACK_NBYTES):

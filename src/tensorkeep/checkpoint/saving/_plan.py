@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
 import msgspec
 
-from tensorkeep.arrays import TensorToWrite, tensor_to_write
+from tensorkeep.arrays import StreamedTensor, TensorToWrite, tensor_to_write
 from tensorkeep.buffers import Buffer
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.dtypes import BY_NAME
@@ -30,7 +29,7 @@ from tensorkeep.layout import (
     renamed_shard,
     shard_name,
 )
-from tensorkeep.tensors import LazyTensor, PlaceholderTensor, Prepared, Region, StoredTensor, stored_pieces
+from tensorkeep.tensors import LazyTensor, PlaceholderTensor, Prepared, Region, StoredTensor
 from tensorkeep.transport import ByteRange
 
 
@@ -169,9 +168,8 @@ def _rows_of(tensor: Any, whole: TensorToWrite, start: int, stop: int) -> Tensor
     begin, end = (whole.nbytes * row // whole.shape[0] for row in (start, stop))
     if isinstance(whole, StoredTensor):
         span = ByteRange(whole.span.start + begin, whole.span.start + end)
-        pieces = partial(stored_pieces, whole.source, span)
-        return StoredTensor(whole.dtype, shape, end - begin, whole.extent, pieces, source=whole.source, span=span)
-    return TensorToWrite(whole.dtype, shape, end - begin, whole.extent, lambda: _cut(whole.buffers(), begin, end))
+        return StoredTensor(whole.dtype, shape, end - begin, whole.source, span)
+    return StreamedTensor(whole.dtype, shape, end - begin, lambda: _cut(whole.buffers(), begin, end), whole.extent)
 
 
 def _cut(buffers: Iterator[Buffer], begin: int, end: int) -> Iterator[Buffer]:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import TensorToWrite
+from tensorkeep.arrays import StreamedTensor, TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import IntegrityError
 from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES, WRITE_NBYTES
@@ -178,13 +178,8 @@ class _CopiedBytes(msgspec.Struct, frozen=True, gc=False):
 
 
 def _copied(host: TensorToWrite, memory: _Memory, start: int) -> TensorToWrite:
-    return TensorToWrite(
-        host.dtype, host.shape, host.nbytes, _nowhere, _CopiedBytes(memory, start, start + host.nbytes)
-    )
-
-
-def _nowhere() -> None:
-    """Return no extent: shared memory was found before the copy."""
+    """Describe a copy. It has no extent: shared memory was found before."""
+    return StreamedTensor(host.dtype, host.shape, host.nbytes, _CopiedBytes(memory, start, start + host.nbytes))
 
 
 def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memory: _Memory) -> None:

@@ -27,7 +27,7 @@ def lay_out(tensors: Mapping[str, tuple[DType, tuple[int, ...], int]]) -> dict[s
     _refuse_reserved(tensors)
     entries = {}
     start = 0
-    for name in sorted(tensors, key=lambda name: (-tensors[name][0].rank, name)):
+    for name in sorted(sorted(tensors), key=lambda name: tensors[name][0].rank, reverse=True):
         dtype, shape, nbytes = tensors[name]
         entries[name] = TensorEntry(dtype.name, shape, (start, start + nbytes))
         start += nbytes

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.planner import SavePlanner, WriteItem
 
-from tensorkeep.arrays import TensorToWrite, pieces, tensor_to_write
+from tensorkeep.arrays import StreamedTensor, TensorToWrite, pieces, tensor_to_write
 from tensorkeep.dtypes import torch_row
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.integrations.distributed._global_plan import region_of, stored_shape
@@ -46,7 +46,7 @@ def part_to_write(name: str, item: WriteItem, planner: SavePlanner, beat: Callab
                 beat()
                 yield content[begin : begin + WRITE_NBYTES]
 
-    return TensorToWrite(dtype, shape, dtype.nbytes(prod(shape)), lambda: None, buffers)
+    return StreamedTensor(dtype, shape, dtype.nbytes(prod(shape)), buffers)
 
 
 def blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[Region, memoryview]]:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import DenseArrays, TensorToWrite, adapter_for, pieces, tensor_to_write
+from tensorkeep.arrays import DenseArrays, StreamedTensor, TensorToWrite, adapter_for, pieces, tensor_to_write
 from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, DType
@@ -192,9 +192,7 @@ class AssembledReader:
         if self.joined is not None:
             return self.joined.tensor_to_write(name, entry, digest)
         dtype = known_dtype(name, entry)
-        return TensorToWrite(
-            dtype, entry.shape, entry.nbytes, lambda: None, lambda: self._buffers(name, entry, dtype)
-        )
+        return StreamedTensor(dtype, entry.shape, entry.nbytes, lambda: self._buffers(name, entry, dtype))
 
     def _buffers(self, name: str, entry: TensorEntry, dtype: DType) -> Iterator[Buffer]:
         """Assemble the tensor part by part: small enough for memory, large enough for long runs of each piece."""

@@ -10,7 +10,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import PACK_NBYTES
-from tensorkeep.tensors.indexing import Selection
+from tensorkeep.tensors.indexing import Selection, c_strides
 from tensorkeep.transport import ByteRange, ByteSource
 
 RUN_LENGTH = PACK_NBYTES // 4
@@ -74,7 +74,7 @@ class Reader(Protocol):
         """Describe a tensor for writing."""
 
 
-class StoredTensor(TensorToWrite, frozen=True, kw_only=True):
+class StoredTensor(TensorToWrite, frozen=True):
     """A tensor of a file, whose bytes can be copied to another file as they are.
 
     Attributes:
@@ -86,6 +86,18 @@ class StoredTensor(TensorToWrite, frozen=True, kw_only=True):
     source: ByteSource
     span: ByteRange
     digest: bytes | None = None
+
+    def extent(self) -> Extent | None:
+        """Return where it is in the file."""
+        return stored_extent(self.source, self.span.start, self.span.stop, c_strides(self.shape))
+
+    def buffers(self) -> Iterator[Buffer]:
+        """Yield its bytes in pieces of bounded size."""
+        return stored_pieces(self.source, self.span)
+
+    def memory(self, start: int, stop: int) -> Iterator[Buffer]:
+        """Yield bytes of the file."""
+        return stored_pieces(self.source, ByteRange(start, stop))
 
 
 def stored_pieces(source: ByteSource, span: ByteRange) -> Iterator[Buffer]:

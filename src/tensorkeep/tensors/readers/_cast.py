@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.arrays import DenseArrays, TensorToWrite, tensor_to_write
+from tensorkeep.arrays import DenseArrays, StreamedTensor, TensorToWrite, tensor_to_write
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType, find_dtype
 from tensorkeep.entries import TensorEntry
@@ -104,7 +104,7 @@ class CastReader(msgspec.Struct, frozen=True):
         """Describe a tensor for writing; its numbers are converted run by run."""
         self.stored.tensor_to_write(name, entry)  # refuses a tensor that must not be read as a whole
         nbytes = self.cast_to.nbytes(entry.n_elements)
-        return TensorToWrite(self.cast_to, entry.shape, nbytes, lambda: None, lambda: self._buffers(name, entry))
+        return StreamedTensor(self.cast_to, entry.shape, nbytes, lambda: self._buffers(name, entry))
 
     def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
         reader = self.with_framework("numpy")

@@ -22,7 +22,7 @@ from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES, MAPPED_FROM_NBYTES
 from tensorkeep.tensors.indexing import Selection, c_strides, parse_index
-from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, StoredTensor, stored_extent, stored_pieces
+from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, StoredTensor
 from tensorkeep.tensors.readers._blocks import read_block, spans_of_block, take_block
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -145,18 +145,7 @@ class TensorReader:
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> StoredTensor:  # noqa: ARG002
         """Describe a tensor for writing, even one of an unknown dtype."""
         dtype = entry.known_dtype or DType(entry.dtype, 8, -1, "", None, "uint8")
-        source, span = self.source, self.span_of(entry)
-        return StoredTensor(
-            dtype,
-            entry.shape,
-            entry.nbytes,
-            lambda: stored_extent(source, span.start, span.stop, c_strides(entry.shape)),
-            lambda: stored_pieces(source, span),
-            lambda start, stop: stored_pieces(source, ByteRange(start, stop)),
-            source=source,
-            span=span,
-            digest=digest,
-        )
+        return StoredTensor(dtype, entry.shape, entry.nbytes, self.source, self.span_of(entry), digest)
 
     def load(self, entries: Mapping[str, TensorEntry], *, are_apart: bool = False) -> dict[str, Any]:
         """Read whole tensors."""

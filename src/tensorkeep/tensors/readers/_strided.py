@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import DenseArrays, Extent, TensorToWrite, pieces, tensor_to_write
+from tensorkeep.arrays import DenseArrays, Extent, StreamedTensor, TensorToWrite, pieces, tensor_to_write
 from tensorkeep.arrays.elements import known_dtype, resolve, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, DType
@@ -149,12 +149,12 @@ class StridedReader(msgspec.Struct, frozen=True):
             )
         self._refuse_expanded(name, dtype, parse_index(..., entry.shape))
         source = self.stored.source
-        return TensorToWrite(
+        return StreamedTensor(
             dtype,
             entry.shape,
             entry.nbytes,
-            lambda: self._extent(dtype, entry),
             lambda: self._buffers(name, entry),
+            lambda: self._extent(dtype, entry),
             lambda start, stop: stored_pieces(source, ByteRange(start, stop)),
         )
 

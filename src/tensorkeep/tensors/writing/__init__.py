@@ -22,7 +22,7 @@ from tensorkeep.tensors.writing._overlap import overlapping
 from tensorkeep.tensors.writing._placeholder import PlaceholderTensor
 from tensorkeep.tensors.writing._prepare import Prepared, prepare, ties_as_text
 from tensorkeep.tensors.writing._save import check_target, save, serialize_tensors, write_prepared, write_tensors
-from tensorkeep.tensors.writing._sharing import Ties, check_ties
+from tensorkeep.tensors.writing._sharing import Ties, check_ties, near_others
 
 __all__ = [
     "Digesting",
@@ -35,6 +35,7 @@ __all__ = [
     "check_ties",
     "file_body",
     "metadata_with_format",
+    "near_others",
     "overlapping",
     "prepare",
     "save",

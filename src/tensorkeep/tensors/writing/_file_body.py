@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from tensorkeep.arrays import TensorToWrite
+from tensorkeep.arrays.in_memory import TensorInMemory, view_at
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
-from tensorkeep.digests import new_hasher
+from tensorkeep.digests import digest_of, new_hasher
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError, IntegrityError
 from tensorkeep.formats.safetensors import STATE_KEY, emit_header, emit_sealed_header, lay_out, metadata_to_write
-from tensorkeep.limits import ARENA_NBYTES
+from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES
 from tensorkeep.tensors.readers import StoredTensor
 from tensorkeep.tensors.writing._digest_stream import Digesting
 from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile
@@ -63,8 +64,7 @@ def plain_head(
 
 def plain_buffers(to_write: Mapping[str, TensorToWrite], entries: Mapping[str, TensorEntry]) -> Iterator[Buffer]:
     """Give the data, in the order of the header."""
-    for name in entries:
-        yield from _checked(name, to_write[name])
+    return _buffers_of((name, to_write[name]) for name in entries)
 
 
 def sealed_head(
@@ -145,7 +145,7 @@ def _digests(to_write: Mapping[str, TensorToWrite], entries: Iterable[str]) -> l
             if isinstance(tensor, StoredTensor) and tensor.digest is not None:
                 digesting.carry(tensor.digest)
             else:
-                deque(digesting.passing(tensor.nbytes, _checked(name, tensor)), maxlen=0)
+                deque(_hashed(digesting, [(name, tensor)]), maxlen=0)
         return digesting.digests()
 
 
@@ -179,7 +179,7 @@ def _write_plain(sink: ByteSink, tensors: list[_Named]) -> None:
         if stored:
             _copy(sink, [tensor for _, tensor in group if isinstance(tensor, StoredTensor)])
         else:
-            sink.write(buffer for name, tensor in group for buffer in _checked(name, tensor))
+            sink.write(_buffers_of(group))
 
 
 def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
@@ -187,11 +187,7 @@ def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
     with Digesting() as digesting:
         for way, group in groupby(tensors, lambda named: _way_of(named[1])):
             if way == "passed":
-                sink.write(
-                    piece
-                    for name, tensor in group
-                    for piece in digesting.passing(tensor.nbytes, _checked(name, tensor))
-                )
+                sink.write(_hashed(digesting, group))
                 continue
             stored = [tensor for _, tensor in group if isinstance(tensor, StoredTensor)]
             if way == "known":
@@ -202,6 +198,17 @@ def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
             for digest in digests:
                 digesting.carry(digest)
         return digesting.digests()
+
+
+def _hashed(digesting: Digesting, tensors: Iterable[_Named]) -> Iterator[Buffer]:
+    """Give the bytes of tensors one after another, and hash them."""
+    for name, tensor in tensors:
+        if type(tensor) is TensorInMemory and tensor.nbytes < HASHED_APART_NBYTES:
+            view = view_at(tensor.address, tensor.nbytes)
+            digesting.carry(digest_of(view))
+            yield view
+        else:
+            yield from digesting.passing(tensor.nbytes, _checked(name, tensor))
 
 
 def _way_of(tensor: TensorToWrite) -> Literal["known", "reread", "passed"]:
@@ -270,6 +277,15 @@ def _merged(stored: list[StoredTensor]) -> Iterator[tuple[ByteSource, ByteRange]
             yield source, span
             source, span = tensor.source, tensor.span
     yield source, span
+
+
+def _buffers_of(tensors: Iterable[_Named]) -> Iterator[Buffer]:
+    """Give the bytes of tensors one after another."""
+    for name, tensor in tensors:
+        if type(tensor) is TensorInMemory:
+            yield view_at(tensor.address, tensor.nbytes)
+        else:
+            yield from _checked(name, tensor)
 
 
 def _checked(name: str, tensor: TensorToWrite) -> Iterator[Buffer]:

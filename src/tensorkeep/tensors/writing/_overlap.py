@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -43,6 +43,18 @@ class Elements(msgspec.Struct, frozen=True):
 
 _FIRST_ADDRESS: Final = 2**12
 """Added to all addresses, since NumPy takes no array at address 0."""
+
+
+def crowded(starts: Sequence[int], stops: Sequence[int]) -> list[int]:
+    """Return the positions of ranges that overlap another: one sort of many tensors, most of which do not."""
+    if not starts:
+        return []
+    order = np.argsort(np.array(starts, np.uint64), kind="stable")
+    begins = np.array(starts, np.uint64)[order]
+    reach = np.maximum.accumulate(np.array(stops, np.uint64)[order])
+    group = np.cumsum(np.concatenate(([False], begins[1:] >= reach[:-1])))
+    positions: list[int] = order[np.bincount(group)[group] > 1].tolist()
+    return positions
 
 
 def overlapping(extents: Mapping[str, Extent | None]) -> list[list[str]]:

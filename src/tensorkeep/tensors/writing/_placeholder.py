@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.arrays import Extent, TensorToWrite
+from tensorkeep.arrays import Extent, StreamedTensor, TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.tensors.indexing import c_strides
@@ -40,7 +40,7 @@ class PlaceholderTensor(msgspec.Struct, frozen=True, eq=False):
     def tensor_to_write(self) -> TensorToWrite:
         """Describe the tensor for a plan; asking for its bytes is an error, unless it has none."""
         buffers = _no_buffers if self.nbytes else lambda: iter(())
-        return TensorToWrite(self.dtype, self.shape, self.nbytes, self._extent, buffers)
+        return StreamedTensor(self.dtype, self.shape, self.nbytes, buffers, self._extent)
 
     def _extent(self) -> Extent | None:
         if self.memory is None or not self.nbytes:

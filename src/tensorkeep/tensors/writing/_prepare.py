@@ -19,6 +19,8 @@ from tensorkeep.tensors.writing._sharing import Sharing, Ties, check_ties, share
 _KEPT_KEYS = frozenset({"format", "__metadata__", "tensorkeep", "tensorkeep.state"})
 """Keys of metadata that cannot name a tied tensor, since they mean something else."""
 
+_OWN = LazyTensor | PlaceholderTensor
+
 
 class Prepared(msgspec.Struct, frozen=True):
     """A state prepared for writing.
@@ -127,11 +129,7 @@ class _Leaves:
 
 
 def _describe(name: str, tensor: Any) -> TensorToWrite:
-    return (
-        tensor.tensor_to_write()
-        if isinstance(tensor, LazyTensor | PlaceholderTensor)
-        else tensor_to_write(tensor, name)
-    )
+    return tensor.tensor_to_write() if isinstance(tensor, _OWN) else tensor_to_write(tensor, name)
 
 
 def _refuse_shared(to_write: Mapping[str, TensorToWrite]) -> None:

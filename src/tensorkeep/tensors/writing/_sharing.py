@@ -8,18 +8,18 @@ memory itself is stored as a tensor of its own. The other members become aliases
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from tensorkeep.arrays import Extent, TensorToWrite
+from tensorkeep.arrays import Extent, StreamedTensor, TensorToWrite
+from tensorkeep.arrays.in_memory import TensorInMemory
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.tensors.indexing import c_strides
-from tensorkeep.tensors.readers import StoredTensor, stored_pieces
-from tensorkeep.tensors.writing._overlap import Elements, overlapping, with_common_elements
+from tensorkeep.tensors.readers import StoredTensor
+from tensorkeep.tensors.writing._overlap import Elements, crowded, overlapping, with_common_elements
 from tensorkeep.transport import ByteRange
 
 Ties: TypeAlias = Literal["share", "copy", "error"]
@@ -129,7 +129,7 @@ def share(to_write: Mapping[str, TensorToWrite], *, with_expanded: bool = True) 
     Tensors whose elements strides cannot describe (packed, reversed) are stored separately, unless they are another
     name of one tensor.
     """
-    extents = {name: tensor.extent() for name, tensor in to_write.items()}
+    extents = _extents(to_write)
     place = {name: place for place, name in enumerate(to_write)}
     parts: list[list[_Member]] = []
     for group in _groups(to_write, extents, with_expanded=with_expanded):
@@ -147,7 +147,38 @@ def share(to_write: Mapping[str, TensorToWrite], *, with_expanded: bool = True) 
 
 def shared(to_write: Mapping[str, TensorToWrite]) -> list[list[str]]:
     """Group names of tensors that have elements in common."""
-    return list(_groups(to_write, {name: tensor.extent() for name, tensor in to_write.items()}, with_expanded=False))
+    return list(_groups(to_write, _extents(to_write), with_expanded=False))
+
+
+def near_others(to_write: Mapping[str, TensorToWrite]) -> list[str]:
+    """Return the names of tensors whose ranges of memory overlap; they may still have no element in common."""
+    return list(_near_others(to_write, _unplain_extents(to_write)))
+
+
+def _extents(to_write: Mapping[str, TensorToWrite]) -> dict[str, Extent | None]:
+    """Return where tensors are, without plain ones that overlap no other: mostly that is all of them."""
+    extents = _unplain_extents(to_write)
+    near = _near_others(to_write, extents)
+    return extents | {name: to_write[name].extent() for name in near if name not in extents}
+
+
+def _unplain_extents(to_write: Mapping[str, TensorToWrite]) -> dict[str, Extent | None]:
+    return {name: tensor.extent() for name, tensor in to_write.items() if type(tensor) is not TensorInMemory}
+
+
+def _near_others(to_write: Mapping[str, TensorToWrite], unplain: Mapping[str, Extent | None]) -> Iterator[str]:
+    names, starts, stops = [], [], []
+    for name, tensor in to_write.items():
+        if type(tensor) is TensorInMemory:
+            names.append(name)
+            starts.append(tensor.address)
+            stops.append(tensor.address + tensor.nbytes)
+    for name, extent in unplain.items():
+        if extent is not None:  # also on other devices: a false alarm costs only a closer look
+            names.append(name)
+            starts.append(extent.start)
+            stops.append(extent.stop)
+    return (names[position] for position in crowded(starts, stops))
 
 
 def _groups(
@@ -224,13 +255,8 @@ def _storage(members: list[_Member], start: int, stop: int) -> TensorToWrite:
     stored = next((member for member in members if isinstance(member.tensor, StoredTensor)), None)
     if stored is not None and isinstance(stored.tensor, StoredTensor):
         source, shift = stored.tensor.source, stored.tensor.span.start - stored.extent.start
-        span = ByteRange(start + shift, stop + shift)
-        pieces = partial(stored_pieces, source, span)
-        return StoredTensor(dtype, shape, nbytes, lambda: None, pieces, source=source, span=span)
-    memory = first.tensor.memory
-    return TensorToWrite(
-        dtype, shape, nbytes, lambda: None, lambda: iter(()) if memory is None else memory(start, stop)
-    )
+        return StoredTensor(dtype, shape, nbytes, source, ByteRange(start + shift, stop + shift))
+    return StreamedTensor(dtype, shape, nbytes, lambda: first.tensor.memory(start, stop))
 
 
 def _edges(members: Iterable[_Member], stop: int) -> Iterator[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from tensorkeep.buffers import Buffer
@@ -46,9 +46,17 @@ class FileSink:
         """Append buffers; see `ByteSink.write`."""
         pending: list[memoryview] = []
         pending_nbytes = 0
-        for view in _parts(buffers):
+        for buffer in buffers:
+            view = memoryview(buffer)
+            if view.nbytes > WRITE_NBYTES:  # no single call may delay an interrupt for long
+                self._flush(pending)
+                pending, pending_nbytes = [], 0
+                whole = view.cast("B")
+                for begin in range(0, len(whole), WRITE_NBYTES):
+                    self._flush([whole[begin : begin + WRITE_NBYTES]])
+                continue
             pending.append(view)
-            pending_nbytes += len(view)
+            pending_nbytes += view.nbytes
             if len(pending) == GATHER_MAX or pending_nbytes >= WRITE_NBYTES:
                 self._flush(pending)
                 pending = []
@@ -57,8 +65,7 @@ class FileSink:
 
     def _flush(self, pending: list[memoryview]) -> None:
         with as_transport_error("could not write the file", self._path):
-            gather_write(self.fd, pending)
-        self._advance(sum(map(len, pending)))
+            self._advance(gather_write(self.fd, pending))
 
     def _advance(self, nbytes: int) -> None:
         self._n_written += nbytes
@@ -100,17 +107,6 @@ class FileSink:
                 )
             start += copied
             self._advance(copied)
-
-
-def _parts(buffers: Iterable[Buffer]) -> Iterator[memoryview]:
-    """Cut large buffers, so that no single call delays an interrupt for long."""
-    for buffer in buffers:
-        view = memoryview(buffer).cast("B")
-        if len(view) <= WRITE_NBYTES:
-            yield view
-            continue
-        for begin in range(0, len(view), WRITE_NBYTES):
-            yield view[begin : begin + WRITE_NBYTES]
 
 
 def take_over_mode(fd: int, before: os.stat_result) -> None:

@@ -62,15 +62,29 @@ def _seek_and_read(fd: int, offset: int, into: memoryview) -> int:
     return len(data)
 
 
-def gather_write(fd: int, buffers: Sequence[memoryview]) -> None:
-    """Write buffers one after another at the file's position, continuing after short writes."""
-    pending = [buffer for buffer in buffers if len(buffer)]
-    while pending:
-        written = os.writev(fd, pending) if HAS_GATHERED_WRITES else os.write(fd, pending[0][:_MAX_CALL_NBYTES])
-        while pending and written >= len(pending[0]):
-            written -= len(pending.pop(0))
-        if written:
-            pending[0] = pending[0][written:]
+def gather_write(fd: int, buffers: Sequence[memoryview]) -> int:
+    """Write buffers one after another at the file's position, after short writes too; return their size in bytes."""
+    pending = [buffer for buffer in buffers if buffer.nbytes]
+    nbytes = left = sum(buffer.nbytes for buffer in pending)
+    while left:
+        written = os.writev(fd, pending) if HAS_GATHERED_WRITES else _write_first(fd, pending[0])
+        left -= written
+        if left:
+            pending = _unwritten(pending, written)
+    return nbytes
+
+
+def _write_first(fd: int, buffer: memoryview) -> int:
+    return os.write(fd, buffer.cast("B")[:_MAX_CALL_NBYTES])
+
+
+def _unwritten(buffers: list[memoryview], written: int) -> list[memoryview]:
+    """Return what is left of buffers after their first bytes were written."""
+    first = 0
+    while written >= buffers[first].nbytes:
+        written -= buffers[first].nbytes
+        first += 1
+    return [buffers[first].cast("B")[written:], *buffers[first + 1 :]]
 
 
 def write_at(fd: int, offset: int, data: memoryview) -> None:
