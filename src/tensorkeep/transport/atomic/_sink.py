@@ -65,7 +65,8 @@ class FileSink:
 
     def _flush(self, pending: list[memoryview]) -> None:
         with as_transport_error("could not write the file", self._path):
-            self._advance(gather_write(self.fd, pending))
+            nbytes = gather_write(self.fd, pending)
+        self._advance(nbytes)
 
     def _advance(self, nbytes: int) -> None:
         self._n_written += nbytes
