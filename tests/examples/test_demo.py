@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -15,15 +14,14 @@ import torch
 
 import tensorkeep
 from tensorkeep.store import CheckpointStore
-from tests.support import ROOT
-from tests.support.forks import ForkServer
+from tests.support import ROOT, forks
 
 EXAMPLES = ROOT / "examples"
 N_EPOCHS = 12
 
 
-def train(server: ForkServer, directory: Path, *options: str) -> tuple[int, list[dict[str, float]]]:
-    done = server.run(EXAMPLES / "digits.py", directory, *options, env=os.environ)
+def train(directory: Path, *options: str) -> tuple[int, list[dict[str, float]]]:
+    done = forks.run(EXAMPLES / "digits.py", directory, *options)
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -64,14 +62,13 @@ def test_the_steps_that_stay_are_whole(demo: tuple[Path, str]) -> None:
 def test_a_run_killed_in_a_save_goes_on_with_the_last_whole_one(
     demo: tuple[Path, str], tmp_path: Path, epoch: int
 ) -> None:
-    with ForkServer("torch._dynamo", "sklearn.datasets", "tensorkeep.training") as server:
-        status, said = train(server, tmp_path, "--die-in", str(epoch))
+    status, said = train(tmp_path, "--die-in", str(epoch))
 
-        assert status == -signal.SIGKILL
-        assert [each["epoch"] for each in said] == list(range(1, epoch + 1))
-        assert CheckpointStore(tmp_path).latest() == (epoch - 1 or None)
+    assert status == -signal.SIGKILL
+    assert [each["epoch"] for each in said] == list(range(1, epoch + 1))
+    assert CheckpointStore(tmp_path).latest() == (epoch - 1 or None)
 
-        status, said = train(server, tmp_path)
+    status, said = train(tmp_path)
 
     assert not status
     assert [each["epoch"] for each in said] == list(range(epoch, N_EPOCHS + 1))

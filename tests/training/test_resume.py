@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ import torch
 from torch import optim
 
 import tensorkeep
-from tests.support import SUPPORT
-from tests.support.forks import ForkServer
+from tests.support import SUPPORT, forks
 from tests.support.training_run import N_STEPS, RECIPES, Run
 
 PROGRAM = SUPPORT / "training_run.py"
@@ -22,10 +20,9 @@ PROGRAM = SUPPORT / "training_run.py"
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What each recipe came to: without a stop, after the first half, and after the second in a new process."""
     folder = tmp_path_factory.mktemp("runs")
-    with ForkServer("torch._dynamo", "tensorkeep.training") as server:
-        for part in ("whole", "first", "second"):
-            done = server.run(PROGRAM, part, folder, env=os.environ)
-            assert not done.returncode, done.stderr
+    for part in ("whole", "first", "second"):
+        done = forks.run(PROGRAM, part, folder)
+        assert not done.returncode, done.stderr
     return folder
 
 

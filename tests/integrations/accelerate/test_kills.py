@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import SUPPORT
+from tests.support import SUPPORT, forks
 from tests.support.soak import SEED, rounds
 
 HERE = SUPPORT / "integrations" / "accelerate"
@@ -19,12 +17,7 @@ N_KILLS = rounds(12, 1000)
 @pytest.mark.soak
 @pytest.mark.parametrize("naming", ["one", "numbered"])
 def test_no_kill_takes_a_state_away(tmp_path: Path, naming: str) -> None:
-    done = subprocess.run(
-        [sys.executable, HERE / "killed.py", tmp_path, naming, str(N_KILLS), str(SEED)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forks.run(HERE / "killed.py", tmp_path, naming, N_KILLS, SEED, modules=["accelerate"])
 
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

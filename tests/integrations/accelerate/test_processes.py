@@ -12,25 +12,23 @@ import pytest
 import tensorkeep
 from tensorkeep.checkpoint import verify_folder
 from tensorkeep.errors import StateDictMismatchError
-from tests.support import SUPPORT
-from tests.support.forks import ForkServer
+from tests.support import SUPPORT, forks
 from tests.support.integrations.accelerate.runs import make_run
 
 HERE = SUPPORT / "integrations" / "accelerate"
 
 
-def launch(server: ForkServer, folder: Path, part: str) -> list[dict[str, Any]]:
+def launch(folder: Path, part: str) -> list[dict[str, Any]]:
     """Run a part in two processes, and return what each of them wrote."""
     env = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    for done in server.run_ranks(2, HERE / "two_processes.py", folder, part, env=env):
+    for done in forks.run_ranks(2, HERE / "two_processes.py", folder, part, modules=["accelerate"], env=env):
         assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{part}_{rank}.json").read_text()) for rank in range(2)]
 
 
 def test_two_processes(tmp_path: Path) -> None:
-    with ForkServer("torch._dynamo", "accelerate") as server:
-        first = launch(server, tmp_path, "first")
-        second = launch(server, tmp_path, "second")
+    first = launch(tmp_path, "first")
+    second = launch(tmp_path, "second")
 
     assert first[0]["whole"] != first[1]["whole"]
     for begun, went_on in zip(first, second, strict=True):

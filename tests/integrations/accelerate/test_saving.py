@@ -6,7 +6,6 @@ import gc
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from tensorkeep.errors import (
 )
 from tensorkeep.integrations.accelerate import Accelerator, keep_safe
 from tensorkeep.transport import publish_directory
-from tests.support import SUPPORT
+from tests.support import SUPPORT, forks
 from tests.support.integrations.accelerate.runs import NoData, Run, everything, make_run, same, train
 
 HERE = SUPPORT / "integrations" / "accelerate"
@@ -251,12 +250,7 @@ def test_a_disk_that_is_full_or_read_only(tmp_path: Path) -> None:
     if may_mount.returncode:
         pytest.skip(f"no rights to mount a small disk: {may_mount.stderr!r}")
 
-    done = subprocess.run(
-        [*mount, sys.executable, HERE / "small_disk.py", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forks.run(HERE / "small_disk.py", tmp_path, modules=["accelerate"], own_mounts=True)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["full"] * 5 + ["read-only", "saved"]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import tensorkeep
-from tests.support import ROOT
-from tests.support.forks import Done, ForkServer
+from tests.support import ROOT, forks
+from tests.support.forks import Done
 
 EXAMPLE = ROOT / "examples" / "distributed_transformer.py"
-ENVIRONMENT = os.environ | {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
 
 
 def losses(*processes: Done) -> list[str]:
@@ -20,12 +18,10 @@ def losses(*processes: Done) -> list[str]:
 
 def test_four_ranks_train_two_go_on_and_transformers_loads(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with ForkServer(
-        "torch._dynamo", "transformers", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict"
-    ) as server:
-        first = losses(*server.run_ranks(4, EXAMPLE, folder, "--steps", 3, env=ENVIRONMENT))
-        (said,) = losses(server.run(EXAMPLE, folder, env=ENVIRONMENT))
-        rest = losses(*server.run_ranks(2, EXAMPLE, folder, "--steps", 5, env=ENVIRONMENT))
+    modules = ["transformers.trainer", "torch.distributed.fsdp"]
+    first = losses(*forks.run_ranks(4, EXAMPLE, folder, "--steps", 3, modules=modules))
+    (said,) = losses(forks.run(EXAMPLE, folder, modules=modules))
+    rest = losses(*forks.run_ranks(2, EXAMPLE, folder, "--steps", 5, modules=modules))
 
     assert [line.partition(":")[0] for line in first + rest] == [f"step {step}" for step in range(1, 6)]
     found = [float(line.rpartition(" ")[2]) for line in first + rest]

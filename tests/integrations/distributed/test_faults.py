@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from tensorkeep.errors import SourceMissingError
 from tensorkeep.integrations.distributed._assignments import FillAssignment, PartToWrite
 from tensorkeep.integrations.distributed._write_parts import write_parts
 from tensorkeep.transport import Reserved, transaction
-from tests.support import SUPPORT
+from tests.support import SUPPORT, forks
 from tests.support.integrations.distributed.failing_saves import (
     ANY,
     contents,
@@ -178,13 +177,7 @@ def test_a_full_disk_at_any_place_leaves_every_byte(tmp_path: Path) -> None:
     if (found := subprocess.run(probe, capture_output=True, check=False)).returncode:
         pytest.skip(f"no rights to mount a small disk: {found.stderr!r}")
 
-    done = subprocess.run(
-        [*within, sys.executable, HERE / "small_disk.py", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-    )
+    done = forks.run(HERE / "small_disk.py", tmp_path, own_mounts=True)
 
     assert done.returncode == 0, done.stderr[-3000:]
     failures = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import SUPPORT
+from tests.support import SUPPORT, forks
 
 HERE = SUPPORT / "integrations" / "lightning"
 
 
 @pytest.mark.parametrize("plugin", ["AsyncTensorkeepCheckpointIO"])
 def test_two_processes_are_resumed(tmp_path: Path, plugin: str) -> None:
-    done = subprocess.run(
-        [sys.executable, HERE / "two_processes.py", tmp_path, plugin],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        timeout=300,
-    )
+    program, env = HERE / "two_processes.py", os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+    for done in forks.run_ranks(2, program, tmp_path, plugin, modules=["lightning.pytorch"], env=env):
+        assert not done.returncode, done.stderr
 
-    assert not done.returncode, done.stderr
     first, second = (json.loads((tmp_path / f"rank {rank}.json").read_text()) for rank in range(2))
     for report in (first, second):
         assert report["same weights"]

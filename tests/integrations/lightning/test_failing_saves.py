@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 import tensorkeep
 from tensorkeep.errors import IntegrityError, StateError, TransportError
 from tensorkeep.integrations.lightning import AsyncTensorkeepCheckpointIO, TensorkeepCheckpointIO
-from tests.support import SUPPORT
+from tests.support import SUPPORT, forks
 from tests.support.integrations.lightning.runs import Gate, Regressor, files, fit, trainer
 
 plugins = pytest.mark.parametrize("plugin", [TensorkeepCheckpointIO, AsyncTensorkeepCheckpointIO])
@@ -95,7 +94,7 @@ def test_a_full_disk_is_an_error_and_the_old_checkpoint_stays(tmp_path: Path) ->
     if subprocess.run(may_mount, capture_output=True).returncode:
         pytest.skip("no rights to mount a small disk")
 
-    done = subprocess.run([*inside, sys.executable, HERE / "small_disk.py", disk], capture_output=True, text=True)
+    done = forks.run(HERE / "small_disk.py", disk, modules=["lightning.pytorch"], own_mounts=True)
 
     assert not done.returncode, done.stderr
     assert done.stdout.splitlines() == [f"{errno.ENOSPC} 1 ['epoch=0-step=6.ckpt'] True"] * 2

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import SUPPORT
+from tests.support import SUPPORT, forks
 from tests.support.soak import SEED, rounds
 
 HERE = SUPPORT / "integrations" / "lightning"
@@ -19,11 +17,7 @@ N_KILLS = rounds(10, 2500)
 @pytest.mark.soak
 @pytest.mark.parametrize("plugin", ["TensorkeepCheckpointIO", "AsyncTensorkeepCheckpointIO"])
 def test_no_kill_costs_a_checkpoint(tmp_path: Path, plugin: str) -> None:
-    done = subprocess.run(
-        [sys.executable, HERE / "killed.py", tmp_path, plugin, str(N_KILLS), str(SEED)],
-        capture_output=True,
-        text=True,
-    )
+    done = forks.run(HERE / "killed.py", tmp_path, plugin, N_KILLS, SEED, modules=["lightning.pytorch"])
 
     assert not done.returncode, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from pathlib import Path
 
 import tensorkeep
-from tests.support import ROOT
-from tests.support.forks import ForkServer
+from tests.support import ROOT, forks
 from tests.support.integrations.skorch.nets import same
 
 EXAMPLE = ROOT / "examples" / "skorch_digits.py"
 
 
 def test_it_ends_as_if_nobody_had_killed_it(tmp_path: Path) -> None:
-    with ForkServer("torch._dynamo", "skorch", "sklearn.datasets") as server:
-        whole = server.run(EXAMPLE, tmp_path / "whole", env=os.environ)
-        assert not whole.returncode, whole.stderr
-        assert float(re.search(r"accuracy: (\S+)", whole.stdout)[1]) > 0.9
+    whole = forks.run(EXAMPLE, tmp_path / "whole", modules=["skorch"])
+    assert not whole.returncode, whole.stderr
+    assert float(re.search(r"accuracy: (\S+)", whole.stdout)[1]) > 0.9
 
-        killed = server.run(EXAMPLE, tmp_path / "killed", "--die-in", "4", env=os.environ)
-        assert killed.returncode == -signal.SIGKILL
-        assert len(json.loads((tmp_path / "killed" / "history.json").read_text())) == 3
-        resumed = server.run(EXAMPLE, tmp_path / "killed", env=os.environ)
+    killed = forks.run(EXAMPLE, tmp_path / "killed", "--die-in", "4", modules=["skorch"])
+    assert killed.returncode == -signal.SIGKILL
+    assert len(json.loads((tmp_path / "killed" / "history.json").read_text())) == 3
+    resumed = forks.run(EXAMPLE, tmp_path / "killed", modules=["skorch"])
 
     assert not resumed.returncode, resumed.stderr
     assert resumed.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]

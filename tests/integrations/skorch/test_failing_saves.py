@@ -6,7 +6,6 @@ import errno
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from tensorkeep.errors import BusyError, SourceMissingError, StateError, Transpo
 from tensorkeep.integrations.skorch import Checkpoint, TrainEndCheckpoint, load_params
 from tensorkeep.integrations.skorch import _files as _skorch_files
 from tensorkeep.transport import transaction
-from tests.support import SUPPORT
+from tests.support import SUPPORT, forks
 from tests.support.integrations.skorch.nets import Layers, X, Y, make_net, parts_of, same
 
 PROGRAM = SUPPORT / "integrations" / "skorch" / "small_disk.py"
@@ -138,9 +137,7 @@ def test_a_full_disk_leaves_the_epoch_before(tmp_path: Path) -> None:
     if may_mount.returncode:
         pytest.skip(f"no rights to mount a small disk: {may_mount.stderr!r}")
 
-    done = subprocess.run(
-        [*isolated, sys.executable, "-W", "ignore", PROGRAM, tmp_path], capture_output=True, text=True, check=False
-    )
+    done = forks.run(PROGRAM, tmp_path, modules=["skorch"], own_mounts=True)
 
     assert not done.returncode, done.stderr
     failures = [json.loads(line) for line in done.stdout.splitlines()]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import SUPPORT
+from tests.support import SUPPORT, forks
 from tests.support.soak import SEED, rounds
 
 PROGRAM = SUPPORT / "integrations" / "skorch" / "killed.py"
@@ -19,8 +17,7 @@ N_KILLS = rounds(8, 1000)
 @pytest.mark.soak
 @pytest.mark.parametrize("form", ["set", "file"])
 def test_all_parts_are_of_one_epoch_after_every_kill(tmp_path: Path, form: str) -> None:
-    command = [sys.executable, "-W", "ignore", PROGRAM, tmp_path, str(N_KILLS), form, str(SEED)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forks.run(PROGRAM, tmp_path, N_KILLS, form, SEED, modules=["skorch"])
 
     assert not done.returncode, done.stderr
     report = json.loads(done.stdout)

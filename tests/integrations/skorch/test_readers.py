@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.support import SUPPORT
+from tests.support import SUPPORT, forks
 
 PROGRAM = SUPPORT / "integrations" / "skorch" / "read_during_saves.py"
 
 
 def test_readers_get_one_epoch(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", PROGRAM, tmp_path, "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forks.run(PROGRAM, tmp_path, 2, modules=["skorch"])
 
     assert not done.returncode, done.stderr
     epochs = json.loads(done.stdout)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 import tensorkeep
-from tests.support import SUPPORT
-from tests.support.forks import ForkServer
+from tests.support import SUPPORT, forks
 from tests.support.integrations.skorch.nets import same
 from tests.support.integrations.skorch.resumed import N_HALF, RECIPES
 
@@ -23,10 +21,9 @@ STOPPED = {"patience before": 9, "patience after": 9, "patience at an end": 3}
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What each recipe came to: at once, after the first half, and after the second in a new process."""
     folder = tmp_path_factory.mktemp("nets")
-    with ForkServer("torch._dynamo", "skorch", "tensorkeep.integrations.skorch") as server:
-        for phase in ("whole", "first", "second"):
-            done = server.run(PROGRAM, phase, folder, env=os.environ)
-            assert not done.returncode, done.stderr
+    for phase in ("whole", "first", "second"):
+        done = forks.run(PROGRAM, phase, folder, modules=["skorch"])
+        assert not done.returncode, done.stderr
     return folder
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from skorch.hf import AccelerateMixin
 
 import tensorkeep
 from tensorkeep.integrations.skorch import Checkpoint, LoadInitState, TrainEndCheckpoint, load_params
-from tests.support import SUPPORT
+from tests.support import SUPPORT, forks
 from tests.support.integrations.skorch.nets import Layers, X, Y, make_net, parts_of, same
 
 
@@ -104,9 +102,7 @@ def test_a_net_of_accelerate_goes_on(tmp_path: Path, unwrap_after_train: bool) -
 
 def test_of_two_processes_the_main_one_saves_and_both_go_on(tmp_path: Path) -> None:
     program = SUPPORT / "integrations" / "skorch" / "two_processes.py"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", program, tmp_path], capture_output=True, text=True, check=False
-    )
+    done = forks.run(program, tmp_path, modules=["accelerate", "skorch"])
 
     assert not done.returncode, done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

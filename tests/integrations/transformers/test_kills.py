@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import SUPPORT
-from tests.support.forks import ForkServer
+from tests.support import SUPPORT, forks
 from tests.support.soak import SEED, rounds
 
 HERE = SUPPORT / "integrations" / "transformers"
 N_KILLS = rounds(10, 1000)
-QUIET = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "OMP_NUM_THREADS": "1"}
 
 
-def run(*command: Any) -> str:
-    done = subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | QUIET,
-    )
+def run(program: str, *arguments: Any, own_mounts: bool = False) -> str:
+    done = forks.run(HERE / program, *arguments, modules=["transformers.trainer"], own_mounts=own_mounts)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -40,9 +30,7 @@ def report(printed: str) -> list[int]:
 
 @pytest.mark.soak
 def test_training_killed_at_random_loses_nothing(tmp_path: Path) -> None:
-    n_killed, n_ended, n_interrupted, last = report(
-        run(sys.executable, HERE / "kill_trainer.py", tmp_path / "run", N_KILLS, SEED)
-    )
+    n_killed, n_ended, n_interrupted, last = report(run("kill_trainer.py", tmp_path / "run", N_KILLS, SEED))
 
     assert n_killed + n_ended == N_KILLS
     assert n_interrupted >= N_KILLS // 5, "too few kills met a save"
@@ -54,9 +42,7 @@ def test_training_killed_at_random_loses_nothing(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_a_model_killed_in_a_save_is_the_old_or_the_new(tmp_path: Path) -> None:
     """Where transformers alone leaves shards of both, and loads them without a word."""
-    n_killed, _, n_interrupted, last = report(
-        run(sys.executable, HERE / "kill_save_pretrained.py", tmp_path / "m", N_KILLS, SEED)
-    )
+    n_killed, _, n_interrupted, last = report(run("kill_save_pretrained.py", tmp_path / "m", N_KILLS, SEED))
 
     assert n_killed == N_KILLS
     assert n_interrupted >= N_KILLS // 5, "too few kills met a save"
@@ -71,7 +57,7 @@ def test_a_full_disk_at_any_place_leaves_every_byte(tmp_path: Path) -> None:
     if (found := subprocess.run(probe, capture_output=True, check=False)).returncode:
         pytest.skip(f"no rights to mount a small disk: {found.stderr!r}")
 
-    printed = run(*within, sys.executable, HERE / "small_disk.py", tmp_path)
+    printed = run("small_disk.py", tmp_path, own_mounts=True)
 
     failures = [json.loads(line) for line in printed.splitlines() if line.startswith('{"what"')]
     assert all(failure["errno"] == errno.ENOSPC and failure["as before"] for failure in failures), failures
@@ -90,7 +76,7 @@ def test_a_full_disk_at_any_place_leaves_every_byte(tmp_path: Path) -> None:
 
 
 def test_two_processes_go_on_as_one_run(tmp_path: Path) -> None:
-    with ForkServer("torch._dynamo", "transformers.trainer") as server:
-        for rank, done in enumerate(server.run_ranks(2, HERE / "two_trainers.py", tmp_path, env=os.environ | QUIET)):
-            assert done.returncode == 0, done.stderr
-            assert f"done {rank}" in done.stdout.splitlines()
+    runs = forks.run_ranks(2, HERE / "two_trainers.py", tmp_path, modules=["transformers.trainer"])
+    for rank, done in enumerate(runs):
+        assert done.returncode == 0, done.stderr
+        assert f"done {rank}" in done.stdout.splitlines()

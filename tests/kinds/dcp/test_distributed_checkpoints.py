@@ -31,8 +31,7 @@ from tensorkeep.errors import (
     UnsafeError,
     UnsupportedError,
 )
-from tests.support import SUPPORT
-from tests.support.forks import ForkServer
+from tests.support import SUPPORT, forks
 from tests.support.many_ranks import FORMS, WHOLE, nested_of
 
 NESTED = [form for form in FORMS if not form.startswith("hf")]
@@ -44,9 +43,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Let four ranks save in every form; return the folder of all checkpoints."""
     folder = tmp_path_factory.mktemp("ranks")
-    with ForkServer("torch.distributed.checkpoint", "torch.distributed.tensor") as server:
-        for done in server.run_ranks(4, SUPPORT / "many_ranks.py", folder, env=os.environ):
-            assert done.returncode == 0, done.stderr
+    for done in forks.run_ranks(4, SUPPORT / "many_ranks.py", folder, modules=["torch.distributed.tensor"]):
+        assert done.returncode == 0, done.stderr
     return folder
 
 
