@@ -30,7 +30,21 @@ def test_the_installed_command_and_the_module_are_one() -> None:
         assert done.stdout == f"tensorkeep {tensorkeep.__version__}\n"
 
 
-COMMANDS = ("inspect", "slice", "verify", "scan", "convert", "diff", "reshard", "merge", "edit", "fetch", "serve")
+COMMANDS = (
+    "inspect",
+    "slice",
+    "verify",
+    "scan",
+    "convert",
+    "diff",
+    "reshard",
+    "merge",
+    "edit",
+    "list",
+    "prune",
+    "fetch",
+    "serve",
+)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], *([command, "--help"] for command in COMMANDS)])
@@ -65,6 +79,7 @@ def test_the_list_of_commands_is_not_cut(run: Any, width: str) -> None:
         "  merge    Combine several checkpoints into one.",
         "  edit     Change metadata and names in place.",
         "  list     List the steps of a CheckpointStore.",
+        "  prune    Remove steps that no rule keeps.",
         "  fetch    Download a whole checkpoint.",
         "  serve    Serve a directory over HTTP.",
     ]

@@ -83,6 +83,20 @@ def test_another_metric_says_what_is_best(capsys: pytest.CaptureFixture[str], ro
     assert [step["step"] for step in steps if step["is_best"]] == [300]
 
 
+def test_a_metric_that_no_step_has_is_refused(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    code, out, err = call(capsys, root, "--monitor", "nope")
+
+    assert (code, out) == (1, "")
+    assert "no step has the metric" in err
+    assert "expected a step with `nope`, found `accuracy`, `valid_loss`" in err
+
+
+def test_the_rules_of_the_store_say_what_is_best(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    CheckpointStore(root, monitor="accuracy", mode="max", durable=False).prune()
+
+    assert [step["step"] for step in run_json(capsys, root) if step["is_best"]] == [300]
+
+
 def test_names_of_metrics_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     CheckpointStore(tmp_path, durable=False).save(1, {"a": 1}, {"[red]x": 1.0, "y" * 500: 2.0})
 

@@ -27,7 +27,7 @@ def end(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def test_two_save_and_two_read(tmp_path: Path) -> None:
-    store(tmp_path).save(0, state(0), {"valid_loss": 0})
+    store(tmp_path, keep_last=2).save(0, state(0), {"valid_loss": 0})
 
     savers = [start(tmp_path, "save", first, 60, 2) for first in (1, 2)]
     readers = [start(tmp_path, "read", 4) for _ in range(2)]

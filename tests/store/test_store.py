@@ -509,7 +509,7 @@ def test_metrics_that_do_not_tell_the_best_are_told(root: Path) -> None:
         warnings.simplefilter("error")
         kept.save(3, {"a": 1})
         kept.save(4, {"a": 1}, {"valid_loss": 1.0, "loss": 2.0})
-        store(root, keep_best=0).save(5, {"a": 1}, {"loss": 1.0})
+        store(root, keep_best=0, prune=True).save(5, {"a": 1}, {"loss": 1.0})
         store(root, keep_last=None).save(6, {"a": 1}, {"loss": 1.0})
 
 

@@ -3,7 +3,7 @@
 - `inspect`, `slice`: what is in a checkpoint.
 - `verify`, `diff`, `scan`: whether it is whole, how two differ, what it would run. Their exit codes are answers.
 - `reshard`, `merge`, `edit`, `convert`: rewrite a checkpoint, combine several, change one in place, convert any kind.
-- `list`: the steps of a store.
+- `list`, `prune`: the steps of a store; remove those that no rule keeps.
 - `fetch`, `serve`: download a checkpoint; serve a directory over HTTP.
 - `_main`: the application; errors become exit codes.
 - `inputs/`: what people type.

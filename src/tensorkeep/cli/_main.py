@@ -22,6 +22,7 @@ from tensorkeep.cli.fetch import fetch
 from tensorkeep.cli.inspect import inspect
 from tensorkeep.cli.list import list_steps
 from tensorkeep.cli.merge import merge
+from tensorkeep.cli.prune import prune
 from tensorkeep.cli.reshard import reshard
 from tensorkeep.cli.scan import scan
 from tensorkeep.cli.serve import serve
@@ -66,6 +67,7 @@ app.command("reshard")(reshard)
 app.command("merge")(merge)
 app.command("edit")(edit)
 app.command("list")(list_steps)
+app.command("prune")(prune)
 app.command("fetch")(fetch)
 app.command("serve")(serve)
 

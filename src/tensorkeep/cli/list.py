@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson
+from tensorkeep.cli.inputs import AsJson, Greatest, Monitor, Store, rules_of
 from tensorkeep.cli.terminal import Column, Line, Style, columns, printable, shortened, show_result, size_text
+from tensorkeep.errors import SourceMissingError
 from tensorkeep.phrases import listed
 
 if TYPE_CHECKING:
@@ -40,12 +39,10 @@ _COLUMNS: Final = (
 
 
 def list_steps(
-    root: Annotated[str, typer.Argument(metavar="ROOT", help="The directory of a store.", show_default=False)],
+    root: Store,
     *,
-    monitor: Annotated[
-        str, typer.Option("--monitor", metavar="NAME", help="The metric that decides which step is best.")
-    ] = "valid_loss",
-    greatest: Annotated[bool, typer.Option("--max", help="The largest value is best, not the smallest.")] = False,
+    monitor: Monitor = None,
+    greatest: Greatest = False,
     as_json: AsJson = False,
 ) -> None:
     """List the steps of a CheckpointStore.
@@ -54,8 +51,22 @@ def list_steps(
     tensors that did not change. Steps that are damaged, still being saved or were interrupted are marked, and never
     count as the latest or the best. Only the index and headers are checked; `tensorkeep verify` checks every byte.
     """
-    steps = tensorkeep.CheckpointStore(root, monitor=monitor, mode="max" if greatest else "min").listing()
+    steps = tensorkeep.CheckpointStore(root, **rules_of(monitor=monitor, greatest=greatest)).listing()
+    if steps and monitor is not None:
+        _require_metric(root, monitor, steps)
     show_result(_Steps(root, steps), as_json=as_json)
+
+
+def _require_metric(root: str, monitor: str, steps: list[StepListing]) -> None:
+    """Refuse a metric that no step has, and list the existing ones."""
+    names = {name: None for step in steps for name in step.found.metrics}
+    if monitor not in names:
+        raise SourceMissingError(
+            "no step has the metric",
+            path=root,
+            expected=f"a step with `{monitor}`",
+            found=listed((f"`{name}`" for name in names), _MAX_METRICS) or "no steps with metrics",
+        )
 
 
 class _Steps(NamedTuple):

@@ -1,10 +1,13 @@
 """The checkpoints of a run, saved step by step and kept by rules.
 
+- `_root`: the directory of a store.
 - `_names`: names of steps. Pure.
 - `_record`: the metadata of a step: metrics, and when it was saved. Pure.
 - `_steps`: the steps in a store, and whether they are whole.
 - `_retention`: rules for which steps are kept. Pure.
-- `_removal`: removing steps, and the leftovers of dead processes.
+- `_rules_file`: the rules of a store, recorded in its directory.
+- `_rules`: the rules that a process was given, beside those of the store.
+- `_removal`: removing steps, those that no rule keeps, and the leftovers of dead processes.
 - `_layout`: which tensor goes into which file, so that unchanged ones need not be written again. Pure.
 - `_saving`: saving a step, with clean-up before and retention after.
 - `_newest`: the newest whole directory of several.
@@ -18,11 +21,13 @@ from tensorkeep.store._loading import DamagedStepWarning
 from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
 from tensorkeep.store._record import StepRecord
 from tensorkeep.store._retention import Retention, best_steps
-from tensorkeep.store._saving import RetentionWarning
+from tensorkeep.store._rules import RetentionWarning
+from tensorkeep.store._rules_file import RULES_NAME
 from tensorkeep.store._steps import Condition, Step, StepFiles, StepListing
 from tensorkeep.store._store import CheckpointStore
 
 __all__ = [
+    "RULES_NAME",
     "CheckpointStore",
     "Condition",
     "DamagedCheckpointWarning",

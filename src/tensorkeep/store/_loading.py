@@ -88,5 +88,16 @@ def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
     return found[1]
 
 
+def load_best(path_of_best: Callable[[], str], load: Callable[[str], Any]) -> Any:
+    """Load the best step; if another process removes it meanwhile, because of a better one, that one."""
+    while True:
+        path = path_of_best()
+        try:
+            return load(path)
+        except SourceMissingError:
+            if os.path.isdir(path):
+                raise
+
+
 def _is_candidate(step: Step) -> bool:
     return step.condition not in {"incomplete", "foreign"}

@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 
-from tensorkeep.errors import SourceMissingError, TensorkeepError, as_transport_error
+from tensorkeep.errors import BusyError, SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.store._names import BASE_NAME, step_name
+from tensorkeep.store._retention import Retention
+from tensorkeep.store._steps import Step
 from tensorkeep.transport import delete_directory, move_aside, sync_directory, transaction
+
+
+def outdated(rules: Retention, found: Iterable[Step], saved: int | None = None) -> list[int]:
+    """Return the steps that no rule keeps; the one just saved and whatever no store wrote are not among them."""
+    found = list(found)
+    whole = [step.record for step in found if step.condition == "whole" and step.record]
+    damaged = [step.step for step in found if step.condition == "damaged"]
+    return sorted([
+        *rules.to_remove(whole, saved),
+        *rules.damaged_to_remove(damaged, (record.step for record in whole)),
+    ])
+
+
+def remove_all(root: str, steps: Iterable[int]) -> list[int]:
+    """Remove steps, and return the ones that are gone because of that; one that is being saved again stays."""
+    removed: list[int] = []
+    for step in steps:
+        with suppress(BusyError, SourceMissingError):
+            remove_step(root, step)
+            removed.append(step)
+    return removed
 
 
 def remove_step(root: str, step: int) -> None:

@@ -24,13 +24,29 @@ class Retention(msgspec.Struct, frozen=True):
         mode: Whether its minimum or its maximum is best.
     """
 
-    keep_last: int | None
-    keep_best: int | None
-    keep_every: int | None
-    monitor: str
-    mode: Mode
+    keep_last: int | None = 3
+    keep_best: int | None = 1
+    keep_every: int | None = None
+    monitor: str = "valid_loss"
+    mode: Mode = "min"
 
-    def to_remove(self, whole: Collection[StepRecord], saved: int) -> list[int]:
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__)
+
+    def keeps_all_of(self, other: Retention) -> bool:
+        """Say whether these rules keep every step that others keep, whatever the steps."""
+        if self.keep_last is None or other.keep_last is None:
+            return self.keep_last is None
+        same_metric = (self.monitor, self.mode) == (other.monitor, other.mode)
+        return (
+            self.keep_last >= other.keep_last
+            and (other.keep_best == 0 or (same_metric and _at_least(self.keep_best, other.keep_best)))
+            and (
+                other.keep_every is None or (self.keep_every is not None and other.keep_every % self.keep_every == 0)
+            )
+        )
+
+    def to_remove(self, whole: Collection[StepRecord], saved: int | None) -> list[int]:
         """Return the whole steps that no rule keeps, and that are not the one just saved.
 
         A run that went back to an earlier step saves lower numbers than before. So "last" means saved last: the
@@ -39,7 +55,7 @@ class Retention(msgspec.Struct, frozen=True):
         if self.keep_last is None:
             return []
         by_time = [record.step for record in sorted(whole, key=saving_order)]
-        kept = {saved, *by_time[-max(self.keep_last, 1) :]}
+        kept: set[int | None] = {saved, *by_time[-max(self.keep_last, 1) :]}
         ranked = best_steps({record.step: record.metrics for record in whole}, self.monitor, self.mode)
         kept.update(ranked if self.keep_best is None else ranked[: self.keep_best])
         if self.keep_every is not None:
@@ -61,6 +77,11 @@ class Retention(msgspec.Struct, frozen=True):
         newest = sorted(whole)[-max(self.keep_last, 1) :]
         is_enough = len(newest) == max(self.keep_last, 1)
         return [step for step in sorted(damaged) if is_enough and step < newest[0]]
+
+
+def _at_least(number: int | None, other: int | None) -> bool:
+    """Compare two rules in which None means all."""
+    return number is None or (other is not None and number >= other)
 
 
 def saving_order(record: StepRecord) -> tuple[str, int]:

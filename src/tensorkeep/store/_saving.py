@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -12,15 +12,15 @@ import msgspec
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.checkpoint import SaveOptions, write_checkpoint
-from tensorkeep.errors import BusyError, SourceMissingError, TensorkeepError, as_transport_error
+from tensorkeep.errors import SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.layout import Index, shard_name
 from tensorkeep.store._layout import group_tensors
 from tensorkeep.store._names import BASE_NAME, step_name
 from tensorkeep.store._record import StepRecord, later_than, record_members
-from tensorkeep.store._removal import remove_step, sweep_step
-from tensorkeep.store._retention import Retention
+from tensorkeep.store._removal import outdated, remove_all, sweep_step
+from tensorkeep.store._rules import RetentionWarning, Rules
 from tensorkeep.store._steps import StepReader, open_step
 from tensorkeep.tensors import Prepared
 from tensorkeep.transport import delete_moved_aside, has_staging, sync_directory
@@ -29,24 +29,20 @@ _ATTEMPTS: Final = 10
 """How often a step's directory is created again if another process removes it, still empty, as a leftover."""
 
 
-class RetentionWarning(UserWarning):
-    """The rules cannot be followed: no step can be the best, or old ones could not be removed."""
-
-
 class StepWriter(msgspec.Struct, frozen=True):
     """Saves steps, and removes the ones that no rule keeps.
 
     Attributes:
         root: The directory of the store.
         steps: Reads its steps.
-        retention: The rules.
+        rules: Which steps are kept.
         max_shard_nbytes: Largest number of bytes of tensors in one file.
         durable: Whether saves wait until data is on the disk.
     """
 
     root: str
     steps: StepReader
-    retention: Retention
+    rules: Rules
     max_shard_nbytes: int
     durable: bool
 
@@ -55,6 +51,7 @@ class StepWriter(msgspec.Struct, frozen=True):
         _create_root(self.root, durable=self.durable)
         self._sweep()
         record = self._with_latest_time(record)
+        self.rules.record(self.steps.survey())
         path = os.path.join(self.root, step_name(record.step))
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -108,21 +105,13 @@ class StepWriter(msgspec.Struct, frozen=True):
 
     def _retain(self, saved: int) -> None:
         """Remove steps that no rule keeps."""
+        rules = self.rules.agreed(stacklevel=4)
+        if rules is None:
+            return
         try:
-            found = self.steps.survey()
-            whole = [step.record for step in found if step.condition == "whole" and step.record]
-            damaged = [step.step for step in found if step.condition == "damaged"]
-            self._remove(self.retention.to_remove(whole, saved))
-            self._remove(self.retention.damaged_to_remove(damaged, (record.step for record in whole)))
+            remove_all(self.root, outdated(rules, self.steps.survey(), saved))
         except (TensorkeepError, OSError) as error:
             warnings.warn(f"{self.root}: could not remove old steps: {error}", RetentionWarning, stacklevel=4)
-
-    def _remove(self, steps: Iterable[int]) -> None:
-        for step in steps:
-            try:
-                remove_step(self.root, step)
-            except (BusyError, SourceMissingError):  # it is being saved again, or another process removed it
-                continue
 
 
 def _create_root(root: str, *, durable: bool) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.phrases import listed
+from tensorkeep.store._names import step_name
+from tensorkeep.store._retention import Retention, best_steps
 from tensorkeep.store._steps import StepReader, whole_metrics
 
 _N_LISTED = 10
@@ -34,13 +37,16 @@ def listing_steps(steps: StepReader) -> Iterator[None]:
         raise error.with_fields(hint=_whole_steps(steps)).numbered(error.errno) from error.__cause__
 
 
-def refuse_metric(steps: StepReader, monitor: str) -> NoReturn:
-    """Raise the error that no step has the metric, and list the existing metrics."""
-    metrics = {name: None for step_metrics in whole_metrics(steps.survey()).values() for name in step_metrics}
+def best_path(steps: StepReader, rules: Retention) -> str:
+    """Return the directory of the best step; if none has the metric, say which metrics there are."""
+    found = whole_metrics(steps.survey())
+    for best in best_steps(found, rules.monitor, rules.mode):
+        return os.path.join(steps.root, step_name(best))
+    metrics = {name: None for step_metrics in found.values() for name in step_metrics}
     raise SourceMissingError(
         "no step has the metric",
         path=steps.root,
-        expected=f"a step with `{monitor}`",
+        expected=f"a step with `{rules.monitor}`",
         found=listed((f"`{name}`" for name in metrics), _N_LISTED) or "no steps with metrics",
         hint="Open the store with monitor= one of these" if metrics else None,
     )

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from errno import ENOTDIR
 from functools import partial
 from typing import Any, Final, Literal
 
+from msgspec import UNSET, UnsetType
+
 from tensorkeep.checkpoint import SaveHandle, save_in_background
-from tensorkeep.errors import SourceMissingError, TransportError, UnsupportedError
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.layout import parse_size
 from tensorkeep.state import Classes
-from tensorkeep.store._loading import load_newest, load_step
+from tensorkeep.store._loading import load_best, load_newest, load_step
 from tensorkeep.store._names import check_step, step_name
 from tensorkeep.store._record import StepRecord, metrics_of, read_record, time_text
-from tensorkeep.store._removal import remove_step
-from tensorkeep.store._retention import Mode, Retention, best_steps
-from tensorkeep.store._saving import RetentionWarning, StepWriter
-from tensorkeep.store._step_errors import check_step_argument, listing_steps, refuse_metric
+from tensorkeep.store._removal import outdated, remove_all, remove_step
+from tensorkeep.store._retention import Mode
+from tensorkeep.store._root import require_store, resolve_root
+from tensorkeep.store._rules import GivenRules, Rules
+from tensorkeep.store._saving import StepWriter
+from tensorkeep.store._step_errors import best_path, check_step_argument, listing_steps
 from tensorkeep.store._steps import StepListing, StepReader, latest_of, measure, open_step, whole_metrics
 from tensorkeep.tensors import Prepared, Selector, Ties, prepare
-from tensorkeep.transport import local_path
 
 _FRAMEWORK: Final = "numpy"
 """Default array library."""
@@ -47,17 +47,21 @@ class CheckpointStore:
     ones, the best ones, or the multiples of a number. "Last" means saved last, whatever the
     numbers: if a run goes back from step 500 to 300 and saves 310, the abandoned steps go first. The step just saved
     and directories that were not written by a store are never removed. Damaged steps stay, for you to look at, until
-    there are `keep_last` whole ones with higher numbers. The next save removes what dead processes left. The
-    rules are not stored: they apply to saves of this object.
+    there are `keep_last` whole ones with higher numbers. The next save removes what dead processes left.
+
+    The first save records the rules in the directory. A rule left out is the recorded one. Rules that keep more
+    replace the recorded ones; under any others no step is removed, and a `RetentionWarning` says so once.
 
     Args:
         root: The directory; the first save creates it. A relative path is resolved now, and `~` is the user's home.
-        keep_last: How many of the last saved steps to keep; None for all.
-        keep_best: How many of the best steps to keep; None for all that have the metric.
-        monitor: Name of the metric that decides which step is best; NaN never is. A save whose metrics lack it
-            issues a `RetentionWarning`.
-        mode: Whether the minimum (`"min"`) or the maximum (`"max"`) is best; of equal ones, the lowest step.
+        keep_last: How many of the last saved steps to keep; None for all. A new store keeps 3.
+        keep_best: How many of the best steps to keep; None for all that have the metric. A new store keeps 1.
+        monitor: Name of the metric that decides which step is best, `"valid_loss"` in a new store; NaN never is. A
+            save whose metrics lack it issues a `RetentionWarning`.
+        mode: Whether the minimum (`"min"`, for a new store or metric) or the maximum (`"max"`) is best; of equal
+            ones, the lowest step.
         keep_every: Keep all steps that are multiples of this; None for no such rule.
+        prune: Whether the rules given here replace the recorded ones even if steps are removed because of that.
         max_shard_size: Largest size of a file: a number of bytes, or text such as `"512MB"`.
         durable: Whether saves wait until data is on the disk (fsync), so that even a power cut cannot lose it.
 
@@ -70,32 +74,20 @@ class CheckpointStore:
         self,
         root: str | os.PathLike[str],
         *,
-        keep_last: int | None = 3,
-        keep_best: int | None = 1,
-        monitor: str = "valid_loss",
-        mode: Mode = "min",
-        keep_every: int | None = None,
+        keep_last: int | UnsetType | None = UNSET,
+        keep_best: int | UnsetType | None = UNSET,
+        monitor: str | UnsetType = UNSET,
+        mode: Mode | UnsetType = UNSET,
+        keep_every: int | UnsetType | None = UNSET,
+        prune: bool = False,
         max_shard_size: int | str = "512MB",
         durable: bool = True,
     ) -> None:
-        if mode not in {"min", "max"}:
-            raise UnsupportedError(f"mode {mode!r} is invalid", expected='"min" or "max"')
-        for name, number, least in (
-            ("keep_last", keep_last, 1),
-            ("keep_best", keep_best, 0),
-            ("keep_every", keep_every, 1),
-        ):
-            if number is not None and not (isinstance(number, int) and number >= least):
-                raise UnsupportedError(f"{name} is invalid", expected=f"{least} or more, or None", found=repr(number))
-        # Resolved now: the working directory may be another when a thread saves
-        self._root = os.path.abspath(local_path(root, hint="The URL of one of its steps can be opened"))
-        if os.path.exists(self._root) and not os.path.isdir(self._root):
-            raise TransportError(
-                "the store is not a directory", path=self._root, found="a file", hint="Give it another name"
-            ).numbered(ENOTDIR)
-        self._retention = Retention(keep_last, keep_best, keep_every, monitor, mode)
+        self._root = resolve_root(root)
+        given = GivenRules(keep_last, keep_best, keep_every, monitor, mode)
+        self._rules = Rules(self._root, given, prunes=prune, durable=durable)
         self._steps = StepReader(self._root)
-        self._writer = StepWriter(self._root, self._steps, self._retention, parse_size(max_shard_size), durable)
+        self._writer = StepWriter(self._root, self._steps, self._rules, parse_size(max_shard_size), durable)
 
     @property
     def root(self) -> str:
@@ -198,13 +190,7 @@ class CheckpointStore:
 
     def _record(self, step: int, metrics: Mapping[str, Any] | None) -> StepRecord:
         record = StepRecord(check_step(step), metrics_of(metrics), time_text(datetime.now(UTC)))
-        if self._retention.is_blind_to(record.metrics):
-            warnings.warn(
-                f"this step can never be the best: its metrics lack `{self._retention.monitor}`, and have only"
-                f" {', '.join(record.metrics):.200}. Open the store with monitor= one of these, or with keep_best=0",
-                RetentionWarning,
-                stacklevel=3,
-            )
+        self._rules.warn_if_blind_to(record.metrics, stacklevel=3)
         return record
 
     def _directory_of(self, step: int) -> str:
@@ -217,10 +203,10 @@ class CheckpointStore:
             SourceMissingError: If the directory does not exist.
             TransportError: If the store cannot be read.
         """
-        if not os.path.isdir(self._root):
-            raise SourceMissingError("no such store", path=self._root, found="not a directory")
+        require_store(self._root)
         found = self._steps.newest_first()
-        latest, best = latest_of(found), self._best_of(whole_metrics(found))
+        best = self._rules.best_if_known(whole_metrics(found), stacklevel=2)
+        latest = latest_of(found)
         return [
             StepListing(step, measure(step.path), step.step == latest, step.step == best)
             for step in sorted(found, key=lambda step: step.step)
@@ -257,12 +243,11 @@ class CheckpointStore:
         """Return the number of the whole step with the best metric, the lowest of equal ones; None if none has it.
 
         Raises:
+            FormatError: If the recorded rules are damaged.
+            UnsupportedError: If they need a later version.
             TransportError: If the store cannot be read.
         """
-        return self._best_of(whole_metrics(self._steps.survey()))
-
-    def _best_of(self, steps: Mapping[int, Mapping[str, float]]) -> int | None:
-        return next(iter(best_steps(steps, self._retention.monitor, self._retention.mode)), None)
+        return self._rules.best_of(whole_metrics(self._steps.survey()))
 
     def path_of(self, step: int) -> str:
         """Return the directory of a step, which need not exist.
@@ -368,13 +353,7 @@ class CheckpointStore:
             check_step_argument(step, self._steps)
             with listing_steps(self._steps):
                 return load(self.path_of(step))
-        while (best := self.best()) is not None:
-            try:
-                return load(self._directory_of(best))
-            except SourceMissingError:
-                if os.path.isdir(self._directory_of(best)):
-                    raise  # otherwise it was removed meanwhile, because of a better one
-        return refuse_metric(self._steps, self._retention.monitor)
+        return load_best(lambda: best_path(self._steps, self._rules.current()), load)
 
     def remove(self, step: int) -> None:
         """Remove a step, whatever the rules say. Processes that have it open can still read it.
@@ -390,6 +369,29 @@ class CheckpointStore:
         """
         with listing_steps(self._steps):
             remove_step(self._root, check_step(step))
+
+    def prune(self, *, dry_run: bool = False) -> list[int]:
+        """Remove the steps that no rule keeps, and record the rules given to this object as those of the store.
+
+        Args:
+            dry_run: Whether to change nothing, and only return what would be removed.
+
+        Returns:
+            The numbers of the removed steps, ascending. A step that is being saved stays.
+
+        Raises:
+            SourceMissingError: If the directory does not exist.
+            UnsupportedError: If the store has no recorded rules and none were given, or if they need a later version.
+            FormatError: If the recorded rules are damaged and none were given.
+            TransportError: If the store cannot be written.
+        """
+        require_store(self._root)
+        rules = self._rules.imposed()
+        steps = outdated(rules, self._steps.survey())
+        if dry_run:
+            return steps
+        self._rules.replace(rules)
+        return remove_all(self._root, steps)
 
     def __repr__(self) -> str:
         return f"CheckpointStore({self._root!r})"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorkeep.store import CheckpointStore
+from tensorkeep.store import RULES_NAME, CheckpointStore
 
 N_LAYERS = 2
 
@@ -45,8 +45,8 @@ def store(root: Path | str, **options: Any) -> CheckpointStore:
 
 
 def names(root: Path | str) -> list[str]:
-    """Return all that stands in a directory, hidden or not."""
-    return sorted(path.name for path in Path(root).iterdir())
+    """Return all names in a directory, hidden or not, except the rules of a store."""
+    return sorted(path.name for path in Path(root).iterdir() if path.name != RULES_NAME)
 
 
 def shards(root: Path, step: int) -> dict[str, Path]:

@@ -1,6 +1,7 @@
 """What people type, and the values that it becomes.
 
 - `_options`: arguments and options that several commands share.
+- `_rules`: the rules of a store as options.
 - `_index_syntax`: parses an index such as `[0:4, :8]` without evaluating it. Pure.
 - `_preview`: the part of a large tensor that is printed, read without the rest.
 - `_npy`: writes an array to a `.npy` file.
@@ -28,6 +29,7 @@ from tensorkeep.cli.inputs._options import (
     size_of,
 )
 from tensorkeep.cli.inputs._preview import read_preview
+from tensorkeep.cli.inputs._rules import Greatest, KeepBest, KeepEvery, KeepLast, Monitor, Store, rules_of
 
 __all__ = [
     "AsJson",
@@ -36,13 +38,19 @@ __all__ = [
     "Destination",
     "Drop",
     "Float",
+    "Greatest",
     "Index",
+    "KeepBest",
+    "KeepEvery",
+    "KeepLast",
     "MaxShardSize",
+    "Monitor",
     "NewVariant",
     "Rename",
     "Select",
     "Sha256",
     "SplitLarge",
+    "Store",
     "StripPrefix",
     "Target",
     "Variant",
@@ -50,6 +58,7 @@ __all__ = [
     "pairs_of",
     "parse_index_text",
     "read_preview",
+    "rules_of",
     "share_of",
     "size_of",
     "write_npy",
