@@ -6,7 +6,7 @@
 - `_steps`: the steps in a store, and whether they are whole.
 - `_retention`: rules for which steps are kept. Pure.
 - `_rules_file`: the rules of a store, recorded in its directory.
-- `_rules`: the rules that a process was given, beside those of the store.
+- `_rules`: the rules that a process was given, beside the recorded ones.
 - `_removal`: removing steps, those that no rule keeps, and the leftovers of dead processes.
 - `_layout`: which tensor goes into which file, so that unchanged ones need not be written again. Pure.
 - `_saving`: saving a step, with clean-up before and retention after.

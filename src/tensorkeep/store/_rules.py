@@ -1,4 +1,4 @@
-"""The rules that a process was given, beside those of the store: steps are removed only where both agree."""
+"""The rules that a process was given, beside the recorded ones: steps are removed only where both agree."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tensorkeep.store._steps import Step
 
 
 class RetentionWarning(UserWarning):
-    """The rules cannot be followed: they are not those of the store, no step can be the best, or old ones stay."""
+    """The rules cannot be followed: they are not the recorded ones, no step can be the best, or old ones stay."""
 
 
 class GivenRules(msgspec.Struct, frozen=True):
-    """Rules as arguments; the ones left out are those of the store, or the defaults of a new one."""
+    """Rules as arguments; the ones left out are the recorded ones, or the defaults of a new one."""
 
     keep_last: int | UnsetType | None = UNSET
     keep_best: int | UnsetType | None = UNSET
@@ -70,7 +70,7 @@ class Rules:
         self._warned: set[str] = set()
 
     def current(self) -> Retention:
-        """Return the given rules over those of the store."""
+        """Return the given rules over the recorded ones."""
         return self._given.over(read_rules(self._root) or Retention())
 
     def best_of(self, steps: Mapping[int, Mapping[str, float]]) -> int | None:
@@ -100,7 +100,7 @@ class Rules:
                 )
 
     def record(self, steps: list[Step]) -> None:
-        """Make the given rules those of the store if no step can be lost by that, or if the caller said so."""
+        """Record the given rules if no step can be lost by that, or if the caller said so."""
         with suppress(TensorkeepError):  # then all steps stay, and `agreed` says why
             recorded = self._recorded() if self._prunes else read_rules(self._root)
             rules = self._given.over(recorded or Retention())
@@ -109,7 +109,7 @@ class Rules:
                 write_rules(self._root, rules, durable=self._durable)
 
     def agreed(self, *, stacklevel: int) -> Retention | None:
-        """Return the rules if they are those of the store; otherwise say once that nothing is removed."""
+        """Return the rules if they are the recorded ones; otherwise say once that nothing is removed."""
         try:
             recorded = read_rules(self._root)
         except TensorkeepError as error:
@@ -126,12 +126,12 @@ class Rules:
                 name: value for name, value in self._given.members().items() if value != getattr(recorded, name)
             }
             problem = f"it was opened with {_text(differing)}, but the rules of the store are {recorded}"
-            advice = "Leave the rules out to keep those of the store, or pass prune=True to replace them"
+            advice = "Leave the rules out to keep the recorded ones, or pass prune=True to replace them"
         self._warn(f"{problem}. {advice}", stacklevel + 1)
         return None
 
     def imposed(self) -> Retention:
-        """Return the given rules over those of the store, which must have some if none are given."""
+        """Return the given rules over the recorded ones, which must have some if none are given."""
         recorded = self._recorded()
         if recorded is None and not self._given.members():
             raise UnsupportedError(
@@ -140,7 +140,7 @@ class Rules:
         return self._given.over(recorded or Retention())
 
     def replace(self, rules: Retention) -> None:
-        """Make rules those of the store."""
+        """Record rules."""
         write_rules(self._root, rules, durable=self._durable)
 
     def _recorded(self) -> Retention | None:

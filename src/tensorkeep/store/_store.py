@@ -371,7 +371,7 @@ class CheckpointStore:
             remove_step(self._root, check_step(step))
 
     def prune(self, *, dry_run: bool = False) -> list[int]:
-        """Remove the steps that no rule keeps, and record the rules given to this object as those of the store.
+        """Remove the steps that no rule keeps, and record the rules given to this object in the store.
 
         Args:
             dry_run: Whether to change nothing, and only return what would be removed.
