@@ -1,0 +1,106 @@
+"""An audit hook that records what a reader does beyond reading, and stops it before it happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["Guard", "StoppedError"]
+
+_HARMLESS_EVENTS = frozenset((
+    *("array.__new__", "builtins.id", "compile", "cpython.run_file", "gc.get_objects", "mmap.__new__"),
+    *("object.__delattr__", "object.__getattr__", "object.__setattr__", "sys._getframe", "sys._getframemodulename"),
+    *("sys.excepthook", "sys.unraisablehook", "time.sleep"),
+))
+"""Events that have no effect outside the reader. Text is compiled by `ast.literal_eval` too; to run it is `exec`."""
+
+_OWN_EVENTS = frozenset((
+    *("open", "os.chmod", "os.chown", "os.listdir", "os.mkdir", "os.remove", "os.rmdir", "os.scandir", "os.utime"),
+    *("os.link", "os.symlink", "os.truncate", "shutil.rmtree", "tempfile.mkdtemp", "tempfile.mkstemp"),
+))
+"""Events that are allowed in the guard's own folder: torch unpacks its oldest files to a temporary one."""
+
+_FOLLOWING_EVENTS = frozenset(("open", "os.chmod", "os.listdir", "os.scandir", "os.truncate"))
+"""Events of calls that follow a link; the others are about the link itself."""
+
+
+class StoppedError(BaseException):
+    """A reader was stopped; not an `Exception`, so that readers do not handle it."""
+
+
+class Guard:
+    """Watches what readers in this process do, while a `watching` block runs.
+
+    Attributes:
+        found: What they did beyond reading: event and details.
+    """
+
+    def __init__(self, folder: str) -> None:
+        """Install the hook, which stays for as long as the process.
+
+        Args:
+            folder: Where readers may open, create and remove files.
+        """
+        self.found: dict[tuple[str, str], None] = {}
+        self._folder = os.path.join(os.path.realpath(folder), "")
+        self._known: frozenset[str] = frozenset()
+        self._is_watching = False
+        sys.addaudithook(self._hook)
+
+    @contextlib.contextmanager
+    def watching(self, known: frozenset[str]) -> Iterator[None]:
+        """Watch the readers in the block.
+
+        Args:
+            known: The names that they may resolve, with their modules.
+        """
+        self._known = known
+        self._is_watching = True
+        try:
+            yield
+        finally:
+            self._is_watching = False
+
+    def _hook(self, event: str, args: tuple[Any, ...]) -> None:
+        if not self._is_watching or event in _HARMLESS_EVENTS or event.startswith("gc."):
+            return
+        self._is_watching = False  # what the hook itself does is no event
+        try:
+            if event == "pickle.find_class":
+                self._resolve(str(args[0]), str(args[1]))
+            elif not (event in _OWN_EVENTS and self._is_own(event, args)):
+                self._stop(event, repr(args[:2])[:200])
+        finally:
+            self._is_watching = True
+
+    def _resolve(self, module: str, name: str) -> None:
+        """Check a name; import its module, so that a later import of it is an event."""
+        new = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+        for known_module, known_name in ((module, name), new):
+            if f"{known_module}.{known_name}" in self._known:
+                with contextlib.suppress(Exception):
+                    __import__(known_module)
+                return
+        self._stop("pickle.find_class", f"{module}.{name}"[:200])
+
+    def _is_own(self, event: str, args: tuple[Any, ...]) -> bool:
+        """Say whether a file is in the guard's folder; a link may lead out of it as long as nobody follows it."""
+        path = args[1] if event == "os.symlink" else args[0]
+        if isinstance(path, int) or (event in {"os.remove", "os.rmdir"} and args[1] != -1):
+            return True  # it is, or is in, a folder that was opened before
+        try:
+            folder, name = os.path.split(os.fsdecode(path))
+            path = os.path.join(os.path.realpath(folder), name)
+            if event in _FOLLOWING_EVENTS:
+                path = os.path.realpath(path)
+            return os.path.join(path, "").startswith(self._folder)
+        except (TypeError, ValueError):
+            return False
+
+    def _stop(self, event: str, details: str) -> None:
+        self.found[event, details] = None
+        raise StoppedError(event)

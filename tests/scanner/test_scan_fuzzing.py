@@ -1,0 +1,85 @@
+"""Real readers under a guard, which the fuzzer of `scan` asks about clean files."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fuzz.scans.children import Children, Finding, Question
+from fuzz.scans.files import random_file
+
+
+@pytest.fixture(scope="module")
+def children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Children]:
+    with Children([sys.executable], tmp_path_factory.mktemp("readers")) as started:
+        yield started
+
+
+def findings(children: Children, *questions: Question) -> list[list[Finding] | str]:
+    children.ask(questions)
+    (answers,) = children.answers().values()
+    return answers
+
+
+class Payload:
+    def __reduce__(self) -> Any:
+        return compile, ("1", "", "eval")
+
+
+def zipped(data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/b", data)
+    return buffer.getvalue()
+
+
+def array_of_payloads() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.arange(3))
+    np.save(buffer, np.array([Payload()], dtype=object))
+    return buffer.getvalue()
+
+
+def test_readers_find_payloads_wherever_they_are(children: Children) -> None:
+    data = pickle.dumps(Payload())
+    files = [data, pickle.dumps(1) + data, zipped(zipped(data)), array_of_payloads(), zipped(array_of_payloads())]
+
+    known = ("numpy._core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype")
+
+    for found in findings(children, *(Question(file, known) for file in files)):
+        assert {(finding.event, finding.details) for finding in found} == {("pickle.find_class", "builtins.compile")}
+
+
+def test_every_reader_sees_a_payload(children: Children) -> None:
+    buffer = io.BytesIO()
+    torch.save({"weight": torch.ones(2), "extra": Payload()}, buffer)
+    known = ("torch._utils._rebuild_tensor_v2", "torch.FloatStorage", "collections.OrderedDict")
+    pickled, saved = findings(children, Question(pickle.dumps(Payload()), ()), Question(buffer.getvalue(), known))
+
+    readers = {finding.reader for finding in pickled}
+    assert {"C pickle.loads", "C pickle, unbuffered file", "Python pickle, file", "numpy, path"} <= readers
+    assert {"joblib, memory", "torch, path"} <= readers
+    assert {"torch, memory", "torch, path"} <= {finding.reader for finding in saved}
+
+
+def test_readers_of_harmless_files_do_nothing_else(children: Children) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, a=np.arange(3), b=np.ones(2))
+    files = [buffer.getvalue(), zipped(pickle.dumps([{"a": "é"}], 0)), b"", b"\x80", b"PK\x03\x04"]
+
+    assert findings(children, *(Question(file, ()) for file in files)) == [[]] * len(files)
+
+
+def test_equal_seeds_give_equal_files() -> None:
+    files = [random_file(3, number) for number in range(50)]
+
+    assert files == [random_file(3, number) for number in range(50)]
+    assert len({file.data for file in files}) > 40
