@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -13,15 +12,7 @@ import tensorkeep
 from tensorkeep.cli.inputs import AsJson, Target, Variant, share_of
 from tensorkeep.cli.reports import Status, Verdict
 from tensorkeep.cli.terminal import progress_bar, show_result
-from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, TensorkeepError
-from tensorkeep.transport import ByteRange, open_source
-
-if TYPE_CHECKING:
-    from tensorkeep.kinds import Verification
-
-
-_LENGTH_NBYTES: Final = 8
-"""Bytes of a file of tensors that come before the text of its header."""
+from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError
 
 _EXIT_CODES: Final[dict[Status, int]] = {"whole": 0, "damaged": 1, "unverifiable": 2}
 
@@ -75,37 +66,7 @@ def _verdict(
 ) -> Verdict:
     verify = tensorkeep.verify  # which brings in what it needs, before the clock starts
     start = perf_counter()
-    try:
-        verification = verify(path, names=names, sample=share, variant=variant, progress=progress)
-    except (FormatError, IntegrityError) as error:
-        if error.path is None or _is_of_another_kind(error.path):
-            raise
-        return Verdict(_damaged(path, error), None if names is None else len(names), perf_counter() - start)
+    verification = verify(path, names=names, sample=share, variant=variant, progress=progress)
     seconds = perf_counter() - start
-    is_finished = not tensorkeep.checkpoint.needs_conversion(path, variant)
+    is_finished = verification.is_damaged or not tensorkeep.checkpoint.needs_conversion(path, variant)
     return Verdict(verification, None if names is None else len(names), seconds, is_finished)
-
-
-def _is_of_another_kind(path: str) -> bool:
-    """Say whether a file does not even begin like an index or a file of tensors."""
-    place = 0 if path.endswith(".json") else _LENGTH_NBYTES
-    source = open_source(path, backend="pread")
-    head = bytes(source.read(ByteRange(0, min(place + 1, source.nbytes))))
-    return head[place:] != b"{"
-
-
-def _damaged(path: str, error: TensorkeepError) -> Verification:
-    """Make a finding of an error that keeps anything else from being checked."""
-    file = os.path.basename(error.path or path)
-    message = f"{error.message}. {error.hint}" if error.hint else error.message
-    finding = tensorkeep.Finding("header", message, file, error.tensor, expected=error.expected, found=error.found)
-    return tensorkeep.Verification(
-        path=path,
-        findings=(finding,),
-        n_shards=0,
-        n_tensors=0,
-        n_checked=0,
-        n_unprotected=0,
-        nbytes_checked=0,
-        n_sha256=0,
-    )

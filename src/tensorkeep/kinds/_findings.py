@@ -36,7 +36,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
             - `"missing"`: a shard does not exist.
             - `"truncated"`: a shard's size is not the one in the index.
-            - `"header"`: a shard's header is damaged.
+            - `"header"`: a header or the index is damaged, or a single file is too damaged to open.
             - `"foreign"`: a shard is a whole file, but from another save.
             - `"absent"`: a tensor that the index lists is not in its shard.
             - `"duplicate"`: a tensor is in two shards.
@@ -75,7 +75,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """The result of `verify`: what was checked, and what is wrong.
+    """The result of `verify`: what was checked, and what is wrong. True only if it `is_whole`.
 
     Attributes:
         path: The checkpoint.
@@ -108,6 +108,9 @@ class Verification(msgspec.Struct, frozen=True):
     def is_whole(self) -> bool:
         """Whether nothing is damaged and no tensor lacks a checksum."""
         return not self.is_damaged and not self.n_unprotected
+
+    def __bool__(self) -> bool:
+        return self.is_whole
 
 
 def refuse(findings: Sequence[Finding], path: str) -> None:

@@ -2,6 +2,7 @@
 
 - `_sums`: checksums of bytes in a source.
 - `_run`: runs the checks that a kind lists.
+- `_unopened`: files too damaged to open.
 - `_folder`: `verify_folder`, for a directory with a manifest.
 - `_verify`: `verify`, for whatever is at a path.
 """

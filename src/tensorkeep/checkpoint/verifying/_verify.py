@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 from tensorkeep.checkpoint.verifying._run import run_checks
-from tensorkeep.errors import SelectionError
-from tensorkeep.kinds import OpenOptions, Place, Verification
+from tensorkeep.checkpoint.verifying._unopened import damage_of
+from tensorkeep.errors import FormatError, IntegrityError, SelectionError
+from tensorkeep.kinds import Checks, OpenOptions, Place, Verification
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.transport import listing_cache
 
@@ -23,6 +24,9 @@ def verify(
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Check a checkpoint against the digests saved with it. Damage is reported, not raised.
+
+    That includes files and indexes too damaged to open, such as a download that broke off; what does not even begin
+    like a checkpoint is an error. `if tensorkeep.verify(path):` is true only if the result `is_whole`.
 
     The index and all headers are always checked; `names` and `sample` limit which tensors' bytes are.
 
@@ -47,13 +51,8 @@ def verify(
 
     Raises:
         SourceMissingError: If there is no checkpoint.
-        IndexFileError: If the index cannot be parsed.
-        HeaderError: If a single file is neither a safetensors file nor a file of pickles.
-        PickleError: If a pickle is malformed, or contradicts itself or its file.
-        ArchiveError: If a pickle's archive is malformed or damaged.
+        FormatError: If a file does not begin like a checkpoint of any kind.
         LimitError: If a header, index or pickle exceeds a bound.
-        IntegrityError: If the index, or the header of a single file, does not match its own digest, or a single file
-            from another save lies beside an index.
         TensorNotFoundError: If a name is not in the checkpoint.
         SelectionError: If `sample` is not in (0, 1].
         UnsupportedError: If a directory holds several checkpoints, or digests are of a later version.
@@ -70,6 +69,9 @@ def verify(
         )
     is_all = names is None and sample is None and variant is None
     with listing_cache(os.fspath(path)) as given, ExitStack() as opened:
-        found = find_kind(Place(given, variant=variant, trusts_names=False), with_manifests=is_all)
-        checks = found.checks(OpenOptions(variant=variant, dangerous="record"), names, opened)
+        try:
+            found = find_kind(Place(given, variant=variant, trusts_names=False), with_manifests=is_all)
+            checks = found.checks(OpenOptions(variant=variant, dangerous="record"), names, opened)
+        except (FormatError, IntegrityError) as error:
+            checks = Checks(findings=[damage_of(error)])
         return run_checks(checks, str(given), sample=sample, seed=seed, progress=progress)
