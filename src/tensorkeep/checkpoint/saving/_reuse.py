@@ -10,6 +10,7 @@ is checked twice while it is in the processor's caches.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -22,11 +23,15 @@ from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SourceChangedError
 from tensorkeep.formats.safetensors import emit_sealed_header
 from tensorkeep.kinds.safetensors import TensorFile
+from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors import StoredTensor, metadata_with_format
-from tensorkeep.transport import ByteRange, LocalFile
+from tensorkeep.transport import ByteRange, ByteSource, LocalFile
 
 _LOOKED_AT_ONCE: Final = 2**18
 """Bytes to compare and then digest at a time: they and their counterpart in memory fit into the caches."""
+
+_MAX_THREADS: Final = 4
+"""Threads that compare; a save in the background must leave cores to the training."""
 
 _Layout = frozenset[tuple[str, str, tuple[int, ...]]]
 """Name, dtype and shape of each tensor; these determine their order in a file."""
@@ -70,9 +75,7 @@ class OlderFiles:
             head = bytes(file.source.read(ByteRange(0, file.data_start)))
             if emit_sealed_header(file.entries, expected, list(digests.values()), index=index) != head:
                 return None
-            is_same = _may_be_same(to_write, digests) and all(
-                _is_same(to_write[name], file.source, file.span_of(name), digest) for name, digest in digests.items()
-            )
+            is_same = _may_be_same(to_write, digests) and _are_same(to_write, file, digests)
         except SourceChangedError:  # truncated meanwhile
             return None
         return Reusable(file.source, head) if is_same else None
@@ -91,7 +94,23 @@ def _may_be_same(to_write: Mapping[str, TensorToWrite], digests: Mapping[str, by
     return all(_known_digest(to_write[name]) in {None, digest} for name, digest in digests.items())
 
 
-def _is_same(host: TensorToWrite, source: LocalFile, span: ByteRange, digest: bytes) -> bool:
+def _are_same(to_write: Mapping[str, TensorToWrite], file: TensorFile, digests: Mapping[str, bytes]) -> bool:
+    def check(name: str) -> None:
+        if not _is_same(to_write[name], file.source, file.span_of(name), digests[name]):
+            raise _DifferentError
+
+    try:
+        parallel_for_each(digests, check, n_threads=min(_MAX_THREADS, os.cpu_count() or 1))
+    except _DifferentError:
+        return False
+    return True
+
+
+class _DifferentError(Exception):
+    """A tensor differs, so that the others need not be compared."""
+
+
+def _is_same(host: TensorToWrite, source: ByteSource, span: ByteRange, digest: bytes) -> bool:
     """Say whether a file has a tensor's bytes, and these have the digest in its header.
 
     A tensor that carries a digest need not be compared: its digest is known to be the same.
