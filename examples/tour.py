@@ -342,7 +342,7 @@ def convert_damaged() -> None:
 def mend(good: Path) -> None:
     """Replace the damaged checkpoint by the good copy, in the same shards."""
     with timed() as clock:
-        tensorkeep.reshard(good, SHARDED, max_shard_size=SHARD_SIZE)
+        tensorkeep.reshard(good, SHARDED, max_shard_size=SHARD_SIZE, overwrite=True)
     heading("Repair it from the good copy: tensorkeep.reshard", clock)
 
 

@@ -23,6 +23,7 @@
         SourceChangedError                 the file changed after it was opened
         RangeNotServedError                the server sends whole files only
         TransientError                     a temporary failure that outlasted all retries
+        DestinationExistsError [FileExistsError]     something would be replaced
         BusyError                          another save to the same directory is running
       MissingDependencyError [ImportError] an optional dependency is not installed
 
@@ -44,6 +45,7 @@ __all__ = [
     "AccessDeniedError",
     "ArchiveError",
     "BusyError",
+    "DestinationExistsError",
     "DtypeError",
     "FormatError",
     "HeaderError",
@@ -294,6 +296,10 @@ class TransientError(TransportError):
     """
 
     retry_after_s: float | None = None
+
+
+class DestinationExistsError(TransportError, FileExistsError):
+    """Something is at the destination that would be replaced."""
 
 
 class BusyError(TransportError):

@@ -375,7 +375,7 @@ def test_damage_is_found_by_the_sums_of_the_archive(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["model.pt"]
 
     assert convert(tmp_path / "model.pt", tmp_path / "safe", drop="layers.0.*").n_summed == 3
-    assert not convert(tmp_path / "model.pt", tmp_path / "safe", check=False).is_checked
+    assert not convert(tmp_path / "model.pt", tmp_path / "safe", check=False, overwrite=True).is_checked
     assert tensorkeep.verify(tmp_path / "safe").is_whole
 
 
@@ -409,7 +409,7 @@ def test_an_exception_from_progress_leaves_what_was_there(tmp_path: Path, share:
             raise _Stop
 
     with pytest.raises(_Stop):
-        convert(tmp_path / "model.pt", tmp_path / "safe", progress=stop)
+        convert(tmp_path / "model.pt", tmp_path / "safe", overwrite=True, progress=stop)
 
     assert names_in(tmp_path / "safe") == ["model.safetensors"]
     assert list(tensorkeep.open(tmp_path / "safe")) == ["old"]
@@ -467,7 +467,7 @@ def kill(done, total):
     if done >= float(share) * total:
         os.kill(os.getpid(), signal.SIGKILL)
 
-convert(source, destination, durable=False, progress=kill)
+convert(source, destination, overwrite=True, durable=False, progress=kill)
 status = Path("/proc/self/status").read_text()
 print(status.partition("VmHWM:")[2].split()[0])
 """

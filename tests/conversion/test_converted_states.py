@@ -40,7 +40,9 @@ WHOLE = sorted(ALL.keys() - NESTED - HAS_NO_DATA - KEYS_ARE_NO_DATA - NOT_COMPAR
 def converted(value: Any, folder: Path, **options: Any) -> tuple[Any, Any, bool]:
     """Return what is loaded of both files, and whether anything was left out."""
     (folder / "a.pt").write_bytes(saved(value))
-    conversion = convert(folder / "a.pt", folder / "a.safetensors", drop_unknown=True, durable=False, **options)
+    conversion = convert(
+        folder / "a.pt", folder / "a.safetensors", drop_unknown=True, durable=False, overwrite=True, **options
+    )
     assert conversion.has_tree
     theirs = tensorkeep.load(folder / "a.pt", framework="torch")
     return tensorkeep.load(folder / "a.safetensors"), theirs, bool(conversion.left_out)

@@ -14,6 +14,7 @@ from tensorkeep.cli.inputs import (
     Drop,
     MaxShardSize,
     NewVariant,
+    Overwrite,
     Rename,
     Select,
     Sha256,
@@ -62,6 +63,7 @@ def convert(
     ] = True,
     variant: Variant = None,
     output_variant: NewVariant = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Convert a checkpoint to safetensors.
@@ -91,6 +93,7 @@ def convert(
             share_views=share_views,
             sha256=sha256,
             check=check,
+            overwrite=overwrite,
             progress=progress,
         )
     show_result(Converted(conversion, perf_counter() - start), as_json=as_json)

@@ -16,6 +16,7 @@ from tensorkeep.cli.inputs import (
     Drop,
     MaxShardSize,
     NewVariant,
+    Overwrite,
     Select,
     Sha256,
     SplitLarge,
@@ -41,6 +42,7 @@ def merge(
     sha256: Sha256 = False,
     variant: Variant = None,
     output_variant: NewVariant = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Combine several checkpoints into one.
@@ -65,6 +67,7 @@ def merge(
             drop=drop,
             cast=cast,
             sha256=sha256,
+            overwrite=overwrite,
             progress=progress,
         )
     seconds = perf_counter() - start

@@ -13,6 +13,7 @@ from tensorkeep.cli.inputs import (
     Drop,
     MaxShardSize,
     NewVariant,
+    Overwrite,
     Rename,
     Select,
     Sha256,
@@ -42,6 +43,7 @@ def reshard(
     sha256: Sha256 = False,
     variant: Variant = None,
     output_variant: NewVariant = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Rewrite a checkpoint in other shards.
@@ -70,6 +72,7 @@ def reshard(
             strip_prefix=strip_prefix,
             cast=cast,
             sha256=sha256,
+            overwrite=overwrite,
             progress=progress,
         )
     seconds = perf_counter() - start

@@ -8,7 +8,17 @@ import msgspec
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import Float, Index, Target, Variant, as_float, parse_index_text, read_preview, write_npy
+from tensorkeep.cli.inputs import (
+    Float,
+    Index,
+    Target,
+    Variant,
+    as_float,
+    check_npy_path,
+    parse_index_text,
+    read_preview,
+    write_npy,
+)
 from tensorkeep.cli.reports import part, plan_lines, state_of, value_text
 from tensorkeep.cli.terminal import shape_text, show, show_text, terminal_width
 
@@ -37,6 +47,7 @@ def slice_tensor(
         Float | None,
         typer.Option("--as", help="Convert the values. bfloat16 and narrower floats need this to be written."),
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show what the read would cost; read nothing.")] = False,
     variant: Variant = None,
 ) -> None:
@@ -66,7 +77,7 @@ def slice_tensor(
         if output is None:
             _print(tensor, items, dtype)
         else:
-            _write(tensor, items, dtype, output)
+            _write(tensor, items, dtype, output, overwrite=overwrite)
 
 
 def _print(tensor: LazyTensor, index: Index, dtype: Float | None) -> None:
@@ -78,7 +89,8 @@ def _print(tensor: LazyTensor, index: Index, dtype: Float | None) -> None:
     show_text(preview.lines(terminal_width() or _PIPED_WIDTH))
 
 
-def _write(tensor: LazyTensor, index: Index, dtype: Float | None, path: str) -> None:
+def _write(tensor: LazyTensor, index: Index, dtype: Float | None, path: str, *, overwrite: bool) -> None:
+    check_npy_path(path, overwrite=overwrite)
     values = tensor[index]
     if dtype is not None:
         values = as_float(values, dtype)

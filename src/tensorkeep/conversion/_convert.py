@@ -7,13 +7,21 @@ left out and reported.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.checkpoint import Progress, RewriteOptions, SaveOptions, refuse_replaced, transform, write_checkpoint
+from tensorkeep.checkpoint import (
+    Progress,
+    RewriteOptions,
+    SaveOptions,
+    refuse_existing,
+    refuse_replaced,
+    transform,
+    write_checkpoint,
+)
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._checks import SourceChecks
 from tensorkeep.conversion._sources import Sources
@@ -89,6 +97,7 @@ def convert(
     output_variant: str | None = None,
     metadata: Mapping[str, str] | None = None,
     sha256: bool = False,
+    overwrite: bool = False,
     durable: bool = True,
     check: bool = True,
     share_views: bool = False,
@@ -126,6 +135,8 @@ def convert(
         metadata: Free text by key, for each file; None keeps the metadata of the source. A tensor whose name is one
             of these keys is stored even if it is the same as another.
         sha256: Whether to record the SHA-256 of each file in an index.
+        overwrite: Whether to replace a checkpoint at the destination that is not a source: its tensors and its index.
+            Other files there, such as `config.json`, stay. Otherwise it is refused.
         durable: Whether to wait until everything is on disk (fsync).
         check: Whether to compare the source with its checksums (CRC-32 in torch's archives, digests), and each
             written tensor with the source, before anything is replaced. A single file in a store is compared when it
@@ -140,6 +151,7 @@ def convert(
         What was written, and what was left out.
 
     Raises:
+        DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
         SourceMissingError: If there is no checkpoint, or a shard is missing.
         UnsafeError: If a pickle holds objects that are not known to be data, or names that could only do harm, and
             `drop_unknown` is false. Nothing was run.
@@ -170,6 +182,12 @@ def convert(
     target = target_of(os.fspath(destination), base_name, output_variant, max_shard_size)
     with ExitStack() as files:
         sources = Sources(paths, variant, files, drop_unknown=drop_unknown, limits=limits, is_shared=share_views)
+
+        def refuse_loss(new: Collection[str] = ()) -> None:
+            if not overwrite:
+                refuse_existing(target.directory, target.stem, sources.opened, new)
+
+        refuse_loss()
         with PausedCollector():
             wanted = sources.wanted(rewrite)
             new = transform(wanted, rewrite)
@@ -189,6 +207,7 @@ def convert(
 
         def finish(staged: Mapping[str, str]) -> None:
             written.extend([split(path)[1] for path in staged.values()] or [target.single])
+            refuse_loss(staged)
             sources.refuse_to_replace(join(target.directory, name) for name in written)
             wait_for_sums()
             checks.read_back(staged.values())

@@ -39,6 +39,11 @@ class Target(msgspec.Struct, frozen=True):
     max_shard_nbytes: int
 
     @property
+    def stem(self) -> str:
+        """What every file name begins with."""
+        return f"{self.base}.{self.variant}" if self.variant else self.base
+
+    @property
     def index(self) -> str:
         """Name of the index, if one is needed."""
         return index_name(self.base, self.variant)

@@ -81,7 +81,7 @@ def test_damage_on_the_way_is_found_before_the_commit(pickle: Path, tmp_path: Pa
                 content[-1] = 0xAB
 
     with pytest.raises(IntegrityError):
-        tensorkeep.convert(pickle, place, max_shard_size=SHARD, progress=damage)
+        tensorkeep.convert(pickle, place, max_shard_size=SHARD, overwrite=True, progress=damage)
 
     assert set(files.find(place)) == before
     assert tensorkeep.load(place)["step"] == 2

@@ -1,6 +1,7 @@
 """Existing checkpoints, rewritten: resharded, merged, edited.
 
 - `_pipeline`: what checkpoints go through before they are written again.
+- `_existing`: another checkpoint at the destination is replaced only if the caller said so.
 - `_reshard`: `reshard` and `merge`.
 - `_in_place`: an existing checkpoint, held open for an edit.
 - `_edit`: names and metadata, changed without a copy of the data.
@@ -9,6 +10,7 @@
 
 from tensorkeep.checkpoint.rewriting._add_sha256 import add_sha256
 from tensorkeep.checkpoint.rewriting._edit import edit
+from tensorkeep.checkpoint.rewriting._existing import refuse_existing
 from tensorkeep.checkpoint.rewriting._pipeline import (
     Progress,
     RewriteOptions,
@@ -32,6 +34,7 @@ __all__ = [
     "edit",
     "identity_of",
     "merge",
+    "refuse_existing",
     "refuse_replaced",
     "reshard",
     "select_and_drop",

@@ -7,12 +7,13 @@ digests, so they are first checked against their old ones: damage is never made 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import msgspec
 
+from tensorkeep.checkpoint.rewriting._existing import refuse_existing
 from tensorkeep.checkpoint.rewriting._pipeline import (
     Progress,
     RewriteOptions,
@@ -56,6 +57,7 @@ def reshard(
     cast: Any = None,
     metadata: Mapping[str, str] | None = None,
     sha256: bool = False,
+    overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
 ) -> None:
@@ -83,6 +85,8 @@ def reshard(
         cast: The dtype to convert floating-point tensors to, such as `"bf16"`; see `LazyTensor.cast`.
         metadata: Free text by key, for each shard; None keeps the metadata of the source.
         sha256: Whether the index gets the SHA-256 of each shard.
+        overwrite: Whether to replace a checkpoint at the destination that is not a source: its tensors and its index.
+            Other files there, such as `config.json`, stay. Otherwise it is refused.
         durable: Whether to wait until everything is on the disk (fsync).
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. An
             exception from it ends the work and leaves the directory as it was.
@@ -116,7 +120,7 @@ def reshard(
         durable=durable,
         progress=progress,
     )
-    _write_as_one([source], directory, variant, rewrite, options)
+    _write_as_one([source], directory, variant, rewrite, options, overwrite=overwrite)
 
 
 def merge(
@@ -137,6 +141,7 @@ def merge(
     cast: Any = None,
     metadata: Mapping[str, str] | None = None,
     sha256: bool = False,
+    overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
 ) -> None:
@@ -160,10 +165,13 @@ def merge(
         metadata: Free text by key, for each shard; None keeps the metadata of all sources, and the first source's
             text where they differ.
         sha256: Whether the index gets the SHA-256 of each shard.
+        overwrite: Whether to replace a checkpoint at the destination that is not a source: its tensors and its index.
+            Other files there, such as `config.json`, stay. Otherwise it is refused.
         durable: Whether to wait until everything is on the disk (fsync).
         progress: Called with the bytes checked and written so far and the total, by one thread at a time.
 
     Raises:
+        DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
         RefusedError: If a tensor is in two of the sources, or two would have one name.
         UnsupportedError: If there are no sources, or `reshard` would raise it.
         TensorkeepError: If `reshard` would raise it.
@@ -182,11 +190,17 @@ def merge(
         progress=progress,
     )
     paths = [sources] if isinstance(sources, str | os.PathLike) else sources
-    _write_as_one(paths, directory, variant, rewrite, options)
+    _write_as_one(paths, directory, variant, rewrite, options, overwrite=overwrite)
 
 
 def _write_as_one(
-    sources: Iterable[_Path], directory: _Path, variant: str | None, rewrite: RewriteOptions, options: SaveOptions
+    sources: Iterable[_Path],
+    directory: _Path,
+    variant: str | None,
+    rewrite: RewriteOptions,
+    options: SaveOptions,
+    *,
+    overwrite: bool,
 ) -> None:
     paths = [os.fspath(path) for path in sources]
     if not paths:
@@ -195,7 +209,14 @@ def _write_as_one(
     if layout is not None and not isinstance(layout, Index):
         layout = read_index(os.fspath(layout))
     with ExitStack() as files:
+        refuse_file_name(check_target(directory))
         opened = [(path, _opened(path, variant, files)) for path in paths]
+
+        def refuse_loss(new: Collection[str] = ()) -> None:
+            if not overwrite:
+                refuse_existing(os.fspath(directory), options.stem, [source for _, source in opened], new)
+
+        refuse_loss()
         state_files = {file for _, source in opened for file in (source.path, *source.state_files)}
         identities = {file: identity_of(file) for file in state_files if is_remote(file) or os.path.isfile(file)}
         wanted, _ = select_and_drop(concatenate([source for _, source in opened]), rewrite)
@@ -208,13 +229,17 @@ def _write_as_one(
         total = n_checked + new.nbytes
         report = options.progress or (lambda _, __: None)
         check_replaced(checks, ProgressMeter(report, total))
-        refuse_file_name(check_target(directory))
+
+        def finish(staged: Collection[str]) -> None:
+            refuse_replaced(identities)
+            refuse_loss(staged)
+
         complete = msgspec.structs.replace(
             options,
             layout=layout,
             index_metadata=_kept_of_index([source for _, source in opened]),
             progress=subprogress(report, n_checked, total),
-            before_commit=lambda _: refuse_replaced(identities),
+            before_commit=finish,
         )
         write_checkpoint(prepare(new), directory, complete)
 

@@ -8,7 +8,7 @@
 """
 
 from tensorkeep.cli.inputs._index_syntax import Index, parse_index_text
-from tensorkeep.cli.inputs._npy import Float, as_float, write_npy
+from tensorkeep.cli.inputs._npy import Float, as_float, check_npy_path, write_npy
 from tensorkeep.cli.inputs._options import (
     AsJson,
     Balance,
@@ -17,6 +17,7 @@ from tensorkeep.cli.inputs._options import (
     Drop,
     MaxShardSize,
     NewVariant,
+    Overwrite,
     Rename,
     Select,
     Sha256,
@@ -46,6 +47,7 @@ __all__ = [
     "MaxShardSize",
     "Monitor",
     "NewVariant",
+    "Overwrite",
     "Rename",
     "Select",
     "Sha256",
@@ -55,6 +57,7 @@ __all__ = [
     "Target",
     "Variant",
     "as_float",
+    "check_npy_path",
     "pairs_of",
     "parse_index_text",
     "read_preview",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
+from errno import EEXIST
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from tensorkeep.errors import DtypeError, UnsupportedError
+from tensorkeep.errors import DestinationExistsError, DtypeError, UnsupportedError
 from tensorkeep.transport import publish
 
 if TYPE_CHECKING:
@@ -29,13 +31,19 @@ def as_float(array: NDArray[Any], dtype: Float) -> NDArray[Any]:
     return array.astype(dtype.value)
 
 
+def check_npy_path(path: str, *, overwrite: bool) -> None:
+    """Refuse a path with another suffix, and one of a file that the user does not want to replace."""
+    if not path.endswith(".npy"):
+        raise UnsupportedError("the output must be a .npy file", expected="a path that ends in .npy", found=path)
+    if os.path.lexists(path) and not overwrite:
+        raise DestinationExistsError("the file exists", path=path, hint="--overwrite replaces it").numbered(EEXIST)
+
+
 def write_npy(array: NDArray[Any], path: str) -> None:
     """Write an array to a `.npy` file."""
     import numpy as np
     from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 
-    if not path.endswith(".npy"):
-        raise UnsupportedError("the output must be a .npy file", expected="a path that ends in .npy", found=path)
     if array.dtype.isbuiltin != 1:
         raise DtypeError(
             f"a .npy file cannot hold {array.dtype.name}",

@@ -64,6 +64,10 @@ Sha256 = Annotated[
     bool, typer.Option("--sha256", help="Record the SHA-256 of each shard, by which Git LFS and the Hub know it.")
 ]
 
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what is at the destination; other files there stay.")
+]
+
 NewVariant = Annotated[
     str | None,
     typer.Option(

@@ -1,0 +1,42 @@
+"""What is at a destination: another checkpoint is replaced only if the caller said so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from errno import EEXIST
+
+from tensorkeep.checkpoint.saving import FileNames
+from tensorkeep.errors import DestinationExistsError
+from tensorkeep.kinds import Opened
+from tensorkeep.phrases import listed
+from tensorkeep.transport import exists, is_remote, join, without_secrets
+
+
+def refuse_existing(directory: str, stem: str, sources: Iterable[Opened], new: Collection[str] = ()) -> None:
+    """Refuse a destination with a checkpoint that is not among the sources; `new` names files that are about to come.
+
+    A source may be replaced: the caller has named it, and its tensors are those that are written.
+    """
+    own = {_place(path) for source in sources for path in (source.path, *_files_of(source))}
+    names = dict.fromkeys([*FileNames.of_safetensors(stem).entries, *new])
+    found = [name for name in names if _is_there(path := join(directory, name)) and _place(path) not in own]
+    if found:
+        raise DestinationExistsError(
+            "there is a checkpoint at the destination, which would be replaced",
+            path=without_secrets(directory),
+            found=listed(found),
+            hint="Choose another; overwrite=True (--overwrite) replaces its tensors and keeps other files",
+        ).numbered(EEXIST)
+
+
+def _files_of(source: Opened) -> list[str]:
+    return [file.name for file in source.sources.values()]
+
+
+def _is_there(path: str) -> bool:
+    return exists(path) if is_remote(path) else os.path.lexists(path)
+
+
+def _place(path: str) -> str:
+    return str(path) if is_remote(path) else os.path.realpath(path)
