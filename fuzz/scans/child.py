@@ -84,7 +84,7 @@ class _Imitation(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class Child:
     """All readers of this Python, under a guard."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, table: frozenset[str]) -> None:
         self.libraries = libraries()
         if "torch" not in self.libraries:
             sys.meta_path.insert(0, _Imitation())
@@ -92,17 +92,17 @@ class Child:
         if "torch" in self.libraries:
             _tell_names_of_packages()
         self._path = os.path.join(folder, "file")
-        self._guard = Guard(folder)
+        self._guard = Guard(folder, table)
 
     def warm_up(self, data: bytes) -> None:
         """Load a trusted file without the guard, so that readers import now what they import late."""
         self._load(data, None)
 
-    def load(self, data: bytes, known: Sequence[str]) -> list[Finding]:
+    def load(self, data: bytes, listed: Sequence[str]) -> list[Finding]:
         """Return what the readers did with a file beyond reading it."""
-        return self._load(data, frozenset(known))
+        return self._load(data, frozenset(listed))
 
-    def _load(self, data: bytes, names: frozenset[str] | None) -> list[Finding]:
+    def _load(self, data: bytes, listed: frozenset[str] | None) -> list[Finding]:
         found: dict[Finding, None] = {}
         seen: set[bytes] = set()
         waiting: list[tuple[str, bytes, int]] = [("", data, 0)]
@@ -114,24 +114,24 @@ class Child:
             with open(self._path, "wb") as file:
                 file.write(content)
             for name, reader in self._readers.items():
-                self._run(place + name, reader, content, names, found)
+                self._run(place + name, reader, content, listed, found)
             inside: list[tuple[str, bytes, int]] = []
 
             def find(content: bytes, path: str, place: str = place, depth: int = depth, inside: Any = inside) -> None:
                 inside.extend((f"{place}{name} > ", member, depth + 1) for name, member in members_of(content, path))
 
             if depth < _MAX_DEPTH:
-                self._run(f"{place}members", find, content, names, found)
+                self._run(f"{place}members", find, content, listed, found)
                 waiting += inside
         return list(found)
 
     def _run(
-        self, name: str, reader: Reader, content: bytes, known: frozenset[str] | None, found: dict[Finding, None]
+        self, name: str, reader: Reader, content: bytes, listed: frozenset[str] | None, found: dict[Finding, None]
     ) -> None:
         self._guard.found.clear()
         try:
             signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
-            with self._guard.watching(known) if known is not None else contextlib.nullcontext():
+            with self._guard.watching(listed) if listed is not None else contextlib.nullcontext():
                 reader(content, self._path)
         except (Exception, StoppedError, _TooLongError, SystemExit, KeyboardInterrupt, GeneratorExit):
             pass
@@ -187,8 +187,8 @@ def _batch(child: Child, files: list[tuple[bytes, list[str]]]) -> tuple[list[lis
             _silence()
             _limit()
             with os.fdopen(sender, "w") as answers:
-                for data, known in files:
-                    answers.write(json.dumps(child.load(data, known)) + "\n")
+                for data, listed in files:
+                    answers.write(json.dumps(child.load(data, listed)) + "\n")
                     answers.flush()
             os._exit(0)
         finally:
@@ -207,11 +207,11 @@ def _batch(child: Child, files: list[tuple[bytes, list[str]]]) -> tuple[list[lis
 
 
 def _serve(child: Child) -> None:
-    """Answer requests: a line of JSON with sizes and known names, then the files; first those to warm up with."""
+    """Answer requests: a line of JSON with sizes and listed names, then the files; first those to warm up with."""
     for size in json.loads(sys.stdin.buffer.readline()):
         child.warm_up(sys.stdin.buffer.read(size))
     while line := sys.stdin.buffer.readline():
-        files = [(sys.stdin.buffer.read(size), known) for size, known in json.loads(line)]
+        files = [(sys.stdin.buffer.read(size), listed) for size, listed in json.loads(line)]
         results: list[list[Finding] | str] = []
         while len(results) < len(files):
             done, end = _batch(child, files[len(results) :])
@@ -232,7 +232,7 @@ def main() -> None:
             import torch
 
             torch.set_num_threads(1)
-        child = Child(folder)
+        child = Child(folder, frozenset(json.loads(sys.stdin.buffer.readline())))
         os.write(1, json.dumps({"version": sys.version.split()[0], "libraries": child.libraries}).encode() + b"\n")
         _serve(child)
     finally:

@@ -21,20 +21,24 @@ import numpy as np
 from fuzz.pickle_seeds import files
 from fuzz.scans.chance import Chance
 from fuzz.scans.squeezed import METHODS
+from tensorkeep.formats.pickles.names import _table
 
 __all__ = ["VERSIONS", "Children", "Finding", "Question", "interpreters"]
 
 VERSIONS = ("3.11", "3.12", "3.13")
 """Versions of Python whose readers are asked; the running one is always among them."""
 
+_TABLE = [*_table._CALLS, *_table.LABELS]
+"""The names that readers may resolve."""
+
 _CHILD = Path(__file__).with_name("child.py")
 
 
 class Question(NamedTuple):
-    """A clean file, and the names in it that `scan` knows to be data."""
+    """A clean file, and the names that `scan` found in it."""
 
     data: bytes
-    known_names: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
 
 class Finding(NamedTuple):
@@ -91,6 +95,7 @@ class _One:
         )
         self._requests = cast("IO[bytes]", self._process.stdin)
         self._answers = cast("IO[bytes]", self._process.stdout)
+        self._requests.write(json.dumps([f"{module}.{name}" for module, name in _TABLE]).encode() + b"\n")
         warming = _harmless_files()
         self._requests.write(json.dumps([len(data) for data in warming]).encode() + b"\n")
         self._requests.write(b"".join(warming))
@@ -100,7 +105,7 @@ class _One:
         self.libraries: list[str] = about["libraries"]
 
     def ask(self, questions: Sequence[Question]) -> None:
-        about = [[len(question.data), question.known_names] for question in questions]
+        about = [[len(question.data), question.names] for question in questions]
         self._requests.write(json.dumps(about).encode() + b"\n")
         self._requests.write(b"".join(question.data for question in questions))
         self._requests.flush()

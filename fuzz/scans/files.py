@@ -86,7 +86,8 @@ def _polyglot(chance: Chance, inner: Callable[[], bytes]) -> bytes:
     one, other = inner(), inner()
     roll = chance.random()
     if roll < 0.35:
-        return wrapped_in_a_pickle(chance, chance.choice((any_tar, torch_tar))(chance, inner), other)
+        tar = chance.choice((any_tar, torch_tar))(chance, inner)
+        return wrapped_in_a_pickle(chance, tar, other if chance.often(0.2) else b"")
     if roll < 0.5:
         chance.note("file after file")
         return one + other

@@ -9,7 +9,10 @@ from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["Guard", "StoppedError"]
+__all__ = ["UNLISTED", "Guard", "StoppedError"]
+
+UNLISTED = "unlisted name"
+"""Stands for an event: a name of the table was resolved that `scan` did not list."""
 
 _HARMLESS_EVENTS = frozenset((
     *("array.__new__", "builtins.id", "compile", "cpython.run_file", "gc.get_objects", "mmap.__new__"),
@@ -39,26 +42,28 @@ class Guard:
         found: What they did beyond reading: event and details.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, table: frozenset[str]) -> None:
         """Install the hook, which stays for as long as the process.
 
         Args:
             folder: Where readers may open, create and remove files.
+            table: All names that they may resolve, with their modules.
         """
+        self._table = table
         self.found: dict[tuple[str, str], None] = {}
         self._folder = os.path.join(os.path.realpath(folder), "")
-        self._known: frozenset[str] = frozenset()
+        self._listed: frozenset[str] = frozenset()
         self._is_watching = False
         sys.addaudithook(self._hook)
 
     @contextlib.contextmanager
-    def watching(self, known: frozenset[str]) -> Iterator[None]:
+    def watching(self, listed: frozenset[str]) -> Iterator[None]:
         """Watch the readers in the block.
 
         Args:
-            known: The names that they may resolve, with their modules.
+            listed: The names that `scan` found in the file; another one of the table is recorded, and not stopped.
         """
-        self._known = known
+        self._listed = listed
         self._is_watching = True
         try:
             yield
@@ -80,12 +85,14 @@ class Guard:
     def _resolve(self, module: str, name: str) -> None:
         """Check a name; import its module, so that a later import of it is an event."""
         new = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
-        for known_module, known_name in ((module, name), new):
-            if f"{known_module}.{known_name}" in self._known:
-                with contextlib.suppress(Exception):
-                    __import__(known_module)
-                return
-        self._stop("pickle.find_class", f"{module}.{name}"[:200])
+        names = [known for known in ((module, name), new) if ".".join(known) in self._table]
+        if not names:
+            self._stop("pickle.find_class", f"{module}.{name}"[:200])
+        if self._listed.isdisjoint(map(".".join, names)):
+            self.found[UNLISTED, f"{module}.{name}"] = None
+        for known_module, _ in names:
+            with contextlib.suppress(Exception):
+                __import__(known_module)
 
     def _is_own(self, event: str, args: tuple[Any, ...]) -> bool:
         """Say whether a file is in the guard's folder; a link may lead out of it as long as nobody follows it."""

@@ -104,12 +104,7 @@ def _numpy_readers() -> dict[str, Reader]:
             if isinstance(loaded, np.lib.npyio.NpzFile):
                 for name in {*loaded.files, *loaded.zip.namelist()}:
                     with contextlib.suppress(Exception):
-                        load_again(loaded[name])
-
-    def load_again(value: Any) -> None:
-        """Load a member that is no array, as some programs do."""
-        if isinstance(value, bytes):
-            np.load(io.BytesIO(value), allow_pickle=True)
+                        loaded[name]  # reads it
 
     def from_file(data: bytes, path: str) -> None:
         with open(path, "rb") as file:

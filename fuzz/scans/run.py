@@ -9,6 +9,7 @@ from typing import NamedTuple
 import tensorkeep
 from fuzz.scans.children import Children, Finding, Question
 from fuzz.scans.files import File, random_file
+from fuzz.scans.guard import UNLISTED
 
 __all__ = ["BATCH", "Failure", "Tally", "run"]
 
@@ -46,6 +47,7 @@ class Tally:
         self.clean_forms: Counter[str] = Counter()
         self.differing: Counter[str] = Counter()
         self.deaths: Counter[str] = Counter()
+        self.n_unlisted = 0
         self.failures: list[Failure] = []
         self._folder = folder
 
@@ -68,6 +70,7 @@ class Tally:
         lines += ["clean: " + ", ".join(f"{n:,} {form}" for form, n in self.clean_forms.most_common())]
         lines += [f"readers died of {n:,} files: {end}" for end, n in self.deaths.most_common()]
         lines += [f"{n:>9,}  {reader}" for reader, n in self.differing.most_common()]
+        lines += [f"{self.n_unlisted:,} clean files have a name of the table that scan did not list"]
         lines += [str(failure) for failure in sorted(self.failures, key=lambda failure: len(failure.file.data))[:10]]
         return "\n".join([*lines, f"{len(self.failures):,} files are called clean and are not"])
 
@@ -123,5 +126,7 @@ def _collect(asked: list[tuple[int, File]], children: Children, tally: Tally) ->
             else:
                 own.extend(result)
     for (number, file), own in zip(asked, findings, strict=True):
-        if own:
-            tally.add_failure(Failure(number, file, own))
+        bad = [finding for finding in own if finding.event != UNLISTED]
+        tally.n_unlisted += not bad and bool(own)
+        if bad:
+            tally.add_failure(Failure(number, file, bad))

@@ -18,8 +18,8 @@ _ODD = (b"0o%o", b" +%o", b"\t%o", b"+%o", b" %o", b"%o ", b"\n%o", b"0%o", b"0O
 _NAMES = (b"a", b"a/b.pkl", b"x.npy", b"storages", b"pickle", b"config.json", b"w.dat", b"d/", b"../a", b"/a")
 
 
-def _number(chance: Chance, number: int, width: int) -> bytes:
-    if chance.often(0.85):
+def _number(chance: Chance, number: int, width: int, *, odd: float = 0.15) -> bytes:
+    if not chance.often(odd):
         return b"%0*o\0" % (width - 1, number)
     chance.note("tar: odd number")
     style = chance.choice((*_ODD, b"grouped", b"binary"))
@@ -38,13 +38,13 @@ def _header(chance: Chance, name: bytes, size: int, kind: bytes = b"0", target: 
     return _with_sum(chance, before, after.ljust(512 - 156, b"\0"))
 
 
-def _with_sum(chance: Chance, before: bytes, after: bytes) -> bytes:
+def _with_sum(chance: Chance, before: bytes, after: bytes, *, odd: float = 0.15) -> bytes:
     """Return a header with its sum, which may be that of signed bytes."""
     rest = before + after
     total = sum(rest) + 256
     if chance.often(0.05):
         total -= 256 * sum(byte > 127 for byte in rest)
-    return before + _number(chance, abs(total), 7).ljust(8)[:8] + after
+    return before + _number(chance, abs(total), 7, odd=odd).ljust(8)[:8] + after
 
 
 def _padded(data: bytes) -> bytes:
@@ -136,4 +136,4 @@ def wrapped_in_a_pickle(chance: Chance, tar: bytes, rest: bytes) -> bytes:
     inside = header[start:100] + header[100:] + tar
     before = opening + len(inside[: 512 - start] + tar).to_bytes(4, "little")
     block = before + inside[: 512 - start]
-    return _with_sum(chance, block[:148], block[156:512]) + tar + after + rest
+    return _with_sum(chance, block[:148], block[156:512], odd=0.5) + tar + after + rest

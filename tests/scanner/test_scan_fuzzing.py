@@ -52,17 +52,17 @@ def test_readers_find_payloads_wherever_they_are(children: Children) -> None:
     data = pickle.dumps(Payload())
     files = [data, pickle.dumps(1) + data, zipped(zipped(data)), array_of_payloads(), zipped(array_of_payloads())]
 
-    known = ("numpy._core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype")
+    names = ("numpy._core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype")
 
-    for found in findings(children, *(Question(file, known) for file in files)):
+    for found in findings(children, *(Question(file, names) for file in files)):
         assert {(finding.event, finding.details) for finding in found} == {("pickle.find_class", "builtins.compile")}
 
 
 def test_every_reader_sees_a_payload(children: Children) -> None:
     buffer = io.BytesIO()
     torch.save({"weight": torch.ones(2), "extra": Payload()}, buffer)
-    known = ("torch._utils._rebuild_tensor_v2", "torch.FloatStorage", "collections.OrderedDict")
-    pickled, saved = findings(children, Question(pickle.dumps(Payload()), ()), Question(buffer.getvalue(), known))
+    names = ("torch._utils._rebuild_tensor_v2", "torch.FloatStorage", "collections.OrderedDict")
+    pickled, saved = findings(children, Question(pickle.dumps(Payload())), Question(buffer.getvalue(), names))
 
     readers = {finding.reader for finding in pickled}
     assert {"C pickle.loads", "C pickle, unbuffered file", "Python pickle, file", "numpy, path"} <= readers
@@ -75,7 +75,7 @@ def test_readers_of_harmless_files_do_nothing_else(children: Children) -> None:
     np.savez_compressed(buffer, a=np.arange(3), b=np.ones(2))
     files = [buffer.getvalue(), zipped(pickle.dumps([{"a": "é"}], 0)), b"", b"\x80", b"PK\x03\x04"]
 
-    assert findings(children, *(Question(file, ()) for file in files)) == [[]] * len(files)
+    assert findings(children, *map(Question, files)) == [[]] * len(files)
 
 
 def test_equal_seeds_give_equal_files() -> None:
