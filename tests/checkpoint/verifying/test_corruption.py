@@ -384,6 +384,28 @@ def test_a_checkpoint_without_digests_opens_and_is_never_called_whole(tmp_path: 
     assert found.n_unprotected == 2
 
 
+def test_the_sha256_of_its_shards_makes_a_checkpoint_of_others_whole(tmp_path: Path) -> None:
+    a = np.ones(300, np.float32)
+    directory = tmp_path / "foreign"
+    foreign(directory, {"a": FIRST, "b": SECOND, "c": THIRD}, {FIRST: {"a": a}, SECOND: {"b": a}, THIRD: {"c": a}})
+    nbytes = sum((directory / name).stat().st_size for name in (FIRST, SECOND, THIRD))
+    tensorkeep.add_sha256(directory)
+
+    found = tensorkeep.verify(directory)
+    assert found.is_whole
+    assert (found.n_checked, found.n_unprotected, found.n_sha256, found.nbytes_checked) == (3, 0, 3, nbytes)
+    part = tensorkeep.verify(directory, names=["b"])
+    assert (part.is_whole, part.n_checked, part.n_sha256) == (True, 1, 1)
+    sampled = tensorkeep.verify(directory, sample=0.1, seed=1)
+    assert (sampled.is_whole, sampled.n_checked, sampled.n_sha256) == (True, 1, 1)
+
+    with flipped(directory / SECOND, -4 + (directory / SECOND).stat().st_size, 1):
+        assert [(each.kind, each.shard) for each in tensorkeep.verify(directory, names=["b"]).findings] == [
+            ("sha256", SECOND)
+        ]
+        assert tensorkeep.verify(directory, names=["a"]).is_whole
+
+
 def test_a_shard_of_nobody_is_warned_about(ckpt: Path) -> None:
     shutil.copy(ckpt / FIRST, ckpt / "model-00004-of-00005.safetensors")
     shutil.copy(ckpt / FIRST, ckpt / "model-mybackup-00001-of-00002.safetensors")

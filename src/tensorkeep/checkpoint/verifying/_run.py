@@ -28,7 +28,7 @@ def run_checks(
     """Run all checks, or those of a random sample of tensors."""
     checks = found.checks if sample is None else _drawn(found.checks, sample, seed)
     meter = ProgressMeter(progress, sum(len(check.span) for check in checks))
-    n_sha256 = sum(_is_second(check) for check in checks)
+    n_sha256 = sum(check.tensor is None and check.algorithm is SHA256 for check in checks)
     return Verification(
         path=path,
         findings=(*found.findings, *find_damage(checks, meter)),
@@ -44,14 +44,14 @@ def run_checks(
 
 def _is_second(check: Check) -> bool:
     """Whether a check hashes bytes that tensor digests cover too: the SHA-256 by which other systems name a file."""
-    return check.tensor is None and check.algorithm is SHA256
+    return check.tensor is None and check.algorithm is SHA256 and not check.n_tensors
 
 
 def _drawn(checks: Sequence[Check], share: float, seed: int | None) -> list[Check]:
     """Draw tensors at random until they make up `share` of the bytes, and return them in order."""
     import random  # 4 ms, which opening need not pay
 
-    tensors = [check for check in checks if check.tensor is not None]
+    tensors = [check for check in checks if check.tensor is not None or check.n_tensors]
     wanted = share * sum(len(check.span) for check in tensors)
     places = list(range(len(tensors)))
     random.Random(seed).shuffle(places)  # noqa: S311 - a sample, no secret

@@ -36,18 +36,22 @@ def digest_checks(
 ) -> Checks:
     """Return the checks of tensors in some files; those of whole files only if all tensors are checked."""
     wanted = None if names is None else _stored_names(files, index, aliases, names, path)
-    tensors = list(_of_tensors(files, wanted))
+    hashes = _recorded_sha256(files, index)
+    chosen = {shard: _n_chosen(file, wanted) for shard, file in files.items()}
+    without = {shard: n for shard, n in chosen.items() if n and files[shard].seal is None}
+    # The SHA-256 of a whole file is what protects its tensors if they have no digests of their own
+    whole = [shard for shard in hashes if names is None or shard in without]
     return Checks(
-        [*tensors, *(_of_files(files, index) if names is None else ())],
+        [*_of_tensors(files, wanted), *(_of_file(shard, files, hashes, without.get(shard, 0)) for shard in whole)],
         findings,
-        n_unprotected=sum(
-            len(file.entries) if wanted is None else len(wanted & file.entries.keys())
-            for file in files.values()
-            if file.seal is None
-        ),
+        n_unprotected=sum(n for shard, n in without.items() if shard not in hashes),
         n_files=1 if index is None else len(index.files),
         n_tensors=sum(len(file.entries) for file in files.values()),
     )
+
+
+def _n_chosen(file: SealedFile, wanted: set[str] | None) -> int:
+    return len(file.entries) if wanted is None else len(wanted & file.entries.keys())
 
 
 def _stored_names(
@@ -74,8 +78,14 @@ def _of_tensors(files: Mapping[str, SealedFile], wanted: set[str] | None) -> Ite
                 yield Check(shard, name, file.source, file.span_of(name), BLAKE3, digest)
 
 
-def _of_files(files: Mapping[str, SealedFile], index: Index | None) -> Iterator[Check]:
-    for shard, record in ((index.shards if index else None) or {}).items():
-        if record.sha256 and shard in files:
-            source = files[shard].source
-            yield Check(shard, None, source, ByteRange(0, source.nbytes), SHA256, bytes.fromhex(record.sha256), 0)
+def _recorded_sha256(files: Mapping[str, SealedFile], index: Index | None) -> dict[str, bytes]:
+    """Return the SHA-256 of each file for which the index has one."""
+    records = (index.shards if index else None) or {}
+    return {
+        shard: bytes.fromhex(record.sha256) for shard, record in records.items() if record.sha256 and shard in files
+    }
+
+
+def _of_file(shard: str, files: Mapping[str, SealedFile], hashes: Mapping[str, bytes], n_tensors: int) -> Check:
+    source = files[shard].source
+    return Check(shard, None, source, ByteRange(0, source.nbytes), SHA256, hashes[shard], n_tensors)
