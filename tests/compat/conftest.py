@@ -10,9 +10,12 @@ import safetensors.torch
 import tensorkeep
 import tensorkeep.numpy
 import tensorkeep.torch
+from tensorkeep.compat import _safe_open_handle
 
-REFERENCE = SimpleNamespace(base=safetensors, torch=safetensors.torch, numpy=safetensors.numpy)
-OURS = SimpleNamespace(base=tensorkeep, torch=tensorkeep.torch, numpy=tensorkeep.numpy)
+REFERENCE = SimpleNamespace(
+    base=safetensors, torch=safetensors.torch, numpy=safetensors.numpy, handle=safetensors._safe_open_handle
+)
+OURS = SimpleNamespace(base=tensorkeep, torch=tensorkeep.torch, numpy=tensorkeep.numpy, handle=_safe_open_handle)
 
 
 @pytest.fixture

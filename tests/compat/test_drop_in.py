@@ -1,5 +1,6 @@
 """The faces give what the reference gives: names, signatures, bytes and tensors."""
 
+import gzip
 import inspect
 import io
 import os
@@ -302,6 +303,54 @@ def in_a_fork(file, name, tensor):
 def test_a_file_object(tmp_path, ours):
     data = ours.torch.save({"a": torch.arange(3)})
     assert torch.equal(_safe_open_handle(io.BytesIO(data), "pt").get_tensor("a"), torch.arange(3))
+
+
+class NameAndNumber:
+    def __init__(self, file):
+        self.name, self.fileno = file.name, file.fileno
+
+
+def closed(file):
+    file.close()
+    return file
+
+
+HANDLES = {
+    "bytes": lambda path: open(path, "rb"),
+    "text": lambda path: open(path),
+    "unbuffered": lambda path: open(path, "rb", buffering=0),
+    "closed": lambda path: closed(open(path, "rb")),
+    "name and number": lambda path: NameAndNumber(open(path, "rb")),
+}
+
+
+@pytest.mark.parametrize("make", HANDLES.values(), ids=HANDLES)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_handle_of_a_plain_file_is_opened_by_its_name(either, tmp_path, make):
+    path = tmp_path / "m"
+    tensorkeep.torch.save_file({"a": torch.arange(3.0)}, path)
+    handle = make(path)
+    file = either.handle(handle, "pt")
+    file.get_tensor("a")[0] = 5
+    assert file.get_tensor("a").tolist() == [5.0, 1.0, 2.0]  # mapped
+    if hasattr(handle, "tell") and not handle.closed:
+        assert handle.tell() == 0
+
+
+@pytest.mark.parametrize("mode", ["r", "rb"])
+def test_a_handle_whose_name_now_is_another_file_gives_its_own_bytes(ours, tmp_path, mode):
+    for number in (1, 2):
+        ours.torch.save_file({"a": torch.full((3,), float(number))}, tmp_path / f"{number}")
+    with open(tmp_path / "1", mode) as handle:
+        os.replace(tmp_path / "2", tmp_path / "1")
+        assert _safe_open_handle(handle, "pt").get_tensor("a").tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_handle_that_unpacks_gives_what_it_unpacks(ours, tmp_path):
+    with gzip.open(tmp_path / "m.gz", "wb") as packed:
+        packed.write(ours.torch.save({"a": torch.arange(3)}))
+    with gzip.open(tmp_path / "m.gz") as unpacked:
+        assert torch.equal(_safe_open_handle(unpacked, "pt").get_tensor("a"), torch.arange(3))
 
 
 def test_a_device_object(ours, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+from contextlib import suppress
 from typing import Any, Self
 
 from tensorkeep.compat.wording import check_backend, check_device, check_framework, check_instance, check_path
@@ -151,10 +153,34 @@ class safe_open:  # noqa: N801 - the reference's name
 
 
 class _safe_open_handle(safe_open):  # noqa: N801 - the reference's name
-    """`safe_open` for a binary file object instead of a path."""
+    """`safe_open` for a file object, of bytes or text, instead of a path."""
 
     def __init__(self, f: Any, framework: str, device: Any = "cpu", *, backend: str = "auto") -> None:
-        self._open(f, framework, device, backend)
+        self._open(_behind(f), framework, device, backend)
+
+
+def _behind(file: Any) -> Openable:
+    """Return the path of a plain file, as the reference takes it from a file object; else what has its bytes."""
+    binary = getattr(file, "buffer", file)
+    raw = getattr(binary, "raw", binary)
+    name = getattr(raw, "name", None)
+    if isinstance(name, str | bytes | os.PathLike):
+        path = os.path.abspath(os.fsdecode(name))
+        if not hasattr(binary, "read") and hasattr(binary, "fileno"):
+            return path
+        if isinstance(raw, io.FileIO) and (raw.closed or _is_at(raw, path)):
+            if not raw.closed:
+                file.flush()
+            return path
+    opened: Openable = binary
+    return opened
+
+
+def _is_at(file: io.FileIO, path: str) -> bool:
+    """Say whether a path still leads to an open file; it may have been removed or replaced."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    return False
 
 
 class SafeSlice:
