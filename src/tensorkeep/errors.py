@@ -10,6 +10,7 @@
         LimitError                         exceeds a bound in `tensorkeep.limits`
         UnsafeError                        a pickle that calls for something harmful; nothing was run
         UnsupportedError                   not supported, at least by this version
+          DeviceError [RuntimeError]       a device that this machine does not have
       IntegrityError [ValueError]          the bytes do not match their checksum or their index
       TensorNotFoundError [KeyError]       no tensor with that name
       SelectionError [IndexError]          an index or slice that does not fit the tensor
@@ -46,6 +47,7 @@ __all__ = [
     "ArchiveError",
     "BusyError",
     "DestinationExistsError",
+    "DeviceError",
     "DtypeError",
     "FormatError",
     "HeaderError",
@@ -191,6 +193,10 @@ class UnsafeError(RefusedError):
 
 class UnsupportedError(RefusedError):
     """Something that is not supported, at least not by this version."""
+
+
+class DeviceError(UnsupportedError, RuntimeError):
+    """A device that this machine, or the array library, does not have."""
 
 
 class IntegrityError(TensorkeepError, ValueError):

@@ -62,6 +62,12 @@ __all__ = [
 
 _SIZE = torch_raw.SIZE
 _TYPES = torch_raw.TYPES
+_float8_e4m3fn = _TYPES.get("F8_E4M3")
+_float8_e4m3fnuz = _TYPES.get("F8_E4M3FNUZ")
+_float8_e5m2 = _TYPES.get("F8_E5M2")
+_float8_e5m2fnuz = _TYPES.get("F8_E5M2FNUZ")
+_float8_e8m0 = _TYPES.get("F8_E8M0")
+_float4_e2m1_x2 = _TYPES.get("F4")
 _end_ptr = torch_sharing.end_ptr
 _filter_shared_not_shared = torch_sharing.filter_shared_not_shared
 _find_shared_tensors = torch_sharing.find_shared_tensors
@@ -170,7 +176,7 @@ def load_file(
         HeaderError: If it is not a whole safetensors file.
         DtypeError: If torch has no such dtype (also a TypeError).
         LimitError: If a tensor has more dimensions than torch allows.
-        UnsupportedError: If the device is not on this machine.
+        DeviceError: If the device is not on this machine (also a RuntimeError).
         TensorkeepError: If `device` or `backend` is invalid.
         TransportError: If the file cannot be read (also an OSError).
     """
@@ -244,7 +250,7 @@ def load_model(
         HeaderError: If it is not a whole safetensors file.
         DtypeError: If torch has no such dtype (also a TypeError).
         LimitError: If a tensor has more dimensions than torch allows.
-        UnsupportedError: If the device is not on this machine.
+        DeviceError: If the device is not on this machine (also a RuntimeError).
         TensorkeepError: If `device` or `backend` is invalid.
         TransportError: If the file cannot be read (also an OSError).
     """

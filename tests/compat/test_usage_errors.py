@@ -76,6 +76,25 @@ def test_opening(ours, reference, path, call):
     assert_same(ours, reference, lambda m: call(m, path))
 
 
+@pytest.mark.parametrize("device", ["cuda:99", 99, "npu"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda m, path, device: m.torch.load_file(path, device=device),
+        lambda m, path, device: m.base.safe_open(path, "pt", device=device).get_tensor("x"),
+        lambda m, path, device: m.base.safe_open(path, "pt", device=device).get_tensors(),
+    ],
+    ids=["load_file", "get_tensor", "get_tensors"],
+)
+def test_a_device_that_is_not_here(ours, reference, path, device, use):
+    for m in (reference, ours):
+        assert isinstance(outcome(lambda m=m: use(m, path, device)), RuntimeError)
+
+
+def test_a_device_whose_module_torch_does_not_find(ours, path):
+    assert isinstance(outcome(lambda: ours.torch.load_file(path, device="hpu")), tensorkeep.errors.DeviceError)
+
+
 INDICES = ["[3]", "[-4]", "[1, 1, 1]", "[:, :, :]", "['a']", "[1.0]", "[..., ...]", "[::0]", "[0, 4]", "[..., 4]"]
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.errors import StateError, TransportError, UnsupportedError
+from tensorkeep.errors import DeviceError, StateError, TransportError
 from tensorkeep.torch import load_into
 
 
@@ -57,5 +57,5 @@ def test_devices_are_those_that_are_here(path: Path, device: Any) -> None:
         lambda: tensorkeep.load(path, framework="torch", device=device),
         lambda: load_into(torch.nn.Linear(1, 1), path, device=device),
     ):
-        with pytest.raises(UnsupportedError, match=r"torch has no device .* here.* expected cpu"):
+        with pytest.raises(DeviceError, match=r"torch has no device .* here.* expected cpu"):
             use()

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 from tensorkeep.arrays._base import DenseArrays, Library, ObjectCodec, TensorToWrite
-from tensorkeep.errors import MissingDependencyError, UnsupportedError
+from tensorkeep.errors import DeviceError, MissingDependencyError, UnsupportedError
 
 DEFAULT_FRAMEWORK: Final = "numpy"
 """Tensors come out in it if neither the caller nor the file names another."""
@@ -74,7 +74,7 @@ def adapter_for(framework: str, device: Any = "cpu") -> DenseArrays:
     """Return a library's dense tensors on a device, importing the library if need be."""
     library = library_for(framework)
     if not library.has_devices and device is not None and str(device) != "cpu":
-        raise UnsupportedError(f"Device {device} is not supported for framework {library.name}")
+        raise DeviceError(f"Device {device} is not supported for framework {library.name}")
     make: Callable[..., DenseArrays] = _load(library, library.arrays)
     return make(device) if library.has_devices else make()
 

@@ -102,7 +102,7 @@ class safe_open:  # noqa: N801 - the reference's name
             TensorNotFoundError: If there is no tensor of that name (also a KeyError).
             DtypeError: If the framework has no such dtype (also a TypeError).
             LimitError: If it has more dimensions than the framework allows.
-            UnsupportedError: If the device is not on this machine.
+            DeviceError: If the device is not on this machine (also a RuntimeError).
             TensorkeepError: If the file is closed.
             TransportError: If the bytes cannot be read.
         """
@@ -118,7 +118,7 @@ class safe_open:  # noqa: N801 - the reference's name
         Raises:
             DtypeError: If the framework has no such dtype (also a TypeError).
             LimitError: If a tensor has more dimensions than the framework allows.
-            UnsupportedError: If the device is not on this machine.
+            DeviceError: If the device is not on this machine (also a RuntimeError).
             TensorkeepError: If the file is closed.
             TransportError: If the bytes cannot be read.
         """

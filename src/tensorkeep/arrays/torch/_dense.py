@@ -13,7 +13,7 @@ from tensorkeep.arrays._base import LARGEST_E4M3, Extent, StreamedTensor, Tensor
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
 from tensorkeep.arrays.in_memory import TensorInMemory, bytes_at
-from tensorkeep.arrays.torch.devices import check_device
+from tensorkeep.arrays.torch.devices import NO_DEVICE, check_device
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
 from tensorkeep.entries import TensorEntry
@@ -102,7 +102,7 @@ class TorchArrays:
             return tensors
         try:
             return {name: tensor.to(device=self._device) for name, tensor in tensors.items()}
-        except (RuntimeError, AssertionError, TypeError) as error:
+        except NO_DEVICE as error:
             check_device(self._device)
             raise error from None
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from tensorkeep.errors import UnsupportedError
+from tensorkeep.errors import DeviceError
+
+NO_DEVICE: Final = (RuntimeError, AssertionError, TypeError, ImportError)
+"""What torch raises for a device that it does not know, was built without, or does not find."""
 
 
 def check_device(device: Any) -> torch.device:
     """Return a device in full (`"cuda"` becomes `cuda:0`), or refuse one that is not here."""
     try:
         return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except NO_DEVICE as error:
         n_cuda = torch.cuda.device_count()
         here = ["cpu", *(f"cuda:{index}" for index in range(n_cuda))]
         here += ["mps"] if torch.backends.mps.is_available() else []
-        raise UnsupportedError(
+        raise DeviceError(
             f"torch has no device {str(device)!r:.100} here",
             expected=" or ".join(here),
         ) from error
