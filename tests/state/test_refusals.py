@@ -9,6 +9,7 @@ import enum
 import functools
 import io
 import math
+import re
 import sys
 import threading
 import zoneinfo
@@ -16,6 +17,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 
 from tensorkeep.errors import LimitError, StateError
@@ -51,13 +53,24 @@ class WithCache:
         return 2 * self.x
 
 
+class Moment(dt.datetime):
+    pass
+
+
+class Timestamp(Moment):
+    """What pandas.Timestamp is: a datetime that NumPy has a form of."""
+
+    def to_numpy(self) -> np.datetime64:
+        return np.datetime64(self)
+
+
 class Wide(torch.Tensor):
     pass
 
 
 MODEL = torch.nn.Linear(1, 1)
 REFUSED = {
-    "object": (Thing(), "Thing", "make its class a dataclass"),
+    "object": (Thing(), "Thing", "if the class is yours, make it a dataclass"),
     "module": (MODEL, "torch.nn.modules.linear.Linear", "state_dict()"),
     "optimizer": (torch.optim.SGD(MODEL.parameters()), "SGD", "state_dict()"),
     "scheduler": (torch.optim.lr_scheduler.StepLR(torch.optim.SGD(MODEL.parameters()), 1), "StepLR", "state_dict()"),
@@ -72,7 +85,16 @@ REFUSED = {
     "dict of a class": (MyDict(), "MyDict", "Convert it with dict(...)"),
     "result": (torch.zeros(2).max(0), "return_types.max", "Convert it with tuple(...)"),
     "dict with fields": (OrderedOutput(), "OrderedOutput", "Convert it with dict(...)"),
-    "masked array": (np.ma.zeros(2), "MaskedArray", "numpy.asarray(...)"),
+    "masked array": (np.ma.zeros(2), "MaskedArray", "its data and its mask"),
+    "matrix": (np.matrix([[1]]), "numpy.matrix", "numpy.asarray(...)"),
+    "moment of pandas": (Timestamp(2026, 1, 1), "Timestamp", "to_numpy() returns"),
+    "moment of a class": (Moment(2026, 1, 1), "Moment", "isoformat()"),
+    "sparse matrix of scipy": (
+        scipy.sparse.eye(2, format="csr"),
+        "csr_",
+        "the row, col, data and shape of its tocoo()",
+    ),
+    "pattern": (re.compile("a"), "re.Pattern", "its pattern and its flags"),
     "keys": ({}.keys(), "dict_keys", "Save list(...) of it"),
     "values": (collections.OrderedDict().values(), "odict_values", "Save list(...) of it"),
     "tensor without elements": (Wide(1).to("meta"), "Wide", "Save a plain tensor"),

@@ -28,6 +28,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.formats.safetensors import STATE_KEY, emit_header, lay_out
+from tensorkeep.tensors import prepare
 from tests.support.soak import rounds
 from tests.support.state.exactly import assert_exactly
 from tests.support.state.states import CLASSES, Config, states
@@ -255,6 +256,20 @@ def file_saying(text: str, path: Path) -> Path:
     entries = lay_out({"a": (tensorkeep.dtypes.BY_NAME["F32"], (2, 3), 24)})
     path.write_bytes(emit_header(entries, {STATE_KEY: text}) + np.arange(6, dtype=np.float32).tobytes())
     return path
+
+
+def test_too_much_data_beside_the_tensors_is_found_by_name_before_anything_is_written(tmp_path: Path) -> None:
+    state = {"weight": torch.ones(4), "run": {"step": 1, "losses": [0.5] * 1000, "log": "€" * 7_000_000}}
+    tensorkeep.save(state, tmp_path / "state.safetensors")  # a header holds it, an index does not
+
+    with pytest.raises(LimitError, match=r"42,\d{3},\d{3} bytes, most of it in 'run\.log'.*array.*text\.encode\(\)"):
+        tensorkeep.save_checkpoint(state, tmp_path / "shards", max_shard_size=8, split_large=True)
+
+    assert not (tmp_path / "shards").exists()
+    del state["run"]["log"]
+    prepare(state).check_length(10_000)
+    with pytest.raises(LimitError, match=r"most of it in 'run\.losses'"):
+        prepare(state).check_length(2_000)
 
 
 def test_a_state_of_a_later_version_is_refused_but_its_tensors_are_read(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ def emit_index(index: Index) -> bytes:
             "index too large",
             expected=f"at most {MAX_INDEX_NBYTES:,} bytes",
             found=f"{len(text):,} bytes for {len(index.weight_map):,} tensors",
+            hint="Save fewer tensors, or less data beside them",
         )
     _decode(text)
     if index.shards is None:

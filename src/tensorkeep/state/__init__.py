@@ -23,7 +23,7 @@ from tensorkeep.state._encode import encode_tree
 from tensorkeep.state._keys import joined, key_text
 from tensorkeep.state._names import part_libraries, renamed, tensor_names
 from tensorkeep.state._nodes import FIRST_ITEM, FIRST_KEY, NAMED
-from tensorkeep.state._plain import container_paths, parts_of, plain_values, read_tree
+from tensorkeep.state._plain import container_paths, parts_of, path_of_most, plain_values, read_tree
 from tensorkeep.state._select import selected
 from tensorkeep.state._values import Encoded, NamedData, Node, NodeMembers
 
@@ -45,6 +45,7 @@ __all__ = [
     "key_text",
     "part_libraries",
     "parts_of",
+    "path_of_most",
     "plain_values",
     "read_tree",
     "renamed",

@@ -79,6 +79,17 @@ def plain_values(tree: Node, path: str = "") -> Iterator[tuple[str, Node]]:
             yield path, node
 
 
+def path_of_most(tree: Node) -> str:
+    """Return the dotted name of the smallest part that takes more than half of the tree's text."""
+    path, node, half = "", tree, len(msgspec.json.encode(tree)) / 2
+    while True:
+        parts = parts_of(node) or []
+        found = next((part for part in parts if len(msgspec.json.encode(part[1])) > half), None)
+        if found is None:
+            return path
+        path, node = joined(path, found[0]), found[1]
+
+
 def container_paths(tree: Node) -> list[str]:
     """Return the dotted names of numbered containers, in order: `["same", n]` refers to number n."""
     paths: list[str] = []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 import types
 from collections import deque
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
+from datetime import date, time, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -20,17 +22,22 @@ _BUILTINS: Final = (dict, list, tuple, set, frozenset, deque, str, int, float, c
 _HINTS: Final[tuple[tuple[Callable[[Any], bool], str | Callable[[Any], str]], ...]] = (
     (lambda value: isinstance(value, type), "A class is not data: save its name"),
     (lambda value: isinstance(value, _FUNCTIONS), "A function is not data: save its name and its settings"),
-    (lambda value: hasattr(type(value), "state_dict"), "Save what its state_dict() returns"),
+    (lambda value: _has(value, "state_dict"), "Save what its state_dict() returns"),
     (
         lambda value: isinstance(value, io.IOBase | types.ModuleType | types.CoroutineType | memoryview),
         "It belongs to this process: save its path, name or bytes",
     ),
     (lambda value: isinstance(value, KeysView | ValuesView | ItemsView), "Save list(...) of it"),
     (lambda value: isinstance(value, Iterator), "Reading an iterator uses it up: save list(...) of it"),
-    (lambda value: hasattr(type(value), "acquire"), "A lock belongs to this process: leave it out"),
+    (lambda value: _has(value, "acquire"), "A lock belongs to this process: leave it out"),
     (is_tensor, tensor_hint),
-    (lambda value: hasattr(type(value), "__array__"), "Save numpy.asarray(...) of it"),
-    (lambda value: hasattr(type(value), "model_dump"), "Save what its model_dump() returns"),
+    (lambda value: _has(value, "to_numpy", "columns"), "Save what to_numpy() of each column returns, in a dict"),
+    (lambda value: _has(value, "to_numpy"), "Save what its to_numpy() returns"),
+    (lambda value: _has(value, "tocoo", "toarray"), "Save the row, col, data and shape of its tocoo() in a dict"),
+    (lambda value: _has(value, "__array__") or _has(value, "__array_interface__"), "Save numpy.asarray(...) of it"),
+    (lambda value: _has(value, "model_dump"), "Save what its model_dump() returns"),
+    (lambda value: isinstance(value, re.Pattern), "Save its pattern and its flags"),
+    (lambda value: isinstance(value, date | time | timedelta), "Save its isoformat() or total_seconds()"),
 )
 """A test, and a hint for values that pass; the first match counts. Only classes are asked: objects could run code."""
 
@@ -71,4 +78,8 @@ def _hint(value: Any) -> str:
     if builtin is not None:
         name = builtin.__name__
         return f"Convert it with {name}(...), since only {name} itself comes back exactly"
-    return "Save what it holds as a dict, or make its class a dataclass"
+    return "Save the numbers, text and arrays in it as a dict, or, if the class is yours, make it a dataclass"
+
+
+def _has(value: Any, *names: str) -> bool:
+    return all(hasattr(type(value), name) for name in names)

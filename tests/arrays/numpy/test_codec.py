@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tensorkeep
 from tensorkeep.arrays import EncodedObject, attributes_of, decode_object, encode_object, known_class, plain_library
-from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
+from tensorkeep.errors import FormatError, StateError, TensorkeepError, UnsupportedError
 from tests.support.arrays.apart import put, taken
 
 STRUCTURED = np.dtype([
@@ -20,6 +21,7 @@ STRUCTURED = np.dtype([
     ("inner", [("t", "M8[us]"), ("b", ">u4")]),
 ])
 RECORD = np.dtype((np.record, [("a", "i4")]))
+Strings = np.dtypes.StringDType
 ADDRESSES = {"names": ("o",), "formats": ("|O",), "offsets": (0,), "itemsize": 8}
 ALIGNED = np.dtype([("flag", "?"), ("x", "f8")], align=True)
 
@@ -39,6 +41,8 @@ DTYPES = [
     np.dtype({"names": ["b", "a"], "formats": ["<i4", "<i4"], "offsets": [8, 0], "itemsize": 20}),
     np.dtype(("<f4", (2, 3))),
     np.dtype([("o", "O")]),
+    RECORD,
+    np.dtype([("inner", RECORD)]),
 ]
 
 RANDOM = np.random.default_rng(5)
@@ -75,6 +79,7 @@ ARRAYS = [
     np.zeros((2, 0), ">f8"),
     np.zeros(2, "V0"),
     np.zeros((2, 3, 4), "c16")[..., 0, :].T,
+    np.zeros(2, RECORD),
 ]
 
 
@@ -191,16 +196,74 @@ def test_arrays_of_objects_have_any_items() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        np.ma.masked_array([1.0]), np.rec.array([(1,)], [("a", "i4")]), np.zeros(2, RECORD),
-        np.zeros(2, [("o", "O")]), np.array(["a"], np.dtypes.StringDType()), np.dtype("f4", metadata={"a": 1}),
+        np.ma.masked_array([1.0]), np.zeros(2, [("o", "O")]), np.dtype("f4", metadata={"a": 1}),
+        np.zeros(2, "O").view(np.recarray), np.array(["a"], Strings(na_object=...)),
         np.dtype({"names": ["a"], "formats": ["i4"], "titles": ["A"]}), np.sum, np.random.SeedSequence(1),
-        1.5, "text", np.dtypes.StringDType(), object(), None,
+        1.5, "text", Strings(), object(), None,
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_has_no_form_as_data_is_not_taken(value: Any) -> None:
     assert encode_object(value) is None
     assert plain_library(value) is None
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.rec.array([(1, 2.5)], [("a", ">i4"), ("b", "f4")]),
+        np.asfortranarray(np.zeros((2, 3), ALIGNED)).view(np.recarray),
+        np.arange(3).view(np.recarray),
+    ],
+)
+def test_records_come_back(array: Any) -> None:
+    first = array.flat[0]
+    loaded, loaded_first = put(taken(array)), put(taken(first))
+
+    assert (type(loaded), loaded.dtype, loaded.strides) == (np.recarray, array.dtype, array.strides)
+    assert loaded.tolist() == array.tolist()
+    assert (type(loaded_first), loaded_first) == (type(first), first)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([["a", "Zürich"], ["", "c\0d"]], Strings()),
+        np.array("zero dimensions", Strings(coerce=False)),
+        np.zeros((0, 3), Strings()),
+        np.array(["a", None], Strings(na_object=None)),
+        np.array(["a", np.nan, ""], Strings(na_object=np.nan)),
+        np.array(["a", "n/a"], Strings(na_object="n/a", coerce=False)),
+    ],
+)
+def test_strings_of_any_length_come_back(array: Any) -> None:
+    loaded = put(taken(array))
+
+    assert (type(loaded), loaded.dtype, loaded.shape) == (np.ndarray, array.dtype, array.shape)
+    assert repr(loaded.tolist()) == repr(array.tolist())
+
+
+@pytest.mark.parametrize(
+    ("array", "hint", "advised"),
+    [
+        (np.zeros(2, np.dtype([(("title", "a"), "i4")])), "value[name]", lambda array: array["a"]),
+        (np.zeros(2, np.dtype("U3", metadata={"a": 1})), ".astype(...)", lambda array: array.astype("U3")),
+        (np.matrix([[1]]), "numpy.asarray(...)", np.asarray),
+        (np.zeros(2, object).view(np.recarray), "numpy.asarray(...)", np.asarray),
+        (np.ma.masked_array([1.0, 2.0], [True, False]), "its data and its mask", lambda array: array.data),
+        (
+            np.array(["a", ...], Strings(na_object=...)),
+            "astype(object) with None",
+            lambda array: array[:1].astype(object),
+        ),
+    ],
+)
+def test_advice_leads_to_what_can_be_saved(array: Any, hint: str, advised: Any, tmp_path: Path) -> None:
+    with pytest.raises(StateError) as caught:
+        tensorkeep.save([array], tmp_path / "a.safetensors")
+
+    assert hint in str(caught.value)
+    tensorkeep.save([advised(array)], tmp_path / "a.safetensors")
 
 
 def test_a_mapped_array_is_an_array(tmp_path: Path) -> None:
@@ -317,6 +380,16 @@ HOSTILE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("objects", {"items": []}, {"shape": (0, 2**70)}),
     ("objects", {"items": [1]}, {"shape": (1,) * 100}),
     ("objects", {"items": [1]}, {"shape": "1"}),
+    ("records", {"data": np.zeros((2, 8), np.uint8)}, {"dtype": ADDRESSES | {"record": True}}),
+    ("strings", {"lengths": np.array([1]), "data": np.zeros(1, np.uint8)}, {}),
+    ("strings", {"lengths": [1], "data": np.zeros(1, np.uint8)}, {"coerce": True}),
+    ("strings", {"lengths": np.array([2]), "data": np.zeros(1, np.uint8)}, {"coerce": True}),
+    ("strings", {"lengths": np.array([2, -1]), "data": np.zeros(1, np.uint8)}, {"coerce": True}),
+    ("strings", {"lengths": np.array([2**62] * 4 + [1]), "data": np.zeros(1, np.uint8)}, {"coerce": True}),
+    ("strings", {"lengths": np.array([-1]), "data": np.zeros(0, np.uint8)}, {"coerce": True, "missing": "x"}),
+    ("strings", {"lengths": np.array([-2]), "data": np.zeros(0, np.uint8)}, {"coerce": True, "missing": None}),
+    ("strings", {"lengths": np.array([-1]), "data": np.zeros(0, np.uint8)}, {"coerce": True, "missing": []}),
+    ("strings", {"lengths": np.array([1]), "data": np.full(1, 255, np.uint8)}, {"coerce": True}),
     ("random_generator", {}, {}),
     ("random_generator", {"bit_generator": 3}, {}),
     ("random_state", {"bit_generator": np.random.MT19937(1)}, {"has_gauss": 2, "gauss": 0.0}),

@@ -116,5 +116,7 @@ def test_metadata_that_no_reader_would_accept_is_not_written(metadata: dict[str,
 
 
 def test_a_header_that_no_reader_would_accept_is_not_written() -> None:
-    with pytest.raises(LimitError, match="header too large"):
+    with pytest.raises(LimitError, match=r"header too large.*: 1 tensors.*Save fewer tensors in one file"):
         emit_header({"a" * 100_000_000: TensorEntry("U8", (1,), (0, 1))})
+    with pytest.raises(LimitError, match=r"header too large.*: 0 tensors.*Save less metadata"):
+        emit_header({}, {"note": "a" * 100_000_000})

@@ -9,7 +9,9 @@ array          data, as follows                   dtype of the array
                  dates and times: I64 of the same shape
                  anything else (text, structured, longdouble, int4): U8, with the bytes of an element in one more
                  dimension; padding, such as 6 of a longdouble's 16 bytes, is zero
+records        data, as in array                  dtype of the `numpy.recarray`
 objects        items: a list, in C order          shape
+strings: see `_strings`
 bit_generator, random_generator, random_state: see `_random`
 """
 
@@ -28,6 +30,7 @@ from tensorkeep.arrays._attributes import check_attributes, dense_order
 from tensorkeep.arrays._base import EncodedObject, FindClass, ObjectCodec
 from tensorkeep.arrays.numpy._dtypes import OWN_DTYPES, described, dtype_of, is_plain
 from tensorkeep.arrays.numpy._random import RANDOM_KINDS, decode_random, encode_random
+from tensorkeep.arrays.numpy._strings import decode_strings, encode_strings
 from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
 
 Array = npt.NDArray[Any]
@@ -61,7 +64,7 @@ class NumpyCodec(ObjectCodec):
     def encode_object(self, value: Any) -> EncodedObject | None:
         """Return an object of NumPy as arrays and plain data."""
         if isinstance(value, np.ndarray):
-            return _encode_array(value) if type(value) in {np.ndarray, np.memmap} else None
+            return _encode_array(value) if _is_kept(value) else None
         if isinstance(value, np.generic):
             return _encode_scalar(value)
         if isinstance(value, np.dtype):
@@ -88,9 +91,22 @@ class NumpyCodec(ObjectCodec):
         except (TypeError, ValueError, LookupError, OverflowError, MemoryError, AttributeError) as error:
             raise FormatError(f"the parts of NumPy's {kind} do not fit together", found=f"{error!s:.500}") from None
 
-    def hint(self, value: Any) -> str:  # noqa: ARG002
+    def hint(self, value: Any) -> str:
         """Say what to do with an array that cannot be saved."""
-        return "Save numpy.asarray(...) of it, and what else it holds beside it"
+        if isinstance(value, np.ma.MaskedArray):
+            return "Save its data and its mask in a dict"
+        if isinstance(value, np.ndarray) and not _is_kept(value):
+            return "Save numpy.asarray(...) of it, and what else it holds beside it"
+        if value.dtype.fields is not None:
+            return "Its dtype has titles, metadata or objects: save its fields in a dict, each as value[name]"
+        if value.dtype.kind == "T":
+            return "Save value.astype(object) with None in place of its missing elements"
+        return "Convert it with .astype(...) to a dtype that NumPy itself has, without metadata"
+
+
+def _is_kept(array: Array) -> bool:
+    """Say whether the class of an array comes back, or is a memmap, which becomes an array."""
+    return type(array) in {np.ndarray, np.memmap} or (type(array) is np.recarray and not array.dtype.hasobject)
 
 
 def _encode_scalar(value: np.generic) -> EncodedObject | None:
@@ -114,13 +130,15 @@ def _encode_array(array: Array) -> EncodedObject | None:
     dtype = array.dtype
     if dtype == np.object_:
         return EncodedObject("numpy", "objects", {"items": list(array.flat)}, {"shape": array.shape})
+    if dtype.kind == "T":
+        return encode_strings(array)
     description = described(dtype)
     if description is None or dtype.hasobject:
         return None
     native = _native(dtype)
     if native != dtype:
         array = array.astype(native, order="K")
-    kind = "complex" if native == np.complex128 else "array"
+    kind = "records" if type(array) is np.recarray else "complex" if native == np.complex128 else "array"
     return EncodedObject("numpy", kind, {"data": _data_of(np.asarray(array), native)}, {"dtype": description})
 
 
@@ -198,6 +216,10 @@ def _decode_array(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Arra
     return array if array.dtype == dtype else array.astype(dtype, order="K")
 
 
+def _decode_records(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Array:
+    return _decode_array(parts, settings).view(np.recarray)
+
+
 def _check_holds_bytes(dtype: np.dtype[Any]) -> None:
     """Refuse dtypes whose elements are addresses: NumPy would follow them."""
     if dtype.hasobject or dtype.subdtype is not None or dtype.kind in "OT":
@@ -244,5 +266,7 @@ _DECODERS: Final = {
     "complex": _decode_array,
     "dtype": _decode_dtype,
     "objects": _decode_objects,
+    "records": _decode_records,
     "scalar": _decode_scalar,
+    "strings": decode_strings,
 }

@@ -3,10 +3,10 @@
     float64, little endian       "<f8"                 (NumPy's own text, with the byte order)
     bfloat16, int4               "bfloat16", "int4"    (ml_dtypes, by name)
     structured                   {"names": ("x", "y"), "formats": ("<f4", "|S3"), "offsets": (0, 4), "itemsize": 7}
-                                 and "aligned": True if it is laid out as C would
+                                 and "aligned": True if it is laid out as C would, "record": True for a `numpy.record`
     a field of several elements  {"base": "<f4", "shape": (2, 3)}
 
-Dtypes with titles or metadata, records and variable-width strings have no such form.
+Dtypes with titles or metadata and variable-width strings have no such form.
 """
 
 from __future__ import annotations
@@ -56,13 +56,15 @@ def is_plain(array: npt.NDArray[Any]) -> bool:
 
 def described(dtype: np.dtype[Any]) -> Any | None:
     """Return a dtype as plain data; None if it has no such form."""
-    if dtype.metadata is not None or dtype.type is np.record or dtype.kind == "T":
+    if dtype.metadata is not None or dtype.kind == "T":
         return None
     if dtype.subdtype is not None:
         base = described(dtype.subdtype[0])
         return None if base is None else {"base": base, "shape": dtype.subdtype[1]}
     if dtype.fields is not None:
         return _described_fields(dtype)
+    if dtype.type is np.record:
+        return None
     if dtype.isbuiltin != _FROM_ANOTHER_LIBRARY:
         return dtype.str if _OWN_TEXT.fullmatch(dtype.str) else None
     return dtype.name if _narrow_dtypes().get(dtype.name) == dtype else None
@@ -80,7 +82,8 @@ def _described_fields(dtype: np.dtype[Any]) -> dict[str, Any] | None:
         "offsets": tuple(field[1] for field in fields),
         "itemsize": dtype.itemsize,
     }
-    return description | {"aligned": True} if dtype.isalignedstruct else description
+    marks = {"aligned": dtype.isalignedstruct, "record": dtype.type is np.record}
+    return description | {name: True for name, has in marks.items() if has}
 
 
 @cache
@@ -114,7 +117,7 @@ def _made(description: Any, depth: int) -> np.dtype[Any]:
     names, formats = description["names"], description["formats"]
     if any(type(items) not in {list, tuple} for items in (names, formats)):
         raise TypeError("names and formats are not lists")
-    return np.dtype(
+    dtype: np.dtype[Any] = np.dtype(
         {
             "names": list(names),
             "formats": [dtype_of(item, depth + 1) for item in formats],
@@ -123,6 +126,7 @@ def _made(description: Any, depth: int) -> np.dtype[Any]:
         },
         align=description.get("aligned") is True,
     )
+    return np.dtype((np.record, dtype)) if description.get("record") is True else dtype
 
 
 def _naturals(items: Any) -> list[int]:

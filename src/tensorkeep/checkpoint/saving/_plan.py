@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
@@ -29,6 +30,7 @@ from tensorkeep.layout import (
     renamed_shard,
     shard_name,
 )
+from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.tensors import LazyTensor, PlaceholderTensor, Prepared, Region, StoredTensor
 from tensorkeep.transport import ByteRange
 
@@ -53,6 +55,10 @@ class SavePlan(msgspec.Struct, frozen=True):
     index_metadata: Mapping[str, Any]
     splits: Mapping[str, tuple[str, ...]]
     regions: Mapping[str, PiecedTensor] | None = None
+
+    def __post_init__(self) -> None:
+        if self.index_file is not None:
+            self.prepared.check_length(MAX_INDEX_NBYTES, json.dumps)
 
     @property
     def nbytes(self) -> int:

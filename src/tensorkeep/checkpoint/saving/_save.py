@@ -79,7 +79,7 @@ def save_checkpoint(
         UnsupportedError: If a size, name or layout is invalid, or a tensor has no data.
         HeaderError: If a name or text cannot be encoded as UTF-8, or is reserved by the format.
         IndexFileError: If `index_metadata` cannot be encoded as JSON.
-        LimitError: If there are more names than a header can hold, or data is nested too deep.
+        LimitError: If names, or data beside the tensors, are too long for a header, or data is nested too deep.
         BusyError: If another process is saving there.
         SourceChangedError: If another save to the same place in a store was committed meanwhile.
         TransportError: If the directory's parent is missing, the directory is not writable, the disk is full, or a

@@ -51,11 +51,12 @@ def emit_header(
             "a name or metadata text has no UTF-8 form", found=ascii(error.object), hint="Remove lone surrogates"
         ) from None
     if len(header) > MAX_HEADER_NBYTES:
+        n_metadata = sum(len(key) + len(text) for key, text in (metadata or {}).items())
         raise LimitError(
             "header too large",
             expected=f"at most {MAX_HEADER_NBYTES:,} bytes",
-            found=f"{len(header):,} bytes for {len(entries):,} tensors",
-            hint="Save fewer tensors in one file",
+            found=f"{len(header):,} bytes: {len(entries):,} tensors and {n_metadata:,} characters of metadata",
+            hint="Save less metadata" if 2 * n_metadata > len(header) else "Save fewer tensors in one file",
         )
     spare = room - LENGTH_NBYTES - len(header)
     padding = spare if spare >= 0 else -len(header) % ALIGNMENT_NBYTES

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from tensorkeep.arrays import TensorToWrite, attributes_of, encode_object, is_tensor, plain_library, tensor_to_write
 from tensorkeep.collector import PausedCollector
-from tensorkeep.errors import SharedMemoryError
-from tensorkeep.formats.safetensors import Alias, State, emit_state
-from tensorkeep.state import encode_tree
+from tensorkeep.errors import LimitError, SharedMemoryError
+from tensorkeep.formats.safetensors import Alias, State, emit_state, parse_state
+from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.state import encode_tree, path_of_most
 from tensorkeep.tensors.lazy import LazyTensor, LazyTensors
 from tensorkeep.tensors.writing._placeholder import PlaceholderTensor
 from tensorkeep.tensors.writing._sharing import Sharing, Ties, check_ties, share, shared
 
 _KEPT_KEYS = frozenset({"format", "__metadata__", "tensorkeep", "tensorkeep.state"})
 """Keys of metadata that cannot name a tied tensor, since they mean something else."""
+
+_MAX_JSON_NBYTES = 6
+"""Most bytes that one character takes in JSON: `\\u20ac`."""
 
 _OWN = LazyTensor | PlaceholderTensor
 
@@ -38,6 +42,20 @@ class Prepared(msgspec.Struct, frozen=True):
     state: str | None
     aliases: dict[str, Alias]
     metadata: dict[str, str] | None
+
+    def check_length(self, max_nbytes: int, to_json: Callable[[str], str | bytes] = msgspec.json.encode) -> None:
+        """Refuse a text that is longer than so many bytes in JSON, and name the part that takes most of it."""
+        text = self.state or ""
+        nbytes = len(to_json(text)) if len(text) > max_nbytes // _MAX_JSON_NBYTES else 0
+        if nbytes <= max_nbytes:
+            return
+        part = path_of_most(msgspec.json.decode(parse_state(text).tree or b"null"))
+        raise LimitError(
+            "there is too much data beside the tensors",
+            expected=f"at most {max_nbytes:,} bytes as text",
+            found=f"{nbytes:,} bytes" + (f", most of it in {part!r}" if part else ""),
+            hint="Make long lists of numbers an array, numpy.array(...), and long text bytes, text.encode()",
+        )
 
     def with_ties(self, metadata: Mapping[str, str] | None) -> Mapping[str, str] | None:
         """Return metadata that also lists tied names, as `safetensors.torch.save_model` does."""
@@ -69,9 +87,10 @@ def prepare(state: Any, *, ties: Ties = "share", is_flat_bare: bool = False) -> 
         if sharing.aliases:
             saved = msgspec.structs.replace(saved or State(), aliases=sharing.aliases, storages=sharing.storages)
         metadata = state.metadata if isinstance(state, LazyTensors) and state.has_metadata else None
-        return Prepared(
-            sharing.to_write, tensors, None if saved is None else emit_state(saved), sharing.aliases, metadata
-        )
+        text = None if saved is None else emit_state(saved)
+        prepared = Prepared(sharing.to_write, tensors, text, sharing.aliases, metadata)
+        prepared.check_length(MAX_HEADER_NBYTES)
+        return prepared
 
 
 def _saved_state_of(tensors: LazyTensors) -> State | None:

@@ -78,7 +78,7 @@ def save(
         UnsupportedError: If a tensor has no data or an argument is invalid; if the path is that of a checkpoint of
             several files; if a URL names a directory.
         HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
-        LimitError: If there are more names than a header can hold, or data is nested too deep.
+        LimitError: If names, or data beside the tensors, are too long for a header, or data is nested too deep.
         IntegrityError: If a tensor changes its size while it is saved.
         TransportError: If the file cannot be written; the target is then as it was.
     """
