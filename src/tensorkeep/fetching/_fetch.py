@@ -89,7 +89,7 @@ def fetch(
     """
     given = _refuse_paths(url)
     refuse_url(os.fsdecode(destination))
-    path = RemotePath.of(given).read_by(head_nbytes=_HEAD_NBYTES, needs_ranges=False, cache_dir=None)
+    path = RemotePath.of(given).read_by(head_nbytes=_HEAD_NBYTES, cache_dir=None)
     plan = plan_fetch(path, variant=variant, companions=companions)
     place = destination_of(destination, plan)
     sources = _opened(plan)

@@ -8,7 +8,7 @@ from typing import Final
 
 from tensorkeep.checkpoint.verifying._sums import sum_of
 from tensorkeep.digests import SHA256
-from tensorkeep.errors import FormatError, IntegrityError, TensorkeepError
+from tensorkeep.errors import FormatError, IntegrityError, RangeNotServedError, TensorkeepError
 from tensorkeep.kinds import Check, Checks, Finding, Verification
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.transport import open_source
@@ -98,6 +98,8 @@ def _run(check: Check, meter: ProgressMeter, *, parallel: bool) -> Finding | Non
             error.expected,
             error.found,
         )
+    except RangeNotServedError:  # which says nothing about the bytes
+        raise
     except (TensorkeepError, OSError) as error:
         message = str(error) if check.tensor is None else f"tensor `{check.tensor}` cannot be read: {error}"
         return Finding("unreadable", message, check.file, check.tensor, span)

@@ -342,6 +342,29 @@ def test_a_small_file_is_taken_whole_where_no_ranges_are_served(etags) -> None:
             load(server, whole_nbytes=1000)
 
 
+@pytest.mark.parametrize("head_nbytes", [64, 2**11])
+def test_the_beginning_of_a_large_file_is_read_where_no_ranges_are_served(head_nbytes, tmp_path) -> None:
+    limits = {"head_nbytes": head_nbytes, "whole_nbytes": 2**12}
+    tensorkeep.save(ONE, tmp_path / "saved.safetensors")
+    data = (tmp_path / "saved.safetensors").read_bytes()
+    with FaultServer({"x.safetensors": data}, ranges=False) as server:
+        opened = tensorkeep.open(at(server, **limits))
+        assert {name: lazy.shape for name, lazy in opened.items()} == {name: one.shape for name, one in ONE.items()}
+        assert len(server.requests) <= 3
+        for read in (tensorkeep.load, tensorkeep.verify):
+            with pytest.raises(RangeNotServedError, match=r"tensorkeep\.fetch downloads it"):
+                read(at(server, **limits))
+
+        tensorkeep.fetch(at(server, **limits), tmp_path / "x.safetensors")
+    assert is_equal(tensorkeep.load(tmp_path / "x.safetensors"), ONE)
+
+
+def test_the_beginning_is_asked_for_again_if_it_was_cut_off() -> None:
+    with FaultServer({"x.safetensors": FILE}, ranges=False) as server:
+        server.faults.extend([None, Fault(cut_at=5)])
+        assert len(tensorkeep.open(at(server, head_nbytes=16, whole_nbytes=1000))) == len(ONE)
+
+
 def test_an_empty_file_is_one(server) -> None:
     server.files["x.safetensors"] = b""
 

@@ -101,7 +101,7 @@ def test_a_server_without_ranges(server, asked) -> None:
     assert_weights(tensorkeep.load(url))
     assert [status for _, status, _, _ in asked()] == [200]
     with pytest.raises(RangeNotServedError, match="whole files only"):
-        tensorkeep.open(remote(url, whole_nbytes=10**6))
+        tensorkeep.load(remote(url, whole_nbytes=10**6))
 
 
 def test_a_slow_server(server) -> None:

@@ -105,7 +105,7 @@ class HttpObject:
                     "there is no such file", path=self.name, found="a directory", hint="End the URL with a slash"
                 )
             if answer.status == 200:
-                return self._whole(answer, max_whole_nbytes)
+                return self._whole(answer, max_whole_nbytes, nbytes)
             span, version = self._given(answer)
             if span.start != 0 or span.stop > nbytes:
                 raise _another_range(self.name, ByteRange(0, min(nbytes, version.nbytes)), span)
@@ -184,7 +184,9 @@ class HttpObject:
             given, found = self._given(answer)
         if not found.is_same(version):
             raise changed(self.name, version, found)
-        if answer.status == 200 and given != span:  # one of several servers behind a name may not support ranges
+        if answer.status == 200 and span.start == 0:  # whoever asked reads no further than the range
+            return
+        if answer.status == 200:  # one of several servers behind a name may not support ranges
             raise TransientError("the server sent the whole file instead of a range", path=self.name)
         if given.start != span.start or given.stop > span.stop:
             raise _another_range(self.name, span, given)
@@ -253,12 +255,13 @@ class HttpObject:
             raise TransientError("the server sent the whole file instead of a range", path=self.name)
         return ByteRange(0, nbytes), self._version(answer, nbytes)
 
-    def _whole(self, answer: Answer, max_nbytes: int) -> Opening:
-        """Read the whole file, since the server does not support ranges."""
+    def _whole(self, answer: Answer, max_nbytes: int, head_nbytes: int = 0) -> Opening:
+        """Read the whole file, since the server does not support ranges; of a larger one only the first bytes."""
         self._refuse_encoding(answer)
         nbytes = _length_of(answer)
         if nbytes is not None and nbytes > max_nbytes:
-            return Opening(self._version(answer, nbytes), b"", serves_ranges=False)
+            head = self._read_whole(answer, min(nbytes, head_nbytes))
+            return Opening(self._version(answer, nbytes), head, serves_ranges=False)
         data = self._read_whole(answer, nbytes) if nbytes is not None else self._read_to_end(answer, max_nbytes)
         return Opening(self._version(answer, len(data)), data)
 

@@ -57,8 +57,8 @@ class Opening(msgspec.Struct, frozen=True):
 
     Attributes:
         version: The version that was opened.
-        head: The first bytes. If the server does not support ranges: all bytes, or none if they are too many.
-        serves_ranges: Whether the server supports ranges.
+        head: The first bytes; all of them if the server does not support ranges and they are not too many.
+        serves_ranges: Whether ranges can be read; if not, only the beginning.
     """
 
     version: Version

@@ -26,8 +26,8 @@ class RemoteOptions(msgspec.Struct, frozen=True):
         pause_s: Seconds between the first two attempts; the pause doubles each time.
         longest_pause_s: Longest pause between two attempts, even if a server asks for more.
         timeout_s: Seconds without a byte after which a request fails.
-        whole_nbytes: Size up to which an object is read as a whole if the server does not support ranges.
-        needs_ranges: Whether to refuse a larger one then; otherwise it can be opened, and copied as a whole.
+        whole_nbytes: Size up to which an object is read as a whole if the server does not support ranges; of a larger
+            one, its beginning up to this size.
         cache_dir: Directory for cached blocks; None for no cache.
         cache_nbytes: Most bytes of all cached blocks together.
     """
@@ -41,7 +41,6 @@ class RemoteOptions(msgspec.Struct, frozen=True):
     longest_pause_s: _Seconds = 30.0
     timeout_s: Annotated[float, Meta(gt=0)] = 30.0
     whole_nbytes: _Nbytes = 2**26
-    needs_ranges: bool = True
     cache_dir: str | None = None
     cache_nbytes: _Nbytes = 10 * 10**9
 

@@ -95,8 +95,6 @@ class RemoteSource:
         self._version = self.opening.version
         self._known = (_Known(0, self.opening.head), _NOTHING)
         self.nbytes = self._version.nbytes
-        if options.needs_ranges:
-            self._refuse_without_ranges()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self._remote, self._options, self._version)
@@ -121,10 +119,27 @@ class RemoteSource:
     def read(self, span: ByteRange) -> Buffer:
         """Return the bytes of a range."""
         is_known = any(each.holds(span) for each in self._known)
+        if not (is_known or self.opening.serves_ranges):
+            self._read_beginning(span.stop)
         data = self._read(span)
         if not is_known and len(span) <= _MAX_KEPT_NBYTES:
             self._known = self._known[0], _Known(span.start, bytes(data))
         return data
+
+    def _read_beginning(self, stop: int) -> None:
+        """Keep the first bytes, as a header needs them: a response without ranges begins with them."""
+        if stop > self._options.whole_nbytes:
+            self._refuse_without_ranges()
+        data = bytearray(stop)
+
+        def attempt() -> None:
+            places = deque([memoryview(data)])
+            self._fill(places, (ByteRange(0, stop),))
+            if places:
+                raise TransientError("the answer ended early", path=self.name)
+
+        self._options.patience().try_again(attempt)
+        self._known = _Known(0, data), _NOTHING
 
     def _read(self, span: ByteRange) -> bytearray:
         data = bytearray(len(span))
