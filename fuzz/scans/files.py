@@ -54,6 +54,8 @@ def random_file(seed: int, number: int) -> File:
 def _any(chance: Chance, depth: int) -> bytes:
     """Return the bytes of any kind of file; the deeper, the more often a plain pickle."""
     inner = partial(_any, chance, depth + 1)
+    if depth and chance.often(0.2):
+        return chance.choice((b"text", b"", b"\x80\x04" + chance.call() + b".", chance.call() + b"."))
     if depth >= _MAX_DEPTH or chance.often(0.25 * depth):
         return stream(chance)
     kinds: tuple[tuple[int, Callable[[Chance, Callable[[], bytes]], bytes]], ...] = (

@@ -35,6 +35,11 @@ class StoppedError(BaseException):
     """A reader was stopped; not an `Exception`, so that readers do not handle it."""
 
 
+def _is_module(name: str) -> bool:
+    """Say whether a module can have this name."""
+    return all(part.isidentifier() for part in name.split("."))
+
+
 class Guard:
     """Watches what readers in this process do, while a `watching` block runs.
 
@@ -77,6 +82,8 @@ class Guard:
         try:
             if event == "pickle.find_class":
                 self._resolve(str(args[0]), str(args[1]))
+            elif event == "import" and not _is_module(str(args[0])):
+                pass  # it fails
             elif not (event in _OWN_EVENTS and self._is_own(event, args)):
                 self._stop(event, repr(args[:2])[:200])
         finally:
@@ -86,6 +93,8 @@ class Guard:
         """Check a name; import its module, so that a later import of it is an event."""
         new = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
         names = [known for known in ((module, name), new) if ".".join(known) in self._table]
+        if not names and not _is_module(new[0]):
+            return  # its import fails
         if not names:
             self._stop("pickle.find_class", f"{module}.{name}"[:200])
         if self._listed.isdisjoint(map(".".join, names)):

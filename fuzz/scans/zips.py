@@ -116,14 +116,13 @@ def _add_contradictory_ends(chance: Chance, out: bytearray, records: list[bytes]
     chance.note("zip: two directories")
     some = [record for record in records if chance.often(0.5)]
     halves = [records, some] if chance.often(0.5) else [some, records]
-    directories = []
-    for half in halves:
-        start = len(out)
-        out += b"".join(half)
-        directories.append(_Directory(start - shift, len(out) - start, len(half)))
-        if chance.often(0.1):
-            out += bytes(chance.choice((1, 20, 56, 76)))
-    first, second = directories
+    first = _add_directory(out, halves[0], shift)
+    if chance.often(0.4) and halves[1]:
+        _add_end64_in_comment(chance, out, first, halves[1], shift)
+        return
+    if chance.often(0.1):
+        out += bytes(chance.choice((1, 20, 56, 76)))
+    second = _add_directory(out, halves[1], shift)
     both = _Directory(first.start, first.nbytes + second.nbytes, first.count + second.count)
     options = (first, second, both, _Directory(first.start, second.nbytes, second.count))
     if chance.often(0.7):
@@ -134,6 +133,30 @@ def _add_contradictory_ends(chance: Chance, out: bytearray, records: list[bytes]
             out[-20:-20] = bytes(chance.choice((1, 8, 56)))
     end = chance.choice((*options, _Directory(2**32 - 1, 2**32 - 1, 2**16 - 1)))
     _add_end(chance, out, end, is_odd=True)
+
+
+def _add_directory(out: bytearray, records: list[bytes], shift: int) -> _Directory:
+    start = len(out)
+    out += b"".join(records)
+    return _Directory(start - shift, len(out) - start, len(records))
+
+
+def _add_end64_in_comment(
+    chance: Chance, out: bytearray, first: _Directory, records: list[bytes], shift: int
+) -> None:
+    """Append a directory that ends with records of zip64, as the comment of a member: they name the first one."""
+    chance.note("zip: zip64 in a comment")
+    ends = bytearray()
+    _add_end64(ends, first, len(out) - shift)
+    if chance.often(0.5):  # the record before the directory, only its locator at the end
+        out += ends[:56]
+        comment = bytes(chance.choice((0, 1, 56))) + ends[56:]
+    else:
+        before = sum(map(len, records))
+        comment = ends[:56] + _LOCATOR.pack(b"PK\6\7", 0, len(out) + before - shift, 1)
+    last = records[-1][:32] + len(comment).to_bytes(2, "little") + records[-1][34:] + comment
+    second = _add_directory(out, [*records[:-1], last], shift)
+    _add_end(chance, out, chance.choice((first, second, second)), is_odd=chance.often(0.2))
 
 
 def _add_end64(out: bytearray, directory: _Directory, place: int) -> None:
