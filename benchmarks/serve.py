@@ -23,14 +23,33 @@ with Server(sys.argv[1], port=0) as server:
     sys.stdin.read()
 """
 
+_BARE = """
+import asyncio, sys
+from aiohttp import web
+
+async def answer(request):
+    return web.Response(status=206, body=bytes(4096))
+
+async def main():
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    print(runner.addresses[0][1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+asyncio.run(main())
+"""
+
 
 class _Site:
-    """A file and two servers of it."""
+    """A file, two servers of it, and one that answers 4 KiB of zeros whatever the request."""
 
     def __init__(self, path: Path, spans: Sequence[Sequence[tuple[int, int]]]) -> None:
         self.path = path
         self.spans = spans
-        self.ours = _start_ours(path.parent)
+        self.ours = _start(_SERVE, str(path.parent))
+        self.bare = _start(_BARE)
         self.nginx = start_nginx(path.parent)
 
     def read(self, port: int) -> None:
@@ -63,9 +82,10 @@ def _some(connection: socket.socket, into: memoryview) -> int:
     return n_read
 
 
-def _start_ours(root: Path) -> int:
+def _start(program: str, *arguments: str) -> int:
+    """Start a server, and return its port."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _SERVE, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )  # it exits with this process, which holds its input
     assert process.stdout is not None
     return int(process.stdout.readline())
@@ -122,8 +142,10 @@ CASES = (
         prepare=_small_ranges,
         ours=_OURS,
         peers=(_NGINX,),
+        limits=(Contender("aiohttp, zeros from memory", lambda site: site.read(site.bare)),),
         rounds=9,
         has_memory=False,
-        remark="A request is handled in Python here, in C in nginx.",
+        remark="A request is handled in Python here, in C in nginx; the limit is what the server library takes "
+        "to answer without looking at the request.",
     ),
 )
