@@ -25,7 +25,15 @@ from tensorkeep.errors import SourceMissingError, TransportError, as_transport_e
 from tensorkeep.transport.atomic._sink import FileSink, take_over_mode
 from tensorkeep.transport.remote import refuse_url
 from tensorkeep.transport.sources import ByteSink
-from tensorkeep.transport.system import HANDLES_OPEN_FILES, host_tag, mapping_pays, sync_directory, try_lock
+from tensorkeep.transport.system import (
+    HANDLES_OPEN_FILES,
+    finish_freeing,
+    freed_in_background,
+    host_tag,
+    mapping_pays,
+    sync_directory,
+    try_lock,
+)
 
 _SUFFIX: Final = ".tensorkeep-staged"
 _STAGED = re.compile(r"\..*\.(?P<host>[0-9a-f]{8})-[0-9a-f]{16}\.tensorkeep-staged", re.DOTALL)
@@ -48,6 +56,7 @@ def publish(
         target = _target_of(given)
         before = _status_of_replaced(target)
         sweep_leftovers(os.path.dirname(target))
+        finish_freeing()
         staged = _StagedFile(target, before, on_written)
     with staged:
         yield staged.sink
@@ -153,7 +162,8 @@ class _StagedFile:
 
     def _rename_or_copy(self) -> None:
         try:
-            os.replace(self._path, self._target)
+            with freed_in_background([self._target]):
+                os.replace(self._path, self._target)
         except OSError as error:
             if not _lacks_rename(error, os.path.dirname(self._target)):
                 raise

@@ -15,6 +15,8 @@ import shutil
 from contextlib import suppress
 from typing import Final
 
+from tensorkeep.transport.system import freed_in_background
+
 _MARK: Final = ".tensorkeep-removed"
 _is_moved_aside = re.compile(rf"\..+{re.escape(_MARK)}(-[0-9a-f]{{16}})?").fullmatch  # older versions gave no digits
 
@@ -33,8 +35,13 @@ def delete_directory(path: str) -> None:
         os.unlink(path)
         return
     while os.path.isdir(path):
-        with suppress(FileNotFoundError):  # another process deletes it too
+        with suppress(FileNotFoundError), freed_in_background(_files_in(path)):  # another process deletes it too
             shutil.rmtree(path)
+
+
+def _files_in(path: str) -> list[str]:
+    with os.scandir(path) as found:
+        return [entry.path for entry in found if entry.is_file(follow_symlinks=False)]
 
 
 def delete_moved_aside(parent: str) -> dict[str, OSError]:

@@ -21,7 +21,7 @@ from typing import Final
 from tensorkeep.errors import IntegrityError, as_transport_error
 from tensorkeep.transport.atomic._journal import Journal, decode_journal, encode_journal
 from tensorkeep.transport.atomic._working_directory import LOCK
-from tensorkeep.transport.system import gather_write, sync_directory, write_at
+from tensorkeep.transport.system import freed_in_background, gather_write, sync_directory, write_at
 
 STAGING_SUFFIX: Final = ".tensorkeep-staging"
 HEAD_SUFFIX: Final = ".head"
@@ -102,6 +102,11 @@ class Staging:
 
     def replay(self, journal: Journal, *, durable: bool = True) -> None:
         """Make the changes in the journal, or continue an interrupted replay, and empty the staging directory."""
+        with freed_in_background(map(self.place_of, (*journal.first, *journal.renamed, *journal.removed))):
+            self._replay(journal, durable=durable)
+        self.drop()
+
+    def _replay(self, journal: Journal, *, durable: bool) -> None:
         if durable:  # otherwise a power cut could leave some new files among old ones, and no journal
             sync_directory(self.path)
         for name in journal.first:
@@ -119,7 +124,6 @@ class Staging:
             _remove(self.place_of(name))
         if durable and journal.removed:
             sync_directory(self.directory)
-        self.drop()
 
     def _patch(self, name: str, *, durable: bool) -> None:
         head = self.head_of(name)

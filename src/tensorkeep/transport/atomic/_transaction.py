@@ -33,7 +33,7 @@ from tensorkeep.transport.atomic._target import create_staged, first_bytes, is_f
 from tensorkeep.transport.atomic._working_directory import enter_working_directory, leave_working_directory
 from tensorkeep.transport.remote import refuse_url
 from tensorkeep.transport.sources import ByteRange, ByteSink, LocalFile
-from tensorkeep.transport.system import sync_directory, sync_file, write_at
+from tensorkeep.transport.system import finish_freeing, freed_in_background, sync_directory, sync_file, write_at
 
 _PATIENCE_S: Final = 1.0
 """Seconds to wait for the lock: a reader that checks for an unfinished commit holds it briefly."""
@@ -60,6 +60,7 @@ def transaction(
         )
     try:
         with as_transport_error("could not save to the directory", given):
+            finish_freeing()
             _finish_or_drop(staging)
             sweep_leftovers(staging.directory)
         yield Transaction(staging, lock, durable=durable)
@@ -256,7 +257,9 @@ class Transaction:
             is_single = len(journal.renamed) == 1 and not (journal.first or journal.patched or journal.removed)
             # Up to here nothing outside the staging directory has changed, and an error leaves the old set.
             if is_single:  # one rename is atomic by itself and needs no journal
-                os.replace(self.path_of(journal.renamed[0]), self._staging.place_of(journal.renamed[0]))
+                place = self._staging.place_of(journal.renamed[0])
+                with freed_in_background([place]):
+                    os.replace(self.path_of(journal.renamed[0]), place)
             else:
                 self._staging.write_journal(journal, durable=self._durable)
         self._is_over = True  # committed: from here on, errors leave the rest to the next reader or writer

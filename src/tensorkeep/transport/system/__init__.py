@@ -2,9 +2,11 @@
 
 - `_platform`: positioned reads, gathered writes, preallocation: the system calls, each with a portable fallback.
 - `_mounts`: which file system a path is on, and whether mapping pays there.
+- `_freeing`: large files that are replaced or removed without waiting until their blocks are free.
 - `_xattrs`: notes in extended attributes of a file.
 """
 
+from tensorkeep.transport.system._freeing import finish_freeing, freed_in_background
 from tensorkeep.transport.system._mounts import mapping_pays, preallocation_pays
 from tensorkeep.transport.system._platform import (
     GATHER_MAX,
@@ -29,6 +31,8 @@ __all__ = [
     "HANDLES_OPEN_FILES",
     "copy_range",
     "exchange",
+    "finish_freeing",
+    "freed_in_background",
     "gather_write",
     "get_xattr_note",
     "host_tag",
