@@ -14,6 +14,9 @@ MAX_HEADER_NBYTES: Final = 100_000_000
 MAX_INDEX_NBYTES: Final = 40_000_000
 """Bytes of the index of a sharded checkpoint; about 400,000 tensors fit. Parsing takes up to 32 times its size."""
 
+MAX_COMPARED_NBYTES: Final = 64 * 2**20
+"""Bytes without digests read over the network to see whether a single file and the shards beside it are the same."""
+
 MAX_LISTED_NDIM: Final = 1024
 """Dimensions of a tensor that can be listed; NumPy allows 64. Multiplying a million extents would take hours."""
 

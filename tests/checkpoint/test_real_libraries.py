@@ -125,6 +125,7 @@ def test_a_save_over_one_of_transformers_leaves_nothing_of_it(model: Any, tmp_pa
 
     assert {path.name for path in tmp_path.iterdir()} == others | {"model.safetensors"}
     assert tensorkeep.verify(tmp_path).is_whole
+    next(model.parameters()).data += 1
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors").exists(), "transformers cleans up now; say so in docs/reliability.md"
     with pytest.raises(tensorkeep.TensorkeepError, match=f"model.safetensors is next to {INDEX}"):

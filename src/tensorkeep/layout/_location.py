@@ -116,8 +116,7 @@ def _ask_for(directory: str, name: str) -> None:
 def _at(directory: str, stem: str) -> Location | None:
     pending = _pending(directory, stem)
     index = next((name for name in index_names(stem) if _exists(directory, name, pending)), None)
-    asks = index is None or not is_remote(directory)  # each look-up is a request
-    single = weights_name(stem) if asks and _exists(directory, weights_name(stem), pending) else None
+    single = weights_name(stem) if _exists(directory, weights_name(stem), pending) else None
     return Location(directory, stem, index, single, pending) if index or single else None
 
 

@@ -10,7 +10,14 @@ import msgspec
 
 from tensorkeep.errors import TensorkeepError, UnsupportedError, as_transport_error
 from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, open_safetensors, read_index
+from tensorkeep.kinds.safetensors import (
+    Checkpoint,
+    TensorFile,
+    different,
+    has_duplicate,
+    open_safetensors,
+    read_index,
+)
 from tensorkeep.layout import Index, Location, emit_index, locate, stem_of_index
 from tensorkeep.transport import Transaction, refuse_url, transaction
 
@@ -64,6 +71,8 @@ def edit_session(path: str | os.PathLike[str], *, durable: bool = True) -> Itera
 def _location_of(path: str) -> Location:
     """Find the files, with the index of a single file if it has one."""
     location = locate(path) or _alone(path)
+    if has_duplicate(location):
+        raise different(location, "both, of which only one can be edited")
     if location.single is None or location.index is not None:
         return location
     owner = _owner(location.directory or os.curdir, location.single)

@@ -84,7 +84,10 @@ def _in_directory(directory: str, variant: str | None) -> PickleLocation | None:
 
 
 def _usual_names(directory: str, variant: str | None) -> list[str]:
-    """Return the first usual name that exists, for servers that cannot list a directory."""
+    """Return the first usual name that exists, for servers that cannot list a directory.
+
+    A single file beside its index is returned too: it is unclear which one to open.
+    """
     dot = f".{variant}" if variant else ""
     usual = (
         f"model.safetensors.index{dot}.json",
@@ -93,7 +96,8 @@ def _usual_names(directory: str, variant: str | None) -> list[str]:
         f"{_USUAL}{dot}.bin",
     )
     first = next((name for name in usual if exists(join(directory, name))), None)
-    return [] if first is None else [first]
+    beside = usual[3] if first == usual[2] and exists(join(directory, usual[3])) else None
+    return [name for name in (first, beside) if name is not None]
 
 
 def _at(directory: str, names: list[str], stem: str) -> PickleLocation | None:

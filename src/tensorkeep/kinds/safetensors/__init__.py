@@ -6,6 +6,7 @@
 - `_saved`: `SavedTensors`, open safetensors files and the state in them.
 - `_file`: `TensorFile`, one file as a mapping of name to lazy tensor, and `open_file`.
 - `_examine`: compares the index with all headers.
+- `_duplicate`: a single file beside an index that does not list it.
 - `_consistent_read`: reads a checkpoint that a save may replace during the read.
 - `_checkpoint`: `Checkpoint`, the tensors of all shards as one mapping.
 - `_digests`: tensor digests and the SHA-256 of shards, as checks.
@@ -15,6 +16,7 @@
 
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._checkpoint import Checkpoint, StrayShardWarning, open_safetensors, with_index
+from tensorkeep.kinds.safetensors._duplicate import different, has_duplicate
 from tensorkeep.kinds.safetensors._examine import header_digest, read_index
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.kinds.safetensors._kind import SAFETENSORS
@@ -28,7 +30,9 @@ __all__ = [
     "StrayShardWarning",
     "TensorFile",
     "check_files",
+    "different",
     "file_over",
+    "has_duplicate",
     "header_digest",
     "load",
     "names_of",

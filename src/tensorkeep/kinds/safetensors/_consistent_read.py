@@ -15,6 +15,7 @@ import msgspec
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.kinds._findings import Finding
 from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.safetensors._duplicate import without_duplicate
 from tensorkeep.kinds.safetensors._examine import Examination, examine, open_shard
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over
 from tensorkeep.layout import Location, locate
@@ -68,6 +69,7 @@ def _read(path: str, location: Location | None, options: OpenOptions) -> Reading
     if location is None:
         file = file_over(open_source(path, backend=options.backend), options)
         return Reading(None, {os.path.basename(path): file})
+    location = without_duplicate(location, options)
     if location.index is None:
         return Reading(location, {os.path.basename(location.entry): open_shard(location, location.name, options)})
     examination = examine(location, options)

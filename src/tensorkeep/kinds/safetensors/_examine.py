@@ -67,7 +67,6 @@ def examine(location: Location, options: OpenOptions) -> Examination:
     """Read the index and the headers of all shards, and record what is wrong."""
     index = read_index(location.entry, check=options.check)
     names = sorted(set(index.weight_map.values()))
-    _refuse_ambiguity(location, names)
     files: dict[str, TensorFile] = {}
     findings: list[Finding] = []
     records = {name: (index.shards or {}).get(name) if options.check else None for name in names}
@@ -88,18 +87,6 @@ def examine(location: Location, options: OpenOptions) -> Examination:
     findings += _check_names(index, files)
     findings += _strays(location, names)
     return Examination(index, files, findings)
-
-
-def _refuse_ambiguity(location: Location, names: list[str]) -> None:
-    if location.index is None or location.single is None or location.single in names:
-        return
-    raise IntegrityError(
-        f"{location.single} is next to {location.index}, which does not list it: they are from different saves",
-        path=location.directory,
-        expected="one of them",
-        found="both",
-        hint="Open the one that you want by its own path, and move the other away",
-    )
 
 
 def _open_shard(

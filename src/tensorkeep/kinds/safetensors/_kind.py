@@ -11,6 +11,7 @@ from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds._place import Place
 from tensorkeep.kinds.safetensors._checkpoint import open_safetensors
+from tensorkeep.kinds.safetensors._duplicate import without_duplicate
 from tensorkeep.kinds.safetensors._file import file_over
 from tensorkeep.kinds.safetensors._verify import check_files
 from tensorkeep.layout import index_names, locate, weights_name
@@ -42,6 +43,7 @@ def _files(place: Place) -> Files:
     if location is None:
         directory, name = split(path)
         return Files(directory, name, (name,))
+    location = without_duplicate(location, OpenOptions())
     names = () if location.index else (location.name,)
     entries = (weights_name(location.stem), *index_names(location.stem))
     return Files(location.directory, location.stem, names, location.index, entries, suffixes=(_SUFFIX,))
