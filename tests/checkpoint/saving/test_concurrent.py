@@ -34,6 +34,15 @@ ALTERNATIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 }
 
 
+@pytest.mark.filterwarnings("error")
+def test_files_of_the_next_save_are_not_taken_for_strays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, 0, THREE)
+    (tmp_path / "model-00001-of-00005.safetensors").write_bytes(b"the next save puts it here before its index")
+    monkeypatch.setattr("tensorkeep.kinds.safetensors._consistent_read._is_replaced", lambda *_: True)
+
+    assert whole(tmp_path) == 0
+
+
 @pytest.mark.parametrize("sides", ALTERNATIONS)
 @pytest.mark.soak
 def test_readers_see_whole_checkpoints_while_others_are_saved(tmp_path: Path, sides: str) -> None:

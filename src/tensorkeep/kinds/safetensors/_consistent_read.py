@@ -61,8 +61,10 @@ def read_consistently(path: str, options: OpenOptions) -> Reading:
             if attempt == _ATTEMPTS or not _is_replaced(path, options.variant, before):
                 raise
             continue
-        if not reading.findings or attempt == _ATTEMPTS or not _is_replaced(path, options.variant, before):
+        if not reading.findings or not _is_replaced(path, options.variant, before):
             return reading
+        if attempt == _ATTEMPTS:
+            return _without_strays(reading)
 
 
 def _read(path: str, location: Location | None, options: OpenOptions) -> Reading:
@@ -74,6 +76,15 @@ def _read(path: str, location: Location | None, options: OpenOptions) -> Reading
         return Reading(location, {os.path.basename(location.entry): open_shard(location, location.name, options)})
     examination = examine(location, options)
     return Reading(location, examination.files, examination)
+
+
+def _without_strays(reading: Reading) -> Reading:
+    """Leave out files that the index does not list: a save may have put them there for the next index."""
+    examination = reading.examination
+    if examination is None:
+        return reading
+    damage = [finding for finding in examination.findings if finding.is_damage]
+    return msgspec.structs.replace(reading, examination=msgspec.structs.replace(examination, findings=damage))
 
 
 def _identity(location: Location | None) -> tuple[object, ...]:
