@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import torch
 
-from tensorkeep.formats.pickles.audit._name_scan import begins_like_a_pickle
+from tensorkeep.formats.pickles.audit._row import begins_like_a_pickle
 from tensorkeep.formats.pickles.names._danger_list import danger_of
 from tensorkeep.scanner._scan import scan
 from tensorkeep.scanner._tar_members import list_tar

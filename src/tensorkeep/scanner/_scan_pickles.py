@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.formats.pickles import (
     PICKLE_SUFFIXES,
     Audit,
-    audit_pickle,
+    Row,
+    are_pickles,
+    audit_row,
     audit_tar,
-    begins_like_a_pickle,
     check_legacy,
+    declares_protocol,
+    is_legacy,
 )
 from tensorkeep.limits import MAX_PICKLE_NBYTES
-from tensorkeep.scanner._content import HEAD_NBYTES, Content
+from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog, error_text
 
 _SUFFIXES: Final = (*PICKLE_SUFFIXES, ".p", ".data", ".metadata")
 """With these suffixes, a file that starts like a pickle and is cut off counts as a broken pickle."""
-
-_MAX_PICKLES: Final = 100_000
-_N_LEGACY_PICKLES: Final = 5
 
 _FIRST_NBYTES: Final = 2**22
 _GROWTH: Final = 8
@@ -44,64 +43,49 @@ _is_of_numbers = re.compile(rb"\{(?:(?:" + _ENTRY + rb"),?)*\}").fullmatch
 
 def scan_pickles(content: Content, log: FindingLog, *, is_certain: bool = False) -> list[Audit]:
     """Scan consecutive pickles."""
-    audits = _audits(content)
-    first = audits[0][1]
-    if not (is_certain or _is_called_one(content) or _is_one(first, content)):
+    data, row = _audited(content)
+    is_certain = is_certain or _is_called_one(content) or declares_protocol(data)
+    is_whole = len(data) == content.nbytes
+    only_imports = not is_certain and is_whole and _only_imports(row)
+    if not is_certain and (not are_pickles(data, row, is_whole=is_whole) or (only_imports and not content.place)):
         return []
-    for start, audit in audits:
+    for start, audit in row:
         log.n_pickles += 1
         log.add_mentions(audit.mentions, content)
-        if audit.error is not None:
+        if audit.error is not None and not only_imports:
             log.add("unreadable", audit.error, content, start)
-    log.name_form("PyTorch legacy stream" if first.begins_legacy else "pickle", content)
-    stop = audits[-1][1].stop
-    if first.begins_legacy and len(audits) == _N_LEGACY_PICKLES:
+    log.name_form("PyTorch legacy stream" if row[0][1].begins_legacy else "pickle", content)
+    stop = row[-1][1].stop
+    if is_legacy(row):
         _check_legacy(content, log)
     elif stop is not None and stop < content.nbytes:
         log.add("unknown", f"{content.nbytes - stop:,} bytes follow the end of the pickle", content, stop)
-    return [audit for _, audit in audits]
+    return [audit for _, audit in row]
 
 
-def _audits(content: Content) -> list[tuple[int, Audit]]:
-    """Return start and audit of each pickle, reading little beyond them: gigabytes may follow."""
+def _audited(content: Content) -> tuple[bytes, Row]:
+    """Return the pickles and the bytes they are in, reading little beyond them: gigabytes may follow."""
     n_all = min(content.nbytes, MAX_PICKLE_NBYTES)
     nbytes = _FIRST_NBYTES
     while True:
         data = content.read(min(n_all, nbytes))
-        audits = list(_audits_of(data))
-        last = audits[-1][1]
-        if len(data) == n_all or not (last.is_cut or last.stop == len(data)):
-            return audits
+        row = audit_row(data)
+        if len(data) == n_all or not (row[-1][1].stop == len(data) or any(audit.is_cut for _, audit in row)):
+            return data, row
         nbytes *= _GROWTH
-
-
-def _audits_of(data: bytes) -> Iterator[tuple[int, Audit]]:
-    """Audit pickles until something else follows, or until the last pickle of a legacy file of torch."""
-    start = 0
-    first: Audit | None = None
-    for n_pickles in range(1, _MAX_PICKLES):
-        audit = audit_pickle(data, start)
-        yield start, audit
-        first = audit if first is None else first
-        if audit.stop is None or (first.begins_legacy and n_pickles == _N_LEGACY_PICKLES):
-            return
-        start = audit.stop
-        beginning = data[start : start + HEAD_NBYTES]
-        if not first.begins_legacy and not begins_like_a_pickle(
-            beginning, is_whole=start + len(beginning) == len(data)
-        ):
-            return
-
-
-def _is_one(first: Audit, content: Content) -> bool:
-    """Say whether content that starts like a pickle is one: it runs to its end, or names something before that."""
-    if first.error is None or (first.mentions and content.read(1) == b"\x80"):
-        return True
-    return any(mention.danger is not None or "call" in mention.deeds for mention in first.mentions)
 
 
 def _is_called_one(content: Content) -> bool:
     return content.name.lower().endswith(_SUFFIXES)
+
+
+def _only_imports(row: Row) -> bool:
+    """Say whether every reader fails after no more than imports, as with a text of the lines `cat` and `dog`."""
+    (_, audit), *more = row
+    deeds = {deed for mention in audit.mentions for deed in mention.deeds}
+    return (
+        not more and audit.is_broken and deeds == {"import"} and not any(mention.danger for mention in audit.mentions)
+    )
 
 
 def _check_legacy(content: Content, log: FindingLog) -> None:

@@ -45,7 +45,7 @@ def refused(
     is_live: bool = False,
 ) -> Hostile:
     """A pickle that is refused; where `unknowns` is given, it is inert when alarms are only recorded."""
-    return Hostile(name, data, errors or ("PickleError",), unknowns, is_live=is_live)
+    return Hostile(name, data, errors or ("PickleError", "BrokenPickleError"), unknowns, is_live=is_live)
 
 
 def inert(name: str, data: bytes, *unknowns: str, is_live: bool = False) -> Hostile:

@@ -12,9 +12,15 @@ import msgspec
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, RefusedError, TensorkeepError
-from tensorkeep.formats.pickles.audit._name_scan import NameScan, scan_names
+from tensorkeep.formats.pickles.audit._name_scan import FoundName, NameScan, is_importable, scan_names
 from tensorkeep.formats.pickles.containers import LEGACY_MAGIC, read_legacy, read_tar
-from tensorkeep.formats.pickles.machine import Context, Event, PickleCutError, run_pickle
+from tensorkeep.formats.pickles.machine import (
+    BrokenPickleError,
+    Context,
+    Event,
+    PickleCutError,
+    run_pickle,
+)
 from tensorkeep.formats.pickles.names import Danger, danger_of, danger_of_call, known_name, python3_name
 from tensorkeep.formats.pickles.values import StorageRecord, Unknown
 from tensorkeep.transport import ByteSource
@@ -78,6 +84,8 @@ class Audit(msgspec.Struct, frozen=True, eq=False):
         stop: The byte after STOP; None if that was not reached.
         error: Why it was refused; or None.
         is_cut: Whether it was refused because the data ends early.
+        is_broken: Whether every reader fails where it was refused, and has done by then what the mentions say.
+        is_harmless: Whether no reader imports anything but known names because of it.
     """
 
     mentions: tuple[Mention, ...]
@@ -86,6 +94,8 @@ class Audit(msgspec.Struct, frozen=True, eq=False):
     stop: int | None
     error: str | None = None
     is_cut: bool = False
+    is_broken: bool = False
+    is_harmless: bool = False
 
     @property
     def begins_legacy(self) -> bool:
@@ -96,19 +106,60 @@ class Audit(msgspec.Struct, frozen=True, eq=False):
 def audit_pickle(data: bytes, start: int = 0) -> Audit:
     """Return what a pickle would do, without doing any of it."""
     context = Context(dangerous="record", keeps_events=True)
-    value, stop, error, is_cut = None, None, None, False
+    value, stop, error = None, None, None
     try:
         with PausedCollector():
             value, stop = run_pickle(data, start, context)
     except (FormatError, RefusedError) as refusal:
-        error, is_cut = str(refusal), isinstance(refusal, PickleCutError)
+        error = refusal
     mentions = mentions_of(context.events or ())
+    is_broken = _is_broken(error)
+    is_harmless = not any(_is_imported(mention) for mention in mentions)
     if error is not None:
         found = scan_names(data, start)
         stop = found.stop
         is_old = data[start : start + 1] != b"\x80" or data[start + 1 : start + 2] < b"\x03"
+        is_harmless = is_harmless and _ends_harmless(found, is_broken=is_broken)
         mentions += _mentions_in(found, {(mention.module, mention.name) for mention in mentions}, is_old=is_old)
-    return Audit(tuple(mentions), context.storages, value, stop, error, is_cut)
+    return Audit(
+        tuple(mentions),
+        context.storages,
+        value,
+        stop,
+        None if error is None else str(error),
+        isinstance(error, PickleCutError),
+        is_broken,
+        is_harmless,
+    )
+
+
+def _is_broken(error: TensorkeepError | None) -> bool:
+    """Say whether every reader fails where the machine does."""
+    if isinstance(error, PickleCutError):
+        return not error.is_of_frame
+    return isinstance(error, BrokenPickleError)
+
+
+def _is_imported(mention: Mention) -> bool:
+    return not mention.is_known and is_importable(mention.module) is not None
+
+
+def _ends_harmless(found: NameScan, *, is_broken: bool) -> bool:
+    """Say whether no reader can import anything after an error.
+
+    If every reader fails there, that is certain; what looks like a pickle to the eye is reported all the same. If
+    another reader may go on, the opcodes that follow must not name anything before the first that no reader knows.
+    """
+    if found.has_calls and found.stop is not None and any(name.is_extension for name in found.names):
+        return False
+    names = [name for name in found.names if not name.is_extension]
+    if is_broken:
+        return not (found.has_calls or found.stop is not None) or not any(map(_is_spelled_out, names))
+    return not (found.has_frames or any(name.is_computed or is_importable(name.module) for name in names))
+
+
+def _is_spelled_out(name: FoundName) -> bool:
+    return not name.is_computed and all(part.isidentifier() for part in f"{name.module}.{name.name}".split("."))
 
 
 def audit_tar(source: ByteSource) -> Audit:

@@ -6,6 +6,7 @@ the names in it. It cannot see what is computed while the pickle runs, such as a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -28,11 +29,7 @@ _TEXTS: Final = frozenset((
 ))
 _PUTS: Final = frozenset(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"))
 _GETS: Final = frozenset(("GET", "BINGET", "LONG_BINGET"))
-_COMPUTED: Final = 0x93
-"""The opcode STACK_GLOBAL, whose name may be computed while the pickle runs."""
-
 _EXTENSIONS: Final = frozenset(("EXT1", "EXT2", "EXT4"))
-_HIGHEST_PROTOCOL: Final = 5
 _MAX_NAME_NBYTES: Final = 1000
 """Bytes of a text that can be part of a name; no honest name is longer."""
 
@@ -49,12 +46,14 @@ class FoundName(msgspec.Struct, frozen=True):
         module: As written in the pickle.
         name: As written in the pickle.
         is_extension: Whether it is a number in the extension registry, which alone knows the name.
+        is_computed: Whether the pickle takes it from the stack, so that it may be another one.
     """
 
     position: int
     module: str
     name: str
     is_extension: bool = False
+    is_computed: bool = False
 
 
 class NameScan(msgspec.Struct, frozen=True):
@@ -63,57 +62,36 @@ class NameScan(msgspec.Struct, frozen=True):
     Attributes:
         names: All names, in order.
         has_calls: Whether anything would be called or built.
+        has_frames: Whether there is a frame that lies inside the bytes, which readers may leave at different places.
         stop: The byte after STOP; None if the bytes end or an unknown opcode comes first.
-        is_cut: Whether the bytes end before STOP.
     """
 
     names: tuple[FoundName, ...]
     has_calls: bool
+    has_frames: bool
     stop: int | None
-    is_cut: bool = False
 
 
-def begins_like_a_pickle(data: bytes, *, is_whole: bool = False) -> bool:
-    """Say whether bytes look like the start of a pickle.
-
-    Protocols 0 and 1 have no signature and look like text. Such bytes are taken for a pickle if they are one from
-    start to end, if they name something and then call it or stop, or if all of them could be the start of one.
-    """
-    if data[:1] == b"\x80":
-        return len(data) > 2 and data[1] <= _HIGHEST_PROTOCOL and data[2] in OPCODES
-    if not data or data[0] not in OPCODES:
-        return False
-    scan = scan_names(data)
-    if scan.is_cut and not is_whole:
-        return True
-    if scan.has_calls and any(found.is_extension or data[found.position] == _COMPUTED for found in scan.names):
-        return True
-    if scan.has_calls and scan.names and scan.stop is not None:
-        return True
-    has_names = any(_is_dotted(found.module) and _is_dotted(found.name) for found in scan.names)
-    return (has_names and (scan.stop is not None or scan.has_calls)) or (is_whole and scan.stop == len(data) > 3)
-
-
-def _is_dotted(text: str) -> bool:
-    return all(part.isidentifier() for part in text.split("."))
+is_importable = re.compile(r"(?!$)[\w-]{0,255}(?:\.[\w-]{0,255})*").fullmatch
+"""Matches what can be a module's name: no module's file has a space or a bracket in its name, as lines of text have."""
 
 
 def scan_names(data: bytes, start: int = 0) -> NameScan:
     """Read the opcodes of a pickle in order, as far as possible, without executing any."""
     names: list[FoundName] = []
     texts = _Texts()
-    has_calls = False
-    end = start
+    has_calls = has_frames = False
+    stop = None
     for position, opcode, argument, after in _opcodes(data, start):
-        end = after
         kind = opcode.name
         if kind == "STOP":
-            return NameScan(tuple(names), has_calls, position + 1)
+            stop = after
+            break
         if opcode.argument == "two lines":
             module, _, name = argument.partition(b"\n")
             names.append(FoundName(position, _text(module), _text(name)))
-        elif kind == "STACK_GLOBAL":
-            names.append(FoundName(position, *texts.last_two()))
+        elif kind == "STACK_GLOBAL" and texts.has_any:
+            names.append(FoundName(position, *texts.last_two(), is_computed=True))
         elif kind in _EXTENSIONS:
             number = int.from_bytes(argument, "little")
             names.append(FoundName(position, "copyreg", f"extension {number}", is_extension=True))
@@ -123,20 +101,23 @@ def scan_names(data: bytes, start: int = 0) -> NameScan:
             texts.put(kind, argument)
         elif kind in _GETS:
             texts.get(kind, argument)
+        elif kind == "FRAME":
+            has_frames = has_frames or after + int.from_bytes(argument, "little") <= len(data)
         has_calls = has_calls or kind in _CALLS
-    is_cut = end >= len(data) or data[end] in OPCODES
-    return NameScan(tuple(names), has_calls, None, is_cut)
+    return NameScan(tuple(names), has_calls, has_frames, stop)
 
 
 class _Texts:
     """The last two texts pushed, and a memo of texts that can be pushed again."""
 
     def __init__(self) -> None:
+        self.has_any = False
         self._last = ["", ""]
         self._memo: dict[int, str | None] = {}
         self._is_on_top = False
 
     def add(self, text: str) -> None:
+        self.has_any = True
         self._last = [self._last[1], text]
         self._is_on_top = True
 

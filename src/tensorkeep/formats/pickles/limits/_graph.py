@@ -1,4 +1,4 @@
-"""Checks the finished value as a whole: walking through it must end.
+"""Checks the finished value as a whole: walking through it must end, and its arrays must be complete.
 
 A shared value is one object in memory, but a walk (`repr`, JSON, a comparison) visits it once per reference: sixty
 tuples that each hold the previous one twice take 2**60 steps. So size is counted as a walk would meet it. Values in
@@ -91,6 +91,8 @@ class _Count:
             children = () if type(node) in _LEAVES else children_of(node)
             if isinstance(node, Unknown):
                 self._meet(node)
+            elif type(node) is ArrayRecord and not node.dtype.text:
+                raise PickleError("a NumPy array is begun and never filled", expected="its shape, dtype and elements")
             elif seen is None and children:
                 self._known[id(node)] = _IN_PROGRESS
                 self._n_in_progress += 1

@@ -2,7 +2,8 @@
 
 - `_opcodes`: the table of opcodes.
 - `_context`: what names stand for, and everything the pickles of one file share.
-- `_stack`: the state of one pickle: stack, marks and memo.
+- `_stack`: the state of one pickle: stack, marks, memo and the open frame.
+- `_text_numbers`: numbers written as text.
 - `_loop`: the loop over the opcodes; its contract says what it may do and never does.
 - `_rare_opcodes`: one function for each opcode that large files do not consist of.
 """
@@ -10,10 +11,11 @@
 from tensorkeep.formats.pickles.machine._context import Context, Dangerous, Event
 from tensorkeep.formats.pickles.machine._loop import run_pickle
 from tensorkeep.formats.pickles.machine._opcodes import OPCODES, Opcode
-from tensorkeep.formats.pickles.machine._stack import PickleCutError
+from tensorkeep.formats.pickles.machine._stack import BrokenPickleError, PickleCutError
 
 __all__ = [
     "OPCODES",
+    "BrokenPickleError",
     "Context",
     "Dangerous",
     "Event",

@@ -18,6 +18,7 @@ file consists of, ordered by how often they occur; functions in `_rare_opcodes.p
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from itertools import repeat
 from typing import Any
 
@@ -26,11 +27,13 @@ from tensorkeep.formats.pickles.limits import check_graph
 from tensorkeep.formats.pickles.machine._context import Context
 from tensorkeep.formats.pickles.machine._opcodes import OPCODES
 from tensorkeep.formats.pickles.machine._rare_opcodes import RARE_OPCODES, refuse_opcode
-from tensorkeep.formats.pickles.machine._stack import PickleCutError, State
+from tensorkeep.formats.pickles.machine._stack import BrokenPickleError, PickleCutError, State
 
 _U16 = struct.Struct("<H").unpack_from
 _U32 = struct.Struct("<I").unpack_from
 _STOP = ord(".")
+_WIDTHS = {"u1": 1, "u2": 2, "u4": 4, "i4": 4, "u8": 8, "f8": 8, "1+bytes": 1, "4+bytes": 4, "8+bytes": 8}
+_CALLS = frozenset(("REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"))
 
 
 def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
@@ -39,10 +42,15 @@ def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
     context.allowance.grow(len(data) - start)
     try:
         _run(state, context.limits.max_opcodes)
+        if state.is_framed and state.position != len(state.data):
+            raise PickleError(
+                "bytes of a frame follow STOP", expected="none", found=f"{len(state.data) - state.position:,}"
+            )
+        stop = state.base + state.position
         value = state.stack.pop()
         if state.stack or state.marks:
             raise PickleError("values are left on the stack at the end")
-        max_nodes = context.limits.max_nodes_of(state.position - start)
+        max_nodes = context.limits.max_nodes_of(stop - start)
         check_graph(value, max_nodes=max_nodes, max_depth=context.limits.max_depth)
     except TensorkeepError as error:
         _add_position(error, state)
@@ -58,17 +66,24 @@ def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
     except (IndexError, KeyError, ValueError, TypeError, OverflowError, struct.error) as error:
         translated: PickleError = _translated(error, state)
         raise translated from None
-    return value, state.position
+    return value, stop
 
 
-def _run(state: State, max_opcodes: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one function for speed
+def _run(state: State, max_opcodes: int) -> None:
     """Execute opcodes until STOP."""
-    data, context = state.data, state.context
+    opcodes = repeat(None, max_opcodes)
+    while not _run_to_end(state, opcodes):
+        state.leave_frame()
+
+
+def _run_to_end(state: State, opcodes: Iterable[None]) -> bool:  # noqa: C901, PLR0912, PLR0915 - one function for speed
+    """Execute opcodes until STOP, or until the open frame ends; return whether it was STOP."""
+    data, base, context = state.data, state.base, state.context
     memo, stack, position = state.memo, state.stack, state.position
     call, persistent = context.call, context.persistent
     start = position
     try:
-        for _ in repeat(None, max_opcodes):
+        for _ in opcodes:
             start = position
             code = data[position]
             position += 1
@@ -90,7 +105,7 @@ def _run(state: State, max_opcodes: int) -> None:  # noqa: C901, PLR0912, PLR091
                 stack.append(made)
             elif code == 0x52:  # REDUCE
                 args = stack.pop()
-                stack[-1] = call(stack[-1], args, start)
+                stack[-1] = call(stack[-1], args, base + start)
             elif code == 0x86:  # TUPLE2
                 last = stack.pop()
                 stack[-1] = (stack[-1], last)
@@ -132,16 +147,22 @@ def _run(state: State, max_opcodes: int) -> None:  # noqa: C901, PLR0912, PLR091
             elif code == 0x7D:  # EMPTY_DICT
                 stack.append({})
             elif code == _STOP:
-                state.stack, state.position = stack, position
-                return
+                state.stack, state.position, state.opcode_position = stack, position, base + start
+                return True
             else:
-                state.stack, state.position, state.opcode_position = stack, position, start
+                state.stack, state.position, state.opcode_position = stack, position, base + start
                 RARE_OPCODES.get(code, refuse_opcode)(state)
                 stack, position = state.stack, state.position
+                data, base = state.data, state.base
     except Exception:
-        state.opcode_position = start
+        state.opcode_position = base + start
+        is_at_end = start == len(data)
+        if is_at_end or code not in RARE_OPCODES:  # those have changed the stack of the state
+            state.stack = stack
+        if is_at_end and state.is_framed:
+            return False
         raise
-    raise LimitError("too many opcodes", expected=f"at most {max_opcodes:,}", found="more")
+    raise LimitError("too many opcodes", expected=f"at most {state.context.limits.max_opcodes:,}", found="more")
 
 
 def _add_position(error: TensorkeepError, state: State) -> None:
@@ -151,22 +172,30 @@ def _add_position(error: TensorkeepError, state: State) -> None:
 def _translated(error: Exception, state: State) -> PickleError:
     """Return the error of the pickle that made Python raise this one."""
     place = state.opcode_position
-    if place >= len(state.data) or (isinstance(error, struct.error | IndexError) and _ends_in_opcode(state)):
+    byte = f"(byte {place:,} of the pickle)"
+    start = place - state.base
+    if start >= len(state.data):
         return PickleCutError(f"truncated pickle (byte {place:,})", expected="a STOP", found="the end of the data")
-    opcode = OPCODES.get(state.data[place])
+    code = state.data[start]
+    if isinstance(error, struct.error | IndexError) and _ends_in_opcode(state, start):
+        if state.is_framed:
+            return PickleError(f"an opcode crosses the end of its frame {byte}")
+        return PickleCutError(f"truncated pickle (byte {place:,})", expected="a STOP", found="the end of the data")
+    opcode = OPCODES.get(code)
     name = opcode.name if opcode else "an opcode"
     if isinstance(error, KeyError):
-        return PickleError(
-            f"{name} gets a memo entry that was never put (byte {place:,} of the pickle)", found=f"{error}"
-        )
+        kind = PickleError if state.start else BrokenPickleError  # an Unpickler used twice keeps its memo
+        return kind(f"{name} gets a memo entry that was never put {byte}", found=f"{error}")
     if isinstance(error, IndexError):
-        return PickleError(f"{name} takes more values than the stack has (byte {place:,} of the pickle)")
-    return PickleError(f"{name} cannot be executed (byte {place:,} of the pickle)", found=str(error))
+        is_short = not state.stack or name not in _CALLS
+        kind = BrokenPickleError if is_short else PickleError
+        return kind(f"{name} takes more values than the stack has {byte}")
+    kind = BrokenPickleError if isinstance(error, UnicodeDecodeError) else PickleError
+    return kind(f"{name} cannot be executed {byte}", found=str(error))
 
 
-def _ends_in_opcode(state: State) -> bool:
+def _ends_in_opcode(state: State, start: int) -> bool:
     """Say whether the data ends inside the fixed argument of the opcode that failed."""
-    opcode = OPCODES.get(state.data[state.opcode_position])
-    widths = {"u1": 1, "u2": 2, "u4": 4, "i4": 4, "u8": 8, "f8": 8, "1+bytes": 1, "4+bytes": 4, "8+bytes": 8}
-    width = widths.get(opcode.argument, 0) if opcode else 0
-    return state.opcode_position + 1 + width > len(state.data)
+    opcode = OPCODES.get(state.data[start])
+    width = _WIDTHS.get(opcode.argument, 0) if opcode else 0
+    return start + 1 + width > len(state.data)

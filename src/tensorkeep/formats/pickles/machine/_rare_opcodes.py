@@ -6,20 +6,22 @@ import codecs
 import re
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from tensorkeep.errors import LimitError, PickleError, UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles.limits import add_items, extend, set_items
-from tensorkeep.formats.pickles.machine._stack import State
+from tensorkeep.formats.pickles.machine._stack import BrokenPickleError, PickleCutError, State
+from tensorkeep.formats.pickles.machine._text_numbers import float_number, int_number, long_number, memo_number
 from tensorkeep.formats.pickles.values import short_repr
 from tensorkeep.limits import MAX_NAME_LENGTH, MAX_PICKLED_INT_NBYTES
 
 _MAX_NUMBER_LENGTH: Final = 2_400
-_WHOLE = re.compile(rb"0|-?[1-9][0-9]{0,2399}")
-_REAL = re.compile(rb"-?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][+-]?[0-9]{1,4})?|inf|nan)")
+_MIN_CUT_LENGTH: Final = 3
+"""Letters of a module's name that is cut; a tensor of four bytes may look like one of two, and those do nothing."""
+
 _ESCAPED = re.compile(rb"(?:[^\\]++|\\(?:[\\'\"abfnrtv]|[0-3][0-7]{0,2}|[4-7][0-7]?|x[0-9a-fA-F]{2}))*+", re.DOTALL)
 _FLOAT = struct.Struct(">d").unpack
-_INFINITY = float("inf")
 
 
 def _append(state: State) -> None:
@@ -107,9 +109,26 @@ def _global(state: State) -> None:
 
 
 def _find_name(state: State) -> Any:
-    module = str(state.take_line(MAX_NAME_LENGTH), "utf-8")
-    name = str(state.take_line(MAX_NAME_LENGTH), "utf-8")
-    return state.context.find(module, name, state.protocol, state.opcode_position)
+    lines: list[bytes] = []
+    try:
+        lines += [state.take_line(MAX_NAME_LENGTH)]
+        lines += [state.take_line(MAX_NAME_LENGTH)]
+    except PickleCutError:
+        _note_cut_name(state, lines)
+        raise
+    return _find(state, *lines)
+
+
+def _find(state: State, module: bytes, name: bytes) -> Any:
+    return state.context.find(str(module, "utf-8"), str(name, "utf-8"), state.protocol, state.opcode_position)
+
+
+def _note_cut_name(state: State, lines: list[bytes]) -> None:
+    """Record a name that the end of the data cuts: one of Python's readers imports all but its last character."""
+    module, name = (*lines, state.data[state.position : -1], b"")[:2]
+    if state.context.events is not None and (lines or len(module) >= _MIN_CUT_LENGTH):
+        with suppress(UnicodeDecodeError):
+            _find(state, module, name)
 
 
 def _stack_global(state: State) -> None:
@@ -145,10 +164,7 @@ def _protocol(state: State) -> None:
 
 
 def _frame(state: State) -> None:
-    length = state.take_number(8)
-    left = len(state.data) - state.position
-    if length > left:
-        state.take(length)
+    state.enter_frame(state.take_number(8))
 
 
 def _pop(state: State) -> None:
@@ -167,37 +183,26 @@ def _duplicate(state: State) -> None:
 
 
 def _put(state: State) -> None:
-    number = _whole_number(state.take_line(_MAX_NUMBER_LENGTH))
+    number = memo_number(state.take_line(_MAX_NUMBER_LENGTH))
     if number < 0:
-        raise PickleError("a memo entry has a negative number", found=str(number))
+        raise BrokenPickleError("a memo entry has a negative number", found=str(number))
     state.memo[number] = state.stack[-1]
 
 
 def _get(state: State) -> None:
-    state.stack.append(state.memo[_whole_number(state.take_line(_MAX_NUMBER_LENGTH))])
-
-
-def _whole_number(line: bytes) -> int:
-    if _WHOLE.fullmatch(line) is None:
-        raise PickleError("not a whole number", found=f"{line!r:.100}")
-    return int(line)
+    state.stack.append(state.memo[memo_number(state.take_line(_MAX_NUMBER_LENGTH))])
 
 
 def _int_line(state: State) -> None:
-    line = state.take_line(_MAX_NUMBER_LENGTH)
-    state.stack.append(line == b"01" if line in {b"00", b"01"} else _whole_number(line))
+    state.stack.append(int_number(state.take_line(_MAX_NUMBER_LENGTH)))
 
 
 def _long_line(state: State) -> None:
-    state.stack.append(_whole_number(state.take_line(_MAX_NUMBER_LENGTH).removesuffix(b"L")))
+    state.stack.append(long_number(state.take_line(_MAX_NUMBER_LENGTH)))
 
 
 def _float_line(state: State) -> None:
-    line = state.take_line(_MAX_NUMBER_LENGTH)
-    number = float(line) if _REAL.fullmatch(line) else None
-    if number is None or (number in {_INFINITY, -_INFINITY} and not line.endswith(b"inf")):
-        raise PickleError("not a number", found=f"{line!r:.100}")
-    state.stack.append(number)
+    state.stack.append(float_number(state.take_line(_MAX_NUMBER_LENGTH)))
 
 
 def _float(state: State) -> None:
@@ -207,7 +212,7 @@ def _float(state: State) -> None:
 def _long(state: State, length_nbytes: int) -> None:
     nbytes = state.take_number(length_nbytes, signed=length_nbytes > 1)
     if nbytes < 0:
-        raise PickleError("a length is negative", found=str(nbytes))
+        raise BrokenPickleError("a length is negative", found=str(nbytes))
     if nbytes > MAX_PICKLED_INT_NBYTES:
         raise LimitError(
             "an integer is too long", expected=f"at most {MAX_PICKLED_INT_NBYTES:,} bytes", found=f"{nbytes:,}"
@@ -221,9 +226,9 @@ def _python2_text(data: bytes) -> str | bytes:
 
 
 def _quoted(state: State) -> None:
-    line = state.take_line(len(state.data)).strip()
+    line = state.take_line(len(state.data))
     if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in {b"'", b'"'}:
-        raise PickleError("a text is not in quotes", found=f"{line!r:.100}")
+        raise BrokenPickleError("a text is not in quotes", found=f"{line!r:.100}")
     if _ESCAPED.fullmatch(line, 1, len(line) - 1) is None:
         raise PickleError("a text has an invalid escape", found=f"{line!r:.100}")
     state.stack.append(_python2_text(codecs.escape_decode(line[1:-1])[0]))
@@ -240,13 +245,13 @@ def _text8(state: State) -> None:
 def _signed_length(state: State) -> int:
     length = state.take_number(4, signed=True)
     if length < 0:
-        raise PickleError("a length is negative", found=str(length))
+        raise BrokenPickleError("a length is negative", found=str(length))
     return length
 
 
 def refuse_opcode(state: State) -> None:
     """Raise: the byte is not an opcode."""
-    raise PickleError("unknown opcode", found=f"byte {state.data[state.opcode_position]:#04x}")
+    raise BrokenPickleError("unknown opcode", found=f"byte {state.data[state.position - 1]:#04x}")
 
 
 RARE_OPCODES: dict[int, Callable[[State], None]] = {

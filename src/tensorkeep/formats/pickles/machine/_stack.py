@@ -8,14 +8,20 @@ from tensorkeep.errors import PickleError
 from tensorkeep.formats.pickles.machine._context import Context
 
 
-class PickleCutError(PickleError):
+class BrokenPickleError(PickleError):
+    """A pickle that no reader, ours or Python's, continues after this opcode."""
+
+
+class PickleCutError(BrokenPickleError):
     """The data ends before the pickle does.
 
     Attributes:
         n_needed: Bytes from the start of the data that are needed to continue, at least.
+        is_of_frame: Whether it ends before a frame does; one of Python's readers then reads what there is of it.
     """
 
     n_needed: int = 0
+    is_of_frame: bool = False
 
 
 class State:
@@ -23,10 +29,16 @@ class State:
 
     A mark starts a new stack, so that no opcode can take values from below it.
 
+    While a frame is open, its bytes are all there is. Python's readers differ on an opcode that crosses the end of a
+    frame: some go on after the frame, some read on through its end.
+
     Attributes:
-        data: Bytes that contain the pickle.
-        position: The next byte to read.
-        opcode_position: Position of the opcode that is being executed.
+        start: Position of the pickle in all bytes.
+        data: Bytes to read from: all that contain the pickle, or the open frame.
+        base: Position of these bytes in all bytes.
+        is_framed: Whether a frame is open.
+        position: The next byte to read, in `data`.
+        opcode_position: Position of the opcode that is being executed, in all bytes.
         context: What all pickles of the file share.
         stack: Values since the last mark.
         marks: The stacks below the marks.
@@ -34,16 +46,49 @@ class State:
         protocol: As the pickle declares.
     """
 
-    __slots__ = ("context", "data", "marks", "memo", "opcode_position", "position", "protocol", "stack")
+    __slots__ = (
+        "_all",
+        "base",
+        "context",
+        "data",
+        "is_framed",
+        "marks",
+        "memo",
+        "opcode_position",
+        "position",
+        "protocol",
+        "stack",
+        "start",
+    )
 
     def __init__(self, data: bytes, start: int, context: Context) -> None:
-        self.data = data
-        self.position = self.opcode_position = start
+        self.data = self._all = data
+        self.base = 0
+        self.is_framed = False
+        self.start = self.position = self.opcode_position = start
         self.context = context
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
         self.protocol = 0
+
+    def enter_frame(self, nbytes: int) -> None:
+        """Read from the next bytes only, until all of them are read."""
+        if self.is_framed:
+            raise PickleError("a frame begins inside another")
+        start = self.position
+        left = len(self.data) - start
+        if nbytes > left:
+            error = self._cut("a frame extends beyond the end", nbytes, left)
+            error.is_of_frame = True
+            raise error
+        self.data, self.base, self.is_framed = self.data[start : start + nbytes], start, True
+        self.position = 0
+
+    def leave_frame(self) -> None:
+        """Read on after the frame."""
+        self.position = self.base + len(self.data)
+        self.data, self.base, self.is_framed = self._all, 0, False
 
     def take(self, nbytes: int) -> bytes:
         """Return the next bytes."""
@@ -56,9 +101,16 @@ class State:
 
     def refuse_cut(self, nbytes: int, n_left: int) -> NoReturn:
         """Raise: a value extends beyond the end of the data."""
-        error = PickleCutError("a value extends beyond the end", expected=f"{nbytes:,} bytes", found=f"{n_left:,}")
+        if self.is_framed:
+            raise PickleError(
+                "a value crosses the end of its frame", expected=f"{nbytes:,} bytes", found=f"{n_left:,}"
+            )
+        raise self._cut("a value extends beyond the end", nbytes, n_left)
+
+    def _cut(self, message: str, nbytes: int, n_left: int) -> PickleCutError:
+        error = PickleCutError(message, expected=f"{nbytes:,} bytes", found=f"{n_left:,}")
         error.n_needed = len(self.data) - n_left + nbytes
-        raise error
+        return error
 
     def take_number(self, nbytes: int, *, signed: bool = False) -> int:
         """Return the little-endian number in the next bytes."""
@@ -69,6 +121,8 @@ class State:
         end = self.data.find(b"\n", self.position, self.position + max_nbytes + 1)
         if end < 0:
             if len(self.data) - self.position <= max_nbytes:
+                if self.is_framed:
+                    raise PickleError("a line crosses the end of its frame")
                 raise PickleCutError("a line is not terminated")
             raise PickleError("a line is too long", expected=f"at most {max_nbytes:,} bytes")
         line = self.data[self.position : end]
@@ -77,6 +131,8 @@ class State:
 
     def take_marked(self) -> list[Any]:
         """Return the values since the last mark, and return to the stack below it."""
+        if not self.marks:
+            raise BrokenPickleError("no mark is on the stack")
         marked = self.stack
         self.stack = self.marks.pop()
         return marked
