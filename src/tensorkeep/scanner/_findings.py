@@ -25,9 +25,11 @@ class FindingLog:
         findings: Everything that is not plain data, in order.
         known_names: Names found that are in the table of known data.
         n_pickles: Number of pickles scanned.
+        ignores_texts: Whether a file is of an unknown format if a reader of pickles would import a module and fail.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, ignores_texts: bool = False) -> None:
+        self.ignores_texts = ignores_texts
         self.form = ""
         self.findings: dict[ScanFinding, None] = {}
         self.known_names: set[str] = set()

@@ -40,7 +40,8 @@ _MAX_ZEROS: Final = 2**20
 
 def scan_file(source: ByteSource, *, is_chosen: bool, spans: Sequence[ByteRange] = ()) -> ScannedFile | None:
     """Scan one file; None if its format is unknown, unless it was chosen by name or has a suffix of pickles."""
-    log = FindingLog()
+    is_expected = is_chosen or source.name.lower().endswith(_EXPECTED_SUFFIXES)
+    log = FindingLog(ignores_texts=not is_expected)
     whole = Content(source, ByteRange(0, source.nbytes))
     with log.recording_errors(whole):
         if spans:
@@ -48,7 +49,7 @@ def scan_file(source: ByteSource, *, is_chosen: bool, spans: Sequence[ByteRange]
         else:
             _scan_content(whole, log)
     if not log.form and not log.findings:
-        if not is_chosen and not source.name.lower().endswith(_EXPECTED_SUFFIXES):
+        if not is_expected:
             return None
         what = sniff(whole.read(min(whole.nbytes, SNIFF_NBYTES)))
         log.add("unreadable", f"it is {what.what}" if what else "its form is unknown", whole)

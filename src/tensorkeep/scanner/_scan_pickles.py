@@ -46,13 +46,14 @@ def scan_pickles(content: Content, log: FindingLog, *, is_certain: bool = False)
     data, row = _audited(content)
     is_certain = is_certain or _is_called_one(content) or declares_protocol(data)
     is_whole = len(data) == content.nbytes
-    only_imports = not is_certain and is_whole and _only_imports(row)
-    if not is_certain and (not are_pickles(data, row, is_whole=is_whole) or (only_imports and not content.place)):
+    is_text = not is_certain and is_whole and _only_imports(row)
+    is_ignored = is_text and log.ignores_texts and not content.place
+    if not is_certain and (is_ignored or not are_pickles(data, row, is_whole=is_whole)):
         return []
     for start, audit in row:
         log.n_pickles += 1
         log.add_mentions(audit.mentions, content)
-        if audit.error is not None and not only_imports:
+        if audit.error is not None and not is_text:
             log.add("unreadable", audit.error, content, start)
     log.name_form("PyTorch legacy stream" if row[0][1].begins_legacy else "pickle", content)
     stop = row[-1][1].stop

@@ -45,7 +45,9 @@ def refused(
     is_live: bool = False,
 ) -> Hostile:
     """A pickle that is refused; where `unknowns` is given, it is inert when alarms are only recorded."""
-    return Hostile(name, data, errors or ("PickleError", "BrokenPickleError"), unknowns, is_live=is_live)
+    errors = errors or ("PickleError",)
+    more = ("BrokenPickleError",) if "PickleError" in errors else ()
+    return Hostile(name, data, (*errors, *more), unknowns, is_live=is_live)
 
 
 def inert(name: str, data: bytes, *unknowns: str, is_live: bool = False) -> Hostile:

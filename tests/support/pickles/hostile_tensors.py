@@ -253,6 +253,7 @@ def numpy_case(name: str, *parts: bytes, errors: tuple[str, ...] = ()) -> Hostil
 
 
 ARRAYS = (
+    numpy_case("an array that is never filled", list_of(call(get(0), get(1), tuple_of(number(0)), b"C\x01b"))),
     numpy_case("a shape of more than there is", array(size(2), F4, FOUR)),
     numpy_case("a shape of less than there is", array(size(0), F4, FOUR)),
     numpy_case("a negative shape", array(size(-1, -1), F4, FOUR)),

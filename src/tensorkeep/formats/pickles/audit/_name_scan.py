@@ -73,7 +73,7 @@ class NameScan(msgspec.Struct, frozen=True):
 
 
 is_importable = re.compile(r"(?!$)[\w-]{0,255}(?:\.[\w-]{0,255})*").fullmatch
-"""Matches what can be a module's name: no module's file has a space or a bracket in its name, as lines of text have."""
+"""Matches what can be a module's name: no file of a module has a space or a bracket in its name, as texts have."""
 
 
 def scan_names(data: bytes, start: int = 0) -> NameScan:
