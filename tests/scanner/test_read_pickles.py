@@ -110,11 +110,11 @@ def swallowed(content: bytes) -> bytes:
 
 MEMO = b"Vpicklecanary\np0\n0Vcollections\np70\n0"
 ACROSS = frame(b"g7") + b"0\nVOrderedDict\n\x93)R."
-"""Gets 70 from the memo for a reader that goes on through the end of the frame, and 0 for one that drops its rest."""
+"""Gets 70 from the memo for a reader that reads through the end of the frame, and 0 for one that drops its rest."""
 
 
 def longer_than_its_pickle(nbytes: int) -> bytes:
-    """Return a frame that goes on after STOP, and what readers find after it; read in order, all that is bytes."""
+    """Return a frame that does not end with STOP, and what readers find after it; read in order, all that is bytes."""
     rest = bytes(nbytes - 9) + EVIL
     return b"\x80\x04" + frame(b"N.\x80\x02" + swallowed(rest) + rest, nbytes) + b"."
 

@@ -104,7 +104,7 @@ BROKEN = (
     refused("NEWOBJ_EX of odd arguments", stream(global_name("a", "b"), b"]}\x92", protocol=4)),
     refused("OBJ of nothing", stream(b"(o")),
     refused("a frame within a frame", stream(b"\x95" + U64(11) + b"\x95" + U64(1), NONE, protocol=4)),
-    refused("a frame that goes on after STOP", stream(b"\x95" + U64(3), NONE, protocol=4) + NONE),
+    refused("a frame that does not end with STOP", stream(b"\x95" + U64(3), NONE, protocol=4) + NONE),
     refused("a text across the end of a frame", stream(b"\x95" + U64(3), text("abc"), protocol=4)),
     refused("a line across the end of a frame", stream(b"\x95" + U64(3), b"I123\n", protocol=4)),
     read("a memo number of 2^32 - 1", stream(NONE, b"r" + U32(2**32 - 1) + b"0j" + U32(2**32 - 1)), "None"),

@@ -148,7 +148,7 @@ def _ends_harmless(found: NameScan, *, is_broken: bool) -> bool:
     """Say whether no reader can import anything after an error.
 
     If every reader fails there, that is certain; what looks like a pickle to the eye is reported all the same. If
-    another reader may go on, the opcodes that follow must not name anything before the first that no reader knows.
+    another reader may continue, the opcodes that follow must not name anything before the first that no reader knows.
     """
     if found.has_calls and found.stop is not None and any(name.is_extension for name in found.names):
         return False

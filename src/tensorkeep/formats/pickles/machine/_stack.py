@@ -30,7 +30,7 @@ class State:
     A mark starts a new stack, so that no opcode can take values from below it.
 
     While a frame is open, its bytes are all there is. Python's readers differ on an opcode that crosses the end of a
-    frame: some go on after the frame, some read on through its end.
+    frame: some continue after the frame, some read through its end.
 
     Attributes:
         start: Position of the pickle in all bytes.
