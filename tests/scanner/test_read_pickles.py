@@ -114,7 +114,7 @@ ACROSS = frame(b"g7") + b"0\nVOrderedDict\n\x93)R."
 
 
 def longer_than_its_pickle(nbytes: int) -> bytes:
-    """Return a frame that does not end with STOP, and what readers find after it; read in order, all that is bytes."""
+    """Return a frame that does not end with STOP, and what readers find after it; in order, it is all bytes."""
     rest = bytes(nbytes - 9) + EVIL
     return b"\x80\x04" + frame(b"N.\x80\x02" + swallowed(rest) + rest, nbytes) + b"."
 
