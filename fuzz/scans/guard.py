@@ -36,8 +36,8 @@ class StoppedError(BaseException):
 
 
 def _is_module(name: str) -> bool:
-    """Say whether a module can have this name."""
-    return all(part.isidentifier() for part in name.split("."))
+    """Say whether something can be imported by this name; of a name with dots, the first part is imported first."""
+    return name.partition(".")[0].isidentifier()
 
 
 class Guard:
