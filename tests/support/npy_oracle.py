@@ -14,10 +14,13 @@ from tensorkeep.transport import ByteRange, ByteSource
 def array_of(source: ByteSource, place: TensorPlace) -> Any:
     """Return the array at a place."""
     contents = place.source or source
-    data = bytes(contents.read(ByteRange(0, contents.nbytes)))
     dtype = np.dtype(ALL_BY_NAME[place.dtype].numpy).newbyteorder(">" if place.is_big_endian else "<")
     assert place.strides is not None
-    return np.ndarray(place.shape, dtype, data, place.start, [stride * dtype.itemsize for stride in place.strides])
+    strides = [stride * dtype.itemsize for stride in place.strides]
+    last = sum((extent - 1) * stride for extent, stride in zip(place.shape, strides, strict=True))
+    nbytes = 0 if 0 in place.shape else last + dtype.itemsize
+    data = bytes(contents.read(ByteRange(place.start, place.start + nbytes)))
+    return np.ndarray(place.shape, dtype, data, 0, strides)
 
 
 def same(a: Any, b: Any) -> bool:

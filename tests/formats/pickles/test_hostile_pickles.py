@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from torch import _C
 
 from fuzz.pickles_apart import Apart, Outcome, Reader
 from tensorkeep.formats.pickles.containers._legacy_stream import LEGACY_MAGIC
+from tests.support import forks
 from tests.support.for_each import for_each
 from tests.support.pickles.hostile_pickles import COMMAND, HOSTILE, MARKER, Hostile
 from tests.support.soak import rounds
@@ -49,7 +48,7 @@ def test_a_hostile_pickle_is_refused_or_inert_and_cheap(apart: Apart, case: Host
     _assert_cheap(outcome, case)
 
 
-@for_each("case", HOSTILE)
+@for_each("case", [case for case in HOSTILE if len(case.data) < SMALL_NBYTES or "UnsafeError" in case.errors])
 def test_a_hostile_pickle_is_inert_where_alarms_are_only_recorded(apart: Apart, case: Hostile) -> None:
     outcome = apart.read(case.data, dangerous="record")
 
@@ -101,7 +100,7 @@ def test_a_hostile_pickle_is_refused_in_every_form_of_file(apart: Apart, tmp_pat
 def test_no_pickle_of_the_corpus_that_is_cut_anywhere_leaks_an_error(apart: Apart, reader: Reader) -> None:
     for case in HOSTILE:
         if 60 < len(case.data) < 200:
-            for length in range(2, len(case.data), rounds(23, 1)):
+            for length in range(2, len(case.data), rounds(61, 1)):
                 outcome = apart.read(case.data[:length], reader)
 
                 assert outcome.error is not None
@@ -134,8 +133,9 @@ def test_the_payloads_are_real(tmp_path: Path) -> None:
         folders[-1].mkdir()
         (folders[-1] / "hostile.pkl").write_bytes(case.data)
 
-    subprocess.run([sys.executable, "-c", RUN, *folders], check=True, capture_output=True, timeout=60)
+    done = forks.run(RUN, *folders)
 
+    assert done.returncode == 0, done.stderr
     harmless = [case.name for case, folder in zip(LIVE, folders, strict=True) if not (folder / MARKER).exists()]
     assert not harmless
     assert len(LIVE) > 20

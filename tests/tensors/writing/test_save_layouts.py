@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import tensorkeep
 from tensorkeep.arrays import tensor_to_write
 from tensorkeep.dtypes import BY_NAME, DTYPES
 from tensorkeep.tensors import serialize_tensors
+from tests.support import forks
 from tests.support.soak import rounds
 from tests.support.tensors.plain_files import Known, same_bits
 
@@ -253,10 +252,9 @@ print(status("VmHWM") - before, os.path.getsize(os.path.join(folder, "model")))
     ],
 )
 def test_saving_a_large_tensor_takes_little_more_memory(kind: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK_MEMORY, kind, str(tmp_path)], capture_output=True, text=True, check=True
-    )
+    done = forks.run(PEAK_MEMORY, kind, tmp_path)
 
+    assert done.returncode == 0, done.stderr
     extra_mib, nbytes = done.stdout.split()
     assert float(extra_mib) < 32
     assert int(nbytes) > 16_000_000
