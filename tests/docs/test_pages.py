@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,12 +14,20 @@ import safetensors.torch
 import torch
 import transformers
 
-from tests.support import ROOT, SUPPORT
-from tests.support.forks import ForkServer
+from tests.support import ROOT, SUPPORT, forks
 
 RunPage = Callable[[Path, Path], int]
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
+LIBRARIES = {
+    "accelerate.md": ["accelerate"],
+    "lightning.md": ["lightning.pytorch"],
+    "migrate.md": ["lightning.pytorch"],
+    "skorch.md": ["skorch"],
+    "transformers.md": ["transformers.trainer"],
+}
+"""What pages import besides torch: imported once, for them and other tests."""
+
 EXECUTED = re.compile(r"^ *```(?:python|console)\b", re.MULTILINE)
 
 
@@ -39,18 +47,18 @@ def reader_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def run_page() -> Iterator[RunPage]:
+def run_page() -> RunPage:
     """Run a page in a process of its own, since it may change what `import safetensors` means."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     env = os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "NO_COLOR": "1"}
-    with ForkServer("torch._dynamo", "sybil") as server:
 
-        def run(page: Path, folder: Path) -> int:
-            done = server.run(SUPPORT / "run_page.py", page, cwd=folder, env=env)
-            assert not done.returncode, done.stderr
-            return int(done.stdout.splitlines()[-1])
+    def run(page: Path, folder: Path) -> int:
+        modules = [forks.TRAINING, "sybil.parsers.markdown", *forks.COMMAND, *LIBRARIES.get(page.name, ())]
+        done = forks.run(SUPPORT / "run_page.py", page, modules=modules, cwd=folder, env=env)
+        assert not done.returncode, done.stderr
+        return int(done.stdout.splitlines()[-1])
 
-        yield run
+    return run
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

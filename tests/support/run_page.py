@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -19,7 +20,11 @@ from sybil import Example, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 
+from tests.support.forks import COMMAND, Server, fork_server
+
 _COMMAND = re.compile(r"^\$ (.*)\n?", re.MULTILINE)
+_QUOTED = re.compile(r"'[^']*'")
+_FOR_A_SHELL = re.compile(r"[^\w\s=%,.:/-]")
 
 
 class PythonBlocks:
@@ -45,15 +50,28 @@ class PythonBlocks:
         return difference(example.parsed, self.printed)
 
 
-def run_commands(example: Example) -> str | None:
-    """Run the commands of a console block, and compare what they print."""
-    _, *parts = _COMMAND.split(example.parsed)
-    for command, expected in zip(parts[::2], parts[1::2], strict=True):
-        done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        failure = difference(expected, done.stdout)
-        if failure:
-            return f"$ {command}\n(exit status {done.returncode})\n{failure}"
-    return None
+class Commands:
+    """Runs the commands of console blocks, and compares what they print."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def __call__(self, example: Example) -> str | None:
+        _, *parts = _COMMAND.split(example.parsed)
+        for command, expected in zip(parts[::2], parts[1::2], strict=True):
+            status, printed = self._run(command)
+            failure = difference(expected, printed)
+            if failure:
+                return f"$ {command}\n(exit status {status})\n{failure}"
+        return None
+
+    def _run(self, command: str) -> tuple[int, str]:
+        if command.startswith("tensorkeep ") and not _FOR_A_SHELL.search(_QUOTED.sub("", command)):
+            _, *arguments = shlex.split(command)
+            done = self._server.run("-m tensorkeep", *arguments, is_one_output=True)
+            return done.returncode, done.stdout
+        shell = subprocess.run(command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return shell.returncode, shell.stdout
 
 
 def difference(expected: str, found: str) -> str | None:
@@ -72,11 +90,12 @@ def trimmed(text: str) -> str:
 
 def main(page: Path) -> None:
     """Run every block of a page, and print how many were executed."""
+    server = fork_server(*COMMAND)
     blocks = PythonBlocks()
     parsers = [
         CodeBlockParser("python", blocks),
         CodeBlockParser("text", blocks.compare),
-        CodeBlockParser("console", run_commands),
+        CodeBlockParser("console", Commands(server)),
     ]
     document = Sybil(parsers).parse(page)
     document.namespace["__name__"] = "__main__"
@@ -84,6 +103,7 @@ def main(page: Path) -> None:
     for example in examples:
         example.evaluate()
     print(sum(example.region.evaluator != blocks.compare for example in examples))
+    server.end()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from tensorkeep.integrations.accelerate import (
     load_checkpoint_and_dispatch,
     load_checkpoint_in_model,
 )
-from tests.support import SUPPORT
+from tests.support import SUPPORT, forks
 
 HERE = SUPPORT / "integrations" / "accelerate"
 
@@ -375,22 +373,13 @@ def test_what_cannot_be_is_said_before_anything_is_loaded(tmp_path: Path, traine
 
 
 def test_hardly_more_memory_than_the_model(tmp_path: Path) -> None:
-    peaks: dict[str, int] = {}
-    for number in range(3):  # other processes move the peak up, never down
-        (tmp_path / str(number)).mkdir()
-        done = subprocess.run(
-            [sys.executable, HERE / "memory_of_dispatch.py", tmp_path / str(number)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
-        peaks = {name: min(peak, peaks.get(name, peak)) for name, peak in found.items()}
+    done = forks.run(HERE / "memory_of_dispatch.py", tmp_path, modules=forks.ACCELERATE)
+    assert done.returncode == 0, done.stderr
+    peaks = json.loads(done.stdout)
 
     model = peaks["model"]
     assert peaks["cpu"] < model / 16, peaks  # it is mapped
-    assert peaks["bfloat16"] < model / 2 + 2**26, peaks  # some buffers, and no second copy
+    assert peaks["bfloat16"] < model / 2 + 2**24, peaks  # some buffers, and no second copy
     assert peaks["disk"] < model / 16, peaks
-    assert peaks["disk, called"] < model / 4, peaks
-    assert peaks["disk, bfloat16, called"] < model / 4, peaks
+    assert peaks["disk, called"] < model / 16, peaks
+    assert peaks["disk, bfloat16, called"] < model / 16, peaks

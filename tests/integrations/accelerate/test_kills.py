@@ -17,7 +17,7 @@ N_KILLS = rounds(12, 1000)
 @pytest.mark.soak
 @pytest.mark.parametrize("naming", ["one", "numbered"])
 def test_no_kill_takes_a_state_away(tmp_path: Path, naming: str) -> None:
-    done = forks.run(HERE / "killed.py", tmp_path, naming, N_KILLS, SEED, modules=["accelerate"])
+    done = forks.run(HERE / "killed.py", tmp_path, naming, N_KILLS, SEED, modules=forks.ACCELERATE)
 
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

@@ -21,7 +21,7 @@ HERE = SUPPORT / "integrations" / "accelerate"
 def launch(folder: Path, part: str) -> list[dict[str, Any]]:
     """Run a part in two processes, and return what each of them wrote."""
     env = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    for done in forks.run_ranks(2, HERE / "two_processes.py", folder, part, modules=["accelerate"], env=env):
+    for done in forks.run_ranks(2, HERE / "two_processes.py", folder, part, modules=forks.ACCELERATE, env=env):
         assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{part}_{rank}.json").read_text()) for rank in range(2)]
 

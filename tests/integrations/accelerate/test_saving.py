@@ -250,7 +250,7 @@ def test_a_disk_that_is_full_or_read_only(tmp_path: Path) -> None:
     if may_mount.returncode:
         pytest.skip(f"no rights to mount a small disk: {may_mount.stderr!r}")
 
-    done = forks.run(HERE / "small_disk.py", tmp_path, modules=["accelerate"], own_mounts=True)
+    done = forks.run(HERE / "small_disk.py", tmp_path, modules=forks.ACCELERATE, own_mounts=True)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["full"] * 5 + ["read-only", "saved"]

@@ -18,7 +18,7 @@ def losses(*processes: Done) -> list[str]:
 
 def test_four_ranks_train_two_go_on_and_transformers_loads(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    modules = ["transformers.trainer", "torch.distributed.fsdp"]
+    modules = [forks.TRAINING, "transformers.trainer", "torch.distributed.fsdp"]
     first = losses(*forks.run_ranks(4, EXAMPLE, folder, "--steps", 3, modules=modules))
     (said,) = losses(forks.run(EXAMPLE, folder, modules=modules))
     rest = losses(*forks.run_ranks(2, EXAMPLE, folder, "--steps", 5, modules=modules))

@@ -16,7 +16,7 @@ HERE = SUPPORT / "integrations" / "lightning"
 @pytest.mark.parametrize("plugin", ["AsyncTensorkeepCheckpointIO"])
 def test_two_processes_are_resumed(tmp_path: Path, plugin: str) -> None:
     program, env = HERE / "two_processes.py", os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
-    for done in forks.run_ranks(2, program, tmp_path, plugin, modules=["lightning.pytorch"], env=env):
+    for done in forks.run_ranks(2, program, tmp_path, plugin, modules=forks.LIGHTNING, env=env):
         assert not done.returncode, done.stderr
 
     first, second = (json.loads((tmp_path / f"rank {rank}.json").read_text()) for rank in range(2))

@@ -94,7 +94,7 @@ def test_a_full_disk_is_an_error_and_the_old_checkpoint_stays(tmp_path: Path) ->
     if subprocess.run(may_mount, capture_output=True).returncode:
         pytest.skip("no rights to mount a small disk")
 
-    done = forks.run(HERE / "small_disk.py", disk, modules=["lightning.pytorch"], own_mounts=True)
+    done = forks.run(HERE / "small_disk.py", disk, modules=forks.LIGHTNING, own_mounts=True)
 
     assert not done.returncode, done.stderr
     assert done.stdout.splitlines() == [f"{errno.ENOSPC} 1 ['epoch=0-step=6.ckpt'] True"] * 2

@@ -17,7 +17,7 @@ N_KILLS = rounds(10, 2500)
 @pytest.mark.soak
 @pytest.mark.parametrize("plugin", ["TensorkeepCheckpointIO", "AsyncTensorkeepCheckpointIO"])
 def test_no_kill_costs_a_checkpoint(tmp_path: Path, plugin: str) -> None:
-    done = forks.run(HERE / "killed.py", tmp_path, plugin, N_KILLS, SEED, modules=["lightning.pytorch"])
+    done = forks.run(HERE / "killed.py", tmp_path, plugin, N_KILLS, SEED, modules=forks.LIGHTNING)
 
     assert not done.returncode, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])

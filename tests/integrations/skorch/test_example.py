@@ -15,14 +15,14 @@ EXAMPLE = ROOT / "examples" / "skorch_digits.py"
 
 
 def test_it_ends_as_if_nobody_had_killed_it(tmp_path: Path) -> None:
-    whole = forks.run(EXAMPLE, tmp_path / "whole", modules=["skorch"])
+    whole = forks.run(EXAMPLE, tmp_path / "whole", modules=forks.SKORCH)
     assert not whole.returncode, whole.stderr
     assert float(re.search(r"accuracy: (\S+)", whole.stdout)[1]) > 0.9
 
-    killed = forks.run(EXAMPLE, tmp_path / "killed", "--die-in", "4", modules=["skorch"])
+    killed = forks.run(EXAMPLE, tmp_path / "killed", "--die-in", "4", modules=forks.SKORCH)
     assert killed.returncode == -signal.SIGKILL
     assert len(json.loads((tmp_path / "killed" / "history.json").read_text())) == 3
-    resumed = forks.run(EXAMPLE, tmp_path / "killed", modules=["skorch"])
+    resumed = forks.run(EXAMPLE, tmp_path / "killed", modules=forks.SKORCH)
 
     assert not resumed.returncode, resumed.stderr
     assert resumed.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]

@@ -137,7 +137,7 @@ def test_a_full_disk_leaves_the_epoch_before(tmp_path: Path) -> None:
     if may_mount.returncode:
         pytest.skip(f"no rights to mount a small disk: {may_mount.stderr!r}")
 
-    done = forks.run(PROGRAM, tmp_path, modules=["skorch"], own_mounts=True)
+    done = forks.run(PROGRAM, tmp_path, modules=forks.SKORCH, own_mounts=True)
 
     assert not done.returncode, done.stderr
     failures = [json.loads(line) for line in done.stdout.splitlines()]

@@ -17,7 +17,7 @@ N_KILLS = rounds(8, 1000)
 @pytest.mark.soak
 @pytest.mark.parametrize("form", ["set", "file"])
 def test_all_parts_are_of_one_epoch_after_every_kill(tmp_path: Path, form: str) -> None:
-    done = forks.run(PROGRAM, tmp_path, N_KILLS, form, SEED, modules=["skorch"])
+    done = forks.run(PROGRAM, tmp_path, N_KILLS, form, SEED, modules=forks.SKORCH)
 
     assert not done.returncode, done.stderr
     report = json.loads(done.stdout)

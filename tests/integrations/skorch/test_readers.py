@@ -11,7 +11,7 @@ PROGRAM = SUPPORT / "integrations" / "skorch" / "read_during_saves.py"
 
 
 def test_readers_get_one_epoch(tmp_path: Path) -> None:
-    done = forks.run(PROGRAM, tmp_path, 2, modules=["skorch"])
+    done = forks.run(PROGRAM, tmp_path, 2, modules=forks.SKORCH)
 
     assert not done.returncode, done.stderr
     epochs = json.loads(done.stdout)

@@ -22,7 +22,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What each recipe came to: at once, after the first half, and after the second in a new process."""
     folder = tmp_path_factory.mktemp("nets")
     for phase in ("whole", "first", "second"):
-        done = forks.run(PROGRAM, phase, folder, modules=["skorch"])
+        done = forks.run(PROGRAM, phase, folder, modules=forks.SKORCH)
         assert not done.returncode, done.stderr
     return folder
 

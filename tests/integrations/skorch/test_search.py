@@ -102,7 +102,7 @@ def test_a_net_of_accelerate_goes_on(tmp_path: Path, unwrap_after_train: bool) -
 
 def test_of_two_processes_the_main_one_saves_and_both_go_on(tmp_path: Path) -> None:
     program = SUPPORT / "integrations" / "skorch" / "two_processes.py"
-    done = forks.run(program, tmp_path, modules=["accelerate", "skorch"])
+    done = forks.run(program, tmp_path, modules=[forks.TRAINING, "accelerate", "skorch"])
 
     assert not done.returncode, done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

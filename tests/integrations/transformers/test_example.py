@@ -11,14 +11,14 @@ EXAMPLE = ROOT / "examples" / "transformers_trainer.py"
 
 
 def test_a_killed_example_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    whole = forks.run(EXAMPLE, tmp_path / "whole", modules=["transformers.trainer"])
+    whole = forks.run(EXAMPLE, tmp_path / "whole", modules=forks.TRANSFORMERS)
     assert not whole.returncode, whole.stderr
     assert whole.stdout.splitlines()[0] == "from the beginning"
     assert float(whole.stdout.split()[-1]) < 1.0, "it has learnt something"
 
-    killed = forks.run(EXAMPLE, tmp_path / "killed", "--die-in", "80", modules=["transformers.trainer"])
+    killed = forks.run(EXAMPLE, tmp_path / "killed", "--die-in", "80", modules=forks.TRANSFORMERS)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = forks.run(EXAMPLE, tmp_path / "killed", modules=["transformers.trainer"])
+    resumed = forks.run(EXAMPLE, tmp_path / "killed", modules=forks.TRANSFORMERS)
 
     assert not resumed.returncode, resumed.stderr
     assert resumed.stdout.splitlines()[0] == "from checkpoint-60"

@@ -19,7 +19,7 @@ N_KILLS = rounds(10, 1000)
 
 
 def run(program: str, *arguments: Any, own_mounts: bool = False) -> str:
-    done = forks.run(HERE / program, *arguments, modules=["transformers.trainer"], own_mounts=own_mounts)
+    done = forks.run(HERE / program, *arguments, modules=forks.TRANSFORMERS, own_mounts=own_mounts)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -76,7 +76,7 @@ def test_a_full_disk_at_any_place_leaves_every_byte(tmp_path: Path) -> None:
 
 
 def test_two_processes_go_on_as_one_run(tmp_path: Path) -> None:
-    runs = forks.run_ranks(2, HERE / "two_trainers.py", tmp_path, modules=["transformers.trainer"])
+    runs = forks.run_ranks(2, HERE / "two_trainers.py", tmp_path, modules=forks.TRANSFORMERS)
     for rank, done in enumerate(runs):
         assert done.returncode == 0, done.stderr
         assert f"done {rank}" in done.stdout.splitlines()

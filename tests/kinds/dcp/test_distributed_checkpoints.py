@@ -43,7 +43,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Let four ranks save in every form; return the folder of all checkpoints."""
     folder = tmp_path_factory.mktemp("ranks")
-    for done in forks.run_ranks(4, SUPPORT / "many_ranks.py", folder, modules=["torch.distributed.tensor"]):
+    for done in forks.run_ranks(
+        4, SUPPORT / "many_ranks.py", folder, modules=[forks.TRAINING, "torch.distributed.tensor"]
+    ):
         assert done.returncode == 0, done.stderr
     return folder
 

@@ -5,6 +5,7 @@ Prints the highest number of bytes that each way took of memory of its own, not 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 import threading
@@ -55,6 +56,8 @@ def peak_of(action: Callable[[], object]) -> int:
 @torch.inference_mode()  # else the graph of a call keeps the weights of all layers
 def main(folder: str) -> None:
     """Save a model in shards, and load it in each way."""
+    if hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(-3, 2**20)  # M_MMAP_THRESHOLD: what is freed goes back to the system, and does not count
     torch.set_num_threads(1)
     path = f"{folder}/model"
     state = {f"{n}.weight": torch.randn(WIDTH, WIDTH) / 50 for n in range(N_LAYERS)}
