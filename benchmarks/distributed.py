@@ -51,7 +51,8 @@ class _Team:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])  # one import of torch for all
         self._others: list[Connection] = []
         for rank in range(1, _N_RANKS):
             ours, theirs = context.Pipe()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 
 from benchmarks.case import AtMostOver, Case, Contender, Place
 
@@ -30,7 +31,7 @@ for line in sys.stdin:
     print(os.waitpid(child, 0)[1], flush=True)
 """
 
-    def __init__(self, _: Place) -> None:
+    def __init__(self) -> None:
         command = [sys.executable, "-c", self._PROGRAM]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_ENVIRONMENT
@@ -44,6 +45,11 @@ for line in sys.stdin:
         print(code, file=self._process.stdin, flush=True)
         if self._process.stdout.readline() != "0\n":
             raise RuntimeError(f"failed: {code}")
+
+
+@cache
+def _zygote(_: Place) -> _Zygote:
+    return _Zygote()
 
 
 def _ready(_: Place) -> None:
@@ -78,7 +84,7 @@ CASES = (
     Case(
         name="startup/torch",
         title="`import tensorkeep.torch`, over `import torch`",
-        prepare=_Zygote,
+        prepare=_zygote,
         ours=_run_after_torch("import tensorkeep.torch"),
         peers=(_run_after_torch("pass", "a fork"), _run_after_torch("import safetensors.torch")),
         target=AtMostOver(0.030),
