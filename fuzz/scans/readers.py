@@ -8,6 +8,7 @@ import _pickle
 import bz2
 import contextlib
 import gzip
+import importlib
 import importlib.util
 import io
 import lzma
@@ -149,7 +150,10 @@ def _joblib_readers() -> dict[str, Reader]:
 
 
 def _keras_readers() -> dict[str, Reader]:
+    os.environ.setdefault("KERAS_BACKEND", "torch")
     import keras
+
+    importlib.import_module("encodings.utf_8_sig")  # json finds the encoding of a configuration
 
     def load(data: bytes, path: str) -> None:
         if data.startswith(b"PK"):
