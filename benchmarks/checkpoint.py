@@ -21,6 +21,7 @@ from benchmarks import inputs, limits
 from benchmarks.case import AtLeast, Case, Contender, Place
 from benchmarks.llama import N_SHARDS, Llama, plain_files, shards_of
 from tensorkeep.torch import save_file
+from tensorkeep.transport.system import finish_freeing
 
 __all__ = ["CASES"]
 
@@ -226,13 +227,14 @@ CASES = (
         title="the same over an older checkpoint",
         prepare=lambda place: _Job(place, "saved-over"),
         before=_sync,
+        after=lambda _: finish_freeing(),
         ours=_OURS,
         peers=_PEERS,
         limits=_LIMITS[:1],
         target=AtLeast(1.0),
         rounds=7,
         remark="The older files are on disk when the clock starts. Only tensorkeep keeps them until the new ones "
-        "are complete: killed in between, the others leave a mixture or nothing.",
+        "are complete: killed in between, the others leave a mixture or nothing. It leaves freeing them to a thread.",
     ),
     Case(
         name="checkpoint/save-sha256",

@@ -11,6 +11,7 @@ import torch
 import tensorkeep
 from benchmarks.case import AtLeast, Case, Contender, Place
 from tensorkeep.store import CheckpointStore
+from tensorkeep.transport.system import finish_freeing
 
 __all__ = ["CASES"]
 
@@ -82,6 +83,7 @@ def _case(name: str, title: str, *, durable: bool, remark: str = "") -> Case:
         title=title,
         prepare=lambda place: _Run(place, durable=durable),
         before=_before,
+        after=lambda _: finish_freeing(),
         ours=Contender("tensorkeep", lambda run: run.store.save(next(run.steps), run.state)),
         peers=(Contender("tensorkeep.save_checkpoint", _save_whole), Contender("torch.save", _save_by_torch)),
         target=AtLeast(2.0),

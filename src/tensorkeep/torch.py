@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from tensorkeep.arrays import TensorToWrite, library_for, tensor_to_write
+from tensorkeep.arrays import TensorToWrite, adapter_for, library_for
 from tensorkeep.collector import PausedCollector
 from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file, torch_raw, torch_sharing
 from tensorkeep.compat.torch_sharing import storage_ptr, storage_size
@@ -25,8 +25,8 @@ from tensorkeep.compat.wording import (
     check_backend,
     check_content,
     check_device,
-    check_instance,
     check_metadata,
+    check_names,
     check_path,
     writing_errors,
 )
@@ -282,22 +282,19 @@ def _mismatch(model: torch.nn.Module, missing: set[str], unexpected: list[str]) 
 def _to_write(tensors: dict[str, torch.Tensor]) -> dict[str, TensorToWrite]:
     """Describe tensors for writing, or refuse them in the reference's words."""
     _refuse_other_values(tensors)
+    describe = adapter_for("torch").tensor_to_write
     try:
         with PausedCollector():
-            to_write = {name: _described(name, tensor) for name, tensor in tensors.items()}
-    except (TensorkeepError, TypeError, NotImplementedError):
+            to_write = {name: describe(tensor, name) for name, tensor in tensors.items()}
+    except TensorkeepError:
         _refuse_shared(tensors)  # the reference looks for this first
+        if any(tensor.is_meta for tensor in tensors.values()):
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!") from None
         raise
     if near_others(to_write):
         _refuse_shared(tensors)
+    check_names(tensors)
     return to_write
-
-
-def _described(name: str, tensor: torch.Tensor) -> TensorToWrite:
-    check_instance(name, "tensor_dict", str)
-    if tensor.is_meta:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    return tensor_to_write(tensor, name)
 
 
 def _flatten_as_ptr(tensors: dict[str, torch.Tensor], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
