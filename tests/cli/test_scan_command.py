@@ -80,10 +80,16 @@ def test_names_places_reasons_and_arguments_are_shown(run: Any, folder: Path) ->
 
 
 def test_what_is_missing_cannot_be_answered(run: Any, tmp_path: Path) -> None:
-    done = run("scan", "missing.pt", cwd=tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "dangling").symlink_to("nowhere.pt")
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "missing.pt" in done.stderr
+    for name, message in {
+        "missing.pt": "error: no such file or directory (missing.pt)\n",
+        "dangling": "error: a link to a file that does not exist (dangling): found nowhere.pt\n",
+        "empty": "error: no files in the directory (empty). Check the path\n",
+    }.items():
+        done = run("scan", name, cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
 
 def test_a_directory_without_checkpoints(run: Any, tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ import numpy as np
 import pytest
 import torch
 
+from tensorkeep.formats.archives._tar_members import list_tar
 from tensorkeep.formats.pickles.audit._row import begins_like_a_pickle
 from tensorkeep.formats.pickles.names._danger_list import danger_of
 from tensorkeep.scanner._scan import scan
-from tensorkeep.scanner._tar_members import list_tar
 from tensorkeep.transport import ByteRange, MemorySource
 
 
@@ -209,12 +209,12 @@ def test_a_tar_archive_is_walked_as_python_does(tmp_path: Path, case: str) -> No
     [
         MEMBER + b"junk" * 200,
         MEMBER[:512] + PICKLE[:10],
-        with_checksum(MEMBER[:124] + b"+0000000012\0" + MEMBER[136:]),
+        with_checksum(MEMBER[:124] + b"0x000000012\0" + MEMBER[136:]),
         header("pax", b"x", 12) + padded(b"99 path=a\n") + MEMBER,
         header("pax", b"g", 12) + padded(b"12 size=512\n") + MEMBER,
         header("a", b"S", 0) + bytes(1024),
     ],
-    ids=["junk", "cut off", "a size with a sign", "a broken record", "a size for all", "sparse"],
+    ids=["junk", "cut off", "a size that is not octal", "a broken record", "a size for all", "sparse"],
 )
 def test_whatever_ends_a_tar_archive_is_a_problem(content: bytes) -> None:
     assert list_tar(MemorySource(content), ByteRange(0, len(content))).problems

@@ -321,12 +321,12 @@ def test_a_storage_that_nothing_refers_to(payload: Payload, tmp_path: Path) -> N
     assert ("unknown", "data/7") in {(finding.severity, finding.member) for finding in file.findings}
 
 
-def test_the_bytes_of_a_tensor_are_no_pickle(tmp_path: Path) -> None:
+def test_a_tensor_of_bytes_that_are_a_pickle_is_looked_at(payload: Payload, tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
-    looks_like_one = np.frombuffer(pickle.dumps(Payload("touch nothing")).ljust(128), np.uint8)
-    torch.save({"w": torch.tensor(looks_like_one)}, path)
+    state = np.frombuffer(pickle.dumps(payload), np.uint8)  # as Transformer Engine keeps its state
+    torch.save({"w": torch.tensor(state)}, path)
 
-    assert scan(path).is_clean
+    assert_finds_the_payload(scanned(path), payload, "data/0")
 
 
 @pytest.mark.parametrize(("name", "compress"), [("bzip2", bz2.compress), ("xz", lzma.compress)])
@@ -548,8 +548,15 @@ def test_several_paths(payload: Payload, tmp_path: Path) -> None:
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(SourceMissingError):
-        scan(tmp_path / "missing.pt")
+    (tmp_path / "empty" / "below").mkdir(parents=True)
+    (tmp_path / "dangling").symlink_to("nowhere.pt")
+    for name, message in {
+        "missing.pt": "no such file or directory",
+        "dangling": "a link to a file that does not exist .*found nowhere.pt",
+        "empty": "no files in the directory",
+    }.items():
+        with pytest.raises(SourceMissingError, match=message):
+            scan(tmp_path / name)
 
 
 def test_a_directory_of_texts_is_clean(tmp_path: Path) -> None:

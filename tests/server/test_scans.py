@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import tensorkeep
 from tensorkeep.errors import SourceMissingError
 from tensorkeep.scanner import scan
 from tensorkeep.server import Server
+from tensorkeep.transport import RemoteSource
 
 
 class Payload:
@@ -38,3 +40,20 @@ def test_all_files_of_a_directory_and_those_below(tmp_path: Path) -> None:
             scan(server.url + "nothing/")
         with pytest.raises(SourceMissingError, match="slash"):
             tensorkeep.open(server.url + "a.bak")
+
+
+def test_the_ends_of_members_are_read_together(tmp_path: Path) -> None:
+    state = {str(number): torch.ones(50_000 if number % 10 else 9) for number in range(40)}
+    torch.save(state, tmp_path / "clean.pt")
+    state["evil"] = torch.frombuffer(bytearray(pickle.dumps(Payload())), dtype=torch.uint8)
+    torch.save(state, tmp_path / "evil.pt")
+    n_reads: list[int] = []
+
+    with Server(tmp_path, port=0) as server, pytest.MonkeyPatch.context() as patch:
+        read = RemoteSource.read
+        patch.setattr(RemoteSource, "read", lambda self, span: n_reads.append(1) or read(self, span))
+        assert scan(server.url + "clean.pt").findings == ()
+        (finding,) = scan(server.url + "evil.pt").findings
+
+    assert finding.name == "builtins.print"
+    assert len(n_reads) < 40

@@ -64,6 +64,7 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
         is_converted: Whether it holds more than tensors by name, so only `convert` can make safetensors of it.
         is_gathered: Whether its tensors are gathered from many places, so that everything read through mmap would
             stay in memory.
+        only_tensors: Whether it holds nothing that any program would run, so that `scan` calls it clean if it opens.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
     verifies_reads: bool = False
     is_converted: bool = False
     is_gathered: bool = False
+    only_tensors: bool = False
 
 
 class Found(msgspec.Struct, frozen=True):

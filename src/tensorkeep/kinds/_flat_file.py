@@ -187,6 +187,7 @@ def file_kind(
     magic: bytes | None = None,
     is_one: Callable[[ByteSource], bool] | None = None,
     opens: type[FlatFile] = FlatFile,
+    only_tensors: bool = False,
 ) -> Kind[Place]:
     """Make a `Kind` for a format that is a header and byte ranges.
 
@@ -197,6 +198,8 @@ def file_kind(
         magic: The first bytes of such files; None to go by the suffix.
         is_one: Looks closer at a file with these first bytes, if other kinds begin with them too.
         opens: The class of open files, if tensors are read in a special way.
+        only_tensors: Whether no program would run anything in it, neither objects nor templates nor expressions, so
+            that `scan` calls it clean if it opens and nothing in it is unknown.
     """
 
     def find(place: Place) -> Place | None:
@@ -221,4 +224,4 @@ def file_kind(
         directory, own_name = split(place.path or "")
         return Files(directory, own_name, (own_name,))
 
-    return Kind(name, find, open_file, files=files, suffixes=suffixes)
+    return Kind(name, find, open_file, files=files, suffixes=suffixes, only_tensors=only_tensors)

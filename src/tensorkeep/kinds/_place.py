@@ -47,6 +47,13 @@ class Place:
         self.trusts_names = trusts_names
         self._target = target
 
+    @classmethod
+    def of(cls, source: ByteSource) -> Place:
+        """Return the place of bytes that are open already."""
+        place = cls(b"")
+        place.source = source
+        return place
+
     @cached_property
     def is_directory(self) -> bool:
         """Whether it is a directory; for a URL, whether it looks like one."""

@@ -26,6 +26,11 @@ def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
     raise UnsupportedError("the file or directory cannot be opened", path=place.path)
 
 
+def find_tensors(place: Place) -> Kind[Any] | None:
+    """Return the kind of a file that holds nothing that any program would run; None if no kind says so of it."""
+    return next((kind for kind in KINDS if kind.only_tensors and kind.find(place) is not None), None)
+
+
 def known_suffixes() -> tuple[str, ...]:
     """Return the file suffixes of all kinds."""
     return tuple(suffix for kind in KINDS for suffix in kind.suffixes)

@@ -2,12 +2,16 @@
 
 - `_scan`: `scan`, for files and directories.
 - `_scan_file`: one file, scanned as every format it may be taken for.
-- `_scan_pickles`: pickles, legacy files of torch, arrays of objects.
+- `_scan_pickles`: pickles, legacy files of torch, tar archives of torch 0.1.
+- `_scan_arrays`: NumPy's `.npy` files.
 - `_scan_zip`: zip archives and their members.
+- `_scan_tar`: tar archives and their members.
+- `_programs`: members that are run without any pickle.
 - `_scan_keras`: the configuration of a Keras model.
-- `_tar_members`: the members of any tar archive.
 - `_forms`: the formats that bytes may be taken for, by their start.
+- `_compression`: whether bytes are compressed as a whole.
 - `_content`: a file or a member of an archive.
+- `_read_ahead`: the ends of many members, read together.
 - `_findings`: collects the findings of one file.
 - `_report`: the result, and its JSON.
 - `_sarif`: the result as SARIF.

@@ -7,10 +7,12 @@ from typing import Final
 import msgspec
 
 from tensorkeep.formats.archives import ends_like_a_zip
-from tensorkeep.transport import ByteRange, ByteSource
+from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 
 HEAD_NBYTES: Final = 2**16
 """Bytes at the start that determine the format."""
+
+_PIECE_NBYTES: Final = 2**20
 
 
 class Content(msgspec.Struct, frozen=True, eq=False):
@@ -47,6 +49,15 @@ class Content(msgspec.Struct, frozen=True, eq=False):
         """Return the bytes that determine the format."""
         return self.read(min(self.nbytes, HEAD_NBYTES))
 
+    def after_zeros(self, n_each: int) -> Content:
+        """Return the content from its first byte that is not zero, less what follows a multiple of so many zeros."""
+        for start in range(0, self.nbytes, _PIECE_NBYTES):
+            piece = self.part(start).read(min(_PIECE_NBYTES, self.nbytes - start))
+            n_zeros = len(piece) - len(piece.lstrip(b"\0"))
+            if n_zeros < len(piece):
+                return self.part((start + n_zeros) // n_each * n_each)
+        return self.part(self.nbytes)
+
     def ends_like_a_zip(self) -> bool:
         """Say whether the end looks like the end of a zip archive."""
         return ends_like_a_zip(self.source, self.span)
@@ -62,3 +73,9 @@ class Content(msgspec.Struct, frozen=True, eq=False):
     def part(self, start: int) -> Content:
         """Return the rest of the content from a position."""
         return msgspec.structs.replace(self, span=ByteRange(self.span.start + start, self.span.stop))
+
+    def alone(self) -> ByteSource:
+        """Return a source of these bytes and no others."""
+        if self.nbytes == self.source.nbytes:
+            return self.source
+        return JoinedSource([(self.source, self.span)], self.source.name)

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tensorkeep.errors import LimitError, TensorkeepError
+from tensorkeep.formats.archives import Member
 from tensorkeep.formats.pickles import Mention
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._report import ScanFinding, Severity
 
 _MAX_INFLATED_NBYTES = 2**30
-"""Most bytes decompressed per file, in total; that takes about 5 s."""
+_MAX_INFLATION = 64
+"""Most bytes decompressed per file, in total: so many (about 3 s), and so many for each of its bytes."""
 
 _UNKNOWN = "is not known to be data"
 _SCRIPTED = "is a class of the TorchScript program in the file"
@@ -28,13 +30,14 @@ class FindingLog:
         ignores_texts: Whether a file is of an unknown format if a reader of pickles would import a module and fail.
     """
 
-    def __init__(self, *, ignores_texts: bool = False) -> None:
+    def __init__(self, nbytes: int, *, ignores_texts: bool = False) -> None:
         self.ignores_texts = ignores_texts
         self.form = ""
         self.findings: dict[ScanFinding, None] = {}
         self.known_names: set[str] = set()
         self.n_pickles = 0
-        self._n_left = _MAX_INFLATED_NBYTES
+        self._seen: set[Member] = set()
+        self._n_left = self._n_allowed = _MAX_INFLATED_NBYTES + _MAX_INFLATION * nbytes
 
     def spend(self, nbytes: int) -> None:
         """Count decompressed bytes, and refuse too many."""
@@ -42,8 +45,17 @@ class FindingLog:
         if self._n_left < 0:
             raise LimitError(
                 "the file decompresses to more than the limit",
-                expected=f"at most {_MAX_INFLATED_NBYTES:,} bytes",
+                expected=f"at most {self._n_allowed:,} bytes",
             )
+
+    def note_seen(self, members: Iterable[Member], content: Content) -> None:
+        """Remember the scanned members of an archive in another; those in decompressed copies are forgotten."""
+        if content.place and not content.is_copy:
+            self._seen.update(members)
+
+    def has_seen(self, members: Iterable[Member], content: Content) -> bool:
+        """Say whether all members of an archive are known as those of another archive in the file."""
+        return not content.is_copy and self._seen.issuperset(members)
 
     def name_form(self, form: str, content: Content) -> None:
         """Set the form of the file, if the content is the file itself."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from tensorkeep.errors import SourceMissingError, TensorkeepError
+from tensorkeep.scanner._findings import error_text
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
 from tensorkeep.scanner._scan_file import checkpoint_spans, scan_file
 from tensorkeep.transport import (
@@ -43,11 +44,11 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
         The findings. Something that cannot be read is a finding, too.
 
     Raises:
-        SourceMissingError: If a path does not exist.
+        SourceMissingError: If a path does not exist, or is a directory without any file.
         TransportError: If a server's listing cannot be read.
     """
     roots = [without_secrets(os.fspath(path)) for path in paths]
-    chosen = [(file, is_chosen) for root in roots for file, is_chosen in _files_of(root)]
+    chosen = [found for root in roots for found in _some_files_of(root)]
     sizes = [_size(file) for file, _ in chosen]
     n_all = sum(sizes)
     files: list[ScannedFile] = []
@@ -93,6 +94,14 @@ def _read_spans(metadata: str) -> dict[str, list[ByteRange]]:
         return {}
 
 
+def _some_files_of(root: str) -> list[tuple[str, bool]]:
+    """Return the files at a path, and whether the path itself is a file; refuse a path that has none."""
+    found = list(_files_of(root))
+    if not found:
+        raise SourceMissingError("no files in the directory", path=root, hint="Check the path")
+    return found
+
+
 def _files_of(root: str) -> Iterator[tuple[str, bool]]:
     """Yield the files at a path, and whether the path itself is a file."""
     if is_remote(root):
@@ -103,10 +112,12 @@ def _files_of(root: str) -> Iterator[tuple[str, bool]]:
         )
     elif os.path.isdir(root):
         yield from ((file, False) for file in _files_below(root))
-    elif os.path.lexists(root):
+    elif os.path.exists(root):
         yield root, True
+    elif os.path.islink(root):
+        raise SourceMissingError("a link to a file that does not exist", path=root, found=os.readlink(root))
     else:
-        raise SourceMissingError("nothing to scan", path=root)
+        raise SourceMissingError("no such file or directory", path=root)
 
 
 def _files_at(url: str, depth: int = 0) -> Iterator[str]:
@@ -166,5 +177,5 @@ def _scanned(file: str, spans: Sequence[ByteRange], *, is_chosen: bool) -> Scann
         finally:
             source.close()
     except TensorkeepError as error:
-        finding = ScanFinding(severity="unreadable", message=f"{error.message}: {error.found or 'no reason given'}")
+        finding = ScanFinding(severity="unreadable", message=error_text(error))
         return ScannedFile(file, "unknown form", 0, (finding,))

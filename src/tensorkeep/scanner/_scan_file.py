@@ -16,32 +16,36 @@ from tensorkeep.errors import FormatError, RefusedError
 from tensorkeep.formats import SNIFF_NBYTES, sniff
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES, Unknown, audit_pickle
 from tensorkeep.formats.safetensors import read_header
+from tensorkeep.kinds import OpenOptions, Place
+from tensorkeep.kinds.registry import find_tensors
 from tensorkeep.limits import MAX_PICKLE_NBYTES
+from tensorkeep.scanner._compression import compression_of
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
-from tensorkeep.scanner._forms import Form, compression_of, forms_of
+from tensorkeep.scanner._forms import Form, forms_of
 from tensorkeep.scanner._report import SEVERITIES, ScannedFile
-from tensorkeep.scanner._scan_pickles import scan_array, scan_pickles, scan_torch_tar
+from tensorkeep.scanner._scan_arrays import scan_arrays
+from tensorkeep.scanner._scan_keras import is_keras_config, scan_keras_config
+from tensorkeep.scanner._scan_pickles import scan_pickles
+from tensorkeep.scanner._scan_tar import scan_tar
 from tensorkeep.scanner._scan_zip import scan_zip
-from tensorkeep.scanner._tar_members import list_tar
 from tensorkeep.transport import ByteRange, ByteSource
 
 _ARCHIVES: Final = {"zip archive", "tar archive"}
 _MAX_DEPTH: Final = 4
 """Deepest nesting of archives that is scanned."""
 
-_EXPECTED_SUFFIXES: Final = (*PICKLE_SUFFIXES, ".npz", ".nemo", ".tar")
-"""Suffixes of files that contain pickles; such a file is reported if its format is unknown."""
+_EXPECTED_SUFFIXES: Final = (*PICKLE_SUFFIXES, ".npy", ".npz", ".nemo", ".tar", ".keras", ".h5", ".hdf5")
+"""Suffixes of files that contain pickles or other programs; such a file is reported if its format is unknown."""
 
-_TORCH_TAR: Final = {"sys_info", "pickle", "storages", "tensors"}
-_MAX_ZEROS: Final = 2**20
-"""Most bytes of zeros at the end of a tar archive; writers pad to a multiple of 10 KiB or more."""
+_WEIGHTS: Final = ".weights.h5"
+"""Suffix of the weights of a Keras model, in its archive; Keras takes no model from them."""
 
 
 def scan_file(source: ByteSource, *, is_chosen: bool, spans: Sequence[ByteRange] = ()) -> ScannedFile | None:
     """Scan one file; None if its format is unknown, unless it was chosen by name or has a suffix of pickles."""
     is_expected = is_chosen or source.name.lower().endswith(_EXPECTED_SUFFIXES)
-    log = FindingLog(ignores_texts=not is_expected)
+    log = FindingLog(source.nbytes, ignores_texts=not is_expected)
     whole = Content(source, ByteRange(0, source.nbytes))
     with log.recording_errors(whole):
         if spans:
@@ -51,8 +55,7 @@ def scan_file(source: ByteSource, *, is_chosen: bool, spans: Sequence[ByteRange]
     if not log.form and not log.findings:
         if not is_expected:
             return None
-        what = sniff(whole.read(min(whole.nbytes, SNIFF_NBYTES)))
-        log.add("unreadable", f"it is {what.what}" if what else "its form is unknown", whole)
+        _report_unknown(whole, log)
     findings = sorted(log.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return ScannedFile(
         source.name, log.form or "unknown form", log.n_pickles, tuple(findings), tuple(sorted(log.known_names))
@@ -77,78 +80,104 @@ def _scan_parts(whole: Content, spans: Sequence[ByteRange], log: FindingLog) -> 
         stop = span.stop
     if not is_whole or stop != whole.nbytes:
         log.add("suspicious", "it has bytes that are not declared in `.metadata`", whole)
-    again = FindingLog()
+    again = FindingLog(whole.nbytes)
     with log.recording_errors(whole):
         _scan_content(whole, again)
     is_zip = forms_of(whole.head(), whole.nbytes) == ["zip archive"]  # a zip reader sees only the last part
     log.findings |= {finding: None for finding in again.findings if finding.name is not None or not is_zip}
 
 
+def _report_unknown(content: Content, log: FindingLog) -> None:
+    what = sniff(content.read(min(content.nbytes, SNIFF_NBYTES)))
+    log.add("unreadable", f"it is {what.what}" if what else "its form is unknown", content)
+
+
 def _scan_content(content: Content, log: FindingLog) -> None:
-    """Scan bytes as every format they may be taken for."""
+    """Scan a file, or a member of an archive, by the same rules."""
     before = log.n_pickles, len(log.findings)
+    forms = _scan_bytes(content, log)
+    if is_keras_config(content):
+        scan_keras_config(content, log)
+    is_unknown = not set(forms) - {"pickle"} and (log.n_pickles, len(log.findings)) == before
+    if is_unknown and not _is_of_tensors(content, log) and content.name.lower().endswith(_EXPECTED_SUFFIXES):
+        _report_unknown(content, log)
+
+
+def _is_of_tensors(content: Content, log: FindingLog) -> bool:
+    """Say whether a kind that holds only tensors claims the content, and check that it can be opened."""
+    place = Place.of(content.alone())
+    kind = find_tensors(place)
+    if kind is None:
+        return False
+    log.name_form(kind.name.partition(" ")[2], content)
+    with log.recording_errors(content):
+        for name, unknown in kind.open(place, OpenOptions()).unknowns.items():
+            log.add("unknown", f"{name} is not known to be data: {unknown}", content)
+    return True
+
+
+def _scan_bytes(content: Content, log: FindingLog) -> list[Form]:
+    """Scan bytes as every format they may be taken for."""
+    if not content.nbytes:
+        return []
     head = content.head()
     forms = forms_of(head, content.nbytes)
     for form in forms:
         with log.recording_errors(content):
             _scan_as(form, content, log)
-    compression = compression_of(head)
-    if compression is not None:
-        log.add("unreadable", f"it is {compression}", content)
-    is_unknown = not set(forms) - {"pickle"} and (log.n_pickles, len(log.findings)) == before
-    if is_unknown and content.place and content.nbytes and content.name.lower().endswith(PICKLE_SUFFIXES):
-        log.add("unreadable", "it is named like a pickle, but its form is unknown", content)
-    if not _ARCHIVES.intersection(forms):
-        _scan_end(content, log)
-
-
-def _scan_end(content: Content, log: FindingLog) -> None:
-    """Scan a zip archive at the end of something else."""
-    if content.ends_like_a_zip():
+    with log.recording_errors(content):
+        compression = compression_of(content, head)
+        if compression is not None:
+            log.add("unreadable", f"it is {compression}", content)
+    if "zip archive" not in forms and content.ends_like_a_zip():
         with log.recording_errors(content):
-            scan_zip(content, log, lambda inner: _scan_content(inner, log), is_at_end=True)
+            _scan_zip(content, log, is_at_end=True)
+    return forms
 
 
 def _scan_as(form: Form, content: Content, log: FindingLog) -> None:
-    if len(content.place) >= _MAX_DEPTH and form in _ARCHIVES:
-        log.add("unreadable", f"more than {_MAX_DEPTH} archives within each other", content)
-    elif form == "zip archive":
-        scan_zip(content, log, lambda inner: _scan_content(inner, log))
+    if form == "zip archive":
+        _scan_zip(content, log)
     elif form == "tar archive":
-        _scan_tar(content, log)
+        if not _is_too_deep(content, log):
+            scan_tar(content, log, lambda inner: _scan_content(inner, log))
     elif form == "pickle":
         scan_pickles(content, log)
     elif form == "NumPy array":
-        scan_array(content, log)
-    else:
+        _scan_arrays(content, log)
+    elif form == "safetensors":
         _check_safetensors(content, log)
+    elif not (content.place and content.name.endswith(_WEIGHTS)):
+        log.name_form("HDF5 file", content)
+        log.add("unknown", "HDF5 is not looked into, and Keras runs the code of a model in it", content)
 
 
-def _scan_tar(content: Content, log: FindingLog) -> None:
-    listing = list_tar(content.source, content.span)
-    is_torch = not content.place and {name for name, _ in listing.members} == _TORCH_TAR
-    if is_torch and scan_torch_tar(content, log):
-        return
-    log.name_form("tar archive", content)
-    for place, problem in listing.problems:
-        log.add("unreadable", problem, content, place - content.span.start)
-    for name, span in listing.members:
-        _scan_content(msgspec.structs.replace(content, span=span, place=(*content.place, name)), log)
-    stop = listing.stop - content.span.start
-    rest = content.part(stop)
-    if rest.nbytes > _MAX_ZEROS or any(rest.read(rest.nbytes)):
-        log.add("unknown", f"{rest.nbytes:,} bytes follow the end of the tar archive", content, stop)
-        _scan_end(rest, log)
+def _scan_zip(content: Content, log: FindingLog, *, is_at_end: bool = False) -> None:
+    if not _is_too_deep(content, log):
+        scan_zip(content, log, lambda inner: _scan_content(inner, log), is_at_end=is_at_end)
+
+
+def _is_too_deep(content: Content, log: FindingLog) -> bool:
+    is_too_deep = len(content.place) >= _MAX_DEPTH
+    if is_too_deep:
+        log.add("unreadable", f"more than {_MAX_DEPTH} archives within each other", content)
+    return is_too_deep
+
+
+def _scan_arrays(content: Content, log: FindingLog) -> None:
+    rest = scan_arrays(content, log)
+    if rest.nbytes:
+        log.add("unknown", f"{rest.nbytes:,} bytes follow the array", content, content.nbytes - rest.nbytes)
+        _scan_bytes(rest, log)
 
 
 def _check_safetensors(content: Content, log: FindingLog) -> None:
-    """Check the header of a file of tensors, which cannot contain code; members of archives are not checked."""
+    """Check the header of a file of tensors, which cannot contain code."""
     log.name_form("safetensors", content)
-    if not content.place:
-        try:
-            read_header(content.source)
-        except (FormatError, RefusedError) as error:
-            log.add("unreadable", error.message, content)
+    try:
+        read_header(content.alone())
+    except (FormatError, RefusedError) as error:
+        log.add("unreadable", error.message, content)
 
 
 def checkpoint_spans(source: ByteSource) -> dict[str, list[ByteRange]]:

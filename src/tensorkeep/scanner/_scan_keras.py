@@ -9,6 +9,7 @@ from typing import Any, Final
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 
+_NAME: Final = "config.json"
 _MAX_NBYTES: Final = 64 * 2**20
 _CODE: Final = {
     "Lambda": "a Lambda layer of Keras is built from Python code in the file",
@@ -17,6 +18,11 @@ _CODE: Final = {
 }
 _HOMES: Final = frozenset(("keras", "tf_keras", "tensorflow", "keras_hub", "keras_nlp", "keras_cv"))
 _MAX_NAME_LENGTH: Final = 200
+
+
+def is_keras_config(content: Content) -> bool:
+    """Say whether Keras may take a file for the configuration of a model."""
+    return content.name.endswith(_NAME)
 
 
 def scan_keras_config(content: Content, log: FindingLog) -> None:
@@ -33,8 +39,10 @@ def scan_keras_config(content: Content, log: FindingLog) -> None:
         return
     for module, name in _classes_in(configuration):
         if name in _CODE:
+            log.name_form("Keras configuration", content)
             log.add("suspicious", _CODE[name], content)
         elif isinstance(module, str) and module.partition(".")[0] not in _HOMES:
+            log.name_form("Keras configuration", content)
             named = f"{module}.{name}"[:_MAX_NAME_LENGTH]
             log.add("unknown", f"Keras would import {named}, which is not known to be data", content)
 

@@ -1,8 +1,7 @@
-"""Pickles: one or several in a row, legacy files of torch, arrays of objects, tar archives of torch 0.1."""
+"""Pickles: one or several in a row, legacy files of torch, tar archives of torch 0.1."""
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from tensorkeep.errors import TensorkeepError
@@ -28,17 +27,8 @@ _FIRST_NBYTES: Final = 2**22
 _GROWTH: Final = 8
 """Bytes of the first read, and the factor by which each further read of a longer pickle grows."""
 
-_NUMBERS: Final = rb"""['"][<>=|]?(?:[?biufcSUaV][0-9]*|[mM]8(?:\[[0-9a-zA-Z/]*\])?)['"]"""
-_FIELD: Final = rb"""\(['"][^'"\\]*['"],""" + _NUMBERS + rb"""(?:,\([0-9L,]*\))?\)"""
-_ENTRY: Final = (
-    rb"""['"]descr['"]:(?:"""
-    + _NUMBERS
-    + rb"""|\[(?:"""
-    + _FIELD
-    + rb""",?)*\])|['"]fortran_order['"]:(?:True|False)|['"]shape['"]:\([0-9L,]*\)"""
-)
-_is_of_numbers = re.compile(rb"\{(?:(?:" + _ENTRY + rb"),?)*\}").fullmatch
-"""Matches the header of an array of numbers, without white space. Anything else may be read as objects."""
+_NUMBER_NBYTES: Final = 4
+"""A tensor of one number, such as the scale of a quantized one: too short to name a module that could do harm."""
 
 
 def scan_pickles(content: Content, log: FindingLog, *, is_certain: bool = False) -> list[Audit]:
@@ -47,7 +37,7 @@ def scan_pickles(content: Content, log: FindingLog, *, is_certain: bool = False)
     is_certain = is_certain or _is_called_one(content) or declares_protocol(data)
     is_whole = len(data) == content.nbytes
     is_text = not is_certain and is_whole and _only_imports(row)
-    is_ignored = is_text and log.ignores_texts and not content.place
+    is_ignored = is_text and (content.nbytes <= _NUMBER_NBYTES if content.place else log.ignores_texts)
     if not is_certain and (is_ignored or not are_pickles(data, row, is_whole=is_whole)):
         return []
     for start, audit in row:
@@ -91,29 +81,16 @@ def _only_imports(row: Row) -> bool:
 
 def _check_legacy(content: Content, log: FindingLog) -> None:
     """Check the storages that follow the pickles of a legacy file."""
-    if content.place:
-        return
     try:
-        check_legacy(content.source)
+        check_legacy(content.alone())
     except TensorkeepError as error:
         log.add("unreadable", error_text(error), content)
-
-
-def scan_array(content: Content, log: FindingLog) -> None:
-    """Scan a `.npy` file: an array of objects is a pickle after the header."""
-    log.name_form("NumPy array", content)
-    head = content.head()
-    begin = 10 if head[6:7] == b"\x01" else 12
-    start = begin + int.from_bytes(head[8:begin], "little")
-    header = b"".join(head[begin:start].split())
-    if start > len(head) or not _is_of_numbers(header):
-        scan_pickles(content.part(min(start, content.nbytes)), log, is_certain=True)
 
 
 def scan_torch_tar(content: Content, log: FindingLog) -> bool:
     """Scan a tar archive of torch 0.1; return whether it is one."""
     log.name_form("PyTorch tar archive", content)
-    audit = audit_tar(content.source)
+    audit = audit_tar(content.alone())
     log.n_pickles += 1
     log.add_mentions(audit.mentions, content)
     if audit.error is not None:

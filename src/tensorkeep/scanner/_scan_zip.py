@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from tensorkeep.errors import FormatError
-from tensorkeep.formats.archives import Archive, ArchiveFault, Member, examine_archive, inflate_head, read_member
-from tensorkeep.formats.pickles import PICKLE_SUFFIXES, Audit
+import msgspec
+
+from tensorkeep.errors import FormatError, LimitError
+from tensorkeep.formats.archives import (
+    Archive,
+    ArchiveFault,
+    InflatedSource,
+    Member,
+    examine_archive,
+    read_member,
+)
+from tensorkeep.formats.pickles import Audit
 from tensorkeep.limits import MAX_PICKLE_NBYTES
-from tensorkeep.scanner._content import HEAD_NBYTES, Content
+from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
-from tensorkeep.scanner._forms import compression_of, forms_of
-from tensorkeep.scanner._scan_keras import scan_keras_config
+from tensorkeep.scanner._forms import READ_IN_ORDER, forms_of
+from tensorkeep.scanner._programs import report_programs
+from tensorkeep.scanner._read_ahead import read_ahead
 from tensorkeep.scanner._scan_pickles import scan_pickles
 from tensorkeep.transport import ByteRange, MemorySource
 
 ScanContent = Callable[[Content], None]
 """Scans the content of a member."""
 
-_CONFIGURATION: Final = "config.json"
 _UNREAD: Final = "it is encrypted, compressed by an unknown method, or not at its declared position"
+_MAX_TIMES: Final = 2
+"""How often members may share the bytes of an archive, as those of two directories in one do."""
 
 
 def scan_zip(content: Content, log: FindingLog, scan: ScanContent, *, is_at_end: bool = False) -> None:
@@ -32,21 +43,38 @@ def scan_zip(content: Content, log: FindingLog, scan: ScanContent, *, is_at_end:
             return
         log.name_form("zip archive", content)
         raise
+    members = [*archive.members.values(), *archive.doubles]
     if is_at_end:
+        if log.has_seen(members, content):
+            return
         log.add("suspicious", "it is also a zip archive, for readers that start at the end", content)
-    raw: set[str] = set()
-    if any(name.casefold() == "data.pkl" for name in archive.members):
+        faults = []
+    is_torch = any(name.casefold() == "data.pkl" for name in archive.members)
+    if is_torch:
         log.name_form("TorchScript archive" if "constants.pkl" in archive.members else "PyTorch zip archive", content)
-        for fault in () if is_at_end else faults:
-            log.add("unreadable", _fault_text(fault), content)
-        raw = _scan_torch_pickles(content, archive, log)
     log.name_form("zip archive", content)
-    for name in archive.unread:
-        log.add("unreadable", f"member {name}: {_UNREAD}", content)
-    for member in [*(member for name, member in archive.members.items() if name not in raw), *archive.doubles]:
-        inner = _inner(content, member)
-        with log.recording_errors(inner):
-            _scan_member(inner, member, log, scan)
+    serious = [fault for fault in faults if is_torch or not fault.is_harmless]
+    for text in [*map(_fault_text, serious), *(f"member {name}: {_UNREAD}" for name in archive.unread)]:
+        log.add("unreadable", text, content)
+    report_programs([*archive.members, *archive.unread], content, log)
+    _check_overlaps(members, content)
+    done = _scan_torch_pickles(content, archive, log) if is_torch else set()
+    for source, some in read_ahead(content.source, [member for member in members if member not in done]):
+        for member in some:
+            inner = _inner(msgspec.structs.replace(content, source=source), member)
+            with log.recording_errors(inner):
+                scan(_opened(inner, member, log))
+    log.note_seen(members, content)
+
+
+def _check_overlaps(members: Iterable[Member], content: Content) -> None:
+    n_all = sum(len(member.span) for member in members)
+    if n_all > _MAX_TIMES * content.nbytes:
+        raise LimitError(
+            "members of the archive overlap",
+            expected=f"at most {content.nbytes:,} bytes together",
+            found=f"{n_all:,}",
+        )
 
 
 def _fault_text(fault: ArchiveFault) -> str:
@@ -55,9 +83,10 @@ def _fault_text(fault: ArchiveFault) -> str:
     return f"{text}: {', '.join(facts)}" if facts else text
 
 
-def _scan_torch_pickles(content: Content, archive: Archive, log: FindingLog) -> set[str]:
-    """Scan the pickles that torch itself reads; return their names, and the names of their storages."""
-    done: set[str] = set()
+def _scan_torch_pickles(content: Content, archive: Archive, log: FindingLog) -> set[Member]:
+    """Scan the pickles that torch itself reads, and return them."""
+    done: set[Member] = set()
+    storages: set[str] = set()
     folders = {"data.pkl": "data", "constants.pkl": "constants"}
     for name, member in archive.members.items():
         folder = folders.get(name.casefold())  # torch ignores case in names of members
@@ -66,10 +95,10 @@ def _scan_torch_pickles(content: Content, archive: Archive, log: FindingLog) -> 
             audits: list[Audit] = []
             with log.recording_errors(inner):
                 audits = scan_pickles(_opened(inner, member, log), log, is_certain=True)
-            storages = [storage for audit in audits for storage in audit.storages.values()]
-            done |= {name, *(f"{folder}/{storage.key}" for storage in storages)}
+            done.add(member)
+            storages |= {f"{folder}/{storage.key}" for audit in audits for storage in audit.storages.values()}
     if "constants.pkl" not in archive.members:
-        for name in archive.members.keys() - done:
+        for name in archive.members.keys() - storages:
             if name.startswith("data/"):
                 log.add("unknown", "no pickle refers to it", _inner(content, archive.members[name]))
     return done
@@ -80,32 +109,13 @@ def _inner(content: Content, member: Member) -> Content:
 
 
 def _opened(inner: Content, member: Member, log: FindingLog) -> Content:
-    """Return the contents of a member: in place, or a decompressed copy."""
+    """Return the contents of a member: in place, inflated as they are read, or an inflated copy."""
     if not member.is_compressed:
         return inner
     log.spend(member.nbytes)
-    data = read_member(inner.source, member, MAX_PICKLE_NBYTES)
-    source = MemorySource(data, inner.source.name)
-    return Content(source, ByteRange(0, len(data)), inner.place, is_copy=True)
-
-
-def _scan_member(inner: Content, member: Member, log: FindingLog, scan: ScanContent) -> None:
-    """Scan a member. A compressed one is decompressed whole only if its start makes that necessary."""
-    is_configuration = member.name.endswith(_CONFIGURATION)
-    is_expected = is_configuration or member.name.lower().endswith(PICKLE_SUFFIXES)
-    if (
-        member.is_compressed
-        and not is_expected
-        and _is_harmless(inflate_head(inner.head(), HEAD_NBYTES), member.nbytes)
-    ):
-        return
-    opened = _opened(inner, member, log)
-    scan(opened)
-    if is_configuration:
-        scan_keras_config(opened, log)
-
-
-def _is_harmless(head: bytes, nbytes: int) -> bool:
-    """Say whether the start of the contents rules out pickles."""
-    is_enough = len(head) == min(nbytes, HEAD_NBYTES)
-    return is_enough and not forms_of(head, nbytes) and compression_of(head) is None
+    inflated = InflatedSource(inner.source, member)
+    opened = Content(inflated, ByteRange(0, member.nbytes), inner.place, is_copy=True)
+    if set(forms_of(opened.head(), member.nbytes)) <= READ_IN_ORDER:
+        return opened
+    source = MemorySource(read_member(inner.source, member, MAX_PICKLE_NBYTES), inner.source.name)
+    return Content(source, opened.span, inner.place, is_copy=True)

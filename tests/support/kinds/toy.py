@@ -40,7 +40,7 @@ def _place(member: dict[str, Any], data_start: int) -> TensorPlace:
     return TensorPlace(member["dtype"], shape, start, strides=strides, is_big_endian=is_big, checksum=checksum)
 
 
-TOY = file_kind("a toy file", parse_toy, suffixes=(".toy",), magic=MAGIC)
+TOY = file_kind("a toy file", parse_toy, suffixes=(".toy",), magic=MAGIC, only_tensors=True)
 
 
 def save_toy(arrays: dict[str, np.ndarray[Any, Any]], path: Path) -> None:

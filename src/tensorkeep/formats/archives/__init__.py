@@ -1,4 +1,4 @@
-"""Zip and tar archives, read in place and so strictly that all readers find the same members.
+"""Zip and tar archives, read in place: so strictly that all readers find the same members, or as any reader would.
 
 - `_zip`: `read_archive`, `examine_archive`, `read_member`, `ends_like_a_zip`.
 - `_inflate`: a deflated member as a source of its own, and the first bytes of one.
@@ -7,10 +7,12 @@
 - `_zip_layout`: local headers, and whether members and headers fill the file without gaps.
 - `_zip_names`: names of members.
 - `_zip_faults`: problems, raised at once or collected.
-- `_ustar`: tar.
+- `_ustar`: tar, as strictly.
+- `_tar_members`: tar, as leniently as Python.
 """
 
 from tensorkeep.formats.archives._inflate import InflatedSource, inflate_head
+from tensorkeep.formats.archives._tar_members import TarListing, is_tar_header, list_tar
 from tensorkeep.formats.archives._ustar import read_ustar
 from tensorkeep.formats.archives._zip import (
     Archive,
@@ -20,16 +22,21 @@ from tensorkeep.formats.archives._zip import (
     read_archive,
     read_member,
 )
+from tensorkeep.formats.archives._zip_end import TAIL_NBYTES
 from tensorkeep.formats.archives._zip_faults import ArchiveFault
 
 __all__ = [
+    "TAIL_NBYTES",
     "Archive",
     "ArchiveFault",
     "InflatedSource",
     "Member",
+    "TarListing",
     "ends_like_a_zip",
     "examine_archive",
     "inflate_head",
+    "is_tar_header",
+    "list_tar",
     "read_archive",
     "read_member",
     "read_ustar",

@@ -228,5 +228,5 @@ def _refuse_equal_names(members: dict[str, Member], log: FaultLog) -> None:
     if len(folded) != len(members):
         for name in members:
             if name.casefold() not in folded:
-                log.add("another member's name differs only in upper and lower case", name)
+                log.add("another member's name differs only in upper and lower case", name, is_harmless=True)
             folded.discard(name.casefold())

@@ -30,8 +30,10 @@ _ALIGNMENTS: Final = (0xA220, 0xD935)
 _KNOWN_FIELDS: Final = frozenset({WIDE, PADDING, *_TIMES, *_ALIGNMENTS})
 """Extra fields: zip64 sizes, torch's padding ("FB"), times and owners, other programs' padding.
 
-Any other field could hold a second name (0x7075), a link, or encryption, which only some readers support.
+Any other field could hold a second name, a link, or encryption, which only some readers support.
 """
+
+_OTHER_NAME: Final = 0x7075
 
 _ENTRY: Final = struct.Struct("<4s4x2H4x3IH12sI")
 _RARE: Final = struct.Struct("<3H2xI")
@@ -102,12 +104,13 @@ def parse_directory(data: bytes, n_members: int, max_members: int, log: FaultLog
 def _check_entry(entry: Entry, extra: bytes, n_comment: int, disk: int, attributes: int, log: FaultLog) -> None:
     """Check the rare parts of an entry, and fill in its zip64 values."""
     if n_comment:
-        log.add("it has a comment", entry.name, expected=0, found=n_comment)
+        log.add("it has a comment", entry.name, expected=0, found=n_comment, is_harmless=True)
     if disk:
         log.add("it is on another disk of a split archive", entry.name, expected="disk 0", found=f"disk {disk}")
     if attributes & _MSDOS_KINDS or attributes >> 28 not in {0, _UNIX_REGULAR}:
         kind = f"attributes {attributes:#010x}"
-        log.add("it is a link, a directory or a device", entry.name, expected="a regular file", found=kind)
+        what = "it is a link, a directory or a device"
+        log.add(what, entry.name, expected="a regular file", found=kind, is_harmless=True)
     _fill_wide(entry, extra, log)
     allowed = HAS_DESCRIPTOR | IS_UTF8 | (_DEFLATE_HINTS if entry.method else 0)
     strange = entry.flags & ~allowed
@@ -118,9 +121,11 @@ def _check_entry(entry: Entry, extra: bytes, n_comment: int, disk: int, attribut
             entry.name,
             expected="method 0 or 8",
             found=f"method {entry.method}",
+            is_harmless=True,  # no reader that cannot decompress it sees anything
         )
     if strange:
-        log.add("it is encrypted, or has unknown flags", entry.name, expected="no flags", found=f"{strange:#x}")
+        what = "it is encrypted, or has unknown flags"
+        log.add(what, entry.name, expected="no flags", found=f"{strange:#x}", is_harmless=True)
     if is_resized:
         what = "it is stored uncompressed, but stored and actual size differ"
         log.add(what, entry.name, expected=entry.nbytes, found=entry.n_stored)
@@ -149,7 +154,9 @@ def split_extra(extra: bytes, name: bytes, log: FaultLog) -> dict[int, bytes]:
             log.add("its extra fields are truncated", name, expected=len(extra), found=stop)
             break
         if number not in _KNOWN_FIELDS or number in fields:
-            log.add("an extra field may change its meaning", name, found=f"field {number:#06x}")
+            is_harmless = number not in fields and number != _OTHER_NAME
+            what = "an extra field may change its meaning"
+            log.add(what, name, found=f"field {number:#06x}", is_harmless=is_harmless)
         fields.setdefault(number, extra[place + 4 : stop])
         place = stop
     return fields

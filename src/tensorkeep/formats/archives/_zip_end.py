@@ -15,8 +15,11 @@ import msgspec
 from tensorkeep.errors import ArchiveError
 from tensorkeep.formats.archives._zip_faults import FaultLog
 
-TAIL_NBYTES: Final = 22 + 65_535
-"""Bytes at the end of an archive that can hold the end record: the record and the longest comment."""
+TAIL_NBYTES: Final = 22 + 65_535 + 4_096
+"""Bytes at the end of an archive in which readers look for the end record.
+
+These are the record and the longest comment. Python looks at one byte more, and torch at up to a block more.
+"""
 
 ALL_ONES_32: Final = 0xFFFF_FFFF
 """A field with this value has its real value in a zip64 field."""
@@ -85,12 +88,16 @@ def find_directory(read: Callable[[int, int], bytes], nbytes: int, log: FaultLog
             break
         n_faults = len(log.faults)
         claims = _claims_at(read, tail_start + end, nbytes, tail[end:], log)
-        places = list(dict.fromkeys(place for claim in claims for place in _places(claim, log)))
-        if not log.strict:
-            places = [place for place in places if read(place.start, place.start + 4) == ENTRY_SIGNATURE]
+        places: dict[tuple[int, int, int], Place] = {}
+        for claim in claims:
+            for place in _places(claim, log):
+                if log.strict or _has_entries(read, place):
+                    places.setdefault((place.start, place.stop, place.shift), place)
+        if len(places) > 1:
+            log.add("its end records lead to several directories", expected=1, found=len(places))
         if places:
-            return places
-        del log.faults[n_faults:]
+            return list(places.values())
+        log.forget(n_faults)
         search_stop = end + len(_END_SIGNATURE) - 1
     raise ArchiveError(
         "truncated zip archive: no end-of-central-directory record",
@@ -111,8 +118,12 @@ def _places(claim: Claim, log: FaultLog) -> Iterator[Place]:
         what = "bytes before the archive, or in it" if counted > claim.start else "the end record"
         log.add(f"{what}: the directory is not at its declared position", expected=counted, found=claim.start)
     for start in (claim.start, counted):
-        if 0 <= start <= claim.stop:
-            yield Place(start, min(start + claim.nbytes, claim.stop), claim.n_members, start - claim.start)
+        if start >= 0:
+            yield Place(start, start + claim.nbytes, claim.n_members, start - claim.start)
+
+
+def _has_entries(read: Callable[[int, int], bytes], place: Place) -> bool:
+    return read(place.start, place.start + len(ENTRY_SIGNATURE)) == ENTRY_SIGNATURE
 
 
 def _claims_at(read: Callable[[int, int], bytes], place: int, nbytes: int, tail: bytes, log: FaultLog) -> list[Claim]:
@@ -121,7 +132,8 @@ def _claims_at(read: Callable[[int, int], bytes], place: int, nbytes: int, tail:
     trailing = nbytes - place - _END.size
     if trailing:
         what = "a comment" if n_comment == trailing else "bytes"
-        log.add(f"{what} after the end of the archive", expected=0, found=trailing)
+        is_harmless = n_comment == trailing
+        log.add(f"{what} after the end of the archive", expected=0, found=trailing, is_harmless=is_harmless)
     elif n_comment:
         log.add("the archive ends inside its comment", expected=n_comment, found=0)
     if disk or directory_disk or n_here != n_members:
@@ -131,14 +143,20 @@ def _claims_at(read: Callable[[int, int], bytes], place: int, nbytes: int, tail:
     locator = read(max(locator_place, 0), place)
     if not locator.startswith(_LOCATOR_SIGNATURE) or len(locator) != _LOCATOR.size:
         return [plain]
-    wide = _wide_claims(read, locator_place, locator, log)
+    wide = _wide_claims(read, locator_place, locator, nbytes, log)
     for claim in wide:
         _compare(plain, claim, log)
-    is_filled = ALL_ONES_32 not in {start, size} and n_members != _ALL_ONES_16
-    return [*wide, msgspec.structs.replace(plain, stop=wide[0].stop)] if is_filled and not log.strict else wide
+    if log.strict:
+        return wide
+    is_believed = not any(
+        claim.stop == locator_place - _WIDE_END.size for claim in wide
+    )  # by Python, if none is there
+    return [*wide, plain if is_believed else msgspec.structs.replace(plain, stop=start + size)]
 
 
-def _wide_claims(read: Callable[[int, int], bytes], locator_place: int, locator: bytes, log: FaultLog) -> list[Claim]:
+def _wide_claims(
+    read: Callable[[int, int], bytes], locator_place: int, locator: bytes, nbytes: int, log: FaultLog
+) -> list[Claim]:
     """Read the zip64 end record: right before its locator, where it must be, and where the locator points."""
     _, disk, stated, n_disks = _LOCATOR.unpack(locator)
     actual = locator_place - _WIDE_END.size
@@ -149,7 +167,7 @@ def _wide_claims(read: Callable[[int, int], bytes], locator_place: int, locator:
         log.add(f"{what}: the zip64 end record is not at its declared position", expected=actual, found=stated)
     claims = []
     for place in dict.fromkeys((stated, actual)):
-        if not 0 <= place <= actual:
+        if not 0 <= place <= nbytes - _WIDE_END.size:
             continue
         record = _WIDE_END.unpack(read(place, place + _WIDE_END.size))
         signature, record_nbytes, _, _, disk, directory_disk, n_here, n_members, size, start = record
@@ -162,7 +180,6 @@ def _wide_claims(read: Callable[[int, int], bytes], locator_place: int, locator:
         claims.append(Claim(start, size, n_members, place))
     if not claims:
         log.add("the zip64 end record is missing", expected=f"PK\\6\\6 at byte {actual:,}")
-        claims.append(Claim(0, 0, 0, locator_place))
     return claims
 
 

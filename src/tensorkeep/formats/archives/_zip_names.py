@@ -19,22 +19,23 @@ def name_members(entries: list[Entry], log: FaultLog) -> tuple[str, list[str]]:
     """Return the top folder, which torch puts all members into, and the names without it."""
     names = decode_names(entries, log)
     if not names:
-        log.add("the archive has no members")
+        log.add("the archive has no members", is_harmless=True)
         return "", names
     top, slash, _ = names[0].partition("/")
     if not slash:
-        log.add("it is not in a folder", entries[0].name, expected="folder/name")
+        log.add("it is not in a folder", entries[0].name, expected="folder/name", is_harmless=True)
         return "", names
     folder = f"{top}/"
     if _is_drive(top):
-        log.add("its top folder is a drive letter", found=folder)
+        log.add("its top folder is a drive letter", found=folder, is_harmless=True)
     for index in [index for index, name in enumerate(names) if not name.startswith(folder)]:
-        log.add("it is not in the top folder of the first member", entries[index].name, expected=folder)
+        what = "it is not in the top folder of the first member"
+        log.add(what, entries[index].name, expected=folder, is_harmless=True)
     names = [name.removeprefix(folder) for name in names]
     for index in [index for index, entry in enumerate(entries) if entry.method]:
         if _must_be_stored(names[index]):
             name, method = entries[index].name, entries[index].method
-            log.add("it is compressed", name, expected="method 0", found=f"method {method}")
+            log.add("it is compressed", name, expected="method 0", found=f"method {method}", is_harmless=True)
     return top, names
 
 
@@ -64,10 +65,11 @@ def _check(entry: Entry, log: FaultLog) -> None:
     if b"\\" in name or name.translate(None, _CONTROLS) != name:
         log.add("its name has a backslash or a control character", name)
     if _find_odd_part(b"/" + name):
-        log.add("its name is not a plain path in a folder", name, expected="folder/name")
+        log.add("its name is not a plain path in a folder", name, expected="folder/name", is_harmless=True)
     if not name.isascii() and not entry.flags & IS_UTF8:
-        log.add("its name is not ASCII and not marked as UTF-8", name, expected="the flag for UTF-8")
+        what = "its name is not ASCII and not marked as UTF-8"
+        log.add(what, name, expected="the flag for UTF-8", is_harmless=True)
     try:
         name.decode()
     except UnicodeDecodeError:
-        log.add("its name is not UTF-8", name)
+        log.add("its name is not UTF-8", name, is_harmless=True)

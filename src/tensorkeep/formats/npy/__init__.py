@@ -9,7 +9,17 @@ Nothing evaluates a header, and nothing unpickles: arrays of Python objects are 
 - `_literal`: the Python literals that headers are.
 """
 
-from tensorkeep.formats.npy._header import MAGIC
+from tensorkeep.formats.npy._header import FIRST_NBYTES, MAGIC, ArrayHeader, header_nbytes, parse_array_header
 from tensorkeep.formats.npy._read import ZIP_MAGIC, is_npz, parse_npy, parse_npz
 
-__all__ = ["MAGIC", "ZIP_MAGIC", "is_npz", "parse_npy", "parse_npz"]
+__all__ = [
+    "FIRST_NBYTES",
+    "MAGIC",
+    "ZIP_MAGIC",
+    "ArrayHeader",
+    "header_nbytes",
+    "is_npz",
+    "parse_array_header",
+    "parse_npy",
+    "parse_npz",
+]
