@@ -174,7 +174,7 @@ def test_the_whole_json(capsys: pytest.CaptureFixture[str], checkpoint: Path) ->
                 "shard": "model-00004-of-00004.safetensors",
                 "tensor": None,
                 "span": None,
-                "message": "the index does not list it; was it left by another save?",
+                "message": "no index lists it; was it left by another save?",
                 "expected": None,
                 "found": None,
                 "advice": "Move it away if it is not needed: programs that choose files by name may load it",

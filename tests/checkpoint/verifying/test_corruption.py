@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -419,6 +420,28 @@ def test_a_shard_of_nobody_is_warned_about(ckpt: Path) -> None:
     assert [(finding.kind, finding.shard) for finding in found.findings] == [
         ("stray", "model-00004-of-00005.safetensors")
     ]
+
+
+@pytest.mark.parametrize("max_shard_size", ["1GB", 6000])
+def test_what_only_looks_like_a_part_is_named_by_save_and_verify(tmp_path: Path, max_shard_size: int | str) -> None:
+    for name in ("model-00001-of-00007.safetensors", "pytorch_model.bin", "pytorch_model.bin.index.json"):
+        (tmp_path / name).write_bytes(b"old")
+    (tmp_path / "pytorch_model.fp16.bin").write_bytes(b"of another variant")
+    strays = ["model-00001-of-00007.safetensors", "pytorch_model.bin", "pytorch_model.bin.index.json"]
+
+    with pytest.warns(StrayShardWarning, match=f"beside the new checkpoint: {', '.join(strays)}. Move") as caught:
+        save(tmp_path, max_shard_size=max_shard_size)
+
+    assert len(caught) == 1
+    found = tensorkeep.verify(tmp_path)
+    assert found.is_whole
+    assert [(finding.kind, finding.shard) for finding in found.findings] == [("stray", name) for name in strays]
+    for name in strays:
+        (tmp_path / name).unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save(tmp_path, max_shard_size=max_shard_size)
+    assert tensorkeep.verify(tmp_path).findings == ()
 
 
 def test_a_checkpoint_that_another_program_changed_on_purpose_opens_without_its_digests(ckpt: Path) -> None:

@@ -7,6 +7,7 @@ processes can also fill one file: `reserve` makes the files, `collect` completes
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
@@ -22,8 +23,10 @@ from tensorkeep.checkpoint.verifying import sha256_of
 from tensorkeep.digests import digest_of
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import SourceMissingError, as_transport_error
+from tensorkeep.kinds.safetensors import StrayShardWarning, strays_beside
 from tensorkeep.layout import ShardRecord, emit_index
 from tensorkeep.parallel import ProgressMeter, parallel_map
+from tensorkeep.phrases import listed
 from tensorkeep.tensors import Sealing, sealed_head, write_file
 from tensorkeep.transport import Reserved, Transaction, open_source, sync_directory, transaction
 
@@ -153,6 +156,7 @@ class DirectoryDestination:
                 self._options.before_commit({file: self._transaction.path_of(file) for file in self._plan.files})
             names = FileNames.of_safetensors(self._options.stem)
             commit_files(self._transaction, self._directory, list(self._plan.files), index_file, names)
+        warn_of_strays(self._directory, self._options.stem)
 
     def abandon(self) -> None:
         """Remove what was staged and release the lock."""
@@ -178,6 +182,18 @@ def commit_files(
         last=index_file or next(iter(shards)),
         remove=sorted(old.obsolete(new)),
     )
+
+
+def warn_of_strays(directory: str, stem: str) -> None:
+    """Name files beside a new checkpoint that other programs may take for a part of it."""
+    strays = [finding.shard for finding in strays_beside(directory, stem)]
+    if strays:
+        warnings.warn(
+            f"{directory}: files of other saves are beside the new checkpoint: {listed(strays)}. Move them away if"
+            " they are not needed: programs that choose files by name may load them",
+            StrayShardWarning,
+            stacklevel=5,
+        )
 
 
 @contextmanager

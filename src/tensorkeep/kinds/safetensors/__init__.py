@@ -7,6 +7,7 @@
 - `_file`: `TensorFile`, one file as a mapping of name to lazy tensor, and `open_file`.
 - `_examine`: compares the index with all headers.
 - `_duplicate`: a single file beside an index that does not list it.
+- `_strays`: files beside a checkpoint that look like parts of it and are not.
 - `_consistent_read`: reads a checkpoint that a save may replace during the read.
 - `_checkpoint`: `Checkpoint`, the tensors of all shards as one mapping.
 - `_digests`: tensor digests and the SHA-256 of shards, as checks.
@@ -21,6 +22,7 @@ from tensorkeep.kinds.safetensors._examine import header_digest, read_index
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.kinds.safetensors._kind import SAFETENSORS
 from tensorkeep.kinds.safetensors._saved import SavedTensors
+from tensorkeep.kinds.safetensors._strays import strays_beside
 from tensorkeep.kinds.safetensors._verify import check_files
 
 __all__ = [
@@ -40,5 +42,6 @@ __all__ = [
     "open_safetensors",
     "read_index",
     "sharing_of",
+    "strays_beside",
     "with_index",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -85,7 +85,8 @@ def examine(location: Location, options: OpenOptions) -> Examination:
         files[name] = shard
         findings += _check_record(name, shard, record, index, check=options.check)
     findings += _check_names(index, files)
-    findings += _strays(location, names)
+    if location.pending is None:
+        findings += stray_shards(location.directory, location.stem, names)
     return Examination(index, files, findings)
 
 
@@ -213,15 +214,17 @@ def _differences(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Find
                 yield Finding("duplicate", f"tensor `{tensor}` is also in {first}", name, tensor)
 
 
-def _strays(location: Location, names: list[str]) -> Iterator[Finding]:
-    """Find files named like shards of this checkpoint that the index does not list."""
-    if location.pending is not None or is_remote(location.directory):
-        return
-    is_shard = re.compile(re.escape(location.stem) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors").fullmatch
+def stray_shards(directory: str, stem: str, listed: Collection[str]) -> Iterator[Finding]:
+    """Find files named like shards of a checkpoint that no index lists."""
+    is_shard = re.compile(re.escape(stem) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors").fullmatch
+    for name in names_in(directory):
+        if is_shard(name) and name not in listed:
+            yield Finding("stray", "no index lists it; was it left by another save?", name)
+
+
+def names_in(directory: str) -> list[str]:
+    """List a local directory; some can be entered, but not listed."""
     try:
-        existing = sorted(os.listdir(location.directory or os.curdir))
-    except OSError:  # some directories can be entered, but not listed
-        return
-    for name in existing:
-        if is_shard(name) and name not in names:
-            yield Finding("stray", "the index does not list it; was it left by another save?", name)
+        return [] if is_remote(directory) else sorted(os.listdir(directory or os.curdir))
+    except OSError:
+        return []

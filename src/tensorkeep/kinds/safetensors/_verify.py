@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 
 from tensorkeep.errors import TensorkeepError, UnsupportedError
@@ -14,6 +14,8 @@ from tensorkeep.kinds.safetensors._checkpoint import Checkpoint
 from tensorkeep.kinds.safetensors._consistent_read import Reading, read_consistently
 from tensorkeep.kinds.safetensors._digests import digest_checks
 from tensorkeep.kinds.safetensors._saved import SavedTensors
+from tensorkeep.kinds.safetensors._strays import strays_beside
+from tensorkeep.transport import is_directory
 
 
 def check_files(path: str, options: OpenOptions, names: Iterable[str] | None, opened: ExitStack) -> Checks:
@@ -23,7 +25,17 @@ def check_files(path: str, options: OpenOptions, names: Iterable[str] | None, op
         opened.callback(file.close)
     aliases, findings = _check_state(reading)
     index = reading.examination.index if reading.examination else None
-    return digest_checks(reading.files, index, aliases, names, path, [*reading.findings, *findings])
+    return digest_checks(
+        reading.files, index, aliases, names, path, [*reading.findings, *findings, *_beside(path, reading)]
+    )
+
+
+def _beside(path: str, reading: Reading) -> Iterator[Finding]:
+    """Find what only looks like a part of the checkpoint in a directory."""
+    if reading.location is not None and reading.location.pending is None and is_directory(path):
+        known = {finding.shard for finding in reading.findings}
+        beside = strays_beside(reading.location.directory, reading.location.stem)
+        yield from (finding for finding in beside if finding.shard not in known)
 
 
 def _check_state(reading: Reading) -> tuple[Mapping[str, Alias], list[Finding]]:
