@@ -83,7 +83,7 @@ class Guard:
             if event == "pickle.find_class":
                 self._resolve(str(args[0]), str(args[1]))
             elif event == "import" and not _is_module(str(args[0])):
-                pass  # it fails
+                raise ModuleNotFoundError(args[0])
             elif not (event in _OWN_EVENTS and self._is_own(event, args)):
                 self._stop(event, repr(args[:2])[:200])
         finally:
@@ -94,7 +94,7 @@ class Guard:
         new = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
         names = [known for known in ((module, name), new) if ".".join(known) in self._table]
         if not names and not _is_module(new[0]):
-            return  # its import fails
+            raise ModuleNotFoundError(module)  # without a look at all folders
         if not names:
             self._stop("pickle.find_class", f"{module}.{name}"[:200])
         if self._listed.isdisjoint(map(".".join, names)):
