@@ -22,6 +22,7 @@ from tensorkeep.errors import (
     RangeNotServedError,
     SourceChangedError,
     TensorkeepError,
+    TransientError,
     TransportError,
 )
 from tests.support.remote.fault_server import Fault, FaultServer
@@ -254,6 +255,17 @@ def test_a_server_that_asks_for_a_pause_gets_it(server) -> None:
     tensorkeep.open(at(server, longest_pause_s=10))
 
     assert time.monotonic() - begin >= 1
+
+
+def test_no_pause_is_longer_than_the_timeout(server) -> None:
+    server.faults.extend([Fault(status=503, retry_after="999999")] * 100)
+    begin = time.monotonic()
+
+    with pytest.raises(TransientError):
+        tensorkeep.load(remote(server.url + "x.safetensors", timeout_s=0.1))
+
+    assert time.monotonic() - begin < 5
+    assert len(server.requests) == 6
 
 
 def test_nobody_waits_forever(server) -> None:

@@ -25,7 +25,7 @@ class RemoteOptions(msgspec.Struct, frozen=True):
         attempts: Attempts in a row that may fail temporarily.
         pause_s: Seconds between the first two attempts; the pause doubles each time.
         longest_pause_s: Longest pause between two attempts, even if a server asks for more.
-        timeout_s: Seconds without a byte after which a request fails.
+        timeout_s: Seconds without a byte after which a request fails; no pause is longer either.
         whole_nbytes: Size up to which an object is read as a whole if the server does not support ranges; of a larger
             one, its beginning up to this size.
         cache_dir: Directory for cached blocks; None for no cache.
@@ -46,4 +46,4 @@ class RemoteOptions(msgspec.Struct, frozen=True):
 
     def patience(self) -> Patience:
         """Return a new count of attempts."""
-        return Patience(self.attempts, self.pause_s, self.longest_pause_s)
+        return Patience(self.attempts, self.pause_s, min(self.longest_pause_s, self.timeout_s))
