@@ -5,6 +5,7 @@ BLAKE3 is cryptographic, and about four times as fast on one core as SHA-256 whe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Final, Protocol
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.parallel import LibraryThreads
+from tensorkeep.parallel import LibraryThreads, may_start
 
 if TYPE_CHECKING:
     from blake3 import blake3
@@ -33,10 +34,16 @@ def new_hasher(*, parallel: bool = False) -> blake3:
         parallel: Whether each update may use all cores, where threads can do so; it pays from about 1 MiB per update.
     """
     blake3 = _blake3()
-    if not parallel or _threads.are_lost:
+    if not parallel or _threads.are_lost or not _may_share_work():
         return blake3(max_threads=1)
     _threads.start()
     return blake3(max_threads=blake3.AUTO)
+
+
+@cache
+def _may_share_work() -> bool:
+    """Whether BLAKE3 can start its threads, one for each core: it panics where the system refuses one."""
+    return may_start(os.cpu_count() or 1)
 
 
 @cache

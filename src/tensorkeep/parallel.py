@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import takewhile
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tensorkeep.limits import ARENA_NBYTES
 
@@ -56,23 +58,114 @@ class _StoppedError(Exception):
     """Another thread failed, or the caller interrupted the work."""
 
 
+def try_to_start(thread: threading.Thread) -> bool:
+    """Start a thread; False if the system allows no more, as in containers, or the interpreter is ending."""
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
+
+
+def may_start(n_threads: int) -> bool:
+    """Say whether the system lets this process start some more threads."""
+    is_over = threading.Event()
+    threads = [threading.Thread(target=is_over.wait, daemon=True) for _ in range(n_threads)]
+    try:
+        return all(map(try_to_start, threads))
+    finally:
+        is_over.set()
+
+
+class Workers:
+    """Up to `n_threads` threads for the work of one caller, who does it where not even one can be started."""
+
+    def __init__(self, n_threads: int, name: str) -> None:
+        self._n_threads = n_threads
+        self._name = name
+        self._threads: list[threading.Thread] = []
+        self._tasks: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None] = SimpleQueue()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def submit(self, work: Callable[..., _Result], *arguments: Any) -> Future[_Result]:
+        """Let a thread do some work, or do it now."""
+        from concurrent.futures import Future  # 18 ms, which most commands need not pay
+
+        future: Future[_Result] = Future()
+        if len(self._threads) < self._n_threads:
+            self._add_thread()
+        if self._threads:
+            self._tasks.put((future, work, arguments))
+        else:
+            _carry_out(future, work, arguments)
+            error = future.exception()
+            if error is not None and not isinstance(error, Exception):  # an interrupt of this thread
+                raise error
+        return future
+
+    def _add_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        if try_to_start(thread):
+            self._threads.append(thread)
+        else:
+            self._n_threads = len(self._threads)
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            _carry_out(*task)
+            del task  # it holds the future, and that a failure's traceback
+
+    def shutdown(self, *, cancel: bool = False) -> None:
+        """Wait for all work, or only for what has begun."""
+        while cancel:
+            try:
+                task = self._tasks.get_nowait()
+            except Empty:
+                break
+            if task is not None:
+                task[0].cancel()
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+
+def _carry_out(future: Future[_Result], work: Callable[..., _Result], arguments: tuple[Any, ...]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(work(*arguments))
+    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+        future.set_exception(error)
+        del future, work, arguments  # break the cycle between this frame and the error's traceback
+
+
 def parallel_map(
     work: Callable[[_Item], _Result], items: Iterable[_Item], *, n_threads: int, meter: ProgressMeter
 ) -> list[_Result]:
     """Return the result of `work` for each item, in order; the first failure stops the other threads."""
     if n_threads <= 1:
         return [work(item) for item in items]
-    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait  # imported late: it takes 18 ms
+    from concurrent.futures import FIRST_EXCEPTION, wait  # imported late: it takes 18 ms
 
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="tensorkeep") as threads:
+    with Workers(n_threads, "tensorkeep") as threads:
         futures: list[Future[_Result]] = []
         try:
-            futures.extend(threads.submit(work, item) for item in items)
+            for item in items:
+                futures.append(threads.submit(work, item))
+                if futures[-1].done() and futures[-1].exception() is not None:
+                    break
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
             if not all(future.done() and future.exception() is None for future in futures) or not futures:
                 meter.stop()
-                threads.shutdown(wait=True, cancel_futures=True)
+                threads.shutdown(cancel=True)
     try:
         for future in sorted(futures, key=_rank):
             future.result()
@@ -124,11 +217,10 @@ def parallel_for_each(items: Collection[_Item], work: Callable[[_Item], object],
 
     n_others = min(n_threads, len(items)) - 1
     threads = [threading.Thread(target=run, name="tensorkeep-read", daemon=True) for _ in range(n_others)]
-    for thread in threads:
-        thread.start()
+    started = list(takewhile(try_to_start, threads))
     run()
     if all(isinstance(failure, Exception) for failure in failures):  # an interrupt does not wait for slow answers
-        for thread in threads:
+        for thread in started:
             thread.join()
     if failures:
         try:

@@ -10,7 +10,7 @@ from tensorkeep.conversion._sources import Sources
 from tensorkeep.digests import BLAKE3
 from tensorkeep.errors import IntegrityError
 from tensorkeep.kinds import Check, refuse
-from tensorkeep.parallel import ProgressMeter
+from tensorkeep.parallel import ProgressMeter, Workers
 from tensorkeep.tensors import LazyTensors
 from tensorkeep.transport import split
 
@@ -73,9 +73,7 @@ class SourceChecks:
     @contextmanager
     def summing(self) -> Iterator[Callable[[], None]]:
         """Check the sources while the block writes; the yielded function waits for the checks and raises."""
-        from concurrent.futures import ThreadPoolExecutor  # imported late: it takes 18 ms
-
-        with ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-sums") as thread:
+        with Workers(1, "tensorkeep-sums") as thread:
             future = thread.submit(self._check_sums)
             try:
                 yield future.result

@@ -10,7 +10,7 @@ from typing import Final
 
 from tensorkeep.fetching._spans import cut, without
 from tensorkeep.fetching._staging import Staging
-from tensorkeep.parallel import ProgressMeter
+from tensorkeep.parallel import ProgressMeter, try_to_start
 from tensorkeep.transport import ByteRange, PartialFile, RemoteSource
 
 _PARTS_NBYTES: Final = (2**22, 2**25)
@@ -123,9 +123,10 @@ class _Crew:
             threading.Thread(target=self._work, name="tensorkeep-fetch", daemon=True) for _ in range(n_threads)
         ]
         try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
+            started = [thread for thread in threads if try_to_start(thread)]
+            if not started:
+                self._work()
+            for thread in started:
                 while thread.is_alive() and not self._is_stopped:
                     thread.join(_REPORTED_EVERY_S)
         finally:

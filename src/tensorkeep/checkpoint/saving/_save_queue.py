@@ -16,6 +16,7 @@ from functools import cache
 from typing import TypeAlias
 
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.parallel import try_to_start
 
 _Work: TypeAlias = Callable[[], None]
 
@@ -147,12 +148,11 @@ class _Background:
             queue = self._queues[key]
             if queue.thread is None and not self._is_ending:
                 thread = threading.Thread(target=self._run, args=(key, queue), name="tensorkeep-save", daemon=False)
-                thread.start()
-                queue.thread = thread
+                queue.thread = thread if try_to_start(thread) else None
             queue.ready.append((handle, work))
             handle._is_started = True
             is_left_to_us = queue.thread is None
-        if is_left_to_us:  # the process is ending: nothing would wait for a thread
+        if is_left_to_us:  # no thread can be started, or nothing would wait for one: the process is ending
             self._run(key, queue)
 
     def _run(self, key: str, queue: _Queue) -> None:

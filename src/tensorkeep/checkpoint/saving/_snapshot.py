@@ -21,6 +21,7 @@ from tensorkeep.arrays import StreamedTensor, TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import IntegrityError
 from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES, WRITE_NBYTES
+from tensorkeep.parallel import Workers
 from tensorkeep.tensors import LazyTensor, Prepared, StoredTensor
 
 if TYPE_CHECKING:
@@ -184,9 +185,7 @@ def _copied(host: TensorToWrite, memory: _Memory, start: int) -> TensorToWrite:
 
 def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memory: _Memory) -> None:
     """Copy all tensors: small ones and those of devices at once, the others by several threads."""
-    from concurrent.futures import ThreadPoolExecutor  # 18 ms, which only saves should cost
-
-    threads = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), thread_name_prefix="tensorkeep-snapshot")
+    threads = Workers(min(_MAX_THREADS, os.cpu_count() or 1), "tensorkeep-snapshot")
     waiting: deque[Future[None]] = deque()
     try:
         for name, start in places.items():
@@ -201,7 +200,7 @@ def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memo
         for future in waiting:
             future.result()
     finally:
-        threads.shutdown(cancel_futures=True)
+        threads.shutdown(cancel=True)
 
 
 def _is_on_cpu(host: TensorToWrite) -> bool:

@@ -17,6 +17,7 @@ from torch import distributed
 
 from tensorkeep.checkpoint import save_folder
 from tensorkeep.errors import SourceMissingError, TensorkeepError
+from tensorkeep.parallel import try_to_start
 
 _Result = TypeVar("_Result")
 
@@ -44,7 +45,7 @@ def meet(accelerator: Any, where: str) -> None:
     advice = f"call {where} in all of them, and not only where is_main_process is true"
     waiting = threading.Timer(_PATIENCE_S, warnings.warn, [f"{where} waits for the other processes: {advice}"])
     waiting.daemon = True
-    waiting.start()
+    try_to_start(waiting)
     try:
         distributed.monitored_barrier(group, _TIMEOUT, wait_all_ranks=True)
     except RuntimeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from tensorkeep.integrations.distributed._assignments import FillAssignment, Par
 from tensorkeep.integrations.distributed._global_plan import region_of
 from tensorkeep.integrations.distributed._local_objects import tensor_data_of
 from tensorkeep.integrations.distributed._tensor_parts import blocks_of, part_of, write_block
+from tensorkeep.parallel import Workers
 from tensorkeep.tensors import Digesting
 from tensorkeep.transport import ByteRange, Reserved, ReservedFile, open_source
 
@@ -49,7 +50,7 @@ class _Files:
 
     def sync(self, beat: _Beat) -> None:
         """Wait until the disk has what was written, and keep the other ranks informed meanwhile."""
-        with ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-sync") as thread:
+        with Workers(1, "tensorkeep-sync") as thread:
             for file in self._open.values():
                 waiting = thread.submit(file.sync)
                 while not wait([waiting], _BEAT_EVERY_S).done:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tensorkeep.arrays.elements import unpack
 from tensorkeep.dtypes import DType
 from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES
+from tensorkeep.parallel import try_to_start
 from tensorkeep.tensors.indexing import Box, Positions, Selection, cut_into_boxes, runs_of
 from tensorkeep.transport import ByteRange, ByteSource, RunSource, reads_runs
 
@@ -67,9 +68,12 @@ def _copied(block: Array) -> Array:
         return owned
     half = len(block) // 2
     other = threading.Thread(target=_copy, args=(owned[:half], block[:half]))
-    other.start()
+    is_shared = try_to_start(other)
     _copy(owned[half:], block[half:])
-    other.join()
+    if is_shared:
+        other.join()
+    else:
+        _copy(owned[:half], block[:half])
     return owned
 
 

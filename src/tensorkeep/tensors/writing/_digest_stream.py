@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final, Self
 from tensorkeep.buffers import Buffer
 from tensorkeep.digests import digest_of, new_hasher
 from tensorkeep.limits import HASHED_APART_NBYTES, WRITE_NBYTES
+from tensorkeep.parallel import Workers
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
     from blake3 import blake3
 
@@ -26,14 +27,14 @@ class Digesting:
     def __init__(self) -> None:
         self._made: list[bytes | Future[bytes]] = []
         self._waiting: deque[Future[blake3]] = deque()
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: Workers | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._thread is not None:
-            self._thread.shutdown(cancel_futures=True)
+            self._thread.shutdown(cancel=True)
 
     def carry(self, digest: bytes) -> None:
         """Take the digest of the next tensor, which is known."""
@@ -59,11 +60,9 @@ class Digesting:
         """Wait for all digests, and return them in the order of the tensors."""
         return [made if isinstance(made, bytes) else made.result() for made in self._made]
 
-    def _started(self) -> ThreadPoolExecutor:
+    def _started(self) -> Workers:
         if self._thread is None:
-            from concurrent.futures import ThreadPoolExecutor  # 18 ms, which small tensors do not need
-
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-digest")
+            self._thread = Workers(1, "tensorkeep-digest")
         return self._thread
 
 

@@ -24,6 +24,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError, IntegrityError
 from tensorkeep.formats.safetensors import STATE_KEY, emit_header, emit_sealed_header, lay_out, metadata_to_write
 from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES
+from tensorkeep.parallel import Workers
 from tensorkeep.tensors.readers import StoredTensor
 from tensorkeep.tensors.writing._digest_stream import Digesting
 from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile
@@ -224,11 +225,9 @@ def _way_of(tensor: TensorToWrite) -> Literal["known", "reread", "passed"]:
 
 def _copy_and_digest(sink: ByteSink, stored: list[StoredTensor]) -> list[bytes]:
     """Let the kernel copy tensors, while another thread hashes them at most two batches behind."""
-    from concurrent.futures import ThreadPoolExecutor  # 18 ms, which readers do not need
-
     made: list[bytes] = []
     waiting: deque[Future[list[bytes]]] = deque()
-    thread = ThreadPoolExecutor(1, thread_name_prefix="tensorkeep-digest")
+    thread = Workers(1, "tensorkeep-digest")
     try:
         for batch in _batches(stored):
             waiting.append(thread.submit(_digests_of, batch))
@@ -238,7 +237,7 @@ def _copy_and_digest(sink: ByteSink, stored: list[StoredTensor]) -> list[bytes]:
         for future in waiting:
             made += future.result()
     finally:
-        thread.shutdown(cancel_futures=True)
+        thread.shutdown(cancel=True)
     return made
 
 

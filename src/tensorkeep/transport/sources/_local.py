@@ -18,6 +18,7 @@ from typing import Any
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import SourceChangedError, SourceMissingError, TransportError, as_transport_error
 from tensorkeep.limits import COPIED_PIECE_NBYTES, GAP_NBYTES, MAPPED_FROM_NBYTES, PIECE_NBYTES, READ_NBYTES
+from tensorkeep.parallel import Workers
 from tensorkeep.transport.sources._base import Backend, ByteRange
 from tensorkeep.transport.system import map_private, mapped_pieces, mapping_pays, read_at
 
@@ -108,12 +109,15 @@ class LocalFile:
             for offset, into in pieces:
                 self._read_part(offset, into)
             return
-        from concurrent.futures import ThreadPoolExecutor  # 18 ms, which most commands need not pay
-
         n_readers = min(_MAX_READERS, max(2, os.cpu_count() or 2))
-        with ThreadPoolExecutor(n_readers, thread_name_prefix="tensorkeep-read") as readers:
-            for _ in readers.map(lambda piece: self._read_part(*piece), pieces):
-                pass
+        with Workers(n_readers, "tensorkeep-read") as readers:
+            waiting = [readers.submit(self._read_part, offset, into) for offset, into in pieces]
+            try:
+                for future in waiting:
+                    future.result()
+            except BaseException:
+                readers.shutdown(cancel=True)
+                raise
 
     def _read_part(self, offset: int, into: memoryview) -> None:
         descriptor = self.descriptor()

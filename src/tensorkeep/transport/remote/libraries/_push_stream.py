@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from tensorkeep.buffers import Buffer
+from tensorkeep.parallel import try_to_start
 
 _PIECE_NBYTES: Final = 2**20
 """Bytes handed over at a time."""
@@ -25,6 +26,12 @@ _LOOK_S: Final = 0.1
 
 def send_through(send: Callable[[Iterator[Buffer]], object], pieces: Iterable[Buffer]) -> None:
     """Pass pieces to `send`, which runs in another thread; raise its error."""
+    if not _send_apart(send, pieces):
+        send(_cut(pieces))
+
+
+def _send_apart(send: Callable[[Iterator[Buffer]], object], pieces: Iterable[Buffer]) -> bool:
+    """Do so, or return False if no thread can be started."""
     waiting: queue.Queue[Buffer | None] = queue.Queue(_MAX_WAITING)
     is_stopped = threading.Event()
     failures: list[BaseException] = []
@@ -42,7 +49,8 @@ def send_through(send: Callable[[Iterator[Buffer]], object], pieces: Iterable[Bu
             failures.append(error)
 
     thread = threading.Thread(target=work, name="tensorkeep-send")
-    thread.start()
+    if not try_to_start(thread):
+        return False
     try:
         for piece in _cut(pieces):
             if not _put(waiting, piece, thread):
@@ -53,11 +61,16 @@ def send_through(send: Callable[[Iterator[Buffer]], object], pieces: Iterable[Bu
     finally:
         _put(waiting, None, thread)
         _join(thread)
-    if failures:
-        try:
+    _raise_first(failures)
+    return True
+
+
+def _raise_first(failures: list[BaseException]) -> None:
+    try:
+        if failures:
             raise failures[0]
-        finally:
-            failures.clear()
+    finally:
+        failures.clear()  # break the cycle between this frame and the error's traceback
 
 
 def _join(thread: threading.Thread) -> None:

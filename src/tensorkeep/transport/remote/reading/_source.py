@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import TransientError, TransportError
-from tensorkeep.parallel import parallel_for_each
+from tensorkeep.parallel import Workers, parallel_for_each
 from tensorkeep.transport.remote.objects import (
     PART_GAP_NBYTES,
     PROGRESS_NBYTES,
@@ -327,9 +327,7 @@ def _ends(request: Request) -> list[int]:
 
 def _in_order(spans: list[ByteRange], read: Callable[[ByteRange], Buffer], n_ahead: int) -> Iterator[Buffer]:
     """Yield the bytes of each range in order, and read some ranges ahead."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(n_ahead, thread_name_prefix="tensorkeep-read") as threads:
+    with Workers(n_ahead, "tensorkeep-read") as threads:
         coming = [threads.submit(read, span) for span in spans[:n_ahead]]
         try:
             for place in range(len(spans)):
