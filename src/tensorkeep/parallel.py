@@ -141,7 +141,7 @@ def _carry_out(future: Future[_Result], work: Callable[..., _Result], arguments:
         return
     try:
         future.set_result(work(*arguments))
-    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+    except BaseException as error:  # noqa: BLE001 - `result` raises it
         future.set_exception(error)
         del future, work, arguments  # break the cycle between this frame and the error's traceback
 

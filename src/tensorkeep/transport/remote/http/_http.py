@@ -184,7 +184,7 @@ class HttpObject:
             given, found = self._given(answer)
         if not found.is_same(version):
             raise changed(self.name, version, found)
-        if answer.status == 200 and span.start == 0:  # whoever asked reads no further than the range
+        if answer.status == 200 and span.start == 0:  # the caller reads only the range
             return
         if answer.status == 200:  # one of several servers behind a name may not support ranges
             raise TransientError("the server sent the whole file instead of a range", path=self.name)
