@@ -10,9 +10,11 @@ import importlib.abc
 import importlib.machinery
 import importlib.metadata
 import importlib.util
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -21,14 +23,24 @@ from tensorkeep.phrases import listed
 
 __all__ = ["install_as_safetensors"]
 
-REFERENCE_VERSION: Final = "0.8.0"
-"""The version of safetensors whose names and signatures these are."""
+VERSIONS: Final = {"0.8": "0.8.0", "0.9": "0.9.0rc1"}
+"""The series of safetensors that tensorkeep can stand in for, each with its latest version."""
+
+_NAMES: Final = (
+    *("SafetensorError", "TensorSpec", "_safe_open_handle", "deserialize", "safe_open", "serialize"),
+    "serialize_file",
+)
+_NAMES_SINCE_0_9: Final = ("PrefetchLoader", "PySafeSlice", "TensorMeta")
+
+_PACKAGE: Final = "safetensors"
+_EXTENSION: Final = "safetensors._safetensors_rust"
+"""The module of the reference's compiled code, from which libraries import too."""
 
 _SUBMODULES: Final = ("flax", "mlx", "numpy", "paddle", "tensorflow", "torch")
 """The submodules of safetensors: `safetensors.torch` is `tensorkeep.torch`, and so on, if tensorkeep has it."""
 
 
-def install_as_safetensors() -> None:
+def install_as_safetensors(version: str | None = None) -> None:
     """Make `import safetensors`, and its submodules, import tensorkeep in this process.
 
         import tensorkeep
@@ -38,13 +50,32 @@ def install_as_safetensors() -> None:
     Call it before you import the libraries that use safetensors: transformers, huggingface_hub, accelerate and skorch
     then run on tensorkeep unchanged. The safetensors package need not be installed. Calling it twice does no harm.
 
+    Args:
+        version: What `safetensors.__version__` says and which names there are: `"0.8"` or `"0.9"`. By default that
+            of the installed package; 0.8 without one.
+
+    Raises:
+        ValueError: If there is no such version here, or an earlier call chose another one.
+
     Warns:
         RuntimeWarning: If modules imported earlier still use the other implementation.
     """
-    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        return
-    sys.meta_path.insert(0, _Finder())
-    replaced = [sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "safetensors"]
+    if version is not None and version not in VERSIONS:
+        raise ValueError(f"tensorkeep stands in for safetensors {' or '.join(VERSIONS)}: found {version!r:.100}")
+    for finder in sys.meta_path:
+        if isinstance(finder, _Finder):
+            if version not in (None, finder.series):
+                raise ValueError(
+                    f"tensorkeep already stands in for safetensors {finder.series} here: found {version!r}"
+                )
+            return
+    sys.meta_path.insert(0, _Finder(version))
+    _replace_imported()
+
+
+def _replace_imported() -> None:
+    """Forget modules of safetensors that were imported before, and warn if others hold what is in them."""
+    replaced = [sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == _PACKAGE]
     if not replaced:
         return
     theirs = {id(value) for module in replaced for value in [module, *vars(module).values()] if _is_theirs(value)}
@@ -54,16 +85,16 @@ def install_as_safetensors() -> None:
             f"{listed(too_early)} imported safetensors before tensorkeep.install_as_safetensors() was "
             "called, and keep using it; call it first",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
 
 
 def _is_theirs(value: object) -> bool:
     """Say whether a value in a module of safetensors was defined there."""
     if isinstance(value, ModuleType):
-        return value.__name__.startswith("safetensors")
+        return value.__name__.startswith(_PACKAGE)
     made_in = str(getattr(value, "__module__", ""))  # the classes made in Rust say "builtins"
-    return callable(value) and made_in.startswith(("safetensors", "builtins"))
+    return callable(value) and made_in.startswith((_PACKAGE, "builtins"))
 
 
 def _held_by(module: object) -> list[int]:
@@ -72,7 +103,25 @@ def _held_by(module: object) -> list[int]:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of safetensors, and its distribution if it is not installed."""
+    """Finds the modules of safetensors, and its distribution if what is installed is not what is stood in for."""
+
+    def __init__(self, series: str | None) -> None:
+        self._asked = series
+
+    @cached_property
+    def series(self) -> str:
+        """The series that is stood in for."""
+        if self._asked is not None:
+            return self._asked
+        installed = _installed_version() or VERSIONS["0.8"]
+        return "0.9" if _as_series(installed) >= (0, 9) else "0.8"
+
+    @cached_property
+    def version(self) -> str:
+        """The version that is stood in for."""
+        installed = _installed_version()
+        is_of_series = installed is not None and installed.startswith(f"{self.series}.")
+        return installed if installed is not None and is_of_series else VERSIONS[self.series]
 
     def find_spec(
         self,
@@ -83,42 +132,47 @@ class _Finder(importlib.abc.MetaPathFinder):
         own = _own_module(fullname)
         if own is None:
             return None
-        return importlib.machinery.ModuleSpec(fullname, _Loader(), origin=own, is_package=fullname == "safetensors")
+        is_package = fullname == _PACKAGE
+        return importlib.machinery.ModuleSpec(fullname, _Loader(self), origin=own, is_package=is_package)
 
     def find_distributions(
         self, context: importlib.metadata.DistributionFinder.Context | None = None
     ) -> Iterable[importlib.metadata.Distribution]:
-        if context is not None and context.name == "safetensors" and not _is_installed():
-            yield _Distribution()
+        if context is not None and context.name == _PACKAGE and _installed_version() != self.version:
+            yield _Distribution(self.version)
 
 
 def _own_module(fullname: str) -> str | None:
     """Return the module of tensorkeep that is imported under a name of safetensors."""
-    package, _, submodule = fullname.partition(".")
-    if package != "safetensors":
-        return None
-    if not submodule:
+    if fullname in (_PACKAGE, _EXTENSION):
         return "tensorkeep.compat"
+    package, _, submodule = fullname.partition(".")
+    if package != _PACKAGE or submodule not in _SUBMODULES:
+        return None
     own = f"tensorkeep.{submodule}"
-    return own if submodule in _SUBMODULES and importlib.util.find_spec(own) is not None else None
+    return own if importlib.util.find_spec(own) is not None else None
 
 
-def _is_installed() -> bool:
-    return any(importlib.metadata.MetadataPathFinder.find_distributions(_context()))
+def _installed_version() -> str | None:
+    """Return the version of the safetensors package that is installed; None without one."""
+    context = importlib.metadata.DistributionFinder.Context(name=_PACKAGE)
+    return next((found.version for found in importlib.metadata.MetadataPathFinder.find_distributions(context)), None)
 
 
-def _context() -> importlib.metadata.DistributionFinder.Context:
-    return importlib.metadata.DistributionFinder.Context(name="safetensors")
+def _as_series(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 class _Loader(importlib.abc.Loader):
     """Loads a module of tensorkeep under a name of safetensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, finder: _Finder) -> None:
+        self._finder = finder
         self._own_spec: importlib.machinery.ModuleSpec | None = None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        if spec.name == "safetensors":
+        if spec.name in (_PACKAGE, _EXTENSION):
             return None
         module = importlib.import_module(str(spec.origin))
         self._own_spec = module.__spec__
@@ -129,20 +183,24 @@ class _Loader(importlib.abc.Loader):
             module.__spec__ = self._own_spec
             return
         source = importlib.import_module("tensorkeep.compat")
-        errors = importlib.import_module("tensorkeep.errors")
-        public = {name: value for name, value in vars(source).items() if not name.startswith("__")}
-        module.__dict__.update(public, SafetensorError=errors.SafetensorError, __version__=REFERENCE_VERSION)
+        names = _NAMES if self._finder.series == "0.8" else _NAMES + _NAMES_SINCE_0_9
+        module.__dict__.update({name: vars(source)[name] for name in names}, __version__=self._finder.version)
         module.__doc__ = source.__doc__
         module.__file__ = source.__file__
+        if module.__name__ == _PACKAGE:
+            importlib.import_module(_EXTENSION)
 
 
 class _Distribution(importlib.metadata.Distribution):
-    """What `importlib.metadata.version("safetensors")` finds if the package is not installed."""
+    """What `importlib.metadata.version("safetensors")` finds."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
 
     def read_text(self, filename: str) -> str | None:
         if filename != "METADATA":
             return None
-        return f"Metadata-Version: 2.1\nName: safetensors\nVersion: {REFERENCE_VERSION}\n"
+        return f"Metadata-Version: 2.1\nName: {_PACKAGE}\nVersion: {self._version}\n"
 
     def locate_file(self, path: object) -> Path:
         return Path(str(path))

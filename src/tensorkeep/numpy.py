@@ -2,9 +2,9 @@
 
     from tensorkeep.numpy import load_file, save_file
 
-Names, arguments and results are those of safetensors 0.8.0, including the underscored names. Better here: bfloat16
-and narrower floats work (through ml_dtypes), and arrays that are not in C order are written correctly; for more, see
-docs/compatibility.md.
+Names, arguments and results are those of safetensors 0.8 and 0.9, including the underscored names. Better here:
+bfloat16 and narrower floats work (through ml_dtypes), and arrays that are not in C order are written correctly; for
+more, see docs/compatibility.md.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     from tensorkeep.torch import load_file, save_file
 
-Names, arguments and results are those of safetensors 0.8.0, including underscored names that other libraries import;
-docs/compatibility.md lists what is better here. There are four more functions:
+Names, arguments and results are those of safetensors 0.8 and 0.9, including underscored names that other libraries
+import; docs/compatibility.md lists what is better here. There are four more functions:
 
 - `load_into` loads a checkpoint of any number of files into the memory of an existing model.
 - `load_sharded` does so for a model that is spread over ranks.

@@ -7,7 +7,17 @@ import os
 from contextlib import suppress
 from typing import Any, Self
 
-from tensorkeep.compat.wording import check_backend, check_device, check_framework, check_instance, check_path
+import msgspec
+
+from tensorkeep.compat._prefetch import PrefetchLoader, check_is_here, parts_of
+from tensorkeep.compat.wording import (
+    check_backend,
+    check_count,
+    check_device,
+    check_framework,
+    check_instance,
+    check_path,
+)
 from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import TensorFile, open_file
@@ -50,15 +60,9 @@ class safe_open:  # noqa: N801 - the reference's name
 
     def _open(self, target: Openable, framework: str, device: Any, backend: str) -> None:
         self._library = check_framework(framework)
-        self._file: TensorFile | None = open_file(
-            target,
-            OpenOptions(
-                framework=framework,
-                device=check_device(device, self._library),
-                backend=check_backend(backend),
-                check=False,
-            ),
-        )
+        self._device = check_device(device, self._library)
+        options = OpenOptions(framework=framework, device=self._device, backend=check_backend(backend), check=False)
+        self._file: TensorFile | None = open_file(target, options)
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +128,7 @@ class safe_open:  # noqa: N801 - the reference's name
         """
         return self._opened().load()
 
-    def get_slice(self, name: str) -> SafeSlice:
+    def get_slice(self, name: str) -> PySafeSlice:
         """Return a tensor that is read when it is indexed: `file.get_slice("weight")[10:20, ::2]`.
 
         Args:
@@ -135,7 +139,69 @@ class safe_open:  # noqa: N801 - the reference's name
             TensorNotFoundError: If there is no tensor of that name (also a KeyError).
             TensorkeepError: If the file is closed.
         """
-        return SafeSlice(self._lazy(name), gives_views=self._library.gives_views)
+        return PySafeSlice(self._lazy(name), gives_views=self._library.gives_views)
+
+    def get_tensor_meta(self, name: str) -> TensorMeta:
+        """Return what the header says of a tensor; nothing else is read.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            TypeError: If `name` is not text.
+            TensorNotFoundError: If there is no tensor of that name (also a KeyError).
+            TensorkeepError: If the file is closed.
+        """
+        lazy = self._lazy(name)
+        return TensorMeta(lazy.dtype, list(lazy.shape), lazy.data_offsets)
+
+    def prefetch(
+        self,
+        plan: dict[str, slice | None] | None = None,
+        *,
+        device: Any = None,
+        threads: int = 8,
+    ) -> PrefetchLoader:
+        """Start to read tensors in the background, for any device, and hand each one out when it is asked for.
+
+            with file.prefetch({"embedding.weight": slice(0, 1000), "head.weight": None}, device="cuda:0") as loader:
+                head = loader.take("head.weight")
+
+        The tensors share memory with nothing. Several loaders can read one file, which may be closed meanwhile.
+
+        Args:
+            plan: Which tensors: name to a slice of rows without a step, or to None for the whole tensor. By default
+                all tensors, whole.
+            device: The device; by default that of this file.
+            threads: How many threads read.
+
+        Raises:
+            TypeError: If an argument is of the wrong type.
+            TensorNotFoundError: If the plan has a name that the file lacks (also a KeyError).
+            DtypeError: If torch has no such dtype (also a TypeError).
+            DeviceError: If the device is not on this machine (also a RuntimeError).
+            LimitError: If views of shared memory would take far more memory than they share.
+            TensorkeepError: If the plan is empty or its slices do not fit, the framework is not torch, `device` is
+                invalid, or the file is closed.
+        """
+        if plan is not None:
+            check_instance(plan, "plan", dict)
+        n_threads = check_count(threads)
+        file = self._opened()
+        if not self._library.has_devices:
+            raise TensorkeepError('prefetch is only compatible with framework="pt"')
+        device = self._device if device is None else check_device(device, self._library)
+        if plan is None:
+            plan = dict.fromkeys(file)
+        elif not plan:
+            raise TensorkeepError("prefetch plan selects no tensors")
+        for name in plan:
+            if not isinstance(name, str):
+                raise TensorkeepError("prefetch plan keys must be tensor names")
+            self._lazy(name)
+        parts = parts_of(file, plan, self._library, device)
+        check_is_here(device, self._library)
+        return PrefetchLoader(parts, n_threads)
 
     def _lazy(self, name: str) -> LazyTensor:
         check_instance(name, "name", str)
@@ -183,8 +249,23 @@ def _is_at(file: io.FileIO, path: str) -> bool:
     return False
 
 
-class SafeSlice:
-    """A tensor of a file, read when it is indexed; in the reference it is called `PySafeSlice`."""
+class TensorMeta(msgspec.Struct, frozen=True):
+    """What the header of a file says of a tensor.
+
+    Attributes:
+        dtype: The dtype's name in the format, such as `"F32"`.
+        shape: Elements along each dimension.
+        data_offsets: Half-open range of its bytes, counted from the end of the header. A view with gaps of another
+            tensor has no range of its own; its range begins at 0.
+    """
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+class PySafeSlice:
+    """A tensor of a file, read when it is indexed."""
 
     def __init__(self, lazy: LazyTensor, *, gives_views: bool) -> None:
         self._lazy = lazy

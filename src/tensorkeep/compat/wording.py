@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -71,6 +72,14 @@ def check_metadata(metadata: Any) -> Mapping[str, str] | None:
         check_instance(text, "metadata", str)
     checked: dict[str, str] = metadata
     return checked
+
+
+def check_count(value: Any) -> int:
+    """Return a number of things, at least 1, from anything that is an integer."""
+    count = operator.index(value)
+    if count < 0:
+        raise OverflowError("can't convert negative int to unsigned")
+    return max(1, count)
 
 
 def check_framework(framework: Any) -> Library:

@@ -23,6 +23,7 @@ from tensorkeep.kinds.safetensors._file import TensorFile, file_over, load, open
 from tensorkeep.kinds.safetensors._kind import SAFETENSORS
 from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.kinds.safetensors._strays import strays_beside
+from tensorkeep.kinds.safetensors._tied import refuse_copies
 from tensorkeep.kinds.safetensors._verify import check_files
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "open_file",
     "open_safetensors",
     "read_index",
+    "refuse_copies",
     "sharing_of",
     "strays_beside",
     "with_index",
