@@ -13,7 +13,7 @@ import torch
 
 import tensorkeep
 from tensorkeep.errors import DeviceError, StateError, TransportError
-from tensorkeep.torch import load_into
+from tensorkeep.torch import load_into, restore
 
 
 @pytest.fixture
@@ -59,3 +59,28 @@ def test_devices_are_those_that_are_here(path: Path, device: Any) -> None:
     ):
         with pytest.raises(DeviceError, match=r"torch has no device .* here.* expected cpu"):
             use()
+
+
+def test_a_device_to_which_nothing_can_go_is_refused(tmp_path: Path) -> None:
+    arrays, tensors = {"a": np.ones(3)}, {"t": torch.ones(3)}
+    for name, state in {
+        "arrays": arrays,
+        "nested": {"x": arrays},
+        "both": arrays | tensors,
+        "none": {"s": 1},
+    }.items():
+        tensorkeep.save(state, tmp_path / f"{name}.safetensors")
+
+    for name in ("arrays", "nested"):
+        with pytest.raises(
+            DeviceError, match=r"no tensor can go to the device 'meta'.* found only arrays of numpy.*torch"
+        ):
+            tensorkeep.load(tmp_path / f"{name}.safetensors", device="meta")
+    with pytest.raises(DeviceError, match="no tensor can go"):
+        tensorkeep.load(tmp_path / "both.safetensors", only="a", device="meta")
+
+    assert tensorkeep.load(tmp_path / "both.safetensors", device="meta")["t"].is_meta
+    assert tensorkeep.load(tmp_path / "none.safetensors", device="meta") == {"s": 1}
+    assert tensorkeep.load(tmp_path / "arrays.safetensors", device=torch.device("cpu")).keys() == {"a"}
+    assert restore(tmp_path / "both.safetensors", rng=False, device="meta")["t"].is_meta
+    assert restore(tmp_path / "arrays.safetensors", rng=False, device="meta").keys() == {"a"}

@@ -45,6 +45,7 @@ from tensorkeep.arrays._registry import (
     find_library,
     is_tensor,
     library_for,
+    refuse_unused_device,
     tensor_to_write,
 )
 
@@ -72,6 +73,7 @@ __all__ = [
     "library_for",
     "pieces",
     "plain_library",
+    "refuse_unused_device",
     "tensor_hint",
     "tensor_to_write",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -77,6 +77,18 @@ def adapter_for(framework: str, device: Any = "cpu") -> DenseArrays:
         raise DeviceError(f"Device {device} is not supported for framework {library.name}")
     make: Callable[..., DenseArrays] = _load(library, library.arrays)
     return make(device) if library.has_devices else make()
+
+
+def refuse_unused_device(frameworks: Collection[str], device: Any) -> None:
+    """Refuse a device to which none of the tensors can go."""
+    libraries = [library for name in frameworks if (library := find_library(name)) is not None]
+    if libraries and not any(library.has_devices for library in libraries) and str(device) not in {"cpu", "None"}:
+        raise DeviceError(
+            f"no tensor can go to the device {str(device)!r:.100}",
+            expected="torch tensors",
+            found=f"only arrays of {libraries[0].name}",
+            hint='Pass framework="torch" to make tensors of them, or leave out device=',
+        )
 
 
 @cache

@@ -152,7 +152,8 @@ def load(
             `"error"`.
         framework: The array library for all tensors: `"numpy"` or `"torch"`. None uses the library that each tensor
             was saved from, or NumPy if the file does not record it.
-        device: The device for torch tensors: anything that torch accepts.
+        device: The device for torch tensors: anything that torch accepts. If all tensors are NumPy arrays, any but
+            the CPU is an error.
         backend: How to read local files: `"mmap"`, `"pread"` or `"auto"`; see `open`.
         variant: Which checkpoint to load from a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
         check: Whether to compare headers with their saved digests.
@@ -180,6 +181,7 @@ def load(
         DtypeError: If tensorkeep or the framework does not know a dtype.
         LimitError: If a tensor has more dimensions than the framework allows, or a header, pickle or tree exceeds a
             bound.
+        DeviceError: If the device is not on this machine, or no tensor can go there (also a RuntimeError).
         MissingDependencyError: If the library that tensors were saved from is not installed.
         SourceChangedError: If a remote checkpoint was replaced again and again while it was read.
         TypeError: If `only` is neither text, nor callable, nor an iterable of these.

@@ -55,6 +55,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
         ties: What to do with tensors that shared memory.
         framework: The array library for all tensors; None for the one that each was saved from.
         device: The device for tensors.
+        uses_device: Whether a device is an error if no tensor can go there.
     """
 
     only: Selector | Iterable[Selector] | None = None
@@ -62,6 +63,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
     ties: Ties = "share"
     framework: str | None = None
     device: Any = "cpu"
+    uses_device: bool = True
 
     def refuse_ties(self) -> None:
         """Refuse `ties` other than `"share"`, for a kind that supports nothing else."""

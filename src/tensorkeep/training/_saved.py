@@ -73,7 +73,7 @@ def _name_in(state: Mapping[Any, Any], part: str) -> str | None:
 
 def _load(opened: Opened, names: Iterable[Any], classes: Classes, device: Any) -> dict[Any, Any]:
     paths = frozenset(map(_path_of, names))
-    options = LoadOptions(only=paths.__contains__, classes=classes, device=device)
+    options = LoadOptions(only=paths.__contains__, classes=classes, device=device, uses_device=False)
     return dict(opened.load_state(options)) if paths else {}
 
 

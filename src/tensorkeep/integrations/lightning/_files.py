@@ -58,7 +58,9 @@ def read_checkpoint(
             loaded = read_pickled(pickled, classes, drop_unknown=drop_unknown)
         elif opened.loads_parts:
             framework = None if opened.has_tree else "torch"
-            loaded = opened.load_state(LoadOptions(classes=classes, framework=framework, device=device))
+            loaded = opened.load_state(
+                LoadOptions(classes=classes, framework=framework, device=device, uses_device=False)
+            )
         else:
             raise UnsupportedError("a checkpoint of Lightning is one file", path=path, found=opened.format_name)
     return from_data(loaded, classes)

@@ -7,7 +7,15 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from tensorkeep.arrays import DEFAULT_FRAMEWORK, LIBRARIES, adapter_for, decode_object, find_library, known_class
+from tensorkeep.arrays import (
+    DEFAULT_FRAMEWORK,
+    LIBRARIES,
+    adapter_for,
+    decode_object,
+    find_library,
+    known_class,
+    refuse_unused_device,
+)
 from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State
 from tensorkeep.kinds._convertible import StoredView
@@ -71,13 +79,13 @@ class SavedTensors(Opened):
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved state or a part of it."""
-        return self.load_tree(
-            only=options.only,
-            classes=options.classes,
-            ties=options.ties,
-            framework=options.framework,
-            device=options.device,
-        )
+        check_ties(options.ties)
+        if options.framework is not None or not self.has_tree:
+            adapter_for(options.framework or self._library or DEFAULT_FRAMEWORK, options.device)
+        try:
+            return self._load_nested(options) if self.has_tree else self._load_flat(options)
+        except FormatError as error:
+            raise error.with_fields(path=self.path) from None
 
     def views(self) -> Mapping[str, StoredView]:
         """Return where tensors with several names are stored."""
@@ -170,19 +178,12 @@ class SavedTensors(Opened):
             MissingDependencyError: If the library that tensors were saved from is not installed.
             DtypeError: If tensorkeep or the framework does not know a dtype.
             IntegrityError: If tensors are verified and one does not match its digest.
+            DeviceError: If the device is not on this machine, or all tensors come out as NumPy arrays.
             UnsupportedError: If the description is of a later version, or an argument is invalid.
             TypeError: If `only` is neither text, nor callable, nor an iterable of these.
             TransportError: If the bytes cannot be read, or the file is closed.
         """
-        check_ties(ties)
-        if framework is not None or not self.has_tree:
-            adapter_for(framework or self._library or DEFAULT_FRAMEWORK, device)
-        try:
-            if not self.has_tree:
-                return self._load_flat(only, ties, framework, device)
-            return self._load_nested(only, classes_by_name(classes), ties, framework, device)
-        except FormatError as error:
-            raise error.with_fields(path=self.path) from None
+        return self.load_state(LoadOptions(only, classes, ties, framework, device))
 
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Read whole tensors, each into its own memory; see `LazyTensors.load`.
@@ -212,17 +213,19 @@ class SavedTensors(Opened):
         """
         return self._load_named(dict.fromkeys(self, framework), "share", device) if self.aliases else self.load()
 
-    def _load_flat(self, only: _Only, ties: Ties, framework: str | None, device: Any) -> dict[str, Any]:
+    def _load_flat(self, options: LoadOptions) -> dict[str, Any]:
+        only = options.only
         if only is None and not self.aliases:
             names: Iterable[str] = self
         else:
             names = list(self) if only is None else chosen_names(self, selectors_of(only))
             self._refuse_nothing(bool(names), only)
-        return self._load_named(dict.fromkeys(names, framework or self._library or DEFAULT_FRAMEWORK), ties, device)
+        library = options.framework or self._library or DEFAULT_FRAMEWORK
+        return self._load_named(dict.fromkeys(names, library), options.ties, options.device)
 
-    def _load_nested(
-        self, only: _Only, classes: Mapping[str, type], ties: Ties, framework: str | None, device: Any
-    ) -> Any:
+    def _load_nested(self, options: LoadOptions) -> Any:
+        only, ties, framework = options.only, options.ties, options.framework
+        classes = classes_by_name(options.classes)
         tree = self._tree if only is None else self._part(only)
         library = framework or self._library or DEFAULT_FRAMEWORK
         parts = part_libraries(tree) if self._may_have_parts else {}
@@ -231,7 +234,9 @@ class SavedTensors(Opened):
             for name, _, members in tensor_names(tree)
         }
         self._refuse_stale(frameworks, is_whole=only is None)
-        tensors = self._load_named(frameworks, ties, device)
+        if options.uses_device:
+            refuse_unused_device(set(frameworks.values()), options.device)
+        tensors = self._load_named(frameworks, ties, options.device)
         attributed = WithAttributes(tensors, frameworks, self.aliases if ties == "share" else {})
 
         def find_class(name: str) -> type | None:
@@ -240,7 +245,7 @@ class SavedTensors(Opened):
         return decode_tree(
             tree,
             tensor=attributed.tensor,
-            compose=lambda composed: decode_object(composed, device=device, find_class=find_class),
+            compose=lambda composed: decode_object(composed, device=options.device, find_class=find_class),
             find_class=find_class,
             content=tensors.__getitem__,
         )
