@@ -280,6 +280,7 @@ def test_edit_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     [
         ([], "nothing to change"),
         (["--set", "text"], "expected KEY=TEXT"),
+        (["--set", "a=1", "--unset", "nope"], "no metadata `nope` to remove"),
         (["--set", "a=1", "--unset", "a"], "to be both set and removed"),
         (["--set", "tensorkeep=1"], "holds the digests"),
         (["--rename", "nothing=a"], "there is no tensor nothing to rename"),

@@ -9,6 +9,8 @@ import typer
 import tensorkeep
 from tensorkeep.cli.inputs import AsJson, Rename, Target, pairs_of
 from tensorkeep.cli.terminal import json_lines, show, show_text
+from tensorkeep.errors import RefusedError
+from tensorkeep.phrases import listed
 
 
 def edit(
@@ -31,12 +33,25 @@ def edit(
     added = pairs_of(assignments, "--set", "KEY=TEXT")
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
     _refuse_nothing(len(added) + len(renaming) + len(unset or []))
+    if unset:
+        _require_keys(path, unset)
     tensorkeep.edit(path, set_metadata=added, unset=unset or [], rename=renaming or None)
     if as_json:
         with tensorkeep.open(path) as tensors:
             show_text(json_lines({"path": path, "metadata": tensors.metadata, "renamed": renaming}))
     else:
         show([[("edited ", ""), (path, "title")]])
+
+
+def _require_keys(path: str, keys: list[str]) -> None:
+    """Refuse to remove metadata that no file of the checkpoint has."""
+    with tensorkeep.open(path) as tensors:
+        known = {key: None for file in tensors.describe().files for key in file.metadata or ()}
+    for key in keys:
+        if key not in known:
+            raise RefusedError(
+                f"no metadata `{key}` to remove", path=path, found=listed(map(repr, known), 10) or "no metadata"
+            )
 
 
 def _refuse_nothing(n_changes: int) -> None:
