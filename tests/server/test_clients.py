@@ -111,6 +111,8 @@ def test_credentials(served: Path) -> None:
             tensorkeep.open(server.url + "weights.safetensors")
         with pytest.raises(AccessDeniedError, match="401"):
             tensorkeep.open(server.url + "single/")
+        with pytest.raises(AccessDeniedError, match=r"does not accept the credentials \(401\).*Check the token"):
+            tensorkeep.open(f"http://:wrong@{bare}weights.safetensors")
         for path in ("weights.safetensors", "single/", "sharded/"):
             assert_weights(tensorkeep.load(remote(server.url + path, headers={"Authorization": "Bearer secret"})))
             assert_weights(tensorkeep.load(f"http://:secret@{bare}{path}"))

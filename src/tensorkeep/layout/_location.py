@@ -87,6 +87,8 @@ def _in_directory(directory: str, variant: str | None) -> Location:
         return found
     stems = [stem for stem in _stems(directory) if variant is None or stem.endswith(f".{variant}")]
     locations = [location for stem in stems if (location := _at(directory, stem))]
+    if len(locations) > 1:
+        locations = _without_variants(locations)
     if len(locations) == 1:
         return locations[0]
     if not locations:
@@ -104,6 +106,12 @@ def _in_directory(directory: str, variant: str | None) -> Location:
         found=listed((location.name for location in locations), 10),
         hint="Open one of them by its path, or with variant=",
     )
+
+
+def _without_variants(locations: list[Location]) -> list[Location]:
+    """Leave out variants of others, such as `unet.fp16` beside `unet`, as for the usual name."""
+    stems = {location.stem for location in locations}
+    return [location for location in locations if location.stem.rpartition(".")[0] not in stems]
 
 
 def _ask_for(directory: str, name: str) -> None:

@@ -34,7 +34,9 @@ class Access(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.token is not None and not _match_token(self.token):
             raise UnsupportedError(
-                "the token cannot be sent in a header", expected="printable ASCII without spaces, not empty"
+                "the token (--token) cannot be sent in a header",
+                expected="letters, digits and punctuation of ASCII, and no spaces",
+                found="nothing" if not self.token else "other characters",
             )
 
     def refusal(self, headers: Mapping[str, str]) -> int | None:

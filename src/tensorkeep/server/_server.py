@@ -94,8 +94,7 @@ class Server:
             if not os.path.isdir(root):
                 raise SourceMissingError("no directory to serve", path=os.fspath(directory))
             os.listdir(root)
-        if connections < 1 or patience_s <= 0 or not 0 <= port < 2**16:
-            raise UnsupportedError("connections and patience_s must be more than 0, and port less than 65,536")
+        _check_numbers(port, connections, patience_s)
         self.connections = affordable_connections(connections)
         self._patience_s = patience_s
         self._on_served = on_served
@@ -255,11 +254,20 @@ def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) ->
         loop.call_soon_threadsafe(callback)
 
 
+def _check_numbers(port: int, connections: int, patience_s: float) -> None:
+    if not 0 <= port < 2**16:
+        raise UnsupportedError("the port is invalid", expected="0 to 65,535", found=f"{port:,}")
+    if connections < 1 or not patience_s > 0:
+        name, number = ("connections", connections) if connections < 1 else ("patience_s", patience_s)
+        raise UnsupportedError(f"{name} is invalid", expected="more than 0", found=str(number))
+
+
 def _refuse_strangers(host: str) -> NoReturn:
     raise UnsupportedError(
         "without a token, only clients on this machine are served",
         expected="a token, or an address such as 127.0.0.1",
         found=host,
+        hint="token= (--token) lets in those who send it; public=True (--public) lets in everyone",
     )
 
 

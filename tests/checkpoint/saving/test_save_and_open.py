@@ -249,3 +249,15 @@ def test_a_single_file_is_not_put_beside_an_index(tmp_path: Path) -> None:
         tensorkeep.save(tensors_of(2), tmp_path / "model.safetensors")
 
     assert_holds(tmp_path, tensors_of(1))
+
+
+def test_a_variant_beside_the_checkpoint_is_not_another_one(tmp_path: Path) -> None:
+    for variant in (None, "fp16", "bf16"):
+        tensorkeep.save_checkpoint({"w": np.ones(2)}, tmp_path, base_name="diffusion_pytorch_model", variant=variant)
+
+    with tensorkeep.open(tmp_path) as opened:
+        assert Path(opened.path).name == "diffusion_pytorch_model.safetensors"
+    assert tensorkeep.verify(tmp_path).is_whole
+    (tmp_path / "diffusion_pytorch_model.safetensors").unlink()
+    with pytest.raises(UnsupportedError, match="several checkpoints"):
+        tensorkeep.open(tmp_path)

@@ -6,6 +6,7 @@ import copy
 import inspect
 import io
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from skorch.exceptions import SkorchException
 
 import tensorkeep
 from tensorkeep.errors import SourceMissingError, UnsupportedError
-from tensorkeep.integrations.skorch import Checkpoint, LoadInitState, TrainEndCheckpoint, load_params
+from tensorkeep.integrations.skorch import Checkpoint, LoadInitState, TrainEndCheckpoint, load_params, save_params
 from tests.support.integrations.skorch.nets import (
     CrosswiseLayers,
     TiedLayers,
@@ -322,3 +323,16 @@ def test_the_history_is_the_one_that_skorch_writes(folder: Path) -> None:
     net.history.to_file("theirs.json")
 
     assert folder.joinpath("history.json").read_bytes() == folder.joinpath("theirs.json").read_bytes()
+
+
+def test_a_name_under_which_others_expect_a_pickle(tmp_path: Path) -> None:
+    net = make_net().initialize()
+
+    with pytest.warns(UserWarning, match=r"optimizer\.pkl gets a safetensors file.*name it optimizer\.safetensors"):
+        save_params(net, f_optimizer=tmp_path / "optimizer.pkl")
+    with pytest.warns(UserWarning, match=r"history\.pt gets JSON.*name it history\.json"):
+        save_params(net, f_history=tmp_path / "history.pt")
+    with warnings.catch_warnings(action="error"):
+        save_params(net, f_params=tmp_path / "params.safetensors", f_optimizer=tmp_path / "optimizer")
+
+    load_params(net, f_optimizer=tmp_path / "optimizer.pkl")

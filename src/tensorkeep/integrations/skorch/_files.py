@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Final, TypeAlias
@@ -42,6 +43,9 @@ _PATIENCE_S: Final = 60.0
 _EVENT: Final = "skorch.event"
 """Metadata key: a digest that is equal in files that were saved together."""
 
+_PICKLE_SUFFIXES: Final = (".pkl", ".pickle", ".pt", ".pth", ".bin")
+"""Endings of names under which others expect a pickle."""
+
 _PARTS: Final = "skorch.parts"
 """Metadata key: the parts in a file that holds all of them."""
 
@@ -78,6 +82,7 @@ def write_files(
     if len(set(paths.values())) < len(paths):
         twice = next(path for path in paths.values() if list(paths.values()).count(path) > 1)
         raise UnsupportedError("two parts would be written to one file", path=twice)
+    _warn_of_pickle_names(paths)
     contents = {part: _content(part, states[part], _label(target)) for part, target in targets.items()}
     text = contents.get(HISTORY)
     event = _digest(text if isinstance(text, bytes) else json.dumps(history, default=_plain_or_text).encode())
@@ -97,6 +102,18 @@ def write_files(
             _write_to_object(targets[part], contents[part], metadata[part])
         for change in staged.values():
             change.commit()
+
+
+def _warn_of_pickle_names(paths: Mapping[str, str]) -> None:
+    for part, path in paths.items():
+        if path.endswith(_PICKLE_SUFFIXES):
+            form = "JSON" if part == HISTORY else "a safetensors file"
+            name = os.path.splitext(os.path.basename(path))[0]
+            better = f"{name}.{'json' if part == HISTORY else 'safetensors'}"
+            warnings.warn(
+                f"{path} gets {form}, and others expect a pickle under that name: name it {better}",
+                stacklevel=4,
+            )
 
 
 def _real_path(path: str) -> str:

@@ -205,7 +205,8 @@ class HttpObject:
         if answer.status in {200, 206, 412, 416}:
             return answer
         answer.close()
-        raise _refused(answer, self.name)
+        names = {name.lower() for name in self._store.headers}
+        raise _refused(answer, self.name, knows_us="authorization" in names)
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> tuple[Answer, str]:
         for _ in range(_MAX_REDIRECTS + 1):
@@ -314,16 +315,18 @@ def _another_range(name: str, expected: ByteRange, found: ByteRange) -> Transpor
     )
 
 
-def _refused(answer: Answer, name: str) -> TransportError:
+def _refused(answer: Answer, name: str, *, knows_us: bool) -> TransportError:
     """Return the error for a response without bytes of the file."""
     status = answer.status
     if status in {404, 410}:
         return SourceMissingError("there is no such file", path=name, found=f"status {status}")
     if status in {401, 407}:
         return AccessDeniedError(
-            f"the server requires credentials ({status})",
+            f"the server {'does not accept the' if knows_us else 'requires'} credentials ({status})",
             path=name,
-            hint="Pass credentials with tensorkeep.remote(url, headers={...}), or as user and password in the URL",
+            hint="Check the token or password"
+            if knows_us
+            else "Pass credentials with tensorkeep.remote(url, headers={...}), or as user and password in the URL",
         )
     if status == 403:
         return AccessDeniedError("the server denies access to the file (403)", path=name)
