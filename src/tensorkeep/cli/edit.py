@@ -33,7 +33,7 @@ def edit(
     added = pairs_of(assignments, "--set", "KEY=TEXT")
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
     _refuse_nothing(len(added) + len(renaming) + len(unset or []))
-    if unset:
+    if unset and not added.keys() & set(unset):
         _require_keys(path, unset)
     tensorkeep.edit(path, set_metadata=added, unset=unset or [], rename=renaming or None)
     if as_json:
