@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 
+import tensorkeep
+from tensorkeep.errors import IntegrityError
 from tensorkeep.state import NamedData, selected, tensor_names
 from tests.support.soak import rounds
 from tests.support.state.codec import decode, encode, round_trip
@@ -90,3 +96,57 @@ def test_the_whole_in_an_entry_is_the_whole(value) -> None:
 
     assert list(part) == ["it"]
     assert_exactly(part["it"], value, shares_memory=False)
+
+
+class Counted(io.BytesIO):
+    """A file that counts the bytes read from it."""
+
+    nbytes_read = 0
+
+    def readinto(self, buffer: Any, /) -> int:
+        n = super().readinto(buffer)
+        self.nbytes_read += n
+        return n
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.nbytes_read += len(data)
+        return data
+
+
+def test_of_a_large_tensor_only_what_the_chosen_views_cover_is_read(tmp_path: Path) -> None:
+    base = torch.arange(1_000_000, dtype=torch.float32).reshape(1000, 1000)
+    state = {"base": base, "row": base[500, 3:], "column": base[499:502, 7], "bits": base[500].view(torch.int32)[5:9]}
+    tensorkeep.save(state, tmp_path / "state.safetensors")
+
+    def load(only: Any, **options: Any) -> tuple[dict[str, torch.Tensor], int]:
+        file = Counted((tmp_path / "state.safetensors").read_bytes())
+        loaded = tensorkeep.load(file, only=only, **options)
+        assert all(torch.equal(tensor, state[name]) for name, tensor in loaded.items())
+        return loaded, file.nbytes_read
+
+    loaded, nbytes = load("row")
+    assert nbytes < 200_000
+    assert loaded["row"].untyped_storage().nbytes() < 4100
+    loaded, nbytes = load(["row", "column", "bits"])
+    assert nbytes < 200_000
+    loaded["row"][4] = -1
+    assert loaded["column"][1] == -1, "they share memory"
+    assert len({tensor.untyped_storage().data_ptr() for tensor in loaded.values()}) == 1
+
+    assert load(["base", "row"])[0]["row"].untyped_storage().nbytes() == base.nbytes
+    assert load(None)[0]["row"].untyped_storage().nbytes() == base.nbytes
+    assert load("row", verify=True)[1] > base.nbytes, "a digest is of all of it"
+    content = bytearray((tmp_path / "state.safetensors").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "state.safetensors").write_bytes(content)
+    with pytest.raises(IntegrityError):
+        load("row", verify=True)
+
+
+def test_views_without_elements_need_no_bytes(tmp_path: Path) -> None:
+    base = torch.ones(100)
+    tensorkeep.save({"base": base, "nothing": base[50:50], "some": base[99:]}, tmp_path / "state.safetensors")
+
+    assert tensorkeep.load(tmp_path / "state.safetensors", only="nothing")["nothing"].shape == (0,)
+    assert tensorkeep.load(tmp_path / "state.safetensors", only=["nothing", "some"])["some"].item() == 1

@@ -306,7 +306,7 @@ class SavedTensors(Opened):
         if is_all and len(libraries) == 1 and not self.aliases:
             return self._load_whole(libraries.pop(), device)
         wanted = {name: self[name] for name in frameworks}
-        return load_tied(wanted, frameworks, self.aliases, self.stored, device=device, ties=ties)
+        return load_tied(wanted, frameworks, self.aliases, self.stored, device=device, ties=ties, is_part=not is_all)
 
 
 _Only: TypeAlias = Selector | Iterable[Selector] | None

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from tensorkeep.arrays import SharedMemory, device_for
 from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.arrays.sharing import shared_memory_for
 from tensorkeep.collector import PausedCollector
-from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError, SharedMemoryError
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.limits import MAX_COPIES, MAX_EXPANDED_NBYTES
-from tensorkeep.tensors import LazyTensor, Reader, Ties, c_strides, load_together
+from tensorkeep.tensors import LazyTensor, Reader, TensorReader, Ties, c_strides, load_together
+from tensorkeep.transport import ByteRange
+
+_ALIGNMENT: Final = 64
+"""The part of an owner that is read begins at a multiple of this, and so at a whole element of any dtype."""
 
 
 def load_tied(
@@ -25,8 +29,9 @@ def load_tied(
     *,
     device: Any = "cpu",
     ties: Ties = "share",
+    is_part: bool = False,
 ) -> dict[str, Any]:
-    """Read whole tensors, and let them share memory as `ties` says."""
+    """Read whole tensors, and let them share memory as `ties` says; of a part, only the memory that it needs."""
     if ties == "copy":
         refuse_copies(wanted, aliases, stored)
     groups = _groups(wanted, aliases) if ties != "copy" else {}
@@ -51,7 +56,7 @@ def load_tied(
                     readers[lazy.reader, framework] = reader
                 alone[name] = LazyTensor(name, lazy.entry, reader)
     loaded = load_together(alone)
-    loaded |= _load_groups(groups, frameworks, aliases, stored, device)
+    loaded |= _load_groups(groups, frameworks, aliases, stored, device, is_part=is_part)
     return {name: loaded[name] for name in wanted}
 
 
@@ -91,9 +96,15 @@ def _load_groups(
     aliases: Mapping[str, Alias],
     stored: Callable[[str], LazyTensor],
     device: Any,
+    *,
+    is_part: bool,
 ) -> dict[str, Any]:
     owners = {owner: stored(owner) for owner in groups}
-    memory = _load_bytes(owners)
+    spans = {
+        owner: _covered(owners[owner], names, aliases) if is_part else ByteRange(0, owners[owner].nbytes)
+        for owner, names in groups.items()
+    }
+    memory = _load_bytes(owners, spans)
     makers = {
         framework: shared_memory_for(framework, device_for(framework, device))
         for framework in {frameworks[name] for names in groups.values() for name in names}
@@ -106,26 +117,50 @@ def _load_groups(
             if framework not in storages:
                 storages[framework] = makers[framework].storage(memory[owner])
             alias = aliases.get(name) or Alias(owner)
-            made[name] = _view(makers[framework], storages[framework], alias, owners[owner].entry)
+            made[name] = _view(makers[framework], storages[framework], alias, owners[owner].entry, spans[owner].start)
     return made
 
 
-def _view(maker: SharedMemory, storage: Any, alias: Alias, entry: TensorEntry) -> Any:
-    """Make a tensor over shared memory; the range was checked when the alias was read."""
-    dtype_name = alias.dtype or entry.dtype
-    dtype = ALL_BY_NAME.get(dtype_name) or known_dtype(alias.of, entry)
+def _covered(owner: LazyTensor, names: Sequence[str], aliases: Mapping[str, Alias]) -> ByteRange:
+    """Return the bytes of an owner that the chosen views need; all of them if it is wanted or verified whole."""
+    entry, reader = owner.entry, owner.reader
+    is_plain = isinstance(reader, TensorReader) and reader.whole_source is reader.source
+    if not is_plain or any(name not in aliases or aliases[name].is_whole for name in names):
+        return ByteRange(0, entry.nbytes)
+    starts, stops = zip(*(_extent(aliases[name], entry) for name in names), strict=True)
+    start = min(starts) // _ALIGNMENT * _ALIGNMENT
+    return ByteRange(start, max(start, *stops))
+
+
+def _extent(alias: Alias, entry: TensorEntry) -> tuple[int, int]:
+    """Return the first byte of a view in its owner, and the one after its last."""
+    dtype, shape, strides = _layout(alias, entry)
+    if not all(shape):
+        return alias.offset, alias.offset
+    last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    return alias.offset, alias.offset + -(-(last + 1) * dtype.bits // 8)
+
+
+def _layout(alias: Alias, entry: TensorEntry) -> tuple[DType, tuple[int, ...], tuple[int, ...]]:
+    dtype = ALL_BY_NAME.get(alias.dtype or entry.dtype) or known_dtype(alias.of, entry)
     shape = entry.shape if alias.shape is None else alias.shape
-    strides = c_strides(shape) if alias.strides is None else alias.strides
-    offset = alias.offset * 8 // dtype.bits
+    return dtype, shape, c_strides(shape) if alias.strides is None else alias.strides
+
+
+def _view(maker: SharedMemory, storage: Any, alias: Alias, entry: TensorEntry, start: int) -> Any:
+    """Make a tensor over memory that begins at a byte of the owner; its range was checked when the alias was read."""
+    dtype, shape, strides = _layout(alias, entry)
+    offset = (alias.offset - start) * 8 // dtype.bits
     return maker.view_of(storage, dtype, offset, shape, strides, is_conj=alias.is_conj, is_neg=alias.is_neg)
 
 
-def _load_bytes(owners: Mapping[str, LazyTensor]) -> dict[str, Any]:
-    """Read whole tensors of any dtype as bytes."""
+def _load_bytes(owners: Mapping[str, LazyTensor], spans: Mapping[str, ByteRange]) -> dict[str, Any]:
+    """Read ranges of tensors of any dtype as bytes."""
     readers: dict[Reader, Reader] = {}
     lazies: dict[str, LazyTensor] = {}
     for name, owner in owners.items():
         reader = readers.setdefault(owner.reader, owner.reader.with_framework("numpy"))
-        entry = TensorEntry("U8", (owner.entry.nbytes,), owner.entry.data_offsets)
+        span, first = spans[name], owner.entry.data_offsets[0]
+        entry = TensorEntry("U8", (len(span),), (first + span.start, first + span.stop))
         lazies[name] = LazyTensor(name, entry, reader)
     return load_together(lazies)
