@@ -298,3 +298,15 @@ def test_edits_that_are_refused_change_nothing(
     assert message in error
     assert error.count("\n") == 1
     assert files_of(tmp_path) == before
+
+
+def test_pickles_are_for_convert(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(2)}, tmp_path / "x.pt")
+    np.save(tmp_path / "x.npy", np.ones(2))
+
+    for command in (["reshard", "x.pt", "out"], ["edit", "x.pt", "--set", "a=b"]):
+        arguments = [str(tmp_path / each) if each in {"x.pt", "out"} else each for each in command]
+        error = fail(capsys, *arguments)
+        assert "this is files of pickles" in error
+        assert "tensorkeep convert" in error
+    assert "this is a NumPy array" in fail(capsys, "edit", str(tmp_path / "x.npy"), "--set", "a=b")

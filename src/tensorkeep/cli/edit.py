@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Rename, Target, pairs_of
+from tensorkeep.cli.inputs import AsJson, Rename, Rewritten, pairs_of
 from tensorkeep.cli.terminal import json_lines, show, show_text
 from tensorkeep.errors import RefusedError
 from tensorkeep.phrases import listed
 
 
 def edit(
-    path: Target,
+    path: Rewritten,
     *,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=TEXT", help="Set a metadata key to this text.")

@@ -15,11 +15,11 @@ from tensorkeep.cli.inputs import (
     NewVariant,
     Overwrite,
     Rename,
+    Rewritten,
     Select,
     Sha256,
     SplitLarge,
     StripPrefix,
-    Target,
     Variant,
     pairs_of,
     size_of,
@@ -29,7 +29,7 @@ from tensorkeep.cli.terminal import progress_bar, show_result
 
 
 def reshard(
-    source: Target,
+    source: Rewritten,
     directory: Destination,
     *,
     max_shard_size: MaxShardSize = "5GB",

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 import msgspec
 
 from tensorkeep.errors import TensorkeepError, UnsupportedError, as_transport_error
-from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds import OpenOptions, Place
+from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import (
+    SAFETENSORS,
     Checkpoint,
     TensorFile,
     different,
@@ -59,6 +61,7 @@ class EditSession(msgspec.Struct, frozen=True):
 def edit_session(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[EditSession]:
     """Lock and open an existing checkpoint for an edit. Without a commit in the block nothing changes."""
     refuse_url(os.fspath(path), hint="Edit a local copy")
+    _refuse_other_kinds(os.fspath(path))
     location = _location_of(os.fspath(path))
     entry = os.path.join(location.directory, location.index or location.single or "")
     with (
@@ -66,6 +69,16 @@ def edit_session(path: str | os.PathLike[str], *, durable: bool = True) -> Itera
         open_safetensors(entry, OpenOptions()) as tensors,
     ):
         yield EditSession(location, tensors, staging, can_be_finished=locate(entry) is not None)
+
+
+def _refuse_other_kinds(path: str) -> None:
+    kind = find_kind(Place(path)).kind
+    if kind is not SAFETENSORS:
+        raise UnsupportedError(
+            f"this is {kind.name}, and only safetensors files are edited",
+            path=path,
+            hint="`tensorkeep convert` (tensorkeep.convert) makes safetensors of it",
+        )
 
 
 def _location_of(path: str) -> Location:

@@ -15,6 +15,15 @@ Target = Annotated[
     ),
 ]
 
+Rewritten = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH",
+        help="A safetensors file, a directory, or an index; `tensorkeep convert` takes pickles.",
+        show_default=False,
+    ),
+]
+
 Destination = Annotated[
     str,
     typer.Argument(
