@@ -23,7 +23,7 @@ from tests.support.source import (
 )
 
 LAYERS = (
-    *("limits", "paths", "phrases", "redaction", "keywords", "errors", "dtypes"),
+    *("limits", "paths", "phrases", "redaction", "errors", "dtypes"),
     *("buffers", "parallel", "digests", "entries", "collector"),
     *("transport", "formats", "arrays", "state", "tensors", "layout", "kinds", "scanner"),
     *("checkpoint", "store", "conversion", "fetching", "models", "training", "server", "compat"),

@@ -225,6 +225,7 @@ def main() -> None:
     """Serve until the standard input ends."""
     warnings.simplefilter("ignore")
     gc.disable()
+    sys.excepthook = sys.unraisablehook = lambda *_: None  # those of Python open sources to show their lines
     folder = tempfile.mkdtemp(prefix="tensorkeep-fuzz-", dir=sys.argv[1])
     tempfile.tempdir = folder
     try:

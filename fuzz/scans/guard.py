@@ -36,8 +36,12 @@ class StoppedError(BaseException):
 
 
 def _is_module(name: str) -> bool:
-    """Say whether something can be imported by this name; of a name with dots, the first part is imported first."""
-    return name.partition(".")[0].isidentifier()
+    """Say whether something can be imported by this name.
+
+    Of a name that cannot, the first part is imported all the same, but only Python's modules are there everywhere.
+    """
+    first, *rest = name.split(".")
+    return first in sys.stdlib_module_names or all(part.isidentifier() for part in (first, *rest))
 
 
 class Guard:

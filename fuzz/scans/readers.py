@@ -153,7 +153,8 @@ def _keras_readers() -> dict[str, Reader]:
     os.environ.setdefault("KERAS_BACKEND", "torch")
     import keras
 
-    importlib.import_module("encodings.utf_8_sig")  # json finds the encoding of a configuration
+    for width in ("8_sig", "16", "16_le", "16_be", "32", "32_le", "32_be"):  # which json finds in a configuration
+        importlib.import_module(f"encodings.utf_{width}")
 
     def load(data: bytes, path: str) -> None:
         if data.startswith(b"PK"):

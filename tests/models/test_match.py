@@ -82,28 +82,6 @@ def test_the_message_names_what_was_meant():
     )
 
 
-@pytest.mark.parametrize(
-    ("missing", "unexpected", "meant"),
-    [
-        ("LayerNorm.weight", ("LayerNorm.beta", "LayerNorm.gamma"), "LayerNorm.gamma"),
-        ("LayerNorm.bias", ("LayerNorm.gamma", "LayerNorm.beta"), "LayerNorm.beta"),
-        ("norm.running_var", ("norm.moving_mean", "norm.moving_variance"), "norm.moving_variance"),
-        ("bn.running_mean", ("bn.running_var", "bn.moving_mean"), "bn.moving_mean"),
-        ("encoder.attention.weight", ("encoder.attention.bias",), None),
-        ("layers.1.attention.weight", ("layers.2.attention.weight", "layers.11.attention.weight"), None),
-        (
-            "layers.1.attention.weight",
-            ("layers.2.atention.weight", "layers.1.atention.weight"),
-            "layers.1.atention.weight",
-        ),
-    ],
-)
-def test_the_name_that_is_suggested_is_of_the_same_parameter(missing, unexpected, meant):
-    text = str(error_of(missing=(missing,), unexpected=unexpected)).partition(";")[0]
-
-    assert text.endswith(f"1 missing: `{missing}`" + (f" (did you mean `{meant}`?)" if meant else ""))
-
-
 def test_the_message_is_bounded_and_the_fields_are_not():
     names = tuple(f"layers.{place}.weight" for place in range(100_000))
     error = error_of(missing=names, unexpected=tuple(name + "_g" for name in names))

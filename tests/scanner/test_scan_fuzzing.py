@@ -1,4 +1,4 @@
-"""Real readers under a guard, which the fuzzer of `scan` asks about clean files."""
+"""Some hundreds of random files, of which real readers load the clean ones; `make fuzz` makes a hundred thousand."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pickle
 import sys
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import torch
 
 from fuzz.scans.children import Children, Finding, Question
 from fuzz.scans.files import random_file
+from fuzz.scans.run import Tally, run
+from tests.support.soak import SEED, rounds
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +30,19 @@ def findings(children: Children, *questions: Question) -> list[list[Finding] | s
     children.ask(questions)
     (answers,) = children.answers().values()
     return answers
+
+
+@pytest.mark.soak
+def test_no_reader_runs_what_is_called_clean(children: Children, tmp_path: Path) -> None:
+    count = rounds(250, 1_000_000)
+    tally = Tally()
+
+    run(count, SEED, children, tally, tmp_path)
+
+    if tally.failures:
+        pytest.fail(tally.report(), pytrace=False)
+    assert tally.verdicts.total() == count
+    assert tally.verdicts["clean"] > count // 20
 
 
 class Payload:

@@ -54,7 +54,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, outside: Path) -> Path:
     return root
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def server(served: Path):
     with Server(served, port=0) as running:
         yield running

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 
 import tensorkeep
@@ -85,30 +84,3 @@ def test_a_device_to_which_nothing_can_go_is_refused(tmp_path: Path) -> None:
     assert tensorkeep.load(tmp_path / "arrays.safetensors", device=torch.device("cpu")).keys() == {"a"}
     assert restore(tmp_path / "both.safetensors", rng=False, device="meta")["t"].is_meta
     assert restore(tmp_path / "arrays.safetensors", rng=False, device="meta").keys() == {"a"}
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda path: tensorkeep.open(path, "r"), r"open does not take 'r' by position: .*no mode.*framework="),
-        (lambda path: tensorkeep.load(path, "torch"), r"load does not take 'torch' by position: .*framework="),
-        (lambda path: tensorkeep.save({}, path, {"a": "b"}), r"save does not take a dict by position: .*metadata="),
-        (lambda path: tensorkeep.save_checkpoint({}, path, "5GB"), r"does not take '5GB' .*max_shard_size="),
-    ],
-)
-def test_options_by_position_are_refused_with_their_keyword(call, words, tmp_path) -> None:
-    with pytest.raises(TypeError, match=words):
-        call(tmp_path / "model.safetensors")
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_only_the_caller_and_the_library_that_saved_choose_the_framework(tmp_path) -> None:
-    tensors = {"w": torch.ones(2)}
-    tensorkeep.save(tensors, tmp_path / "own.safetensors")
-    safetensors.torch.save_file(tensors, tmp_path / "other.safetensors", metadata={"format": "pt"})
-
-    assert type(tensorkeep.load(tmp_path / "own.safetensors")["w"]) is torch.Tensor
-    assert type(tensorkeep.load(tmp_path / "other.safetensors")["w"]) is np.ndarray
-    assert type(tensorkeep.open(tmp_path / "own.safetensors")["w"].load()) is np.ndarray
-    assert type(tensorkeep.load(tmp_path / "other.safetensors", framework="torch")["w"]) is torch.Tensor

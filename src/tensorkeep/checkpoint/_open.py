@@ -11,7 +11,6 @@ from tensorkeep.arrays import DEFAULT_FRAMEWORK, library_for
 from tensorkeep.checkpoint.verifying import run_checks
 from tensorkeep.errors import SourceChangedError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits
-from tensorkeep.keywords import options_by_keyword
 from tensorkeep.kinds import LoadOptions, Opened, OpenOptions, Place, refuse
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.limits import MAX_HEADER_NBYTES
@@ -23,7 +22,6 @@ _ATTEMPTS = 4
 """How often a remote checkpoint is read before giving up, if saves keep replacing it during the read."""
 
 
-@options_by_keyword("open", 1, 'a file is only read, so there is no mode; options are keywords: framework="torch"')
 def open_checkpoint(
     target: Openable,
     *,
@@ -48,8 +46,7 @@ def open_checkpoint(
 
     Args:
         target: A directory, an index, a file, its bytes, or a seekable binary file object.
-        framework: The array library for tensors: `"numpy"` or `"torch"`, whatever the file says and whatever is
-            imported.
+        framework: The array library for tensors: `"numpy"` or `"torch"`.
         device: The device for tensors: anything that torch accepts.
         backend: `"mmap"`, `"pread"`, or `"auto"`: mmap unless the file is on a network or FUSE file system. If a
             mapped file is truncated, touching it kills the process (SIGBUS); `"pread"` raises an error instead.
@@ -126,7 +123,6 @@ def needs_conversion(path: str, variant: str | None = None) -> bool:
     return find_kind(Place(path, variant=variant, trusts_names=False)).kind.is_converted
 
 
-@options_by_keyword("load", 1, 'options are keywords: framework="torch", device="cuda", only="model.*"')
 def load(
     target: Openable,
     *,
@@ -155,7 +151,7 @@ def load(
         ties: What to do with tensors that shared memory: `"share"` it again, `"copy"` it for each, or raise an
             `"error"`.
         framework: The array library for all tensors: `"numpy"` or `"torch"`. None uses the library that each tensor
-            was saved from, or NumPy if the file does not record it: metadata such as `format: pt` does not count.
+            was saved from, or NumPy if the file does not record it.
         device: The device for torch tensors: anything that torch accepts. If all tensors are NumPy arrays, any but
             the CPU is an error.
         backend: How to read local files: `"mmap"`, `"pread"` or `"auto"`; see `open`.

@@ -11,10 +11,9 @@
 
 from tensorkeep.formats._contents import Checksum, FileContents, TensorPlace, UntypedTensor
 from tensorkeep.formats._description import Description, Digests, FileDescription
-from tensorkeep.formats._sniff import JSON_TEXT, SNIFF_NBYTES, Sniffed, sniff
+from tensorkeep.formats._sniff import SNIFF_NBYTES, Sniffed, sniff
 
 __all__ = [
-    "JSON_TEXT",
     "SNIFF_NBYTES",
     "Checksum",
     "Description",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
@@ -23,23 +21,15 @@ class Sniffed(msgspec.Struct, frozen=True):
     what: str
     hint: str
 
-    def instead_of(self, expected: str) -> str:
-        """Return the words for an error that begins with what the file is."""
-        return f"{self.what}, not {expected}"
-
 
 _CONVERT = "Convert it to a safe checkpoint: tensorkeep convert (runs nothing in it)"
 
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-
 _REDOWNLOAD = "Download the file again and check the server's answer"
-
-JSON_TEXT: Final = Sniffed("a JSON text, such as an index or a configuration", "Open the weights file beside it")
 
 _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
     (
         b"version https://git-lfs",
-        Sniffed("a Git LFS pointer to the file", "Fetch the file: git lfs pull"),
+        Sniffed("a Git LFS pointer, not the file itself", "Fetch the file: git lfs pull"),
     ),
     (
         b"PK\x03\x04",
@@ -54,46 +44,26 @@ _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
     (b"7z\xbc\xaf\x27\x1c", Sniffed("a 7-Zip archive", "Unpack it first")),
     (b"\x89HDF\r\n\x1a\n", Sniffed("an HDF5 file, as Keras writes", "Convert it with the library that wrote it")),
     (b"\x93NUMPY", Sniffed("a NumPy .npy file", _CONVERT)),
-    (b"{", JSON_TEXT),
+    (b"{", Sniffed("a JSON text, such as an index or a configuration", "Open the weights file beside it")),
+    (b"<?xml", Sniffed("an XML text, such as an object store's error message", _REDOWNLOAD)),
     (b"<!doctype html", Sniffed("an HTML page", _REDOWNLOAD)),
     (b"<html", Sniffed("an HTML page", _REDOWNLOAD)),
-    (b"<!--", Sniffed("an HTML page", _REDOWNLOAD)),
-    (b"<?xml", Sniffed("an XML text", _REDOWNLOAD)),
 )
-
-_SERVER_ERRORS: Final = (
-    re.compile(rb"\s*(?:<\?xml.*?\?>)?\s*<error>.*?<code>(\w{1,64})</code>", re.IGNORECASE | re.DOTALL),
-    re.compile(rb'\s*\{\s*"(?:error|message|detail|code)"\s*:.*?"([^"\\]{1,100})"\s*[,}\]]', re.DOTALL),
-)
-"""Answers of stores and other servers that were saved as if they were the file, with their code or first text."""
-
-_TEXT: Final = re.compile(r"[\t\r\n -~]+")
 
 
 def sniff(head: bytes) -> Sniffed | None:
     """Return what a file seems to be; None if it is safetensors or unknown."""
     if not head:
         return _EMPTY
-    if head[6:9] == b"\0\0{":  # a length field and a brace: safetensors, even if the length spells a signature
+    if (
+        head[6:9] == b"\0\0{"
+    ):  # a length field and a brace: safetensors, even if the length happens to spell a signature
         return None
-    text = head.removeprefix(_BYTE_ORDER_MARK).lstrip()
-    for pattern in _SERVER_ERRORS:
-        if error := pattern.match(text):
-            return Sniffed(f"a server's error message, {error[1].decode(errors='replace')}", _REDOWNLOAD)
-    lowered = text.lower()
+    lowered = head.lstrip().lower()
     for signature, sniffed in _SIGNATURES:
         if head.startswith(signature) or lowered.startswith(signature):
             return sniffed
-    known = next((sniffed for matches, sniffed in _PATTERNS if matches(head)), None)
-    return known or _text(head)
-
-
-def _text(head: bytes) -> Sniffed | None:
-    """Recognize a short text, such as "Not Found"."""
-    text = head.decode("ascii", errors="replace")
-    if len(head) == SNIFF_NBYTES or not _TEXT.fullmatch(text):
-        return None
-    return Sniffed(f"a text, {text.strip()[:60]!r}", _REDOWNLOAD)
+    return next((sniffed for matches, sniffed in _PATTERNS if matches(head)), None)
 
 
 def _is_pickle(head: bytes) -> bool:

@@ -26,7 +26,7 @@ import msgspec
 
 from tensorkeep.digests import DIGEST_NBYTES, digest_of
 from tensorkeep.errors import IndexFileError, IntegrityError, LimitError, TensorkeepError, UnsupportedError
-from tensorkeep.formats import JSON_TEXT, SNIFF_NBYTES, sniff
+from tensorkeep.formats import SNIFF_NBYTES, sniff
 from tensorkeep.layout._pieces import pieces_in_order
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.paths import is_inside
@@ -193,13 +193,13 @@ _walk = json.JSONDecoder(object_pairs_hook=_refuse_equal_keys, parse_int=len, pa
 
 
 def _refuse_text(text: bytes, error: Exception) -> NoReturn:
-    sniffed = sniff(text[:SNIFF_NBYTES])
-    if sniffed is not None and sniffed is not JSON_TEXT:
-        raise IndexFileError(sniffed.instead_of("the index of a checkpoint"), hint=sniffed.hint)
+    head = text[:SNIFF_NBYTES]
+    sniffed = None if head.lstrip().startswith(b"{") else sniff(head)
     raise IndexFileError(
         f"cannot read the index: {error}",
         expected="the JSON text of an index, with a weight_map of file by tensor",
-        hint="Download the index again, or save the checkpoint again",
+        found=sniffed.what if sniffed else None,
+        hint=sniffed.hint if sniffed else "Download the index again, or save the checkpoint again",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
@@ -10,13 +11,15 @@ import msgspec
 
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.phrases import listed
-from tensorkeep.tensors import similar_names
 
 Shape = tuple[int, ...]
 _Item = TypeVar("_Item")
 
 _N_TRIED: Final = 5
 """Names with which a prefix is looked for, and endings tried for each."""
+
+_N_COMPARED: Final = 300
+"""Names searched for one similar to a missing name; each takes `difflib` up to a millisecond."""
 
 
 class ShapeMismatch(NamedTuple):
@@ -137,7 +140,8 @@ def _quoted(name: str) -> str:
 
 
 def _suggestion(name: str, others: Iterable[str]) -> str:
-    near = similar_names(name, others, at_most=1, cutoff=0.8)
+    alike = islice((other for other in others if abs(len(other) - len(name)) <= 3), _N_COMPARED)
+    near = difflib.get_close_matches(name, alike, n=1, cutoff=0.8)
     return f" (did you mean {_quoted(near[0])}?)" if near else ""
 
 

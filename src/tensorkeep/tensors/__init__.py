@@ -35,7 +35,6 @@ from tensorkeep.tensors.lazy import (
     nothing_chosen,
     renamed_state,
     selectors_of,
-    similar_names,
 )
 from tensorkeep.tensors.readers import (
     Layout,
@@ -118,7 +117,6 @@ __all__ = [
     "selectors_of",
     "serialize_tensors",
     "shard_range",
-    "similar_names",
     "stored_pieces",
     "ties_as_text",
     "write_file",

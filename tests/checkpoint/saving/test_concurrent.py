@@ -22,7 +22,7 @@ from tests.support.checkpoint.numbered_saves import FIVE, SCENARIOS, SINGLE, THR
 from tests.support.soak import rounds
 
 READER = SUPPORT / "checkpoint" / "read_during_saves.py"
-N_LOADS = rounds(40, 20_000)
+SECONDS = rounds(2, 300)
 
 ALTERNATIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "the same names": (THREE,),
@@ -49,7 +49,7 @@ def test_readers_see_whole_checkpoints_while_others_are_saved(tmp_path: Path, si
     save(tmp_path, 0, ALTERNATIONS[sides][0])
     readers = [
         subprocess.Popen(
-            [sys.executable, str(READER), str(tmp_path), str(N_LOADS), backend],
+            [sys.executable, str(READER), str(tmp_path), str(SECONDS), backend],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -64,7 +64,7 @@ def test_readers_see_whole_checkpoints_while_others_are_saved(tmp_path: Path, si
         out, complaint = reader.communicate()
         assert reader.returncode == 0, complaint
         seen = json.loads(out)
-        assert seen["loads"] >= N_LOADS
+        assert seen["loads"] >= 5
         assert seen["saves"] >= 3
 
 

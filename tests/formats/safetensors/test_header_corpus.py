@@ -30,7 +30,7 @@ def test_a_broken_rule_is_refused_in_the_words_of_the_reference(case: Case) -> N
     with pytest.raises(HeaderError) as caught:
         read_header(MemorySource(case.file, "model.safetensors"))
 
-    assert PREFIX + case.words in str(caught.value)
+    assert str(caught.value).startswith(PREFIX + case.words)
     assert caught.value.path == "model.safetensors"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +20,6 @@ import torch
 import tensorkeep
 from tensorkeep.errors import StateError, TransportError, UnsupportedError
 from tensorkeep.integrations.lightning import AsyncTensorkeepCheckpointIO, TensorkeepCheckpointIO
-from tests.support import forks
 from tests.support.integrations.lightning.runs import TIMEOUT_S, Gate, Regressor, checkpoints, loader, trainer
 
 
@@ -254,7 +255,7 @@ plugin.save_checkpoint({"epoch": 0, "w": torch.ones(10)}, sys.argv[1] + "/old.ck
 plugin.save_checkpoint({"epoch": 1, "w": torch.ones(20_000_000)}, sys.argv[1] + "/new.ckpt")
 plugin.remove_checkpoint(sys.argv[1] + "/old.ckpt")
 """
-    done = forks.run(program, tmp_path, modules=forks.LIGHTNING)
+    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True)
 
     assert not done.returncode, done.stderr
     assert names(tmp_path) == ["new.ckpt"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,6 @@ import tensorkeep
 from tensorkeep.errors import MissingDependencyError
 from tensorkeep.integrations.lightning import AsyncTensorkeepCheckpointIO, RandomState, TensorkeepCheckpointIO
 from tensorkeep.torch import load_into
-from tests.support import forks
 from tests.support.integrations.lightning.runs import LIBRARIES, Regressor, checkpoints, exactly, files, fit, loader
 
 libraries = pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES.keys())
@@ -67,7 +67,7 @@ for library in (pytorch_lightning, lightning.pytorch):
     trainer = library.Trainer(plugins=[ours.AsyncTensorkeepCheckpointIO()], **options)
     assert type(trainer.strategy.checkpoint_io) is ours.AsyncTensorkeepCheckpointIO
 """
-    done = forks.run(program)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert not done.returncode, done.stderr
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import huggingface_hub
@@ -12,7 +14,6 @@ import torch
 import tensorkeep
 from tensorkeep.errors import IntegrityError
 from tensorkeep.integrations.transformers import from_pretrained, save_pretrained
-from tests.support import forks
 from tests.support.integrations.transformers.tiny_trainers import assert_equal, weights
 
 
@@ -84,6 +85,12 @@ print("done")
 
 
 def test_all_of_it_on_tensorkeep(tmp_path: Path) -> None:
-    done = forks.run(ON_TENSORKEEP, tmp_path, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+    done = subprocess.run(
+        [sys.executable, "-c", ON_TENSORKEEP, tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )
 
     assert done.stdout.split()[-1:] == ["done"], done.stderr

@@ -9,14 +9,12 @@ from typing import Any
 from tensorkeep.checkpoint.saving._destination import destination_of, refuse_file_name
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import plan_whole
-from tensorkeep.keywords import options_by_keyword
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index, parse_size
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import Prepared, Ties, check_target, prepare
 
 
-@options_by_keyword("save_checkpoint", 2, 'options are keywords: max_shard_size="5GB", metadata={"key": "text"}')
 def save_checkpoint(
     state: Any,
     directory: str | os.PathLike[str],

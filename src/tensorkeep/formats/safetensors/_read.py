@@ -42,7 +42,5 @@ def _explained(error: HeaderError, source: ByteSource, prefix: str) -> dict[str,
     fields = error.fields() | {"message": prefix + error.message, "path": source.name}
     sniffed = sniff(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
     if sniffed is not None:
-        message = sniffed.instead_of("a safetensors file")
-        hint = f"{sniffed.hint}. In safetensors' words: {prefix}{error.message}"  # which people search for
-        fields |= {"message": message, "expected": None, "found": None, "hint": hint}
+        fields |= {"expected": "a safetensors file", "found": sniffed.what, "hint": sniffed.hint}
     return fields

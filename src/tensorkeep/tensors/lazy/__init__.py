@@ -1,6 +1,5 @@
 """Lazy tensors and mappings of them.
 
-- `_unread`: what a tensor that is not read yet cannot do.
 - `_lazy`: `LazyTensor`, whose shape and dtype are known, and whose elements are read on indexing.
 - `_assembled`: a reader of a tensor in several pieces, in any number of files.
 - `_name_patterns`: names selected by patterns, changed, and suggested for a misspelt one. Pure.
@@ -18,7 +17,6 @@ from tensorkeep.tensors.lazy._name_patterns import (
     chosen_names,
     nothing_chosen,
     selectors_of,
-    similar_names,
 )
 from tensorkeep.tensors.lazy._renamed_state import renamed_state
 
@@ -37,5 +35,4 @@ __all__ = [
     "nothing_chosen",
     "renamed_state",
     "selectors_of",
-    "similar_names",
 ]

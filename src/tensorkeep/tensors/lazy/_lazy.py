@@ -11,7 +11,6 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, SelectionError
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors.indexing import parse_index, shard_range
-from tensorkeep.tensors.lazy._unread import Unread
 from tensorkeep.tensors.readers import CastReader, Reader, ReadPlan, cast_target, plan_reads
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -21,7 +20,7 @@ _N_PARTS_AT_ONCE: Final = 16
 """Parts that are read in parallel; each one from a server takes several requests in turn."""
 
 
-class LazyTensor(Unread):
+class LazyTensor:
     """One tensor of a file, read when it is indexed.
 
     `name`, `dtype`, `shape` and the like cost nothing. Indexing reads only the elements that are asked for, and means

@@ -6,28 +6,13 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import translate
-from typing import Final, TypeAlias
+from itertools import islice
+from typing import TypeAlias
 
 from tensorkeep.errors import RefusedError, TensorNotFoundError
 
 Selector: TypeAlias = str | Callable[[str], object]
 """A shell pattern for whole names (`*` also matches dots; case matters), or a function of a name."""
-
-_ROLES: Final = {
-    **dict.fromkeys(("weight", "gamma", "scale", "kernel", "embedding"), "weight"),
-    **dict.fromkeys(("bias", "beta"), "bias"),
-    **dict.fromkeys(("running_mean", "moving_mean"), "mean"),
-    **dict.fromkeys(("running_var", "moving_variance"), "variance"),
-}
-"""Last part of a name to what the tensor is: libraries call the same parameter by several names."""
-
-_NUMBERS: Final = re.compile(r"[0-9]+")
-
-_MAX_DIFFERENCE: Final = 3
-"""Characters by which similar names may differ in length."""
-
-_N_COMPARED: Final = 300
-"""Names that are compared with one; each takes `difflib` up to a millisecond."""
 
 Renaming: TypeAlias = Mapping[str, str] | Callable[[str], str]
 """Old name to new, for the names that change; or a function of every old name."""
@@ -104,28 +89,7 @@ def _check_distinct(changed: Mapping[str, str]) -> None:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str | None:
-    """Return a question with up to three similar names."""
-    near = similar_names(name, names, at_most=3)
+    """Return a question with up to three similar names, of a few hundred that are about as long."""
+    alike = (other for other in names if abs(len(other) - len(name)) <= 3)
+    near = difflib.get_close_matches(name, islice(alike, 300), n=3)
     return "Did you mean " + " or ".join(f"`{other}`" for other in near) + "?" if near else None
-
-
-def similar_names(name: str, names: Iterable[str], *, at_most: int, cutoff: float = 0.6) -> list[str]:
-    """Return names that may be meant by one, of a few hundred that are about as long, the most similar first.
-
-    Names with other numbers belong to other layers. A last part such as `gamma` means what others call `weight`.
-    """
-    parent, dot, last = name.rpartition(".")
-    role = _ROLES.get(last)
-    called = {parent + dot + other for other in _ROLES if _ROLES[other] == role} - {name}
-    numbers = _NUMBERS.findall(name)
-    same: list[str] = []
-    fitting: list[str] = []
-    for other in names:
-        if other in called:
-            same.append(other)
-        elif abs(len(other) - len(name)) <= _MAX_DIFFERENCE and len(fitting) < _N_COMPARED:
-            other_role = _ROLES.get(other.rpartition(".")[2])
-            if (role is None or other_role in {None, role}) and _NUMBERS.findall(other) == numbers:
-                fitting.append(other)
-    near = difflib.get_close_matches(name, fitting, n=at_most, cutoff=cutoff)
-    return [*same, *near][:at_most]

@@ -11,7 +11,6 @@ from typing import Any
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.errors import TransportError, UnsupportedError
-from tensorkeep.keywords import options_by_keyword
 from tensorkeep.tensors.writing._file_body import Sealing, file_body, plain_buffers, plain_head, write_file
 from tensorkeep.tensors.writing._prepare import Prepared, prepare
 from tensorkeep.tensors.writing._sharing import Ties
@@ -31,7 +30,6 @@ from tensorkeep.transport import (
 _NUMBER = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
 
-@options_by_keyword("save", 2, 'options are keywords: metadata={"key": "text"}')
 def save(
     state: Any,
     path: str | os.PathLike[str],

@@ -70,9 +70,9 @@ def _read(source: ByteSource, span: ByteRange | None, context: Context) -> Pickl
         return read_tar(source, context)
     sniffed = sniff(head)
     raise PickleError(
-        sniffed.instead_of("a file of pickles") if sniffed else "not a file of pickles",
+        "not a file of pickles",
         expected="a file written by torch.save or pickle.dump",
-        found=None if sniffed else f"a file that starts with {head[:8]!r}",
+        found=sniffed.what if sniffed else f"a file that starts with {head[:8]!r}",
         hint=sniffed.hint if sniffed else None,
     )
 
