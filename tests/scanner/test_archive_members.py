@@ -167,6 +167,19 @@ class TestTold:
         found = scanned(tmp_path / "c.npy", content + content + PICKLE)
         assert "module.name" in {finding.name for finding in found.findings}
 
+    def test_a_tar_archive_that_is_also_a_text_which_imports(self, tmp_path: Path) -> None:
+        with tarfile.open(tmp_path / "a", "w") as archive:
+            archive.addfile(tarfile.TarInfo("cmodule\nname\n"))
+
+        assert scan(tmp_path).verdict == "unknown"
+
+    @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+    def test_a_zip_behind_something_else_whose_members_cannot_be_read(self, tmp_path: Path, method: int) -> None:
+        content = struct.pack("<Q", 2) + b"{}" + zipped({"a": PICKLE}, method)
+
+        assert scanned(tmp_path / "a.safetensors", content).verdict == "unreadable"
+        assert "also a zip archive" in messages(scanned(tmp_path / "b", bytes(600) + content[10:]))
+
 
 class TestCost:
     def test_archives_behind_each_other_come_to_an_end(self, tmp_path: Path) -> None:

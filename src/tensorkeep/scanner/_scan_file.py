@@ -124,7 +124,7 @@ def _scan_bytes(content: Content, log: FindingLog) -> list[Form]:
     forms = forms_of(head, content.nbytes)
     for form in forms:
         with log.recording_errors(content):
-            _scan_as(form, content, log)
+            _scan_as(form, content, log, is_only=len(forms) == 1)
     with log.recording_errors(content):
         compression = compression_of(content, head)
         if compression is not None:
@@ -135,14 +135,14 @@ def _scan_bytes(content: Content, log: FindingLog) -> list[Form]:
     return forms
 
 
-def _scan_as(form: Form, content: Content, log: FindingLog) -> None:
+def _scan_as(form: Form, content: Content, log: FindingLog, *, is_only: bool) -> None:
     if form == "zip archive":
         _scan_zip(content, log)
     elif form == "tar archive":
         if not _is_too_deep(content, log):
             scan_tar(content, log, lambda inner: _scan_content(inner, log))
     elif form == "pickle":
-        scan_pickles(content, log)
+        scan_pickles(content, log, may_be_text=is_only)
     elif form == "NumPy array":
         _scan_arrays(content, log)
     elif form == "safetensors":

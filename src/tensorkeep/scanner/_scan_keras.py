@@ -15,6 +15,9 @@ _CODE: Final = {
     "Lambda": "a Lambda layer of Keras is built from Python code in the file",
     "__lambda__": "Keras builds a function from Python code in the file",
     "TorchModuleWrapper": "Keras unpickles a torch module in the file",
+    "TFSMLayer": "Keras loads a program of TensorFlow from a path that the file names",
+    "JaxLayer": "Keras calls functions that the file names",
+    "FlaxLayer": "Keras calls functions that the file names",
 }
 _HOMES: Final = frozenset(("keras", "tf_keras", "tensorflow", "keras_hub", "keras_nlp", "keras_cv"))
 _MAX_NAME_LENGTH: Final = 200

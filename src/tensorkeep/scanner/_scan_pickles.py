@@ -31,13 +31,17 @@ _NUMBER_NBYTES: Final = 4
 """A tensor of one number, such as the scale of a quantized one: too short to name a module that could do harm."""
 
 
-def scan_pickles(content: Content, log: FindingLog, *, is_certain: bool = False) -> list[Audit]:
-    """Scan consecutive pickles."""
+def scan_pickles(
+    content: Content, log: FindingLog, *, is_certain: bool = False, may_be_text: bool = False
+) -> list[Audit]:
+    """Scan consecutive pickles; what may be a text is ignored if a reader would only import a module and fail."""
     data, row = _audited(content)
     is_certain = is_certain or _is_called_one(content) or declares_protocol(data)
     is_whole = len(data) == content.nbytes
     is_text = not is_certain and is_whole and _only_imports(row)
-    is_ignored = is_text and (content.nbytes <= _NUMBER_NBYTES if content.place else log.ignores_texts)
+    is_ignored = (
+        is_text and may_be_text and (content.nbytes <= _NUMBER_NBYTES if content.place else log.ignores_texts)
+    )
     if not is_certain and (is_ignored or not are_pickles(data, row, is_whole=is_whole)):
         return []
     for start, audit in row:

@@ -45,7 +45,7 @@ def scan_zip(content: Content, log: FindingLog, scan: ScanContent, *, is_at_end:
         raise
     members = [*archive.members.values(), *archive.doubles]
     if is_at_end:
-        if log.has_seen(members, content):
+        if not archive.unread and log.has_seen(members, content):
             return
         log.add("suspicious", "it is also a zip archive, for readers that start at the end", content)
         faults = []
