@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.metadata
 import importlib.util
+import os
 import re
 import sys
 import warnings
@@ -25,6 +26,16 @@ __all__ = ["install_as_safetensors"]
 
 VERSIONS: Final = {"0.8": "0.8.0", "0.9": "0.9.0rc1"}
 """The series of safetensors that tensorkeep can stand in for, each with its latest version."""
+
+VARIABLE: Final = "TENSORKEEP_AS_SAFETENSORS"
+"""The environment variable that the hook obeys: 1, or a version to stand in for."""
+
+HOOK_NAME: Final = "tensorkeep-hook.pth"
+HOOK: Final = (
+    f"import os; os.environ.get({VARIABLE!r}, '0') in ('', '0') "
+    "or __import__('tensorkeep.install').install.install_by_environment()\n"
+)
+"""A line that Python runs whenever it starts, if it is in a .pth file of site-packages."""
 
 _NAMES: Final = (
     *("SafetensorError", "TensorSpec", "_safe_open_handle", "deserialize", "safe_open", "serialize"),
@@ -71,6 +82,12 @@ def install_as_safetensors(version: str | None = None) -> None:
             return
     sys.meta_path.insert(0, _Finder(version))
     _replace_imported()
+
+
+def install_by_environment() -> None:
+    """Stand in for safetensors as the environment variable says; the hook calls this."""
+    asked = os.environ[VARIABLE]
+    install_as_safetensors(None if asked == "1" else asked)
 
 
 def _replace_imported() -> None:

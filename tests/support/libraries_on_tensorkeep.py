@@ -1,14 +1,11 @@
 """Real transformers, huggingface_hub, accelerate, skorch and torch.distributed.checkpoint, all on tensorkeep.
 
-Run in a process of its own by test_install.py, since what is imported first decides. Prints one line per library.
+Started by `tensorkeep run`, where safetensors is not installed. Prints one line per library.
 """
 
+import importlib.metadata
 import sys
 from pathlib import Path
-
-import tensorkeep
-
-tensorkeep.install_as_safetensors()
 
 import accelerate
 import huggingface_hub
@@ -22,10 +19,12 @@ from huggingface_hub import load_torch_model, save_torch_model
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from transformers import BertConfig, BertModel
 
+import tensorkeep
+
 work = Path(sys.argv[1])
 assert safetensors.safe_open is tensorkeep.safe_open
 assert safetensors.torch.save_file.__module__ == "tensorkeep.torch"
-assert safetensors.__version__ == "0.8.0"
+assert safetensors.__version__ == importlib.metadata.version("safetensors") == "0.8.0"
 
 
 def equal(left, right):

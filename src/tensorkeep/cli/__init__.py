@@ -5,6 +5,7 @@
 - `reshard`, `merge`, `edit`, `convert`: rewrite a checkpoint, combine several, change one in place, convert any kind.
 - `list`, `prune`: the steps of a store; remove those that no rule keeps.
 - `fetch`, `serve`: download a checkpoint; serve a directory over HTTP.
+- `stand_in`: `run` and `install-hook`, for programs that import safetensors.
 - `_main`: the application; errors become exit codes.
 - `inputs/`: what people type.
 - `reports/`: what commands report, as lines and as JSON. Pure.

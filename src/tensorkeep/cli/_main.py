@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, cast
 
 import typer
@@ -27,7 +27,8 @@ from tensorkeep.cli.reshard import reshard
 from tensorkeep.cli.scan import scan
 from tensorkeep.cli.serve import serve
 from tensorkeep.cli.slice import slice_tensor
-from tensorkeep.cli.terminal import OutputClosedError, make_streams_lenient, show_error, show_text, show_warning
+from tensorkeep.cli.stand_in import AS_TYPED, Program, install_hook, run
+from tensorkeep.cli.terminal import OutputClosedError, lenient_streams, show_error, show_text, show_warning
 from tensorkeep.cli.verify import verify
 from tensorkeep.errors import TensorkeepError
 
@@ -57,19 +58,29 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("inspect")(inspect)
-app.command("slice")(slice_tensor)
-app.command("verify")(verify)
-app.command("scan")(scan)
-app.command("convert")(convert)
-app.command("diff")(diff)
-app.command("reshard")(reshard)
-app.command("merge")(merge)
-app.command("edit")(edit)
-app.command("list")(list_steps)
-app.command("prune")(prune)
-app.command("fetch")(fetch)
-app.command("serve")(serve)
+
+
+def _add(name: str, command: Callable[..., object], **settings: Any) -> None:
+    """Register a command; the list of commands shows the first line of its help, which typer would cut."""
+    summary = (command.__doc__ or "").partition("\n")[0]
+    app.command(name, short_help=summary, **settings)(command)
+
+
+_add("inspect", inspect)
+_add("slice", slice_tensor)
+_add("verify", verify)
+_add("scan", scan)
+_add("convert", convert)
+_add("diff", diff)
+_add("reshard", reshard)
+_add("merge", merge)
+_add("edit", edit)
+_add("list", list_steps)
+_add("prune", prune)
+_add("fetch", fetch)
+_add("serve", serve)
+_add("run", run, context_settings=AS_TYPED)
+_add("install-hook", install_hook)
 
 
 def _show_version(wanted: bool) -> None:
@@ -90,20 +101,24 @@ def _tensorkeep(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
-    make_streams_lenient()
     try:
-        with warnings.catch_warnings():
+        with lenient_streams(), warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: show_warning(str(message))
-            return _run(sys.argv[1:] if arguments is None else list(arguments))
+            outcome = _run(sys.argv[1:] if arguments is None else list(arguments))
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except OutputClosedError:
         return EXIT_OUTPUT_CLOSED
+    if isinstance(outcome, int):
+        return outcome
+    outcome.run()  # here, where its errors, warnings and output are its own
+    return 0
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str]) -> int | Program:
+    """Run a command; return its exit code, or the program that `run` is to run."""
     try:
-        code = app(arguments or ["--help"], prog_name="tensorkeep", standalone_mode=False)
+        code: object = app(arguments or ["--help"], prog_name="tensorkeep", standalone_mode=False)
     except _UsageError as error:
         show_error(_usage_message(error))
     except MemoryError as error:
@@ -111,7 +126,7 @@ def _run(arguments: list[str]) -> int:
     except (TensorkeepError, OSError) as error:
         show_error(str(error))
     else:
-        return code if isinstance(code, int) else 0
+        return code if isinstance(code, int | Program) else 0
     return EXIT_UNANSWERED if _QUESTIONS.intersection(arguments[:1]) else EXIT_ERROR
 
 

@@ -10,7 +10,7 @@ from tensorkeep.cli.terminal._columns import Column, Line, Span, Style, columns
 from tensorkeep.cli.terminal._render import (
     OutputClosedError,
     draws_ascii_only,
-    make_streams_lenient,
+    lenient_streams,
     progress_bar,
     show,
     show_error,
@@ -32,7 +32,7 @@ __all__ = [
     "columns",
     "draws_ascii_only",
     "json_lines",
-    "make_streams_lenient",
+    "lenient_streams",
     "printable",
     "progress_bar",
     "shape_text",

@@ -105,11 +105,19 @@ def draws_ascii_only() -> bool:
     return _Console().options.ascii_only
 
 
-def make_streams_lenient() -> None:
+@contextmanager
+def lenient_streams() -> Iterator[None]:
     """Let standard output and error escape characters that they cannot encode, instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    streams = [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, TextIOWrapper)]
+    before = [str(stream.errors) for stream in streams]
+    for stream in streams:
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        for stream, errors in zip(streams, before, strict=True):
+            with suppress(OSError, ValueError):  # the output was closed
+                stream.reconfigure(errors=errors)
 
 
 def _print(console: Console, lines: Iterable[Line]) -> None:
