@@ -63,7 +63,11 @@ def test_the_docstring_draws_the_tree() -> None:
 
 
 def test_all_is_the_tree() -> None:
-    assert set(errors.__all__) == {cls.__name__ for cls in CLASSES} | {"SafetensorError", "as_transport_error"}
+    assert set(errors.__all__) == {cls.__name__ for cls in CLASSES} | {
+        "SafetensorError",
+        "as_transport_error",
+        "importing",
+    }
     assert SafetensorError is TensorkeepError
 
 

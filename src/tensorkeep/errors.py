@@ -26,7 +26,7 @@
         TransientError                     a temporary failure that outlasted all retries
         DestinationExistsError [FileExistsError]     something would be replaced
         BusyError                          another save to the same directory is running
-      MissingDependencyError [ImportError] an optional dependency is not installed
+      MissingDependencyError [ModuleNotFoundError]   an optional dependency is not installed
 
 Errors can be pickled. Their fields, and their messages, say what happened, where, what was expected, what was found,
 and what to do.
@@ -72,6 +72,7 @@ __all__ = [
     "UnsafeError",
     "UnsupportedError",
     "as_transport_error",
+    "importing",
 ]
 
 
@@ -312,7 +313,7 @@ class BusyError(TransportError):
     """Another save to the same directory is running."""
 
 
-class MissingDependencyError(TensorkeepError, ImportError):
+class MissingDependencyError(TensorkeepError, ModuleNotFoundError):
     """An optional dependency is not installed; the message has the command that installs it."""
 
 
@@ -350,3 +351,27 @@ def as_transport_error(message: str, path: str) -> Iterator[None]:
                 hint="A file that was mapped for these tensors was truncated" if number == EFAULT else None,
             ).numbered(number)
         ) from cause
+
+
+@contextmanager
+def importing(**packages: str) -> Iterator[None]:
+    """Say how to install a package that an import in the block does not find.
+
+    Args:
+        **packages: The packages that may be missing, each with what pip is to install.
+
+    Yields:
+        None.
+
+    Raises:
+        MissingDependencyError: If one of the packages is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        wanted = packages.get(error.name or "")
+        if wanted is None:
+            raise
+        raise MissingDependencyError(
+            f"{error.name} is not installed", hint=f"Install it: pip install {wanted}"
+        ) from error

@@ -15,7 +15,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import torch
+from tensorkeep.errors import TensorkeepError, importing
+
+with importing(torch='"tensorkeep[torch]"'):
+    import torch
 
 from tensorkeep.arrays import TensorToWrite, adapter_for, library_for
 from tensorkeep.collector import PausedCollector
@@ -30,7 +33,6 @@ from tensorkeep.compat.wording import (
     check_path,
     writing_errors,
 )
-from tensorkeep.errors import TensorkeepError
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import load as load_tensors
 from tensorkeep.kinds.safetensors import open_file

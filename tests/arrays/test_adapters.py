@@ -232,3 +232,22 @@ except ImportError as error:
 
     assert done.stdout.startswith("MissingDependencyError torch is not installed")
     assert 'pip install "tensorkeep[torch]"' in done.stdout
+
+
+def test_public_modules_without_their_library_name_the_way_to_get_it() -> None:
+    program = """
+import importlib, sys
+missing = {"torch": "torch", "integrations.skorch": "skorch", "integrations.accelerate": "accelerate",
+    "integrations.transformers": "accelerate", "integrations.distributed": "torch", "integrations.lightning": "torch"}
+sys.modules.update(dict.fromkeys(missing.values()))
+for module, library in missing.items():
+    try:
+        importlib.import_module(f"tensorkeep.{module}")
+    except ModuleNotFoundError as error:
+        install = {"torch": '"tensorkeep[torch]"'}.get(library, library)
+        assert str(error) == f"{library} is not installed. Install it: pip install {install}", (module, error)
+        print(type(error).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.split() == ["MissingDependencyError"] * 6

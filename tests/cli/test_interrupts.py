@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tensorkeep
+from tensorkeep.cli.terminal import reporting_interrupt
 from tensorkeep.entries import TensorEntry
 from tensorkeep.formats.safetensors import emit_sealed_header
 
@@ -76,7 +77,26 @@ def test_a_reshard_that_is_interrupted_leaves_nothing(large: Path, tmp_path: Pat
 
     assert (code, output) == (130, b"")
     assert "Traceback" not in text
+    assert re.search(rf"interrupted: nothing was written to\s+{re.escape(str(target))}", text.replace("\r\n", ""))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("is_written", "words"), [(False, "nothing was written to"), (True, "look at what is in")])
+def test_nothing_was_written_is_said_only_if_it_is_true(
+    is_written: bool, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"old")
+
+    def work() -> None:
+        with reporting_interrupt(str(path)):
+            if is_written:
+                tensorkeep.save({"a": np.ones(1)}, path)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert f"interrupted: {words}" in capsys.readouterr().err
 
 
 def test_a_reshard_that_is_interrupted_leaves_the_old_checkpoint(large: Path, tmp_path: Path) -> None:

@@ -65,6 +65,12 @@ def save_by_hand(path: Path, state: str, write_file: Any) -> Path:
     return file
 
 
+def test_a_state_dict_is_tensors_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tensorkeep.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "model.safetensors")
+
+    assert row(run(capsys, "inspect", tmp_path / "model.safetensors"), "  state") == "tensors only"
+
+
 def test_inspect_shows_who_shares_memory(capsys: pytest.CaptureFixture[str], path: Path) -> None:
     lines = run(capsys, "inspect", path)
 

@@ -24,7 +24,7 @@ from tensorkeep.cli.inputs import (
     size_of,
 )
 from tensorkeep.cli.reports import Converted
-from tensorkeep.cli.terminal import progress_bar, show_result
+from tensorkeep.cli.terminal import progress_bar, reporting_interrupt, show_result
 
 
 def convert(
@@ -77,7 +77,7 @@ def convert(
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
     write = tensorkeep.convert  # import everything before the clock starts
     start = perf_counter()
-    with progress_bar("converting") as progress:
+    with reporting_interrupt(destination), progress_bar("converting") as progress:
         conversion = write(
             sources,
             destination,

@@ -8,7 +8,7 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import AsJson, Rename, Rewritten, pairs_of
-from tensorkeep.cli.terminal import json_lines, show, show_text
+from tensorkeep.cli.terminal import json_lines, reporting_interrupt, show, show_text
 from tensorkeep.errors import RefusedError
 from tensorkeep.phrases import listed
 
@@ -35,7 +35,8 @@ def edit(
     _refuse_nothing(len(added) + len(renaming) + len(unset or []))
     if unset and not added.keys() & set(unset):
         _require_keys(path, unset)
-    tensorkeep.edit(path, set_metadata=added, unset=unset or [], rename=renaming or None)
+    with reporting_interrupt(path):
+        tensorkeep.edit(path, set_metadata=added, unset=unset or [], rename=renaming or None)
     if as_json:
         with tensorkeep.open(path) as tensors:
             show_text(json_lines({"path": path, "metadata": tensors.metadata, "renamed": renaming}))

@@ -10,7 +10,7 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import AsJson, Variant
-from tensorkeep.cli.terminal import Line, progress_bar, show_result, size_text, speed_text
+from tensorkeep.cli.terminal import Line, progress_bar, reporting_interrupt, show_result, size_text, speed_text
 
 
 def fetch(
@@ -50,7 +50,10 @@ def fetch(
     """
     download = tensorkeep.fetch  # import everything before the clock starts
     start = perf_counter()
-    with progress_bar("fetching") as progress:
+    with (
+        reporting_interrupt(destination, advice="; the same command resumes the download"),
+        progress_bar("fetching") as progress,
+    ):
         extent = _Extent(progress)
         path = download(url, destination, variant=variant, companions=companions, durable=durable, progress=extent)
     show_result(_Fetched(path, extent.nbytes, extent.fetched_nbytes, perf_counter() - start), as_json=as_json)

@@ -24,7 +24,7 @@ from tensorkeep.cli.inputs import (
     size_of,
 )
 from tensorkeep.cli.reports import read_written
-from tensorkeep.cli.terminal import progress_bar, show_result
+from tensorkeep.cli.terminal import progress_bar, reporting_interrupt, show_result
 
 
 def merge(
@@ -54,7 +54,7 @@ def merge(
     _refuse_one(sources)
     write = tensorkeep.merge  # import everything before the clock starts
     start = perf_counter()
-    with progress_bar("writing") as progress:
+    with reporting_interrupt(directory), progress_bar("writing") as progress:
         write(
             sources,
             directory,

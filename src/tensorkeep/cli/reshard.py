@@ -25,7 +25,7 @@ from tensorkeep.cli.inputs import (
     size_of,
 )
 from tensorkeep.cli.reports import read_written
-from tensorkeep.cli.terminal import progress_bar, show_result
+from tensorkeep.cli.terminal import progress_bar, reporting_interrupt, show_result
 
 
 def reshard(
@@ -57,7 +57,7 @@ def reshard(
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
     write = tensorkeep.reshard  # import everything before the clock starts
     start = perf_counter()
-    with progress_bar("writing") as progress:
+    with reporting_interrupt(directory), progress_bar("writing") as progress:
         write(
             source,
             directory,

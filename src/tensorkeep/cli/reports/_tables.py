@@ -90,8 +90,9 @@ def _state(state: StateReport) -> Span:
     if state.problem is not None:
         return printable(state.problem), "error"
     n_views = len(state.views) - state.n_tied
+    values = {0: "tensors only", 1: "1 value that is not a tensor"}
     facts = [
-        "1 value that is not a tensor" if state.n_values == 1 else f"{state.n_values:,} values that are not tensors",
+        values.get(state.n_values, f"{state.n_values:,} values that are not tensors"),
         f"{counted(state.n_tied, 'tensor')} tied to others" if state.n_tied else "",
         ("1 view of another" if n_views == 1 else f"{n_views:,} views of others") if n_views else "",
     ]

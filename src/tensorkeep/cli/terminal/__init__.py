@@ -4,9 +4,11 @@
 - `_columns`: columns of styled text. Pure.
 - `_result`: what a command reports, as lines and as JSON. Pure.
 - `_render`: the only file that prints.
+- `_interrupt`: what is said after Ctrl-C.
 """
 
 from tensorkeep.cli.terminal._columns import Column, Line, Span, Style, columns
+from tensorkeep.cli.terminal._interrupt import reporting_interrupt
 from tensorkeep.cli.terminal._render import (
     OutputClosedError,
     draws_ascii_only,
@@ -35,6 +37,7 @@ __all__ = [
     "lenient_streams",
     "printable",
     "progress_bar",
+    "reporting_interrupt",
     "shape_text",
     "share_text",
     "shortened",

@@ -14,6 +14,12 @@
 - `_dispatch`: `load_checkpoint_and_dispatch` and `load_checkpoint_in_model`.
 """
 
+import tensorkeep.errors
+
+with tensorkeep.errors.importing(accelerate="accelerate", torch='"tensorkeep[torch]"'):
+    import accelerate  # noqa: F401
+    import torch  # noqa: F401
+
 from tensorkeep.integrations.accelerate._accelerator import Accelerator, keep_safe
 from tensorkeep.integrations.accelerate._dispatch import load_checkpoint_and_dispatch, load_checkpoint_in_model
 from tensorkeep.integrations.accelerate._offload import OffloadedWeights

@@ -12,6 +12,11 @@
 - `_reader`: `TensorkeepReader`.
 """
 
+import tensorkeep.errors
+
+with tensorkeep.errors.importing(torch='"tensorkeep[torch]"'):
+    import torch  # noqa: F401
+
 from tensorkeep.integrations.distributed._reader import TensorkeepReader
 from tensorkeep.integrations.distributed._writer import TensorkeepWriter
 

@@ -14,6 +14,11 @@
 - `_modules`: `load_from_checkpoint`.
 """
 
+import tensorkeep.errors
+
+with tensorkeep.errors.importing(torch='"tensorkeep[torch]"'):
+    import torch  # noqa: F401
+
 from tensorkeep.integrations.lightning._modules import load_from_checkpoint
 from tensorkeep.integrations.lightning._plugins import AsyncTensorkeepCheckpointIO, TensorkeepCheckpointIO
 from tensorkeep.integrations.lightning._random import RandomState

@@ -13,6 +13,12 @@
 - `_functions`: `save_params` and `load_params`.
 """
 
+import tensorkeep.errors
+
+with tensorkeep.errors.importing(skorch="skorch", torch='"tensorkeep[torch]"'):
+    import skorch  # noqa: F401
+    import torch  # noqa: F401
+
 from tensorkeep.integrations.skorch._checkpoint import Checkpoint
 from tensorkeep.integrations.skorch._functions import load_params, save_params
 from tensorkeep.integrations.skorch._resume import LoadInitState

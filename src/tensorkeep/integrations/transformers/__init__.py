@@ -10,6 +10,19 @@
 - `_trainer`: the Trainer.
 """
 
+import tensorkeep.errors
+
+with tensorkeep.errors.importing(
+    accelerate="accelerate",
+    huggingface_hub="huggingface_hub",
+    torch='"tensorkeep[torch]"',
+    transformers="transformers",
+):
+    import accelerate  # noqa: F401
+    import huggingface_hub  # noqa: F401
+    import torch  # noqa: F401
+    import transformers  # noqa: F401
+
 from tensorkeep.integrations.transformers._checkpoints import get_last_checkpoint
 from tensorkeep.integrations.transformers._models import from_pretrained, save_pretrained
 from tensorkeep.integrations.transformers._trainer import Trainer
