@@ -24,7 +24,9 @@ demo: $(READY) ## Kill a training run during a save, and resume it bit for bit
 tour: $(READY) ## Show everything else, on a real model
 	@$(BIN)/python examples/tour.py
 
-test: lint types unit docs ## Run every check: style, types, tests, documentation
+test: $(READY) ## Run every check: style, types, tests, documentation
+	@$(MAKE) --no-print-directory --jobs 3 lint types docs
+	@$(MAKE) --no-print-directory unit
 
 lint: $(READY) ## Check style
 	$(BIN)/ruff check

@@ -16,7 +16,7 @@ from tests.support.soak import SEED, rounds
 
 SAVER = SUPPORT / "checkpoint" / "interrupted_saver.py"
 N_KILLS = rounds(30, 5000)
-STEP = rounds(4, 1)
+STEP = rounds(6, 1)
 """Every how many calls a save is killed: other ones in each scenario."""
 
 

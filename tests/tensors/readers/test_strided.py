@@ -515,7 +515,7 @@ SPANS: st.SearchStrategy[Spans] = st.lists(
 @given(spans=SPANS)
 @example(spans=[(0, 12)] * 9)
 @example(spans=[(0, 12), (5, 5), (3, 4), (12, 12), (11, 12)])
-@settings(max_examples=rounds(30, 400))
+@settings(max_examples=rounds(15, 400))
 def test_tensors_that_overlap_are_each_their_own(way: str, framework: str, unit: int, spans: Spans) -> None:
     content = np.random.default_rng(0).integers(0, 2**32, 12 * unit // 4, np.uint32)
     entries = {
