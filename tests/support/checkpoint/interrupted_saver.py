@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tensorkeep.checkpoint import StrayShardWarning
 from tests.support.checkpoint.numbered_saves import (
     FIVE,
     SCENARIOS,
@@ -224,6 +225,7 @@ def at_random(folder: Path, n_rounds: int, seed: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
+    warnings.simplefilter("ignore", StrayShardWarning)  # of the bystanders
     place = Path(sys.argv[1])
     if sys.argv[2] == "--at-random":
         result = at_random(place, int(sys.argv[3]), int(sys.argv[4]))
