@@ -3,6 +3,7 @@
 import gzip
 import inspect
 import io
+import json
 import os
 import pickle
 import subprocess
@@ -182,6 +183,53 @@ def test_a_small_view_does_not_hide_a_later_overlap(ours, tmp_path):
     assert ours.torch._find_shared_tensors(state) == [{"all", "head", "tail"}]
     assert ours.torch._remove_duplicate_names(state) == {"all": ["head", "tail"]}
     assert ours.torch._find_shared_tensors({"a": base[:5], "b": base[5:]}) == [{"a"}, {"b"}]
+
+
+WHOLE = torch.arange(12.0)
+MATRIX = WHOLE.reshape(3, 4)
+TIED = {
+    "a view": ({"a": WHOLE, "b": WHOLE[:5]}, {}, {"a": ["b"]}),
+    "equal": ({"c": WHOLE, "b": WHOLE, "a": WHOLE}, {}, {"a": ["b", "c"]}),
+    "preferred": ({"a": WHOLE, "b": WHOLE}, {"preferred_names": ["b"]}, {"b": ["a"]}),
+    "discarded": ({"a": WHOLE, "b": WHOLE}, {"discard_names": ["a"]}, {"b": ["a"]}),
+    "overlap": ({"a": WHOLE[:6], "b": WHOLE[4:]}, {}, RuntimeError),
+    "parts": ({"a": WHOLE[:5], "b": WHOLE[:5]}, {}, (RuntimeError, {"a": ["b"]})),
+    "one part": ({"a": WHOLE[:5]}, {}, (RuntimeError, {})),
+    "transposed": ({"a": MATRIX.t(), "b": MATRIX}, {}, (RuntimeError, {"a": ["b"]})),
+}
+
+
+@pytest.mark.parametrize(("tensors", "options", "expected"), TIED.values(), ids=TIED)
+def test_the_name_that_is_kept(reference, ours, tensors, options, expected):
+    """Two expectations are the reference's and ours."""
+    pair = expected if isinstance(expected, tuple) else (expected, expected)
+    for m, kept in zip((reference, ours), pair, strict=True):
+        if kept is RuntimeError:
+            with pytest.raises(RuntimeError):
+                m.torch._remove_duplicate_names(tensors, **options)
+        else:
+            found = m.torch._remove_duplicate_names(tensors, **options)
+            assert {name: sorted(dropped) for name, dropped in found.items()} == kept
+
+
+def test_an_unknown_dtype_fails_only_where_its_tensor_is_loaded(reference, ours, tmp_path):
+    entries = {
+        name: {"dtype": dtype, "shape": [1], "data_offsets": [start, start + 4]}
+        for name, dtype, start in (("new", "X9", 0), ("w", "F32", 4))
+    }
+    header = json.dumps(entries).encode()
+    path = tmp_path / "m"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(reference.base.SafetensorError, match="unknown variant `X9`"):
+        reference.base.safe_open(path, "pt")
+    file = ours.base.safe_open(path, "pt")
+    assert file.keys() == ["new", "w"]
+    assert file.get_slice("new").get_dtype() == "X9"
+    assert file.get_tensor("w") == 0
+    assert [name for name, _ in ours.base.deserialize(path.read_bytes())] == ["new", "w"]
+    for load in (lambda: file.get_tensor("new"), lambda: ours.torch.load_file(path)):
+        with pytest.raises(tensorkeep.errors.DtypeError, match="`new`"):
+            load()
 
 
 def test_a_parameter_that_is_part_of_a_larger_storage_is_saved(ours, tmp_path):
