@@ -7,7 +7,6 @@ It forks a process for each batch, with limits on memory and time, since real re
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib.abc
 import importlib.machinery
@@ -29,13 +28,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from fuzz.scans.guard import Guard, StoppedError
-from fuzz.scans.readers import Reader, libraries, members_of, readers
+from fuzz.scans.readers import Member, Reader, libraries, members_of, readers
 
 MAX_NBYTES = 2**30
 """Memory that a batch may take, beyond what the process starts with."""
 
 MAX_SECONDS = 1
-"""Time that one reader may take for one file."""
+"""Processor time that one reader may take for one file."""
 
 MAX_CPU_SECONDS = 120
 _TIMEOUT_S = 180
@@ -93,6 +92,7 @@ class Child:
             _tell_names_of_packages()
         self._path = os.path.join(folder, "file")
         self._guard = Guard(folder, table)
+        signal.signal(signal.SIGPROF, _stop)
 
     def warm_up(self, data: bytes) -> None:
         """Load a trusted file without the guard, so that readers import now what they import late."""
@@ -115,28 +115,33 @@ class Child:
                 file.write(content)
             for name, reader in self._readers.items():
                 self._run(place + name, reader, content, listed, found)
-            inside: list[tuple[str, bytes, int]] = []
-
-            def find(content: bytes, path: str, place: str = place, depth: int = depth, inside: Any = inside) -> None:
-                inside.extend((f"{place}{name} > ", member, depth + 1) for name, member in members_of(content, path))
-
             if depth < _MAX_DEPTH:
-                self._run(f"{place}members", find, content, listed, found)
-                waiting += inside
+                inside = self._members(place, content, listed, found)
+                waiting += [(f"{place}{name} > ", member, depth + 1) for name, member in inside]
         return list(found)
+
+    def _members(
+        self, place: str, content: bytes, listed: frozenset[str] | None, found: dict[Finding, None]
+    ) -> list[Member]:
+        inside: list[Member] = []
+        self._run(f"{place}members", lambda data, path: inside.extend(members_of(data, path)), content, listed, found)
+        return inside
 
     def _run(
         self, name: str, reader: Reader, content: bytes, listed: frozenset[str] | None, found: dict[Finding, None]
     ) -> None:
         self._guard.found.clear()
         try:
-            signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
-            with self._guard.watching(listed) if listed is not None else contextlib.nullcontext():
+            if listed is None:
                 reader(content, self._path)
+            else:
+                signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
+                with self._guard.watching(listed):
+                    reader(content, self._path)
         except (Exception, StoppedError, _TooLongError, SystemExit, KeyboardInterrupt, GeneratorExit):
             pass
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         found.update(dict.fromkeys((name, *what) for what in self._guard.found))
 
 
@@ -174,7 +179,6 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**26, 2**26))
-    signal.signal(signal.SIGALRM, _stop)
 
 
 def _batch(child: Child, files: list[tuple[bytes, list[str]]]) -> tuple[list[list[Finding]], str]:
