@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch
 import numpy as np
 import pytest
+import pytorch_lightning  # noqa: F401 - with lightning: the integration adapts to those that are imported
 import torch
 import torch.distributed.checkpoint as dcp
 from skorch import NeuralNetClassifier
