@@ -232,6 +232,7 @@ def main() -> None:
     sys.excepthook = sys.unraisablehook = lambda *_: None  # those of Python open sources to show their lines
     folder = tempfile.mkdtemp(prefix="tensorkeep-fuzz-", dir=sys.argv[1])
     tempfile.tempdir = folder
+    os.chdir(folder)  # events tell paths beside an open folder as if they were here
     try:
         if importlib.util.find_spec("torch"):
             import torch
