@@ -616,3 +616,14 @@ def test_whatever_is_read_is_what_another_reader_sees(data: bytes) -> None:
                 continue
             if member.crc:
                 assert content == reference.read(info)
+
+
+def test_an_archive_with_directories_is_refused_with_the_way_to_zip_it_without_them() -> None:
+    rezipped = io.BytesIO()
+    with zipfile.ZipFile(rezipped, "w") as archive:  # as `zip -0 -r`, whose -D leaves directories out
+        archive.mkdir("archive")
+        for name, content in contents_by_zipfile(saved()).items():
+            archive.writestr(name, content)
+
+    with pytest.raises(ArchiveError, match=r"member `archive/`: it is a directory.*zip -0 -r -D"):
+        read_archive(MemorySource(rezipped.getvalue()))

@@ -101,6 +101,11 @@ def parse_directory(data: bytes, n_members: int, max_members: int, log: FaultLog
     return entries
 
 
+_WITHOUT_DIRECTORIES: Final = (
+    "torch.save writes no members for directories. Zip the folder again without them: zip -0 -r -D model.pt folder"
+)
+
+
 def _check_entry(entry: Entry, extra: bytes, n_comment: int, disk: int, attributes: int, log: FaultLog) -> None:
     """Check the rare parts of an entry, and fill in its zip64 values."""
     if n_comment:
@@ -109,8 +114,10 @@ def _check_entry(entry: Entry, extra: bytes, n_comment: int, disk: int, attribut
         log.add("it is on another disk of a split archive", entry.name, expected="disk 0", found=f"disk {disk}")
     if attributes & _MSDOS_KINDS or attributes >> 28 not in {0, _UNIX_REGULAR}:
         kind = f"attributes {attributes:#010x}"
-        what = "it is a link, a directory or a device"
-        log.add(what, entry.name, expected="a regular file", found=kind, is_harmless=True)
+        is_directory = entry.name.endswith(b"/")
+        what = "it is a directory" if is_directory else "it is a link, a directory or a device"
+        hint = _WITHOUT_DIRECTORIES if is_directory else None
+        log.add(what, entry.name, expected="a regular file", found=kind, hint=hint, is_harmless=True)
     _fill_wide(entry, extra, log)
     allowed = HAS_DESCRIPTOR | IS_UTF8 | (_DEFLATE_HINTS if entry.method else 0)
     strange = entry.flags & ~allowed

@@ -46,13 +46,14 @@ class FaultLog:
         *,
         expected: object = None,
         found: object = None,
+        hint: str | None = None,
         is_harmless: bool = False,
     ) -> None:
         """Raise a fault if the log is strict; else keep it."""
         name = printable(member) if isinstance(member, bytes) else member
         if self.strict:
             text = message if name is None else f"member `{name}`: {message}"
-            raise ArchiveError(text, path=self.path, expected=_text(expected), found=_text(found))
+            raise ArchiveError(text, path=self.path, expected=_text(expected), found=_text(found), hint=hint)
         if self._n_kept[is_harmless] < _MAX_FAULTS:
             self._n_kept[is_harmless] += 1
             self.faults.append(ArchiveFault(message, name, _text(expected), _text(found), is_harmless))
