@@ -36,7 +36,7 @@ from tensorkeep.compat.wording import (
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import load as load_tensors
 from tensorkeep.kinds.safetensors import open_file
-from tensorkeep.models import LoadReport, load_into, load_sharded
+from tensorkeep.models import LoadReport, load_into, load_sharded, refuse_partitioned
 from tensorkeep.tensors import near_others, serialize_tensors, write_tensors
 from tensorkeep.training import capture, restore
 
@@ -213,6 +213,7 @@ def save_model(
         LimitError: If there are more names than a header can hold.
         TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
+    refuse_partitioned(model)
     state_dict = model.state_dict()
     noted = dict(metadata or {})
     for kept, dropped in _remove_duplicate_names(state_dict).items():

@@ -21,7 +21,7 @@ from tensorkeep.errors import (
     TensorNotFoundError,
     UnsupportedError,
 )
-from tensorkeep.torch import load_into
+from tensorkeep.torch import capture, load_into, load_sharded, save_model
 
 
 class Net(nn.Module):
@@ -561,3 +561,24 @@ def test_cast_views_are_loaded(original, path):
         assert torch.equal(model.embed.weight, original.embed.weight.half().float())
         load_into(model, tensorkeep.open(path, framework=framework).cast("f16"), assign=True)
         assert model.embed.weight.dtype == torch.float16
+
+
+def test_a_model_that_deepspeed_has_partitioned_is_refused_with_the_way_to_gather_it(tmp_path):
+    path = saved({"weight": torch.ones(2, 3), "bias": torch.ones(2)}, tmp_path / "model.safetensors")
+    model = torch.nn.Linear(3, 2)
+    for number, parameter in enumerate(model.parameters()):  # as ZeRO-3 leaves them between steps
+        parameter.ds_id, parameter.ds_shape = number, parameter.shape
+        parameter.data = torch.empty(0)
+
+    for use in (
+        lambda: load_into(model, path),
+        lambda: load_sharded(model, path),
+        lambda: capture(model=model),
+        lambda: save_model(model, tmp_path / "new.safetensors"),
+    ):
+        with pytest.raises(UnsupportedError, match=r"`weight` is partitioned.*\[2, 3\].*GatheredParameters"):
+            use()
+    assert not (tmp_path / "new.safetensors").exists()
+    model.weight.data, model.bias.data = torch.zeros(2, 3), torch.zeros(2)  # gathered
+    load_into(model, path)
+    assert model.weight.sum() == 6

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.models._partitioned import refuse_partitioned
 from tensorkeep.models._ties import memory_key
 
 
@@ -82,6 +83,7 @@ class _Draft:
 
 def state_of(model: nn.Module) -> ModelState:
     """Find the tensors of a model and their names."""
+    refuse_partitioned(model)
     drafts: dict[Hashable, _Draft] = {}
     takers: dict[str, nn.Module] = {}
     for prefix, module in model.named_modules(remove_duplicate=False):

@@ -17,6 +17,7 @@ from tensorkeep.models._fill_parts import PartJob, check_castable, fill_parts
 from tensorkeep.models._load import Loadable, LoadReport, Renaming, check_match, noted_names, opened, renamed_tensors
 from tensorkeep.models._match import Match, Wanted, match_tensors
 from tensorkeep.models._parameters import ParameterStorage, is_batch_counter
+from tensorkeep.models._partitioned import refuse_partitioned
 from tensorkeep.models._replace import reallocate
 from tensorkeep.models._replicas import Replicas
 from tensorkeep.tensors import LazyTensor
@@ -138,6 +139,7 @@ def _matched(
 
 def _storages_of(model: nn.Module) -> Iterator[ParameterStorage]:
     """Give the tensors of a model's state dict, each once for all its names."""
+    refuse_partitioned(model)
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
         for attribute, tensor in chain(module._parameters.items(), module._buffers.items()):

@@ -18,6 +18,7 @@ from tensorkeep.models import (
     is_batch_counter,
     memory_key,
     mismatch_error,
+    refuse_partitioned,
     tie_conflicts,
     tie_error,
 )
@@ -29,6 +30,7 @@ _PREFIXES: Final = ("module.", "_orig_mod.")
 def module_state(module: nn.Module) -> dict[str, Any]:
     """Return the state dict of a module under the names that it has without wrappers."""
     inner = _unwrapped(module)
+    refuse_partitioned(inner)
     state: dict[str, Any] = inner.state_dict()
     plain = _plain_names(inner)
     return state if plain is None else _renamed(state, {name: plain(name) for name in state}, plain)

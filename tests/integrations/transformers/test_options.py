@@ -57,6 +57,21 @@ def test_an_option_that_nobody_has(tmp_path: Path, adapted: bool) -> None:
     assert not (tmp_path / "model").exists()
 
 
+def test_a_model_that_deepspeed_has_partitioned_needs_a_state_dict(tmp_path: Path) -> None:
+    model = gpt2()
+    state = model.state_dict()
+    for number, parameter in enumerate(model.parameters()):  # as ZeRO-3 leaves them between steps
+        parameter.ds_id, parameter.ds_shape = number, parameter.shape
+        parameter.data = torch.empty(0)
+
+    with pytest.raises(UnsupportedError, match=r"partitioned by DeepSpeed's ZeRO-3.*get_state_dict"):
+        save_pretrained(model, tmp_path / "model")
+
+    assert not (tmp_path / "model").exists()
+    save_pretrained(model, tmp_path / "model", state_dict=dict(state))
+    assert_equal(weights(from_pretrained(AUTO, tmp_path / "model")), state)
+
+
 class Own(transformers.GPT2LMHeadModel):
     """A model that saves in a way of its own, which may have options of its own."""
 

@@ -30,6 +30,7 @@ from tensorkeep.integrations.transformers._ties import tie_again
 from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
 from tensorkeep.kinds import refuse
 from tensorkeep.layout import parse_size
+from tensorkeep.models import refuse_partitioned
 from tensorkeep.phrases import listed
 from tensorkeep.transport import is_remote
 
@@ -85,6 +86,8 @@ def save_pretrained(
     parse_size(max_shard_size)
     _refuse_options(options)
     _refuse_unknown(model, options)
+    if "state_dict" not in options and isinstance(model, torch.nn.Module):
+        refuse_partitioned(model)
     if variant is not None:
         options["variant"] = variant
     stem, text = stem_of(model, variant), os.fsdecode(directory)
