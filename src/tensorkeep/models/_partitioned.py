@@ -15,7 +15,7 @@ from tensorkeep.errors import UnsupportedError
 def refuse_partitioned(model: nn.Module) -> None:
     """Refuse a model whose parameters are empty because other ranks have their elements."""
     for name, parameter in model.named_parameters():
-        if not parameter.numel() and hasattr(parameter, "ds_id") and prod(getattr(parameter, "ds_shape", ())):
+        if hasattr(parameter, "ds_id") and not parameter.numel() and prod(getattr(parameter, "ds_shape", ())):
             raise UnsupportedError(
                 f"parameter `{name}` is partitioned by DeepSpeed's ZeRO-3",
                 tensor=name,
