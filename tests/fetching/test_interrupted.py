@@ -22,7 +22,14 @@ import safetensors.numpy
 
 import tensorkeep
 from tensorkeep import remote
-from tensorkeep.errors import BusyError, SourceChangedError, SourceMissingError, TensorkeepError, TransportError
+from tensorkeep.errors import (
+    BusyError,
+    IntegrityError,
+    SourceChangedError,
+    SourceMissingError,
+    TensorkeepError,
+    TransportError,
+)
 from tensorkeep.fetching import _download
 from tensorkeep.transport import ByteRange
 from tests.support import SUPPORT
@@ -388,6 +395,24 @@ class TestFaults:
             tensorkeep.fetch(remote(server.url + "m/model.safetensors", **QUICK), tmp_path)
 
         assert (tmp_path / "model.safetensors").read_bytes() == data
+
+    def test_what_a_server_without_ranges_sends_is_checked(self, tmp_path: Path) -> None:
+        tensorkeep.save({"a": np.arange(150_000)}, tmp_path / "saved.safetensors")
+        data = bytearray((tmp_path / "saved.safetensors").read_bytes())
+        data[-1000] ^= 1
+        with FaultServer({"m/x.safetensors": bytes(data)}, ranges=False) as server, pytest.raises(IntegrityError):
+            tensorkeep.fetch(server.url + "m/x.safetensors", tmp_path)
+
+        assert not (tmp_path / "x.safetensors").exists()
+
+    def test_what_a_server_without_ranges_sent_does_not_come_again(self, tmp_path: Path) -> None:
+        with FaultServer(self.FILES, ranges=False) as server:
+            for _ in range(2):
+                told: list[tuple[int, int]] = []
+                url = server.url + "m/model.safetensors"
+                tensorkeep.fetch(url, tmp_path, progress=lambda *so: told.append(so))  # noqa: B023 - called at once
+
+        assert len(set(told)) == 1
 
     def test_nobody_tries_forever(self, tmp_path: Path) -> None:
         with FaultServer(self.FILES, ranges=False) as server:
