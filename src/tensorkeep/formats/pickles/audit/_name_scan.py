@@ -166,8 +166,11 @@ def _argument(data: bytes, place: int, opcode: Opcode) -> tuple[int, int] | None
         first = place + _COUNT_NBYTES[kind]
         return first, first + int.from_bytes(data[place:first], "little")
     end = data.find(b"\n", place)
-    if kind == "two lines" and end >= 0:
-        end = data.find(b"\n", end + 1)
+    if kind == "two lines":
+        if end >= 0:
+            end = data.find(b"\n", end + 1)
+        if end < 0:  # one of Python's readers takes such a name without its last character
+            return place, len(data)
     return None if end < 0 else (place, end + 1)
 
 

@@ -28,7 +28,8 @@ def audit_row(data: bytes) -> Row:
     row: list[tuple[int, Audit]] = []
     while len(row) < _MAX_PICKLES:
         audit = audit_pickle(data, start)
-        if row and audit.error is not None and audit.is_harmless and not declares_protocol(data, start):
+        is_other = audit.is_broken or (audit.error is not None and audit.stop is None)
+        if row and is_other and audit.is_harmless and not declares_protocol(data, start):
             break
         row.append((start, audit))
         if audit.stop is None or audit.stop == len(data) or is_legacy(row):
