@@ -16,6 +16,9 @@ from tensorkeep.scanner._programs import report_programs
 from tensorkeep.scanner._scan_pickles import scan_torch_tar
 
 _TORCH: Final = {"sys_info", "pickle", "storages", "tensors"}
+_FIRST_OF_TORCH: Final = "storages"
+"""The member that torch unpickles first, between bytes of tensors, whatever else the archive has."""
+
 _MAX_ZEROS: Final = 2**20
 """Most bytes of zeros at the end of an archive; writers pad to a multiple of 10 KiB or more."""
 
@@ -23,12 +26,17 @@ _MAX_ZEROS: Final = 2**20
 def scan_tar(content: Content, log: FindingLog, scan: Callable[[Content], None]) -> None:
     """Scan an archive; `scan` scans the content of a member."""
     listing = list_tar(content.source, content.span)
-    if {name for name, _ in listing.members} == _TORCH and scan_torch_tar(content, log):
+    names = {name.rstrip("/") for name, _ in listing.members}
+    if names == _TORCH and scan_torch_tar(content, log):
         return
     is_marked = content.head()[USTAR] == USTAR_MARK
     if not (is_marked or listing.links or any(len(span) for _, span in listing.members)):
         return  # numbers whose sum happens to be what a header without a mark needs
     log.name_form("tar archive", content)
+    if _FIRST_OF_TORCH in names and names != _TORCH:
+        log.add(
+            "unreadable", f"it has {_FIRST_OF_TORCH} of torch 0.1, but not the other members of such files", content
+        )
     for place, problem in listing.problems:
         log.add("unreadable", problem, content, place - content.span.start)
     if listing.links:

@@ -141,7 +141,7 @@ def _is_broken(error: TensorkeepError | None) -> bool:
 
 
 def _is_imported(mention: Mention) -> bool:
-    return not mention.is_known and is_importable(mention.module) is not None
+    return not mention.is_known and is_importable(mention.module)
 
 
 def _ends_harmless(found: NameScan, *, is_broken: bool) -> bool:

@@ -7,12 +7,14 @@ the names in it. It cannot see what is computed while the pickle runs, such as a
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from tensorkeep.formats.pickles.machine import OPCODES, Opcode
+from tensorkeep.formats.pickles.names import danger_of
 
 PICKLE_SUFFIXES: Final = (".bin", ".ckpt", ".dill", ".joblib", ".mdl", ".pickle", ".pkl", ".pt", ".pth", ".th")
 """File name suffixes of pickles, and of archives that contain pickles."""
@@ -72,8 +74,19 @@ class NameScan(msgspec.Struct, frozen=True):
     stop: int | None
 
 
-is_importable = re.compile(r"(?!$)[\w-]{0,255}(?:\.[\w-]{0,255})*").fullmatch
-"""Matches what can be a module's name: no file of a module has a space or a bracket in its name, as texts have."""
+_is_name = re.compile(r"(?!$)[\w-]{0,255}(?:\.[\w-]{0,255})*").fullmatch
+
+
+def is_importable(module: str) -> bool:
+    """Say whether a reader that looks for a module may import one: this, or the package before the first dot.
+
+    No file of a module has a space or a bracket in its name, as lines of text have. What has a zero byte after a dot
+    is the header of a tar archive; its first word counts only if it is known to be a module.
+    """
+    package, dot, _ = module.partition(".")
+    if not dot or not _is_name(package):
+        return _is_name(module) is not None
+    return "\0" not in module or package in sys.stdlib_module_names or danger_of(package, "") is not None
 
 
 def scan_names(data: bytes, start: int = 0) -> NameScan:

@@ -17,9 +17,6 @@ from tensorkeep.formats.pickles.values import short_repr
 from tensorkeep.limits import MAX_NAME_LENGTH, MAX_PICKLED_INT_NBYTES
 
 _MAX_NUMBER_LENGTH: Final = 2_400
-_MIN_CUT_LENGTH: Final = 3
-"""Letters of a module's name that is cut; a tensor of four bytes may look like one of two, and those do nothing."""
-
 _ESCAPED = re.compile(rb"(?:[^\\]++|\\(?:[\\'\"abfnrtv]|[0-3][0-7]{0,2}|[4-7][0-7]?|x[0-9a-fA-F]{2}))*+", re.DOTALL)
 _FLOAT = struct.Struct(">d").unpack
 
@@ -125,10 +122,9 @@ def _find(state: State, module: bytes, name: bytes) -> Any:
 
 def _note_cut_name(state: State, lines: list[bytes]) -> None:
     """Record a name that the end of the data cuts: one of Python's readers imports all but its last character."""
-    module, name = (*lines, state.data[state.position : -1], b"")[:2]
-    if state.context.events is not None and (lines or len(module) >= _MIN_CUT_LENGTH):
+    if state.context.events is not None:
         with suppress(UnicodeDecodeError):
-            _find(state, module, name)
+            _find(state, *(*lines, state.data[state.position : -1], b"")[:2])
 
 
 def _stack_global(state: State) -> None:
