@@ -31,6 +31,10 @@ _FOLLOWING_EVENTS = frozenset(("open", "os.chmod", "os.listdir", "os.scandir", "
 """Events of calls that follow a link; the others are about the link itself."""
 
 
+_SYSTEM_FILES = frozenset(("/proc/meminfo",))
+"""What readers look at themselves: Keras asks how much memory there is before it reads weights."""
+
+
 class StoppedError(BaseException):
     """A reader was stopped; not an `Exception`, so that readers do not handle it."""
 
@@ -112,6 +116,8 @@ class Guard:
         path = args[1] if event == "os.symlink" else args[0]
         if isinstance(path, int) or (event in {"os.remove", "os.rmdir"} and args[1] != -1):
             return True  # it is, or is in, a folder that was opened before
+        if path in _SYSTEM_FILES:
+            return True
         try:
             folder, name = os.path.split(os.fsdecode(path))
             path = os.path.join(os.path.realpath(folder), name)
