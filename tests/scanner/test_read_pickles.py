@@ -263,6 +263,14 @@ def test_a_name_in_a_pickle_that_is_too_long_to_read(tmp_path: Path, monkeypatch
     assert scan(tmp_path / "a.zip").verdict == "unreadable"
 
 
+def test_a_name_after_more_opcodes_than_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorkeep.formats.pickles.audit._name_scan.MAX_PICKLE_OPCODES", 1_000)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
+        made.writestr("model/weights", b"I 5\n" + b"N0" * 1_000 + END)
+
+    assert scan(tmp_path / "a.zip").verdict == "unreadable"
+
+
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i8"])
 def test_numbers_are_hardly_ever_taken_for_pickles(dtype: str) -> None:
     rng = np.random.default_rng(0)

@@ -155,7 +155,7 @@ def _ends_harmless(found: NameScan, *, is_broken: bool) -> bool:
     names = [name for name in found.names if not name.is_extension]
     if is_broken:
         return not (found.has_calls or found.stop is not None) or not any(map(_is_spelled_out, names))
-    return not (found.has_frames or any(name.is_computed or is_importable(name.module) for name in names))
+    return not (found.is_unclear or any(name.is_computed or is_importable(name.module) for name in names))
 
 
 def _is_spelled_out(name: FoundName) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 
 from tensorkeep.formats.pickles.machine import OPCODES, Opcode
 from tensorkeep.formats.pickles.names import danger_of
+from tensorkeep.limits import MAX_PICKLE_OPCODES
 
 PICKLE_SUFFIXES: Final = (".bin", ".ckpt", ".dill", ".joblib", ".mdl", ".pickle", ".pkl", ".pt", ".pth", ".th")
 """File name suffixes of pickles, and of archives that contain pickles."""
@@ -64,13 +65,14 @@ class NameScan(msgspec.Struct, frozen=True):
     Attributes:
         names: All names, in order.
         has_calls: Whether anything would be called or built.
-        has_frames: Whether there is a frame that lies inside the bytes, which readers may leave at different places.
+        is_unclear: Whether a reader may find names elsewhere: after a frame that lies inside the bytes, which readers
+            may leave at different places, or after more opcodes than are read here.
         stop: The byte after STOP; None if the bytes end or an unknown opcode comes first.
     """
 
     names: tuple[FoundName, ...]
     has_calls: bool
-    has_frames: bool
+    is_unclear: bool
     stop: int | None
 
 
@@ -93,59 +95,66 @@ def scan_names(data: bytes, start: int = 0) -> NameScan:
     """Read the opcodes of a pickle in order, as far as possible, without executing any."""
     names: list[FoundName] = []
     texts = _Texts()
-    has_calls = has_frames = False
+    has_calls = is_unclear = False
     stop = None
-    for position, opcode, argument, after in _opcodes(data, start):
-        kind = opcode.name
-        if kind == "STOP":
+    for number, (position, opcode, argument, after) in enumerate(_opcodes(data, start)):
+        if number == MAX_PICKLE_OPCODES:
+            is_unclear = True
+            break
+        if opcode.name == "STOP":
             stop = after
             break
-        if opcode.argument == "two lines":
-            module, _, name = argument.partition(b"\n")
-            names.append(FoundName(position, _text(module), _text(name)))
-        elif kind == "STACK_GLOBAL" and texts.has_any:
-            names.append(FoundName(position, *texts.last_two(), is_computed=True))
-        elif kind in _EXTENSIONS:
-            number = int.from_bytes(argument, "little")
-            names.append(FoundName(position, "copyreg", f"extension {number}", is_extension=True))
-        elif kind in _TEXTS:
-            texts.add(_text(argument))
-        elif kind in _PUTS:
-            texts.put(kind, argument)
-        elif kind in _GETS:
-            texts.get(kind, argument)
-        elif kind == "FRAME":
-            has_frames = has_frames or after + int.from_bytes(argument, "little") <= len(data)
-        has_calls = has_calls or kind in _CALLS
-    return NameScan(tuple(names), has_calls, has_frames, stop)
+        if opcode.name == "FRAME":
+            is_unclear = is_unclear or after + int.from_bytes(argument, "little") <= len(data)
+        name = texts.follow(position, opcode, argument)
+        if name is not None:
+            names.append(name)
+        has_calls = has_calls or opcode.name in _CALLS
+    return NameScan(tuple(names), has_calls, is_unclear, stop)
 
 
 class _Texts:
     """The last two texts pushed, and a memo of texts that can be pushed again."""
 
     def __init__(self) -> None:
-        self.has_any = False
+        self._has_any = False
         self._last = ["", ""]
         self._memo: dict[int, str | None] = {}
         self._is_on_top = False
 
-    def add(self, text: str) -> None:
-        self.has_any = True
+    def follow(self, position: int, opcode: Opcode, argument: bytes) -> FoundName | None:
+        """Take note of an opcode, and return the name that it asks for."""
+        kind = opcode.name
+        if opcode.argument == "two lines":
+            module, _, name = argument.partition(b"\n")
+            return FoundName(position, _text(module), _text(name))
+        if kind == "STACK_GLOBAL" and self._has_any:
+            self._is_on_top = False
+            return FoundName(position, self._last[0], self._last[1], is_computed=True)
+        if kind in _EXTENSIONS:
+            code = int.from_bytes(argument, "little")
+            return FoundName(position, "copyreg", f"extension {code}", is_extension=True)
+        if kind in _TEXTS:
+            self._add(_text(argument))
+        elif kind in _PUTS:
+            self._put(kind, argument)
+        elif kind in _GETS:
+            self._get(kind, argument)
+        return None
+
+    def _add(self, text: str) -> None:
+        self._has_any = True
         self._last = [self._last[1], text]
         self._is_on_top = True
 
-    def last_two(self) -> tuple[str, str]:
-        self._is_on_top = False
-        return self._last[0], self._last[1]
-
-    def put(self, kind: str, argument: bytes) -> None:
+    def _put(self, kind: str, argument: bytes) -> None:
         key = len(self._memo) if kind == "MEMOIZE" else _key(kind, argument)
         self._memo[key] = self._last[1] if self._is_on_top else None
 
-    def get(self, kind: str, argument: bytes) -> None:
+    def _get(self, kind: str, argument: bytes) -> None:
         text = self._memo.get(_key(kind, argument))
         if text is not None:
-            self.add(text)
+            self._add(text)
 
 
 def _key(kind: str, argument: bytes) -> int:
