@@ -1,6 +1,6 @@
 """Prove that no reader runs what `scan` calls clean: `python -m fuzz.scans --files 100000 --seed 0`.
 
-Exits with status 1 if a reader did. The number in front of such a file makes it again: `--first NUMBER --files 1`.
+Exits with status 1 if a reader did. The number in front of a file makes that file again: `--first NUMBER --files 1`.
 """
 
 # ruff: noqa: T201 - this is a program that prints

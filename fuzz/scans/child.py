@@ -95,7 +95,7 @@ class Child:
         signal.signal(signal.SIGPROF, _stop)
 
     def warm_up(self, data: bytes) -> None:
-        """Load a trusted file without the guard, so that readers import now what they import late."""
+        """Load a trusted file without the guard, so that readers import now what they would import later."""
         self._load(data, None)
 
     def load(self, data: bytes, listed: Sequence[str]) -> list[Finding]:
@@ -154,7 +154,7 @@ def _stop(*_: object) -> None:
 
 
 def _tell_names_of_packages() -> None:
-    """Have the unpickler of torch.package, which imports in its own way, tell the names that it resolves."""
+    """Have the unpickler of torch.package, which imports in its own way, report the names that it resolves."""
     from torch.package._package_unpickler import PackageUnpickler
 
     original = PackageUnpickler.find_class
@@ -167,7 +167,7 @@ def _tell_names_of_packages() -> None:
 
 
 def _silence() -> None:
-    """Keep readers from the streams of the program."""
+    """Keep readers away from the program's own streams."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
@@ -229,10 +229,10 @@ def main() -> None:
     """Serve until the standard input ends."""
     warnings.simplefilter("ignore")
     gc.disable()
-    sys.excepthook = sys.unraisablehook = lambda *_: None  # those of Python open sources to show their lines
+    sys.excepthook = sys.unraisablehook = lambda *_: None  # the default hooks open files to show lines
     folder = tempfile.mkdtemp(prefix="tensorkeep-fuzz-", dir=sys.argv[1])
     tempfile.tempdir = folder
-    os.chdir(folder)  # events tell paths beside an open folder as if they were here
+    os.chdir(folder)  # events give paths relative to an open folder as if they were in this one
     try:
         if importlib.util.find_spec("torch"):
             import torch

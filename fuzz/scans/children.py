@@ -1,4 +1,4 @@
-"""Starts a program of readers for each version of Python, and asks them all."""
+"""Starts a program of readers for each version of Python, and has all of them load files."""
 
 # ruff: noqa: S603 - it starts interpreters of Python
 
@@ -45,8 +45,8 @@ class Finding(NamedTuple):
     """What a reader did with a clean file beyond reading it.
 
     Attributes:
-        version: Of Python.
-        reader: The reader, after the way through archives that led it there.
+        version: The version of Python.
+        reader: The reader, preceded by the archives it went through.
         event: Name of the audit event.
         details: Its arguments.
     """
@@ -58,7 +58,7 @@ class Finding(NamedTuple):
 
 
 def interpreters() -> tuple[list[str], list[str]]:
-    """Return interpreters of Python, and the versions of which none was found."""
+    """Return interpreters of Python, and the versions for which none was found."""
     found, missing = [sys.executable], []
     for version in VERSIONS:
         if version == f"{sys.version_info.major}.{sys.version_info.minor}":
@@ -139,7 +139,7 @@ class Children:
         """Start them.
 
         Args:
-            interpreters: Of several versions.
+            interpreters: Interpreters of several versions.
             folder: Where they make their files.
         """
         self._all: list[_One] = []

@@ -104,7 +104,7 @@ def _polyglot(chance: Chance, inner: Callable[[], bytes]) -> bytes:
 
 
 def _after_nothing(chance: Chance, inner: Callable[[], bytes]) -> bytes:
-    """Return an archive at the end of more zeros than anyone looks at, perhaps inside another archive."""
+    """Return an archive after more zeros than any reader looks at, perhaps inside another archive."""
     chance.note("file after much of nothing")
     data = chance.choice((b"\0", b" ")) * 70_000 + chance.choice((any_zip, torch_zip))(chance, inner)
     return chance.choice((any_zip(chance, lambda: data), any_tar(chance, lambda: data), data))

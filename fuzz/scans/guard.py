@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["UNLISTED", "Guard", "StoppedError"]
 
 UNLISTED = "unlisted name"
-"""Stands for an event: a name of the table was resolved that `scan` did not list."""
+"""In place of an audit event: a name of the table was resolved that `scan` did not list."""
 
 _HARMLESS_EVENTS = frozenset((
     *("array.__new__", "builtins.id", "compile", "cpython.run_file", "gc.get_objects", "mmap.__new__"),
@@ -42,7 +42,7 @@ class StoppedError(BaseException):
 def _is_module(name: str) -> bool:
     """Say whether something can be imported by this name.
 
-    Of a name that cannot, the first part is imported all the same, but only Python's modules are there everywhere.
+    If it cannot, its first part is imported all the same, but only Python's own modules are there everywhere.
     """
     first, *rest = name.split(".")
     return first in sys.stdlib_module_names or all(part.isidentifier() for part in (first, *rest))
@@ -56,7 +56,7 @@ class Guard:
     """
 
     def __init__(self, folder: str, table: frozenset[str]) -> None:
-        """Install the hook, which stays for as long as the process.
+        """Install the hook, which stays as long as the process runs.
 
         Args:
             folder: Where readers may open, create and remove files.
@@ -74,7 +74,7 @@ class Guard:
         """Watch the readers in the block.
 
         Args:
-            listed: The names that `scan` found in the file; another one of the table is recorded, and not stopped.
+            listed: The names that `scan` found in the file; other names of the table are recorded but not stopped.
         """
         self._listed = listed
         self._is_watching = True
@@ -86,7 +86,7 @@ class Guard:
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
         if not self._is_watching or event in _HARMLESS_EVENTS or event.startswith("gc."):
             return
-        self._is_watching = False  # what the hook itself does is no event
+        self._is_watching = False  # what the hook itself does is not recorded
         try:
             if event == "pickle.find_class":
                 self._resolve(str(args[0]), str(args[1]))
@@ -102,7 +102,7 @@ class Guard:
         new = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
         names = [known for known in ((module, name), new) if ".".join(known) in self._table]
         if not names and not _is_module(new[0]):
-            raise ModuleNotFoundError(module)  # without a look at all folders
+            raise ModuleNotFoundError(module)  # without searching all folders
         if not names:
             self._stop("pickle.find_class", f"{module}.{name}"[:200])
         if self._listed.isdisjoint(map(".".join, names)):
@@ -115,7 +115,7 @@ class Guard:
         """Say whether a file is in the guard's folder; a link may lead out of it as long as nobody follows it."""
         path = args[1] if event == "os.symlink" else args[0]
         if isinstance(path, int) or (event in {"os.remove", "os.rmdir"} and args[1] != -1):
-            return True  # it is, or is in, a folder that was opened before
+            return True  # a folder that was opened before, or something in it
         if path in _SYSTEM_FILES:
             return True
         try:

@@ -29,7 +29,7 @@ _TEXTS = (b"a", b"storage", b"weight", b"cpu", b"ascii", b"latin1", b"\xc3\xa9",
 
 
 def odd_number(chance: Chance, number: int, *, often: float = 0.15) -> bytes:
-    """Write a number as text, sometimes in another way than Python does."""
+    """Write a number as text, sometimes differently from Python."""
     if not chance.often(often):
         return b"%d" % number
     chance.note("odd number")
@@ -130,7 +130,7 @@ class Program:
         )
 
     def _content(self, *, is_line: bool = False, is_ascii: bool = False) -> bytes:
-        """Return the characters of a text: plain ones, or something to be entered in the middle."""
+        """Return the characters of a text: plain ones, or opcodes that a reader may enter in the middle."""
         roll = self._chance.random()
         if roll < 0.35:
             return self._chance.choice(_TEXTS)
@@ -237,7 +237,7 @@ class Program:
             self.add(b"\x93")
 
     def _named(self, _: int) -> None:
-        """Append a name, and perhaps nothing else is done with it."""
+        """Append a name, and perhaps do nothing with it."""
         self.name(*self._any_name()[:2])
 
     def _any_name(self) -> tuple[bytes, bytes, int]:

@@ -31,7 +31,7 @@ Member = tuple[str, bytes]
 _MOST_PICKLES = 12
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _N_LEGACY_PICKLES = 5
-"""Tensors follow these pickles, and no reader takes them for more of them."""
+"""Tensors follow these pickles, and no reader takes the tensors for pickles."""
 
 _MOST_MEMBERS = 40
 _MOST_NBYTES = 2**23

@@ -52,7 +52,7 @@ class Tally:
         self._folder = folder
 
     def add_failure(self, failure: Failure) -> None:
-        """Count a clean file that is not."""
+        """Count a file that is called clean and is not."""
         self.failures.append(failure)
         for version, reader in dict.fromkeys((finding.version, finding.reader) for finding in failure.findings):
             self.differing[f"{version}  {reader.rpartition(' > ')[2]}"] += 1

@@ -48,7 +48,7 @@ def _may_share_work() -> bool:
 
 @cache
 def _blake3() -> type[blake3]:
-    from blake3 import blake3  # 3 ms, which reading tensors need not pay
+    from blake3 import blake3  # late: it takes 3 ms, and reading tensors does not need it
 
     return blake3
 

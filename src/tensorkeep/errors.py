@@ -306,7 +306,7 @@ class TransientError(TransportError):
 
 
 class DestinationExistsError(TransportError, FileExistsError):
-    """Something is at the destination that would be replaced."""
+    """The destination already has something that would be replaced."""
 
 
 class BusyError(TransportError):
@@ -358,7 +358,7 @@ def importing(**packages: str) -> Iterator[None]:
     """Say how to install a package that an import in the block does not find.
 
     Args:
-        **packages: The packages that may be missing, each with what pip is to install.
+        **packages: The packages that may be missing, each with its name for pip.
 
     Yields:
         None.

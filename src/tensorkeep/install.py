@@ -62,8 +62,8 @@ def install_as_safetensors(version: str | None = None) -> None:
     then run on tensorkeep unchanged. The safetensors package need not be installed. Calling it twice does no harm.
 
     Args:
-        version: What `safetensors.__version__` says and which names there are: `"0.8"` or `"0.9"`. By default that
-            of the installed package; 0.8 without one.
+        version: What `safetensors.__version__` says and which names there are: `"0.8"` or `"0.9"`. By default, the
+            installed version, or 0.8 if there is none.
 
     Raises:
         ValueError: If there is no such version here, or an earlier call chose another one.
@@ -91,7 +91,7 @@ def install_by_environment() -> None:
 
 
 def _replace_imported() -> None:
-    """Forget modules of safetensors that were imported before, and warn if others hold what is in them."""
+    """Forget modules of safetensors that were imported before, and warn if other modules hold their contents."""
     replaced = [sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == _PACKAGE]
     if not replaced:
         return
@@ -120,14 +120,14 @@ def _held_by(module: object) -> list[int]:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of safetensors, and its distribution if what is installed is not what is stood in for."""
+    """Finds the modules of safetensors, and its distribution if another version, or none, is installed."""
 
     def __init__(self, series: str | None) -> None:
         self._asked = series
 
     @cached_property
     def series(self) -> str:
-        """The series that is stood in for."""
+        """The series that tensorkeep replaces."""
         if self._asked is not None:
             return self._asked
         installed = _installed_version() or VERSIONS["0.8"]
@@ -135,7 +135,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     @cached_property
     def version(self) -> str:
-        """The version that is stood in for."""
+        """The version that tensorkeep replaces."""
         installed = _installed_version()
         is_of_series = installed is not None and installed.startswith(f"{self.series}.")
         return installed if installed is not None and is_of_series else VERSIONS[self.series]

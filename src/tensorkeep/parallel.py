@@ -78,7 +78,7 @@ def may_start(n_threads: int) -> bool:
 
 
 class Workers:
-    """Up to `n_threads` threads for the work of one caller, who does it where not even one can be started."""
+    """Up to `n_threads` threads for the work of one caller, who does it alone if none can be started."""
 
     def __init__(self, n_threads: int, name: str) -> None:
         self._n_threads = n_threads
@@ -94,7 +94,7 @@ class Workers:
 
     def submit(self, work: Callable[..., _Result], *arguments: Any) -> Future[_Result]:
         """Let a thread do some work, or do it now."""
-        from concurrent.futures import Future  # 18 ms, which most commands need not pay
+        from concurrent.futures import Future  # late: it takes 18 ms, and most commands do not need it
 
         future: Future[_Result] = Future()
         if len(self._threads) < self._n_threads:
@@ -118,7 +118,7 @@ class Workers:
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
             _carry_out(*task)
-            del task  # it holds the future, and that a failure's traceback
+            del task  # it holds the future, which holds a failure's traceback
 
     def shutdown(self, *, cancel: bool = False) -> None:
         """Wait for all work, or only for what has begun."""

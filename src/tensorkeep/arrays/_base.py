@@ -117,9 +117,9 @@ class StreamedTensor(TensorToWrite, frozen=True):
     """A tensor whose bytes are made when they are written.
 
     Attributes:
-        stream: `buffers` of `TensorToWrite`.
-        find_extent: `extent` of it; None for a tensor without memory of its own.
-        stream_memory: `memory` of it.
+        stream: Implements `buffers`.
+        find_extent: Implements `extent`; None for a tensor without memory of its own.
+        stream_memory: Implements `memory`.
     """
 
     stream: Callable[[], Iterator[Buffer]]

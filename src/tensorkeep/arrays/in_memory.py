@@ -16,7 +16,7 @@ class TensorInMemory(TensorToWrite, frozen=True, gc=False):
     """A tensor on the CPU whose memory is what the file will hold; cheap, since a model can have 100,000 of them.
 
     Attributes:
-        address: Of its first byte. There is at least one.
+        address: Where its first byte is; it has at least one.
         owner: Keeps the memory alive.
     """
 
@@ -38,12 +38,12 @@ class TensorInMemory(TensorToWrite, frozen=True, gc=False):
 
 
 def bytes_at(start: int, stop: int, owner: Any) -> Iterator[Buffer]:
-    """Give the bytes at an address of this process, without a copy; they keep their owner alive."""
+    """Return the bytes at an address of this process without copying them; they keep their owner alive."""
     found = (ctypes.c_ubyte * (stop - start)).from_address(start)
     found.owner = owner  # type: ignore[attr-defined]
     yield memoryview(found).cast("B")
 
 
 def view_at(address: int, nbytes: int) -> memoryview:
-    """Return bytes at an address, which the caller keeps alive; a third of the time of `bytes_at`."""
+    """Return bytes at an address, which the caller keeps alive; three times as fast as `bytes_at`."""
     return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")

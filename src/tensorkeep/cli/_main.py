@@ -111,12 +111,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_OUTPUT_CLOSED
     if isinstance(outcome, int):
         return outcome
-    outcome.run()  # here, where its errors, warnings and output are its own
+    outcome.run()  # not in `_run`, which would handle its errors, warnings and output
     return 0
 
 
 def _run(arguments: list[str]) -> int | Program:
-    """Run a command; return its exit code, or the program that `run` is to run."""
+    """Run a command; return its exit code, or the program to be run by `run`."""
     try:
         code: object = app(arguments or ["--help"], prog_name="tensorkeep", standalone_mode=False)
     except _UsageError as error:

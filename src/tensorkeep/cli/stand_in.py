@@ -1,4 +1,4 @@
-"""`tensorkeep run` and `tensorkeep install-hook`: programs that nobody edits use tensorkeep as safetensors."""
+"""`tensorkeep run` and `tensorkeep install-hook`: unedited programs use tensorkeep as safetensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensorkeep.install import HOOK, HOOK_NAME, VARIABLE, install_as_safetensors
 from tensorkeep.transport import publish
 
 AS_TYPED = {"allow_interspersed_args": False, "ignore_unknown_options": True}
-"""Settings of `run`: what follows the program is the program's."""
+"""Settings of `run`: arguments after the program belong to the program."""
 
 
 class Program(NamedTuple):

@@ -48,12 +48,12 @@ class PrefetchLoader:
     def take(self, name: str) -> Any:
         """Return a tensor, or the rows of it that were asked for, once they are read; if that fails, raise the error.
 
-        A TensorkeepError if it is not in the plan, was handed out before, or the loader is closed.
+        It is a TensorkeepError if the tensor is not in the plan or was handed out before, or if the loader is closed.
         """
         return self._reading.take(name)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """Yield name and tensor of all that were not handed out yet, in the order in which they are ready."""
+        """Yield each tensor not handed out yet, with its name, as soon as it is ready."""
         yield from iter(self._reading.take_any, None)  # a loop of our own would keep each tensor for too long
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class _Reading:
         self._threads: list[threading.Thread] = []
 
     def start(self, n_threads: int) -> None:
-        """Start threads; if the system gives none, read everything now."""
+        """Start threads; if the system allows none, read everything now."""
         _READING.add(self)
         try:
             for _ in range(n_threads):

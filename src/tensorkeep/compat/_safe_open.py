@@ -142,7 +142,7 @@ class safe_open:  # noqa: N801 - the reference's name
         return PySafeSlice(self._lazy(name), gives_views=self._library.gives_views)
 
     def get_tensor_meta(self, name: str) -> TensorMeta:
-        """Return what the header says of a tensor; nothing else is read.
+        """Return what the header says about a tensor; nothing else is read.
 
         Args:
             name: Its name.
@@ -162,12 +162,12 @@ class safe_open:  # noqa: N801 - the reference's name
         device: Any = None,
         threads: int = 8,
     ) -> PrefetchLoader:
-        """Start to read tensors in the background, for any device, and hand each one out when it is asked for.
+        """Start reading tensors in the background, for any device, to hand out each one on request.
 
             with file.prefetch({"embedding.weight": slice(0, 1000), "head.weight": None}, device="cuda:0") as loader:
                 head = loader.take("head.weight")
 
-        The tensors share memory with nothing. Several loaders can read one file, which may be closed meanwhile.
+        The tensors share no memory. Several loaders can read one file, and you may close it while they do.
 
         Args:
             plan: Which tensors: name to a slice of rows without a step, or to None for the whole tensor. By default
@@ -226,7 +226,7 @@ class _safe_open_handle(safe_open):  # noqa: N801 - the reference's name
 
 
 def _behind(file: Any) -> Openable:
-    """Return the path of a plain file, as the reference takes it from a file object; else what has its bytes."""
+    """Return the path of a plain file, as the reference does; for other file objects, what to read from."""
     binary = getattr(file, "buffer", file)
     raw = getattr(binary, "raw", binary)
     name = getattr(raw, "name", None)
@@ -250,13 +250,13 @@ def _is_at(file: io.FileIO, path: str) -> bool:
 
 
 class TensorMeta(msgspec.Struct, frozen=True):
-    """What the header of a file says of a tensor.
+    """What the header of a file says about a tensor.
 
     Attributes:
         dtype: The dtype's name in the format, such as `"F32"`.
         shape: Elements along each dimension.
-        data_offsets: Half-open range of its bytes, counted from the end of the header. A view with gaps of another
-            tensor has no range of its own; its range begins at 0.
+        data_offsets: Half-open range of its bytes, counted from the end of the header. A view of another tensor
+            that has gaps has no range of its own; its range begins at 0.
     """
 
     dtype: str

@@ -117,7 +117,7 @@ def convert(
     Args:
         source: A file, an index or a directory; or several of these, whose tensors are concatenated.
         destination: A directory, created if its parent exists, or a file name that ends in `.safetensors`; or the
-            URL of one in a store. An existing checkpoint there stays intact until the new one is complete.
+            URL of either in a bucket. An existing checkpoint there stays intact until the new one is complete.
         max_shard_size: Most bytes of tensors in one shard: a number, or text such as `"5GB"`. For directories only:
             a single file has no limit.
         drop_unknown: Whether to convert files with objects that are not known to be data, or with names that could
@@ -139,8 +139,8 @@ def convert(
             Other files there, such as `config.json`, stay. Otherwise it is refused.
         durable: Whether to wait until everything is on disk (fsync).
         check: Whether to compare the source with its checksums (CRC-32 in torch's archives, digests), and each
-            written tensor with the source, before anything is replaced. A single file in a store is compared when it
-            is there.
+            written tensor with the source, before anything is replaced. A single file in a bucket is compared once
+            it is written.
         share_views: Whether to store memory that several tensors overlap in only once. `load` restores the sharing,
             but other readers find only the stored tensors. Otherwise each tensor is stored separately.
         limits: Bounds on what the pickle of each file may cost.
@@ -224,7 +224,7 @@ def convert(
             before_commit=finish,
         )
         write_checkpoint(prepared, target.directory, options)
-        if not checks.is_read_back:  # a single file in a store appears at once
+        if not checks.is_read_back:  # a single file in a bucket appears at once
             checks.read_back([join(target.directory, target.single)])
     return Conversion(
         path=os.fspath(destination),

@@ -47,7 +47,7 @@ class Arrival:
     def begin(self) -> int:
         """Create the file at its full size, so that a full disk shows early, and write the first response's bytes."""
         head = ByteRange(0, len(memoryview(self.source.opening.head)))
-        is_used = self.source.opening.serves_ranges or head.stop == self.source.nbytes  # else all of it comes again
+        is_used = self.source.opening.serves_ranges or head.stop == self.source.nbytes  # else it is all sent again
         new = without([head], without([head], self.missing)) if is_used else []
         with closing(self._staging.make(self.name)) as file:
             for span in new:

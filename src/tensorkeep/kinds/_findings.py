@@ -45,7 +45,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
             - `"sha256"`: a shard's SHA-256 differs from the one in the index.
             - `"state"`: the description of the nested data does not fit the tensors.
             - `"file"`: another file that was saved with the tensors has changed.
-            - `"stray"`: the file is beside the checkpoint, and no part of it: a shard that no index lists, or pickled
+            - `"stray"`: the file is beside the checkpoint but not part of it: a shard that no index lists, or pickled
               weights. Not damage: it only misleads programs that load files by name.
         message: The same in a sentence.
         shard: Name of the file.

@@ -27,7 +27,7 @@ def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
 
 
 def find_tensors(place: Place) -> Kind[Any] | None:
-    """Return the kind of a file that holds nothing that any program would run; None if no kind says so of it."""
+    """Return the kind of a file that holds nothing that any program would run; None if no kind claims it."""
     return next((kind for kind in KINDS if kind.only_tensors and kind.find(place) is not None), None)
 
 

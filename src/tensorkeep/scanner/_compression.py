@@ -1,7 +1,7 @@
 """Whether a file or member is compressed as a whole, so that what it holds cannot be scanned.
 
-Signatures are short, and numbers of tensors begin with all bytes there are. So a short one counts only if the bytes
-after it can be decompressed.
+Signatures are short, and tensors can begin with any bytes. So a short signature counts only if the bytes after it can
+be decompressed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _MAX_LZMA_NBYTES: Final = 2**38
 """Largest size that liblzma believes in a header without a signature."""
 
 _EMPTY_LZMA_NBYTES: Final = 18
-"""So many zeros are an LZMA stream that holds nothing; another may follow."""
+"""This many zeros are an LZMA stream that holds nothing; another may follow."""
 
 _MAX_EMPTY_STREAMS: Final = 10_000
 _ENOUGH_NBYTES: Final = 512
-"""Decompressed bytes that tell what they are."""
+"""How many decompressed bytes tell what they are."""
 
 
 def compression_of(content: Content, head: bytes) -> str | None:
@@ -112,7 +112,7 @@ def _is_lzma(content: Content, head: bytes) -> bool:
 
 
 def _lzma_size(start: bytes) -> int | None:
-    """Return the size in a header of LZMA, which has no signature; None if the bytes can be none."""
+    """Return the size in a header of LZMA, which has no signature; None if the bytes cannot be one."""
     size = int.from_bytes(start[_LZMA_SIZE], "little")
     is_size = size < _MAX_LZMA_NBYTES or size == _UNKNOWN_SIZE
     is_one = len(start) == _LZMA_NBYTES and start[0] <= _MAX_LZMA_PROPERTIES and is_size and not start[-1]

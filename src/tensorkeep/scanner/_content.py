@@ -50,7 +50,7 @@ class Content(msgspec.Struct, frozen=True, eq=False):
         return self.read(min(self.nbytes, HEAD_NBYTES))
 
     def after_zeros(self, n_each: int) -> Content:
-        """Return the content from its first byte that is not zero, less what follows a multiple of so many zeros."""
+        """Return the content without the zeros it begins with, as far as they fill blocks of `n_each` bytes."""
         for start in range(0, self.nbytes, _PIECE_NBYTES):
             piece = self.part(start).read(min(_PIECE_NBYTES, self.nbytes - start))
             n_zeros = len(piece) - len(piece.lstrip(b"\0"))

@@ -13,7 +13,7 @@ from tensorkeep.scanner._report import ScanFinding, Severity
 
 _MAX_INFLATED_NBYTES = 2**30
 _MAX_INFLATION = 64
-"""Most bytes decompressed per file, in total: so many (about 3 s), and so many for each of its bytes."""
+"""Most bytes decompressed per file: this many (about 3 s), and that many more for each of its bytes."""
 
 _UNKNOWN = "is not known to be data"
 _SCRIPTED = "is a class of the TorchScript program in the file"
@@ -27,7 +27,7 @@ class FindingLog:
         findings: Everything that is not plain data, in order.
         known_names: Names found that are in the table of known data.
         n_pickles: Number of pickles scanned.
-        ignores_texts: Whether a file is of an unknown format if a reader of pickles would import a module and fail.
+        ignores_texts: Whether the format counts as unknown if a reader of pickles only imports a module and fails.
     """
 
     def __init__(self, nbytes: int, *, ignores_texts: bool = False) -> None:

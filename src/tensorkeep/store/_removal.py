@@ -14,7 +14,7 @@ from tensorkeep.transport import delete_directory, move_aside, sync_directory, t
 
 
 def outdated(rules: Retention, found: Iterable[Step], saved: int | None = None) -> list[int]:
-    """Return the steps that no rule keeps; the one just saved and whatever no store wrote are not among them."""
+    """Return the steps that no rule keeps; never the one just saved, nor what no store wrote."""
     found = list(found)
     whole = [step.record for step in found if step.condition == "whole" and step.record]
     damaged = [step.step for step in found if step.condition == "damaged"]
@@ -25,7 +25,7 @@ def outdated(rules: Retention, found: Iterable[Step], saved: int | None = None) 
 
 
 def remove_all(root: str, steps: Iterable[int]) -> list[int]:
-    """Remove steps, and return the ones that are gone because of that; one that is being saved again stays."""
+    """Remove steps, and return the ones that are gone; one that is being saved again stays."""
     removed: list[int] = []
     for step in steps:
         with suppress(BusyError, SourceMissingError):

@@ -51,7 +51,7 @@ class GivenRules(msgspec.Struct, frozen=True):
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
 
     def over(self, rules: Retention) -> Retention:
-        """Return the rules with the given ones in their place; the mode goes with its metric."""
+        """Return the rules, with the given ones in place of theirs; the mode goes with its metric."""
         given = self.members()
         if self.mode is UNSET and self.monitor not in (UNSET, rules.monitor):
             given["mode"] = "min"
@@ -59,7 +59,7 @@ class GivenRules(msgspec.Struct, frozen=True):
 
 
 class Rules:
-    """The rules of a store as one process applies them; if it prunes, steps may go because of the given ones."""
+    """The rules of a store as one process applies them; the given ones remove more steps only if it prunes."""
 
     def __init__(self, root: str, given: GivenRules, *, prunes: bool, durable: bool) -> None:
         given.check()
@@ -144,7 +144,7 @@ class Rules:
         write_rules(self._root, rules, durable=self._durable)
 
     def _recorded(self) -> Retention | None:
-        """Return the rules of the store; damaged ones are nothing if there are others to replace them."""
+        """Return the rules of the store; damaged ones count as missing if others replace them."""
         try:
             return read_rules(self._root)
         except FormatError:
@@ -159,7 +159,7 @@ class Rules:
 
 
 def _is_safe(rules: Retention, recorded: Retention | None, steps: list[Step]) -> bool:
-    """Say whether rules remove nothing that was to be kept, as far as that is known."""
+    """Say whether rules keep everything that was to be kept, as far as that is known."""
     return rules.keeps_all_of(recorded) if recorded else not outdated(rules, steps)
 
 

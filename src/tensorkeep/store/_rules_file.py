@@ -2,8 +2,8 @@
 
     {"version":1,"keep_last":3,"keep_best":1,"keep_every":null,"monitor":"valid_loss","mode":"min"}
 
-A version that has other rules writes another number, and a member that is not known is an error: who knows only some
-of the rules would remove steps that the others keep.
+A version that has other rules writes another number, and an unknown member is an error: code that knows only some of
+the rules would remove steps that the others keep.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class CheckpointStore:
     and directories that were not written by a store are never removed. Damaged steps stay, for you to look at, until
     there are `keep_last` whole ones with higher numbers. The next save removes what dead processes left.
 
-    The first save records the rules in the directory. A rule left out is the recorded one. Rules that keep more
-    replace the recorded ones; under any others no step is removed, and a `RetentionWarning` says so once.
+    The first save records the rules in the directory. A rule that you leave out keeps its recorded value. Rules that
+    keep more replace the recorded ones; under any others no step is removed, and a `RetentionWarning` says so once.
 
     Args:
         root: The directory; the first save creates it. A relative path is resolved now, and `~` is the user's home.
@@ -61,7 +61,7 @@ class CheckpointStore:
         mode: Whether the minimum (`"min"`, for a new store or metric) or the maximum (`"max"`) is best; of equal
             ones, the lowest step.
         keep_every: Keep all steps that are multiples of this; None for no such rule.
-        prune: Whether the rules given here replace the recorded ones even if steps are removed because of that.
+        prune: Whether the rules given here replace the recorded ones even if that removes steps.
         max_shard_size: Largest size of a file: a number of bytes, or text such as `"512MB"`.
         durable: Whether saves wait until data is on the disk (fsync), so that even a power cut cannot lose it.
 

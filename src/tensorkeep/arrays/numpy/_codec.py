@@ -105,7 +105,7 @@ class NumpyCodec(ObjectCodec):
 
 
 def _is_kept(array: Array) -> bool:
-    """Say whether the class of an array comes back, or is a memmap, which becomes an array."""
+    """Say whether an array comes back in its own class, or is a memmap, which becomes a plain array."""
     return type(array) in {np.ndarray, np.memmap} or (type(array) is np.recarray and not array.dtype.hasobject)
 
 

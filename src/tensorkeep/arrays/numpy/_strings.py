@@ -46,7 +46,7 @@ def decode_strings(parts: Mapping[str, Any], settings: Mapping[str, Any]) -> npt
         raise TypeError("coerce is not a bool, or missing not None, a float or text")
     mark: Any = settings.get("missing")
     if type(mark) is float and isnan(mark):
-        mark = np.nan  # the very object that others compare with
+        mark = np.nan  # NumPy's own object: some code compares with `is`
     may_miss = "missing" in settings and type(mark) is not str
     counts = lengths.ravel().tolist()
     if min(counts, default=0) < (_MISSING if may_miss else 0) or sum(max(n, 0) for n in counts) != data.size:

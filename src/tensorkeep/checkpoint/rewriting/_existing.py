@@ -14,9 +14,9 @@ from tensorkeep.transport import exists, is_remote, join, without_secrets
 
 
 def refuse_existing(directory: str, stem: str, sources: Iterable[Opened], new: Collection[str] = ()) -> None:
-    """Refuse a destination with a checkpoint that is not among the sources; `new` names files that are about to come.
+    """Refuse a destination with a checkpoint that is not among the sources; `new` names files about to be written.
 
-    A source may be replaced: the caller has named it, and its tensors are those that are written.
+    A source may be replaced: the caller has named it, and its tensors are the ones being written.
     """
     own = {_place(path) for source in sources for path in (source.path, *_files_of(source))}
     names = dict.fromkeys([*FileNames.of_safetensors(stem).entries, *new])

@@ -68,9 +68,9 @@ def reshard(
 
     Args:
         source: A directory, an index or a single file, of any library.
-        directory: The destination, created if its parent exists, or the URL of a directory in a store. It may be that
-            of the source, which stays whole until the new checkpoint is complete, and is replaced if file names begin
-            alike.
+        directory: The destination, created if its parent exists, or the URL of a directory in a bucket. It may be the
+            directory of the source, which stays whole until the new checkpoint is complete, and is then replaced if
+            its file names begin the same way.
         max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
         balance: Whether to make shards as equal in size as the order of the tensors allows.
         split_large: Whether to split larger tensors over shards by rows. Only tensorkeep assembles them again.
@@ -149,7 +149,7 @@ def merge(
 
     Args:
         sources: Directories, indexes or single files. Their tensors follow each other; names must be unique.
-        directory: The destination, created if its parent exists, or the URL of a directory in a store.
+        directory: The destination, created if its parent exists, or the URL of a directory in a bucket.
         max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
         balance: Whether to make shards as equal in size as the order of the tensors allows.
         split_large: Whether to split larger tensors over shards by rows.

@@ -69,7 +69,7 @@ def save_checkpoint(
             harm to the other. The kernel copies the file where the file system has no hard links.
         before_commit: Called when all files are written and nothing is replaced yet, with the name of each file of
             tensors and its present path or URL. An exception from it ends the save. A single file without an index is
-            written to a store in one step, and is not among them.
+            not among them if it goes to a bucket, where it is written in one step.
 
     Raises:
         StateError: If a value is not data: a function, a model, an object of some class. The message has its path.

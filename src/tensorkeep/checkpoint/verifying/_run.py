@@ -98,7 +98,7 @@ def _run(check: Check, meter: ProgressMeter, *, parallel: bool) -> Finding | Non
             error.expected,
             error.found,
         )
-    except RangeNotServedError:  # which says nothing about the bytes
+    except RangeNotServedError:  # says nothing about the bytes
         raise
     except (TensorkeepError, OSError) as error:
         message = str(error) if check.tensor is None else f"tensor `{check.tensor}` cannot be read: {error}"

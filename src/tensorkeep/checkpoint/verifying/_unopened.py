@@ -27,12 +27,12 @@ def damage_of(error: TensorkeepError) -> Finding:
 
 
 def _begins_like_a_checkpoint(path: str) -> bool:
-    if is_directory(path):  # it holds files that contradict each other
+    if is_directory(path):  # its files contradict each other
         return True
     source = open_source(path, backend="pread")
     head = bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes))))
     if path.endswith(".json"):
         return not head or head.startswith(b"{")
-    if len(head) <= _LENGTH_NBYTES:  # cut off before its first bytes could tell: its name does
+    if len(head) <= _LENGTH_NBYTES:  # too short to be recognized, except by its name
         return path.endswith(known_suffixes())
     return head[_LENGTH_NBYTES : _LENGTH_NBYTES + 1] == b"{" or head.startswith(_SIGNATURES)

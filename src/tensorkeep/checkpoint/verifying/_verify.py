@@ -25,7 +25,7 @@ def verify(
 ) -> Verification:
     """Check a checkpoint against the digests saved with it. Damage is reported, not raised.
 
-    That includes files and indexes too damaged to open, such as a download that broke off; what does not even begin
+    That includes files and indexes too damaged to open, such as a download that broke off; what does not begin
     like a checkpoint is an error. `if tensorkeep.verify(path):` is true only if the result `is_whole`.
 
     The index and all headers are always checked; `names` and `sample` limit which tensors' bytes are.

@@ -7,8 +7,8 @@
 - `_zip_layout`: local headers, and whether members and headers fill the file without gaps.
 - `_zip_names`: names of members.
 - `_zip_faults`: problems, raised at once or collected.
-- `_ustar`: tar, as strictly.
-- `_tar_members`: tar, as leniently as Python.
+- `_ustar`: tar, just as strictly.
+- `_tar_members`: tar, as leniently as Python reads it.
 """
 
 from tensorkeep.formats.archives._inflate import InflatedSource, inflate_head

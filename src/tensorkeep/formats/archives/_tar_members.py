@@ -178,7 +178,7 @@ def _text(field: bytes) -> bytes:
 
 
 def _padded(stop: int, start: int) -> int:
-    """Return where the block ends that data ends in."""
+    """Return the end of the block that data ends in."""
     return stop + (start - stop) % _BLOCK_NBYTES
 
 

@@ -128,7 +128,7 @@ def _check_entry(entry: Entry, extra: bytes, n_comment: int, disk: int, attribut
             entry.name,
             expected="method 0 or 8",
             found=f"method {entry.method}",
-            is_harmless=True,  # no reader that cannot decompress it sees anything
+            is_harmless=True,  # readers that cannot decompress it see nothing
         )
     if strange:
         what = "it is encrypted, or has unknown flags"

@@ -150,7 +150,7 @@ def _claims_at(read: Callable[[int, int], bytes], place: int, nbytes: int, tail:
         return wide
     is_believed = not any(
         claim.stop == locator_place - _WIDE_END.size for claim in wide
-    )  # by Python, if none is there
+    )  # by Python, which then finds no zip64 record
     return [*wide, plain if is_believed else msgspec.structs.replace(plain, stop=start + size)]
 
 

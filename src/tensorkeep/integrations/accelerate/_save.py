@@ -45,7 +45,7 @@ def save_state(
         The path of the directory.
 
     Raises:
-        UnsupportedError: If pickles are asked for, the directory is a URL, or there is one on each of several nodes.
+        UnsupportedError: If pickles are asked for, the directory is a URL, or several nodes have one each.
         RefusedError: If there is no directory to save to, the process works in it, or checkpoints of another run
             would be taken for newer ones.
         StateError: If a state is not data. The directory is as it was.
@@ -178,7 +178,7 @@ def save_model(
     Args:
         accelerator: The accelerator of the run.
         model: The model; offloaded weights are saved too.
-        save_directory: The directory, created if it does not exist. Or the URL of a directory in a store.
+        save_directory: The directory, created if it does not exist. Or the URL of a directory in a bucket.
         max_shard_size: Largest size of a shard: a number of bytes, or text such as `"10GB"`.
         safe_serialization: Only True is supported.
 

@@ -65,8 +65,8 @@ def save_pretrained(
     Args:
         model: A model of transformers or peft, or one with `PyTorchModelHubMixin` of huggingface_hub.
         directory: The directory, created if it does not exist. Other files in it stay, except shards of the old
-            model. Or the URL of a directory in a store: the model is saved to a temporary directory first, and its
-            weights are the last to change in the store.
+            model. Or the URL of a directory in a bucket: the model is saved to a temporary directory first, and its
+            weights are the last to change in the bucket.
         tokenizer: A tokenizer, a processor, or a list of them, to save with the model: anything with
             `save_pretrained`.
         max_shard_size: Largest size of a shard: a number of bytes, or text such as `"5GB"`. A larger tensor gets its
@@ -161,9 +161,8 @@ def from_pretrained(
     Args:
         cls: A model class or an `Auto…` class of transformers, a class of peft, or one with `PyTorchModelHubMixin` of
             huggingface_hub.
-        directory: A local directory. Or a URL, or the id of a model on the Hub such as `"org/model"`: it is fetched
-            first, to `cache_dir` if that is given and to the user's cache otherwise, and the next call fetches only
-            what changed.
+        directory: A local directory. A URL, or the id of a model on the Hub such as `"org/model"`, is fetched first,
+            to `cache_dir` if given and otherwise to the user's cache. The next call fetches only what changed.
         verify: Whether to check the weights first. Weights without digests, from other programs, are only checked
             against their headers and shard index; with `"require"` they are refused.
         strict: Whether to refuse a directory that lacks weights of the model. Otherwise transformers fills them with

@@ -1,4 +1,4 @@
-"""Models in stores and on servers, by way of a local directory, since libraries save to and load from one."""
+"""Models in buckets and on servers, through a local directory, since libraries only know those."""
 
 from __future__ import annotations
 

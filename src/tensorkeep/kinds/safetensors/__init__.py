@@ -7,7 +7,7 @@
 - `_file`: `TensorFile`, one file as a mapping of name to lazy tensor, and `open_file`.
 - `_examine`: compares the index with all headers.
 - `_duplicate`: a single file beside an index that does not list it.
-- `_strays`: files beside a checkpoint that look like parts of it and are not.
+- `_strays`: files beside a checkpoint that look like parts of it but are not.
 - `_consistent_read`: reads a checkpoint that a save may replace during the read.
 - `_checkpoint`: `Checkpoint`, the tensors of all shards as one mapping.
 - `_digests`: tensor digests and the SHA-256 of shards, as checks.

@@ -1,7 +1,7 @@
 """A single file beside an index that does not list it: one checkpoint if both hold the same, else an error.
 
-Which of two different ones is meant cannot be known, and programs differ: most take the single file. So of equal ones
-the single file is opened, and different ones are refused, wherever they are.
+If they differ, nobody can know which one is meant, and programs disagree: most take the single file. So if both are
+equal, the single file is opened, and otherwise neither, wherever they are.
 """
 
 from __future__ import annotations

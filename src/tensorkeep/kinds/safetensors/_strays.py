@@ -1,4 +1,4 @@
-"""Files beside a checkpoint that are no part of it, and that programs that choose files by name may load."""
+"""Files beside a checkpoint that are not part of it, but that programs may load by their names."""
 
 from __future__ import annotations
 

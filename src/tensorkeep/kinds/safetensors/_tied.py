@@ -31,7 +31,7 @@ def load_tied(
     ties: Ties = "share",
     is_part: bool = False,
 ) -> dict[str, Any]:
-    """Read whole tensors, and let them share memory as `ties` says; of a part, only the memory that it needs."""
+    """Read whole tensors, which share memory as `ties` says; for a part of one, only the memory that it needs."""
     if ties == "copy":
         refuse_copies(wanted, aliases, stored)
     groups = _groups(wanted, aliases) if ties != "copy" else {}

@@ -156,7 +156,7 @@ def near_others(to_write: Mapping[str, TensorToWrite]) -> list[str]:
 
 
 def _extents(to_write: Mapping[str, TensorToWrite]) -> dict[str, Extent | None]:
-    """Return where tensors are, without plain ones that overlap no other: mostly that is all of them."""
+    """Return where tensors are, without the plain ones that overlap no other, which most are."""
     extents = _unplain_extents(to_write)
     near = _near_others(to_write, extents)
     return extents | {name: to_write[name].extent() for name in near if name not in extents}

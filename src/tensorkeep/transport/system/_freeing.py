@@ -1,4 +1,4 @@
-"""Large files that lose their last name: the caller does not wait until the file system has freed their blocks.
+"""Large files that lose their last name: the caller need not wait for the file system to free their blocks.
 
 ext4 takes 0.2 to 0.4 s per GB for that, inside the rename or unlink. So a descriptor keeps the blocks until a thread
 has closed it. The next save lets the thread finish first, because it may need the room, and so does a fork, because a
@@ -28,7 +28,7 @@ _threads: list[threading.Thread] = []
 
 @contextmanager
 def freed_in_background(paths: Iterable[str]) -> Iterator[None]:
-    """Let files lose their names in the block, and free what no name holds any more afterwards."""
+    """Let files lose their names in the block; afterwards, free those that have no other."""
     kept: list[int] = []
     try:
         for path in paths:
@@ -50,7 +50,7 @@ def finish_freeing() -> None:
 
 
 def _keep(path: str) -> int | None:
-    """Open a large file that has no other name; None for any other, and where an open file is in the way."""
+    """Open a large file that has no other name; None for any other, and where open files cannot be removed."""
     if not HANDLES_OPEN_FILES or not mapping_pays(os.path.dirname(path)):  # NFS renames what is open
         return None
     try:

@@ -84,7 +84,7 @@ class Audit(msgspec.Struct, frozen=True, eq=False):
         stop: The byte after STOP; None if that was not reached.
         error: Why it was refused; or None.
         is_cut: Whether it was refused because the data ends early.
-        is_broken: Whether every reader fails where it was refused, and has done by then what the mentions say.
+        is_broken: Whether every reader fails where it was refused, after doing exactly what the mentions say.
         is_harmless: Whether no reader imports anything but known names because of it.
     """
 
@@ -147,8 +147,8 @@ def _is_imported(mention: Mention) -> bool:
 def _ends_harmless(found: NameScan, *, is_broken: bool) -> bool:
     """Say whether no reader can import anything after an error.
 
-    If every reader fails there, that is certain; what looks like a pickle to the eye is reported all the same. If
-    another reader may continue, the opcodes that follow must not name anything before the first that no reader knows.
+    If every reader fails there, that is certain; what looks like a pickle is reported all the same. If another reader
+    may continue, the opcodes that follow must name nothing before the first one that no reader knows.
     """
     if found.has_calls and found.stop is not None and any(name.is_extension for name in found.names):
         return False

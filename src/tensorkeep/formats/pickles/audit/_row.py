@@ -16,7 +16,7 @@ _MAX_PICKLES: Final = 100_000
 _N_LEGACY_PICKLES: Final = 5
 _HIGHEST_PROTOCOL: Final = 5
 _OTHERS: Final = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
-"""What `numpy.load` reads otherwise, if it is called again after a pickle."""
+"""What `numpy.load` reads besides pickles, if it is called again after one."""
 
 Row = Sequence[tuple[int, Audit]]
 """Start and audit of pickles that follow each other."""
@@ -66,7 +66,7 @@ def are_pickles(data: bytes, row: Row, *, is_whole: bool) -> bool:
 
 
 def declares_protocol(data: bytes, start: int = 0) -> bool:
-    """Say whether bytes begin as pickles from protocol 2 on do."""
+    """Say whether bytes begin like a pickle of protocol 2 or later."""
     beginning = data[start : start + 3]
     return (
         len(beginning) == 3 and beginning[0] == 0x80 and beginning[1] <= _HIGHEST_PROTOCOL and beginning[2] in OPCODES

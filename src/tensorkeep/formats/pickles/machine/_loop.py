@@ -157,7 +157,7 @@ def _run_to_end(state: State, opcodes: Iterable[None]) -> bool:  # noqa: C901, P
     except Exception:
         state.opcode_position = base + start
         is_at_end = start == len(data)
-        if is_at_end or code not in RARE_OPCODES:  # those have changed the stack of the state
+        if is_at_end or code not in RARE_OPCODES:  # rare opcodes have changed the stack of the state
             state.stack = stack
         if is_at_end and state.is_framed:
             return False

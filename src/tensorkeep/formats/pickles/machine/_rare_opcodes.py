@@ -121,7 +121,7 @@ def _find(state: State, module: bytes, name: bytes) -> Any:
 
 
 def _note_cut_name(state: State, lines: list[bytes]) -> None:
-    """Record a name that the end of the data cuts: one of Python's readers imports all but its last character."""
+    """Record a name that the end of the data cuts off: one of Python's readers imports all but its last character."""
     if state.context.events is not None:
         with suppress(UnicodeDecodeError):
             _find(state, *(*lines, state.data[state.position : -1], b"")[:2])

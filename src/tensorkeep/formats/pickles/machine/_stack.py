@@ -17,7 +17,7 @@ class PickleCutError(BrokenPickleError):
 
     Attributes:
         n_needed: Bytes from the start of the data that are needed to continue, at least.
-        is_of_frame: Whether it ends before a frame does; one of Python's readers then reads what there is of it.
+        is_of_frame: Whether it ends before a frame does; one of Python's readers then reads the part that is there.
     """
 
     n_needed: int = 0

@@ -31,7 +31,7 @@ def send_through(send: Callable[[Iterator[Buffer]], object], pieces: Iterable[Bu
 
 
 def _send_apart(send: Callable[[Iterator[Buffer]], object], pieces: Iterable[Buffer]) -> bool:
-    """Do so, or return False if no thread can be started."""
+    """Send from another thread, or return False if none can be started."""
     waiting: queue.Queue[Buffer | None] = queue.Queue(_MAX_WAITING)
     is_stopped = threading.Event()
     failures: list[BaseException] = []
