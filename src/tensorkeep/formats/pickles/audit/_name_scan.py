@@ -82,8 +82,8 @@ _is_name = re.compile(r"(?!$)[\w-]{0,255}(?:\.[\w-]{0,255})*").fullmatch
 def is_importable(module: str) -> bool:
     """Say whether a reader that looks for a module may import one: this, or the package before the first dot.
 
-    No file of a module has a space or a bracket in its name, as lines of text have. What has a zero byte after a dot
-    is the header of a tar archive; its first word counts only if it is known to be a module.
+    No module's file has a space or a bracket in its name, as lines of text do. A name with a zero byte after a dot is
+    the header of a tar archive; its first word counts only if it is known to be a module.
     """
     package, dot, _ = module.partition(".")
     if not dot or not _is_name(package):
