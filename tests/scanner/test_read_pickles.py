@@ -202,6 +202,7 @@ TEXTS: dict[str, tuple[bytes, Callable[[Path], None]]] = {
     "attributes of an OrderedDict": (b"ccollections\nOrderedDict\n)R(Va\nI1\ndb0" + END, buffered),
     "a buffer that is read only": (b"C\x01a\x980" + END, buffered),
     "a persistent id of text": (b"P5\n0" + END, with_persistent_ids),
+    "persistent ids as a name": (b"Ppicklecanary\nPsing\n\x93.", with_persistent_ids),
     "a memo of the pickle before": (b"Vpicklecanary\np0\n.g0\nVsing\n\x93.", with_one_memo),
     "a second pickle": (b"I5\n." + END, buffered),
     "a frame longer than the file": (frame(b"Vpicklecanary\nVsing\n\x93.", 2**20), in_python),

@@ -29,6 +29,7 @@ _TEXTS: Final = frozenset((
     "STRING",
     "BINSTRING",
     "SHORT_BINSTRING",
+    "PERSID",  # a reader may take it for the text that it is
 ))
 _PUTS: Final = frozenset(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"))
 _GETS: Final = frozenset(("GET", "BINGET", "LONG_BINGET"))
