@@ -81,7 +81,8 @@ def test_no_reader_imports_what_unpickles_or_runs_code() -> None:
 
 
 def test_nothing_in_the_package_imports_what_unpickles() -> None:
-    assert [(relative(path), roots) for path in FILES if (roots := imported_roots(path) & UNPICKLERS)] == []
+    found = [(relative(path), roots) for path in FILES if (roots := imported_roots(path) & UNPICKLERS)]
+    assert found == [("cli/stand_in.py", {"runpy"})]  # `tensorkeep run` runs the program that the user names
 
 
 def test_no_reader_evaluates_or_imports() -> None:
@@ -116,7 +117,7 @@ def test_no_reader_reaches_behind_objects() -> None:
         if not isinstance(node, ast.Attribute):
             return False
         is_of_sys = isinstance(node.value, ast.Name) and node.value.id == "sys"
-        return node.attr in INSIDES or (is_of_sys and node.attr != "byteorder")
+        return node.attr in INSIDES or (is_of_sys and node.attr not in {"byteorder", "stdlib_module_names"})
 
     assert forbidden(READERS, reaches) == []
 

@@ -80,7 +80,7 @@ class Ranks:
         results: dict[int, Any] = {}
         waiting = {self._workers[rank][1]: rank for rank in self._running}
         while waiting:
-            for connection in wait(list(waiting), timeout=60) or _hanging(waiting):
+            for connection in wait(list(waiting), timeout=60) or _hanging(waiting, results):
                 rank = waiting.pop(connection)
                 try:
                     results[rank] = connection.recv()
@@ -113,8 +113,10 @@ class Ranks:
         return self._workers[rank]
 
 
-def _hanging(waiting: dict[Connection, int]) -> list[Connection]:
-    raise AssertionError(f"ranks {sorted(waiting.values())} hang")
+def _hanging(waiting: dict[Connection, int], results: dict[int, Any]) -> list[Connection]:
+    """Fail; the cause is mostly another rank's error."""
+    failed = {rank: result for rank, result in results.items() if isinstance(result, Exception)}
+    raise AssertionError(f"ranks {sorted(waiting.values())} hang; of the others failed {failed}")
 
 
 def _work(connection: Connection) -> None:

@@ -99,7 +99,7 @@ def test_a_server_without_ranges(server, asked) -> None:
     url = f"{server.url}whole/model.safetensors"
 
     assert_weights(tensorkeep.load(url))
-    assert [status for _, status, _, _ in asked()] == [200]
+    assert [status for path, status, *_ in asked() if path.startswith("/whole/")] == [200]
     with pytest.raises(RangeNotServedError, match="whole files only"):
         tensorkeep.load(remote(url, whole_nbytes=10**6))
 
@@ -198,13 +198,16 @@ class TestRequests:
 
         assert sum(nbytes for *_, nbytes in asked()) == folder.joinpath("model.safetensors").stat().st_size
 
-    def test_a_sharded_directory_costs_one_for_the_index_and_one_for_each_shard(self, server, asked, folder) -> None:
+    def test_a_sharded_directory_costs_one_for_the_index_one_for_each_shard_and_one_for_a_single_file(
+        self, server, asked, folder
+    ) -> None:
         n_shards = len(list(folder.joinpath("sharded").glob("*.safetensors")))
         assert n_shards == 3
 
         tensorkeep.open(server.url + "sharded/")
 
-        assert len(asked()) == 1 + n_shards
+        paths = [path for path, *_ in asked() if path.startswith("/sharded/")]  # an answer cut short is logged late
+        assert len(paths) == 1 + n_shards + 1  # a single file beside the index would be another save
 
     def test_a_directory_with_one_file(self, server, asked) -> None:
         tensorkeep.open(server.url + "one/")
