@@ -60,7 +60,7 @@ def is_alike(one: Any, other: Any) -> bool:
 def test_what_is_saved_is_as_it_was_when_the_save_began(
     ranks: Ranks, tmp_path: Path, kind: AsyncCheckpointerType, n_saves: int
 ) -> None:
-    wanted, _ = ranks.run(train_while_saving, str(tmp_path), kind, n_saves, world=2, timeout_s=50)
+    wanted, _ = ranks.run(train_while_saving, str(tmp_path), kind, n_saves, world=2, timeout_s=120)
 
     for step in range(n_saves):
         assert tensorkeep.verify(tmp_path / str(step)).findings == ()

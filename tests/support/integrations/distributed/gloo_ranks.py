@@ -80,7 +80,7 @@ class Ranks:
         results: dict[int, Any] = {}
         waiting = {self._workers[rank][1]: rank for rank in self._running}
         while waiting:
-            for connection in wait(list(waiting), timeout=60) or _hanging(waiting, results):
+            for connection in wait(list(waiting), timeout=150) or _hanging(waiting, results):
                 rank = waiting.pop(connection)
                 try:
                     results[rank] = connection.recv()
