@@ -265,6 +265,9 @@ def test_too_much_data_beside_the_tensors_is_found_by_name_before_anything_is_wr
     with pytest.raises(LimitError, match=r"42,\d{3},\d{3} bytes, most of it in 'run\.log'.*array.*text\.encode\(\)"):
         tensorkeep.save_checkpoint(state, tmp_path / "shards", max_shard_size=8, split_large=True)
 
+    state["run"]["log"] = "\U0001f600" * 3_500_000  # twelve bytes each in the index
+    with pytest.raises(LimitError, match=r"42,\d{3},\d{3} bytes, most of it in 'run\.log'"):
+        tensorkeep.save_checkpoint(state, tmp_path / "shards", max_shard_size=8, split_large=True)
     assert not (tmp_path / "shards").exists()
     del state["run"]["log"]
     prepare(state).check_length(10_000)

@@ -20,8 +20,8 @@ from tensorkeep.tensors.writing._sharing import Sharing, Ties, check_ties, share
 _KEPT_KEYS = frozenset({"format", "__metadata__", "tensorkeep", "tensorkeep.state"})
 """Keys of metadata that cannot name a tied tensor, since they mean something else."""
 
-_MAX_JSON_NBYTES = 6
-"""Most bytes that one character takes in JSON: `\\u20ac`."""
+_MAX_JSON_NBYTES = 12
+"""Most bytes that one character takes in JSON: an emoji is two escapes, such as `\\ud83d\\ude00`."""
 
 _OWN = LazyTensor | PlaceholderTensor
 
