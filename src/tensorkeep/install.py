@@ -63,7 +63,7 @@ def install_as_safetensors(version: str | None = None) -> None:
 
     Args:
         version: What `safetensors.__version__` says and which names there are: `"0.8"` or `"0.9"`. By default, the
-            installed version, or 0.8 if there is none.
+            installed version, or 0.8 without the package.
 
     Raises:
         ValueError: If there is no such version here, or an earlier call chose another one.

@@ -1,4 +1,4 @@
-"""What `scan` says of members of archives: ordinary ones are clean, and what nothing is known of is told."""
+"""What `scan` says of members of archives: ordinary ones are clean, and unknown ones are reported."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import torch
 
 from tensorkeep.kinds import registry
 from tensorkeep.scanner import ScannedFile, scan
+from tests.support.formats.archives import zipped
 from tests.support.kinds.toy import TOY, save_toy
 from tests.support.peak_memory import with_peak
 
@@ -32,14 +33,6 @@ def scanned(path: Path, content: bytes | None = None) -> ScannedFile:
 
 def messages(file: ScannedFile) -> str:
     return "\n".join(finding.message for finding in file.findings)
-
-
-def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
 
 
 def torch_file(value: object) -> bytes:

@@ -23,13 +23,14 @@ import torch
 from torch.package import PackageImporter
 
 from tensorkeep.scanner import scan
+from tests.support.formats.archives import zipped
 
 RAN: list[int] = []
 OBJECTS = {"dtype": object}
 
 
 def note() -> int:
-    """Record that a payload ran; the name is none that is known to be data."""
+    """Record that a payload ran; its name is not in the table of names known to be data."""
     RAN.append(1)
     return 0
 
@@ -49,14 +50,6 @@ Load = Callable[[Path], object]
 def npy(array: np.ndarray[Any, Any]) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=True)
-    return buffer.getvalue()
-
-
-def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
     return buffer.getvalue()
 
 

@@ -37,7 +37,7 @@ def scan(
     Nothing is imported or called.
 
     The exit status is 0 if nothing known to be dangerous is found, 1 if something is, 2 if a file cannot be read or
-    there is none, so that there is no answer. With --strict it is also 1 if a name is not known to be data.
+    there is no file. With --strict it is also 1 if a name is not known to be data.
     """
     with progress_bar("scanning") as progress:
         report = tensorkeep.scan(*paths, progress=progress)

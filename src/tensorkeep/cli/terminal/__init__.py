@@ -4,7 +4,7 @@
 - `_columns`: columns of styled text. Pure.
 - `_result`: what a command reports, as lines and as JSON. Pure.
 - `_render`: the only file that prints.
-- `_interrupt`: what is said after Ctrl-C.
+- `_interrupt`: the message after Ctrl-C.
 """
 
 from tensorkeep.cli.terminal._columns import Column, Line, Span, Style, columns

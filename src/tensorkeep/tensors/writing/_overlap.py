@@ -49,8 +49,9 @@ def crowded(starts: Sequence[int], stops: Sequence[int]) -> list[int]:
     """Return the positions of ranges that overlap another: one sort of many tensors, most of which do not."""
     if not starts:
         return []
-    order = np.argsort(np.array(starts, np.uint64), kind="stable")
-    begins = np.array(starts, np.uint64)[order]
+    places = np.array(starts, np.uint64)
+    order = np.argsort(places, kind="stable")
+    begins = places[order]
     reach = np.maximum.accumulate(np.array(stops, np.uint64)[order])
     group = np.cumsum(np.concatenate(([False], begins[1:] >= reach[:-1])))
     positions: list[int] = order[np.bincount(group)[group] > 1].tolist()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from tensorkeep.parallel import try_to_start
 from tensorkeep.transport.system._mounts import mapping_pays
 from tensorkeep.transport.system._platform import HANDLES_OPEN_FILES
 
@@ -66,12 +67,10 @@ def _keep(path: str) -> int | None:
 
 def _close_in_background(kept: list[int]) -> None:
     thread = threading.Thread(target=_close, args=(kept,), name="tensorkeep-free", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # no thread can be started
-        _close(kept)
-    else:
+    if try_to_start(thread):
         _threads.append(thread)
+    else:
+        _close(kept)
 
 
 def _close(kept: list[int]) -> None:
