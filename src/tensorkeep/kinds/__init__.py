@@ -8,6 +8,7 @@
 - `_opened`: `Opened`, the base class of everything that is open.
 - `_base`: `Kind`, the record of how something is recognized, opened, checked and fetched.
 - `_flat_file`: `FlatFile`, for formats that are a header and byte ranges.
+- `_lazy`: `LazyKind`, a kind that is imported only when a place may be one.
 - `safetensors/`: a safetensors file, or an index and its shards.
 - `npy`: NumPy's `.npy` and `.npz`.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.

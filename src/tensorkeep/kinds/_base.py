@@ -5,7 +5,8 @@
     check(where)     what can be verified, even if it is too damaged to open
     files(where)     which files to fetch
 
-`tensorkeep.kinds.registry.KINDS` lists all kinds. Code outside this folder never asks which one it has.
+`tensorkeep.kinds.registry` lists all kinds, and imports one when a path may be of it. Code outside this folder never
+asks which one it has.
 """
 
 from __future__ import annotations
@@ -77,6 +78,10 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
     is_converted: bool = False
     is_gathered: bool = False
     only_tensors: bool = False
+
+    def candidate(self, place: Place) -> Kind[_Where]:  # noqa: ARG002
+        """Return itself: it is imported already."""
+        return self
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -11,7 +11,10 @@ from tensorkeep.transport import (
     ByteRange,
     ByteSource,
     Openable,
+    exists,
     is_directory,
+    is_remote,
+    join,
     list_names,
     open_source,
     refuse_damaged_url,
@@ -19,6 +22,7 @@ from tensorkeep.transport import (
 )
 
 _SAFETENSORS = ".safetensors"
+_USUAL = ("model.safetensors.index.json", "model.safetensors")
 
 
 class Place:
@@ -60,9 +64,23 @@ class Place:
         return self.path is not None and is_directory(self.path)
 
     @cached_property
+    def listing(self) -> list[str] | None:
+        """The sorted names in a directory; None if it is not a directory, or a server does not list it."""
+        return list_names(self.path) if self.path is not None and self.is_directory else None
+
+    @cached_property
+    def holds_safetensors(self) -> bool:
+        """Whether it is a directory with a safetensors checkpoint under the usual name; asked before it is listed."""
+        if self.path is None or not self.is_directory:
+            return False
+        if is_remote(self.path):
+            return any(exists(join(self.path, name)) for name in _USUAL)
+        return any(name in self.names for name in _USUAL)
+
+    @property
     def names(self) -> list[str]:
         """The sorted names in a directory; empty if it is not a directory, or a server does not list it."""
-        return (list_names(self.path) or []) if self.path is not None and self.is_directory else []
+        return self.listing or []
 
     @cached_property
     def source(self) -> ByteSource:

@@ -1,36 +1,58 @@
-"""All kinds in order of preference. To add a kind, add it to `KINDS`."""
+"""All kinds in order of preference: a kind is imported when a path may be one. To add a kind, add it to `KINDS`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
-from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds._base import Found, Kind
+from tensorkeep.kinds._lazy import LazyKind
 from tensorkeep.kinds._place import Place
-from tensorkeep.kinds.dcp import DISTRIBUTED
-from tensorkeep.kinds.folder import FOLDER
-from tensorkeep.kinds.npy import NPY, NPZ
-from tensorkeep.kinds.pickles import PICKLES
-from tensorkeep.kinds.safetensors import SAFETENSORS
 
-KINDS: Final[tuple[Kind[Any], ...]] = (DISTRIBUTED, NPY, NPZ, PICKLES, SAFETENSORS)
-"""Order matters: pickles claim every zip archive, and safetensors everything else, so a new kind goes before them."""
+KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
+    LazyKind(
+        "tensorkeep.kinds.dcp:DISTRIBUTED",
+        suffixes=(".metadata",),
+        names=(".metadata", "__*.metadata", "shard-*.safetensors"),
+    ),
+    LazyKind("tensorkeep.kinds.npy:NPY", suffixes=(".npy",), magics=(b"\x93NUMPY",)),
+    LazyKind("tensorkeep.kinds.npy:NPZ", suffixes=(".npz",), magics=(b"PK\x03\x04",)),
+    LazyKind(
+        "tensorkeep.kinds.pickles:PICKLES",
+        suffixes=(".bin", ".ckpt", ".dill", ".joblib", ".mdl", ".pickle", ".pkl", ".pt", ".pth", ".th"),
+        looks_closer=True,
+    ),
+)
+"""Order matters: pickles claim every zip archive, so a new kind goes before them."""
+
+_FOLDER: Final = LazyKind("tensorkeep.kinds.folder:FOLDER")
+_SAFETENSORS: Final = LazyKind("tensorkeep.kinds.safetensors:SAFETENSORS", suffixes=(".safetensors",))
+"""Claims what no other kind does: if there is nothing, its error says what is missing."""
 
 
 def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
     """Recognize what is at a place; `with_manifests` prefers a directory's manifest to the checkpoint in it."""
-    for kind in (FOLDER, *KINDS) if with_manifests else KINDS:
+    first = (_FOLDER.imported(),) if with_manifests else ()
+    for kind in (*first, *_candidates(place)):
         where = kind.find(place)
         if where is not None:
             return Found(kind, where)
-    raise UnsupportedError("the file or directory cannot be opened", path=place.path)
+    safetensors = _SAFETENSORS.imported()
+    return Found(safetensors, safetensors.find(place))
 
 
 def find_tensors(place: Place) -> Kind[Any] | None:
     """Return the kind of a file that holds nothing that any program would run; None if no kind claims it."""
-    return next((kind for kind in KINDS if kind.only_tensors and kind.find(place) is not None), None)
+    return next((kind for kind in _candidates(place) if kind.only_tensors and kind.find(place)), None)
 
 
 def known_suffixes() -> tuple[str, ...]:
     """Return the file suffixes of all kinds."""
-    return tuple(suffix for kind in KINDS for suffix in kind.suffixes)
+    return tuple(suffix for kind in (*KINDS, _SAFETENSORS) for suffix in kind.suffixes)
+
+
+def _candidates(place: Place) -> Iterator[Kind[Any]]:
+    for kind in KINDS:
+        candidate = kind.candidate(place)
+        if candidate is not None:
+            yield candidate

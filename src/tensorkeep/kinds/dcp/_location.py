@@ -7,10 +7,9 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.transport import exists, is_directory, is_remote, join, list_names, split
+from tensorkeep.transport import exists, is_directory, list_names, split
 
 _METADATA: Final = ".metadata"
-_USUAL: Final = ("model.safetensors.index.json", "model.safetensors")
 _is_of_a_rank = re.compile(r"__[0-9]{1,9}\.metadata").fullmatch
 _is_shard = re.compile(r"shard-[0-9]{5,9}-model-[0-9]{5,9}-of-[0-9]{5,9}\.safetensors").fullmatch
 
@@ -35,8 +34,6 @@ def find_distributed(path: str) -> DistributedLocation | None:
     if name == _METADATA and exists(path):
         return DistributedLocation(directory, (name,))
     if not is_directory(path):
-        return None
-    if is_remote(path) and any(exists(join(path, name)) for name in _USUAL):  # saves the request that lists it
         return None
     names = list_names(path) or []
     files = [name for name in names if name.endswith((".safetensors", ".safetensors.index.json"))]

@@ -1,0 +1,41 @@
+"""The table of kinds: its rows agree with the kinds, and a kind is imported only for what may be of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tensorkeep
+from tensorkeep.kinds import registry
+from tensorkeep.kinds._lazy import LazyKind
+
+ROWS = [kind for kind in registry.KINDS if isinstance(kind, LazyKind)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.defined)
+def test_a_row_says_what_its_kind_says(row: LazyKind) -> None:
+    kind = row.imported()
+
+    assert set(kind.suffixes) <= set(row.suffixes)
+    assert row.suffixes == tuple(suffix.lower() for suffix in row.suffixes)
+
+
+def test_all_rows_give_known_suffixes() -> None:
+    assert {".safetensors", ".npz", ".bin", ".pt"} <= set(registry.known_suffixes())
+
+
+def test_a_safetensors_file_imports_no_other_format(tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.ones(3)}, tmp_path / "model.safetensors")
+    code = "import sys, tensorkeep; tensorkeep.load(sys.argv[1]); print(*sys.modules)"
+
+    for path in (tmp_path, tmp_path / "model.safetensors"):
+        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+
+        imported = {name for name in done.stdout.split() if name.startswith("tensorkeep.kinds.")}
+        kinds = {row.defined.partition(":")[0] for row in ROWS}
+        assert "tensorkeep.kinds.safetensors" in imported
+        assert not imported & kinds
