@@ -7,7 +7,7 @@
 - `_scan_zip`: zip archives and their members.
 - `_scan_tar`: tar archives and their members.
 - `_programs`: members that are run without any pickle.
-- `_scan_keras`: the configuration of a Keras model.
+- `models/`: formats that describe models: Keras.
 - `_forms`: the formats that bytes may be taken for, by their start.
 - `_compression`: whether bytes are compressed as a whole.
 - `_content`: a file or a member of an archive.

@@ -25,10 +25,10 @@ from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner._forms import Form, forms_of
 from tensorkeep.scanner._report import SEVERITIES, ScannedFile
 from tensorkeep.scanner._scan_arrays import scan_arrays
-from tensorkeep.scanner._scan_keras import is_keras_config, scan_keras_config
 from tensorkeep.scanner._scan_pickles import scan_pickles
 from tensorkeep.scanner._scan_tar import scan_tar
 from tensorkeep.scanner._scan_zip import scan_zip
+from tensorkeep.scanner.models import scan_models
 from tensorkeep.transport import ByteRange, ByteSource
 
 _ARCHIVES: Final = {"zip archive", "tar archive"}
@@ -96,9 +96,8 @@ def _scan_content(content: Content, log: FindingLog) -> None:
     """Scan a file, or a member of an archive, by the same rules."""
     before = log.n_pickles, len(log.findings)
     forms = _scan_bytes(content, log)
-    if is_keras_config(content):
-        scan_keras_config(content, log)
-    is_unknown = not set(forms) - {"pickle"} and (log.n_pickles, len(log.findings)) == before
+    is_known = scan_models(content, log)
+    is_unknown = not is_known and not set(forms) - {"pickle"} and (log.n_pickles, len(log.findings)) == before
     if is_unknown and not _is_of_tensors(content, log) and content.name.lower().endswith(_EXPECTED_SUFFIXES):
         _report_unknown(content, log)
 

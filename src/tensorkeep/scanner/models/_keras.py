@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
+from tensorkeep.scanner.models._base import ModelForm
 
 _NAME: Final = "config.json"
 _MAX_NBYTES: Final = 64 * 2**20
@@ -23,31 +24,31 @@ _HOMES: Final = frozenset(("keras", "tf_keras", "tensorflow", "keras_hub", "kera
 _MAX_NAME_LENGTH: Final = 200
 
 
-def is_keras_config(content: Content) -> bool:
+def _is_config(content: Content) -> bool:
     """Say whether Keras may take a file for the configuration of a model."""
     return content.name.endswith(_NAME)
 
 
-def scan_keras_config(content: Content, log: FindingLog) -> None:
-    """Report the classes in a configuration that Keras would import or build."""
+def _scan_config(content: Content, log: FindingLog) -> bool:
+    """Report the classes in a configuration that Keras would import or build, and return whether there are any."""
     if content.nbytes > _MAX_NBYTES:
         log.add("unreadable", "the configuration is too long to scan", content)
-        return
+        return False
     try:
         configuration = json.loads(content.read(content.nbytes))
     except ValueError:
-        return
+        return False
     except RecursionError:
         log.add("unreadable", "the configuration is nested too deeply", content)
-        return
+        return False
+    before = len(log.findings)
     for module, name in _classes_in(configuration):
         if name in _CODE:
-            log.name_form("Keras configuration", content)
             log.add("suspicious", _CODE[name], content)
         elif isinstance(module, str) and module.partition(".")[0] not in _HOMES:
-            log.name_form("Keras configuration", content)
             named = f"{module}.{name}"[:_MAX_NAME_LENGTH]
             log.add("unknown", f"Keras would import {named}, which is not known to be data", content)
+    return len(log.findings) > before
 
 
 def _classes_in(configuration: Any) -> Iterator[tuple[Any, str]]:
@@ -61,3 +62,6 @@ def _classes_in(configuration: Any) -> Iterator[tuple[Any, str]]:
             waiting.extend(node.values())
             if isinstance(node.get("class_name"), str):
                 yield node.get("module"), node["class_name"]
+
+
+KERAS_CONFIG: Final = ModelForm("Keras configuration", _is_config, _scan_config)

@@ -1,0 +1,10 @@
+"""Formats that describe models: what a program that builds the model would run, import or open.
+
+- `_base`: `ModelForm`, the record of a format.
+- `_keras`: the configuration of a Keras model.
+- `_table`: all formats.
+"""
+
+from tensorkeep.scanner.models._table import scan_models
+
+__all__ = ["scan_models"]

@@ -1,0 +1,23 @@
+"""All formats of models. To add one, add its record to `MODELS`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tensorkeep.scanner._content import Content
+from tensorkeep.scanner._findings import FindingLog
+from tensorkeep.scanner.models._base import ModelForm
+from tensorkeep.scanner.models._keras import KERAS_CONFIG
+
+MODELS: Final[tuple[ModelForm, ...]] = (KERAS_CONFIG,)
+
+
+def scan_models(content: Content, log: FindingLog) -> bool:
+    """Scan content as every format of models it may be, and return whether it is one."""
+    is_one = False
+    for form in MODELS:
+        with log.recording_errors(content):
+            if form.is_one(content) and form.scan(content, log):
+                is_one = True
+                log.name_form(form.name, content)
+    return is_one
