@@ -14,6 +14,7 @@
     tensorkeep.edit(path)                          rename tensors and change metadata in place
     tensorkeep.add_sha256(path)                    add the SHA-256 of each shard to the index
     tensorkeep.convert(source, destination)        convert a checkpoint of any kind to safetensors
+    tensorkeep.export(source, target)              write a checkpoint of any kind as .npz or another format
     tensorkeep.scan(path)                          what a pickle would run if another program loaded it
     tensorkeep.remote(url)                         a URL with options for reading it, accepted wherever a path is
     tensorkeep.fetch(url, directory)               download a whole checkpoint, completely or not at all
@@ -34,6 +35,7 @@
     tensorkeep.checkpoint    many files as one                  saved, verified, compared and rewritten
     tensorkeep.store         many checkpoints                   the last and the best; nothing is written twice
     tensorkeep.conversion    any kind to safetensors
+    tensorkeep.exporting     any kind to other formats
     tensorkeep.fetching      downloads                          parallel, resumed, verified
     tensorkeep.models        checkpoints into models            tensorkeep.torch.load_into
     tensorkeep.training      whole training states              tensorkeep.torch.capture and restore
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
     from tensorkeep.conversion import Conversion, convert
     from tensorkeep.errors import SafetensorError, StateError, TensorkeepError
+    from tensorkeep.exporting import Export, export
     from tensorkeep.fetching import fetch
     from tensorkeep.formats.pickles import PickleLimits, Unknown
     from tensorkeep.install import install_as_safetensors
@@ -90,6 +93,7 @@ __all__ = [
     "DataDiff",
     "Diff",
     "DistributedCheckpoint",
+    "Export",
     "Finding",
     "LazyTensor",
     "LazyTensors",
@@ -116,6 +120,7 @@ __all__ = [
     "deserialize",
     "diff",
     "edit",
+    "export",
     "fetch",
     "install_as_safetensors",
     "load",
@@ -140,6 +145,7 @@ _NAMES = {
     "compat": "TensorSpec deserialize safe_open serialize serialize_file",
     "conversion": "Conversion convert",
     "errors": "SafetensorError StateError TensorkeepError",
+    "exporting": "Export export",
     "fetching": "fetch",
     "formats.pickles": "PickleLimits Unknown",
     "install": "install_as_safetensors",
@@ -169,6 +175,7 @@ _MODULES = (
     "dtypes",
     "entries",
     "errors",
+    "exporting",
     "fetching",
     "formats",
     "kinds",

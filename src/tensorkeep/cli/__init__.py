@@ -3,6 +3,7 @@
 - `inspect`, `slice`: what is in a checkpoint.
 - `verify`, `diff`, `scan`: whether it is whole, how two differ, what it would run. Their exit codes are answers.
 - `reshard`, `merge`, `edit`, `convert`: rewrite a checkpoint, combine several, change one in place, convert any kind.
+- `export`: write any kind as a file of another format.
 - `list`, `prune`: the steps of a store; remove those that no rule keeps.
 - `fetch`, `serve`: download a checkpoint; serve a directory over HTTP.
 - `stand_in`: `run` and `install-hook`, for programs that import safetensors.

@@ -18,6 +18,7 @@ import tensorkeep
 from tensorkeep.cli.convert import convert
 from tensorkeep.cli.diff import diff
 from tensorkeep.cli.edit import edit
+from tensorkeep.cli.export import export
 from tensorkeep.cli.fetch import fetch
 from tensorkeep.cli.inspect import inspect
 from tensorkeep.cli.list import list_steps
@@ -71,6 +72,7 @@ _add("slice", slice_tensor)
 _add("verify", verify)
 _add("scan", scan)
 _add("convert", convert)
+_add("export", export)
 _add("diff", diff)
 _add("reshard", reshard)
 _add("merge", merge)

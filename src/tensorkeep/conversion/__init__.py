@@ -9,8 +9,10 @@
 """
 
 from tensorkeep.conversion._convert import Conversion, convert
+from tensorkeep.conversion._sources import Sources
 
 __all__ = [
     "Conversion",
+    "Sources",
     "convert",
 ]

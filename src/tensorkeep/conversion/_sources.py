@@ -102,11 +102,11 @@ class Sources:
             found[f"{unknown.path}:{unknown.name}" if unknown.name in found else unknown.name] = unknown.what
         return found | self._loose
 
-    def wanted(self, rewrite: RewriteOptions) -> LazyTensors:
+    def wanted(self, rewrite: RewriteOptions, *, with_tree: bool = True) -> LazyTensors:
         """Return the selected tensors, with the tree if it is converted too."""
         if not len(self._tensors):
             raise UnsupportedError("there are no tensors to convert", path=self._path)
-        whole = self._with_state() if rewrite.select is None else self._tensors
+        whole = self._with_state() if with_tree and rewrite.select is None else self._tensors
         others = [*(unknown.name for unknown in self._left_out), *self._empty]
         tensors, others_wanted = select_and_drop(whole, rewrite, others)
         if not self._drop_unknown:

@@ -5,7 +5,7 @@
 - `_state`, `_state_lines`: the values of a training state that are not tensors.
 - `_module_tree`: tensors as a tree of modules, with equal layers folded.
 - `_tables`, `_json`: what `inspect` prints, for people and for programs.
-- `_verify`, `_diff`, `_scan`, `_conversion`: the results of these commands.
+- `_verify`, `_diff`, `_scan`, `_conversion`, `_export`: the results of these commands.
 - `_written`: the checkpoint that a command wrote.
 - `_read_plan`, `_ranks`: what a read would cost; what each rank would read.
 - `_access_log`: the requests that a server answered.
@@ -14,6 +14,7 @@
 from tensorkeep.cli.reports._access_log import AccessLog, served_line
 from tensorkeep.cli.reports._conversion import Converted
 from tensorkeep.cli.reports._diff import Comparison
+from tensorkeep.cli.reports._export import Exported
 from tensorkeep.cli.reports._headers import read_report, state_of
 from tensorkeep.cli.reports._json import inspect_lines
 from tensorkeep.cli.reports._module_tree import tree_of
@@ -33,6 +34,7 @@ __all__ = [
     "AccessLog",
     "Comparison",
     "Converted",
+    "Exported",
     "Order",
     "Status",
     "Verdict",

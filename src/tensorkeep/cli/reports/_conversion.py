@@ -45,12 +45,12 @@ class Converted(msgspec.Struct, frozen=True):
 
 def _facts(conversion: Conversion) -> Iterator[tuple[str, str]]:
     ties = [f"{name} is {kept}" for name, kept in conversion.ties.items()]
-    yield from _fact("stored once", ties)
+    yield from facts("stored once", ties)
     overlaps = [" with ".join(group) for group in conversion.overlapped]
-    yield from _fact("overlapped", overlaps, "; stored separately")
-    yield from _fact("in parts", [f"{name} ({kind})" for name, kind in conversion.composites.items()])
+    yield from facts("overlapped", overlaps, "; stored separately")
+    yield from facts("in parts", [f"{name} ({kind})" for name, kind in conversion.composites.items()])
     left_out = [f"{name} ({what})" if name else what for name, what in conversion.left_out.items()]
-    yield from _fact("left out", left_out)
+    yield from facts("left out", left_out)
     yield from _kept(conversion)
     yield "checked", _checks(conversion)
 
@@ -62,7 +62,7 @@ def _kept(conversion: Conversion) -> Iterator[tuple[str, str]]:
         yield "kept", f"{counted(n, 'value')} beside the tensors"
 
 
-def _fact(label: str, texts: list[str], after: str = "") -> Iterator[tuple[str, str]]:
+def facts(label: str, texts: list[str], after: str = "") -> Iterator[tuple[str, str]]:
     """Yield a fact about several items, the first of which are shown; nothing if there are no items."""
     if texts:
         yield label, listed(shortened(text, _MAX_CHARS) for text in texts) + after

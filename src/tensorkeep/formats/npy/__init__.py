@@ -7,16 +7,21 @@ Nothing evaluates a header, and nothing unpickles: arrays of Python objects are 
 - `_header`: the header of one array.
 - `_elements`: its dtype.
 - `_literal`: the Python literals that headers are.
+- `_emit`: the header of an array that is written.
 """
 
+from tensorkeep.formats.npy._emit import ARRAY_DTYPES, MAX_ARRAY_NDIM, emit_array_header
 from tensorkeep.formats.npy._header import FIRST_NBYTES, MAGIC, ArrayHeader, header_nbytes, parse_array_header
 from tensorkeep.formats.npy._read import ZIP_MAGIC, is_npz, parse_npy, parse_npz
 
 __all__ = [
+    "ARRAY_DTYPES",
     "FIRST_NBYTES",
     "MAGIC",
+    "MAX_ARRAY_NDIM",
     "ZIP_MAGIC",
     "ArrayHeader",
+    "emit_array_header",
     "header_nbytes",
     "is_npz",
     "parse_array_header",

@@ -18,11 +18,11 @@ from tensorkeep.limits import MAX_I64, MAX_NDIM
 
 _match_code = re.compile(r"([<>|]?)([a-zA-Z])([0-9]{0,9})(\[[0-9a-zA-Z/]{1,20}\])?").fullmatch
 
-_LETTERS: Final = {"bool": "b", "int": "i", "uint": "u", "float": "f", "complex": "c"}
+LETTERS: Final = {"bool": "b", "int": "i", "uint": "u", "float": "f", "complex": "c"}
 _DTYPES: Final = {
     f"{letter}{dtype.itemsize}": dtype.name
     for dtype in (*BY_NUMPY.values(), *FOREIGN_DTYPES)
-    if (letter := _LETTERS.get(dtype.numpy.rstrip("0123456789")))
+    if (letter := LETTERS.get(dtype.numpy.rstrip("0123456789")))
 }
 """NumPy's letter and bytes, such as `f4`, to the name in the dtype table."""
 

@@ -1,0 +1,74 @@
+"""`tensorkeep export`: a checkpoint of any kind to a file of another format, without running anything in it."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Annotated
+
+import typer
+
+import tensorkeep
+from tensorkeep.cli.inputs import AsJson, Cast, Drop, Rename, Select, StripPrefix, Target, Variant, pairs_of
+from tensorkeep.cli.reports import Exported
+from tensorkeep.cli.terminal import progress_bar, reporting_interrupt, show_result
+
+
+def export(
+    source: Target,
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="The file to write, such as model.npz.", show_default=False),
+    ],
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="FORMAT", help="The format, if the suffix of TARGET does not say it."),
+    ] = None,
+    select: Select = None,
+    drop: Drop = None,
+    rename: Rename = None,
+    strip_prefix: StripPrefix = None,
+    cast: Cast = None,
+    drop_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--drop-unknown", help="Leave out objects that are not known to be data, but keep their tensors."
+        ),
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Check the source's checksums and read back every tensor.")
+    ] = True,
+    variant: Variant = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a checkpoint as a file of another format.
+
+        tensorkeep export model.safetensors model.npz --cast f32
+        tensorkeep export checkpoint/ embedding.npy --select model.embed.weight
+
+    Nothing in the source is run. Whenever this is stopped, the target is the new file or what it was before.
+    Metadata, numbers, text and nesting that the format cannot hold are left out, and the report says so.
+
+    Options apply in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be repeated.
+    """
+    renaming = pairs_of(rename, "--rename", "OLD=NEW")
+    write = tensorkeep.export  # import everything before the clock starts
+    start = perf_counter()
+    with reporting_interrupt(target), progress_bar("exporting") as progress:
+        done = write(
+            source,
+            target,
+            to=to,
+            select=select,
+            drop=drop,
+            rename=renaming or None,
+            strip_prefix=strip_prefix,
+            cast=cast,
+            variant=variant,
+            drop_unknown=drop_unknown,
+            overwrite=overwrite,
+            check=check,
+            progress=progress,
+        )
+    show_result(Exported(done, perf_counter() - start), as_json=as_json)

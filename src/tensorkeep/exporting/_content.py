@@ -1,0 +1,66 @@
+"""The tensors to write. Each remembers the digest of the bytes that it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensorkeep.arrays import StreamedTensor, TensorToWrite
+from tensorkeep.buffers import Buffer
+from tensorkeep.digests import new_hasher
+from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
+from tensorkeep.errors import IntegrityError
+from tensorkeep.tensors import LazyTensor
+
+
+class WatchedTensor(TensorToWrite, frozen=True):
+    """A tensor that knows the digest of its bytes once they were written.
+
+    Attributes:
+        name: Its name, for messages.
+        inner: The tensor.
+        digests: The digest of each pass over its bytes.
+    """
+
+    name: str
+    inner: TensorToWrite
+    digests: list[bytes]
+
+    def buffers(self) -> Iterator[Buffer]:
+        """Yield its bytes."""
+        hasher = new_hasher()
+        n_given = 0
+        for buffer in self.inner.buffers():
+            hasher.update(buffer)
+            n_given += memoryview(buffer).nbytes
+            yield buffer
+        if n_given != self.nbytes:
+            raise IntegrityError(
+                f"tensor `{self.name}` has another number of bytes than its shape says",
+                tensor=self.name,
+                expected=f"{self.nbytes:,} bytes",
+                found=f"{n_given:,}",
+            )
+        self.digests.append(hasher.digest())
+
+
+def watched(lazy: LazyTensor) -> WatchedTensor:
+    """Describe a tensor of any dtype for writing."""
+    inner = described(lazy)
+    return WatchedTensor(inner.dtype, inner.shape, inner.nbytes, lazy.name, inner, [])
+
+
+def described(lazy: LazyTensor) -> TensorToWrite:
+    """Describe a tensor of any dtype for writing, also of those that safetensors lacks."""
+    dtype = ALL_BY_NAME.get(lazy.dtype)
+    if dtype is None or dtype.name in BY_NAME:
+        return lazy.tensor_to_write()
+    return StreamedTensor(dtype, lazy.shape, lazy.nbytes, lambda: _runs(lazy))
+
+
+def _runs(lazy: LazyTensor) -> Iterator[Buffer]:
+    """Yield the bytes of a tensor run by run."""
+    reader = lazy.reader.with_framework("numpy")
+    length = reader.run_length(lazy.entry)
+    for start in range(0, lazy.n_elements, length):
+        run = reader.read_run(lazy.name, lazy.entry, start, min(start + length, lazy.n_elements))
+        yield memoryview(run).cast("B")
