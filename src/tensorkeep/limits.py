@@ -41,6 +41,12 @@ MAX_ARRAY_HEADER_NBYTES: Final = 2**16
 MAX_ARRAY_HEADERS_NBYTES: Final = 8 * 2**20
 """Bytes of all unusually long array headers in one archive together; parsing them takes 8 s."""
 
+MAX_PROTOBUF_FIELDS: Final = 10_000_000
+"""Fields of all messages of a file that are walked; 20,000 small tensors in a graph have 300,000. Each costs 1 us."""
+
+MAX_PROTOBUF_DEPTH: Final = 100
+"""Messages within each other, as in the readers of Google's library."""
+
 MAX_PICKLE_NBYTES: Final = 2**30
 """Bytes of one pickle without its storages; 80,000 tensors take 13 MB. The pickle is read into memory."""
 

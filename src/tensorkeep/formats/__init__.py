@@ -6,6 +6,7 @@
 - `safetensors/`: the safetensors format: 8 bytes of length, a JSON header, the tensors' bytes back to back.
 - `npy/`: NumPy's arrays, `.npy` and `.npz`.
 - `archives/`: zip and tar archives, read in place and so strictly that all readers find the same members.
+- `protobuf/`: messages of Protocol Buffers, walked without a schema.
 - `pickles/`: PyTorch's checkpoints, which are pickles, read without importing or calling anything they name.
 """
 
