@@ -51,8 +51,9 @@ bench: $(READY) ## Compare with other libraries; writes docs/benchmarks.md
 	@$(BIN)/python tests/support/remote/get_nginx.py
 	$(BIN)/python -m benchmarks
 
-fuzz: $(READY) ## Feed broken headers, pickles and states to the readers, and what scan calls clean to real ones
+fuzz: $(READY) ## Feed broken files of every kind to the readers, and what scan calls clean to real ones
 	$(BIN)/python -m fuzz.headers --seed $(SEED)
+	$(BIN)/python -m fuzz.kinds --first $(SEED)000000
 	$(BIN)/python -m fuzz.pickles --seed $(SEED)
 	$(BIN)/python -m fuzz.scans --seed $(SEED)
 	$(BIN)/python -m fuzz.states --seed $(SEED)
