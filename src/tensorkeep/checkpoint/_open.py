@@ -35,6 +35,7 @@ def open_checkpoint(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
     max_header_nbytes: int = MAX_HEADER_NBYTES,
+    engine: str | None = None,
 ) -> Opened:
     """Open a checkpoint: a read-only mapping of name to `LazyTensor`.
 
@@ -61,6 +62,8 @@ def open_checkpoint(
             file, or `"record"` them as inert objects like any other.
         limits: Bounds on what the pickle of each file may cost.
         max_header_nbytes: Longest header to accept, in bytes, for a single file.
+        engine: The library that reads the files instead of tensorkeep, such as `"tensorstore"` for orbax. Its parser
+            is fed the bytes of the files, so name one only for files that you trust.
 
     Returns:
         A `Checkpoint` for an index and its shards, a `TensorFile` for a single file, a `PickleSet` or `PickleFile`
@@ -99,6 +102,7 @@ def open_checkpoint(
         strict=strict,
         dangerous=dangerous,
         limits=limits,
+        engine=engine,
     )
     if isinstance(target, str | os.PathLike):
         with listing_cache(os.fspath(target)) as path:
@@ -138,6 +142,7 @@ def load(
     strict: bool = False,
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
+    engine: str | None = None,
 ) -> Any:
     """Load the state that was saved, or a part of it.
 
@@ -161,6 +166,7 @@ def load(
         strict: Whether to refuse a pickle that holds anything but tensors and plain data.
         dangerous: What to do with names in a pickle that could only do harm: `"refuse"` or `"record"`; see `open`.
         limits: Bounds on what the pickle of each file may cost.
+        engine: The library that reads the files instead of tensorkeep; see `open`.
 
     Returns:
         The saved state. If the file records only names, a dict of name to tensor in byte order. For pickles, nested
@@ -206,6 +212,7 @@ def load(
             strict=strict,
             dangerous=dangerous,
             limits=limits,
+            engine=engine,
         ) as opened:
             return opened.load_state(options)
 

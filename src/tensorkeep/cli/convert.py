@@ -12,6 +12,7 @@ from tensorkeep.cli.inputs import (
     AsJson,
     Cast,
     Drop,
+    Engine,
     MaxShardSize,
     NewVariant,
     Overwrite,
@@ -62,6 +63,7 @@ def convert(
         bool, typer.Option("--check/--no-check", help="Check the source's checksums and read back every tensor.")
     ] = True,
     variant: Variant = None,
+    engine: Engine = None,
     output_variant: NewVariant = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -89,6 +91,7 @@ def convert(
             strip_prefix=strip_prefix,
             cast=cast,
             variant=variant,
+            engine=engine,
             output_variant=output_variant,
             share_views=share_views,
             sha256=sha256,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Cast, Drop, Rename, Select, StripPrefix, Target, Variant, pairs_of
+from tensorkeep.cli.inputs import AsJson, Cast, Drop, Engine, Rename, Select, StripPrefix, Target, Variant, pairs_of
 from tensorkeep.cli.reports import Exported
 from tensorkeep.cli.terminal import progress_bar, reporting_interrupt, show_result
 
@@ -39,6 +39,7 @@ def export(
         bool, typer.Option("--check/--no-check", help="Check the source's checksums and read back every tensor.")
     ] = True,
     variant: Variant = None,
+    engine: Engine = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -66,6 +67,7 @@ def export(
             strip_prefix=strip_prefix,
             cast=cast,
             variant=variant,
+            engine=engine,
             drop_unknown=drop_unknown,
             overwrite=overwrite,
             check=check,

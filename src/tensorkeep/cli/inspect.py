@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tensorkeep.cli.inputs import Target, Variant
+from tensorkeep.cli.inputs import Engine, Target, Variant
 from tensorkeep.cli.reports import (
     ASCII_GUIDES,
     GUIDES,
@@ -53,6 +53,7 @@ def inspect(
         int, typer.Option("--dim", metavar="D", min=0, help="With --ranks: the dimension to cut tensors along.")
     ] = 0,
     variant: Variant = None,
+    engine: Engine = None,
 ) -> None:
     """Show what is in a checkpoint.
 
@@ -74,7 +75,7 @@ def inspect(
     if as_json:
         _refuse_views(flat=flat, expand=expand)
     with PausedCollector():
-        report = read_report(path, variant=variant, pattern=pattern, order=order or Order.OFFSET)
+        report = read_report(path, variant=variant, engine=engine, pattern=pattern, order=order or Order.OFFSET)
         if as_json:
             show_text(inspect_lines(report, pattern))
             return

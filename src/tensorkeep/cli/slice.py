@@ -9,6 +9,7 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import (
+    Engine,
     Float,
     Index,
     Target,
@@ -50,6 +51,7 @@ def slice_tensor(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show what the read would cost; read nothing.")] = False,
     variant: Variant = None,
+    engine: Engine = None,
 ) -> None:
     """Show or save a part of one tensor.
 
@@ -63,7 +65,7 @@ def slice_tensor(
     each of their values exactly.
     """
     items = () if index is None else parse_index_text(index)
-    with tensorkeep.open(path, variant=variant) as tensors:
+    with tensorkeep.open(path, variant=variant, engine=engine) as tensors:
         text = None
         if plan:
             show(plan_lines(tensors.plan({name: items})))

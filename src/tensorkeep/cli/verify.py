@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Target, Variant, share_of
+from tensorkeep.cli.inputs import AsJson, Engine, Target, Variant, share_of
 from tensorkeep.cli.reports import Status, Verdict
 from tensorkeep.cli.terminal import progress_bar, show_result
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError
@@ -29,6 +29,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
     variant: Variant = None,
+    engine: Engine = None,
 ) -> int:
     """Check every byte of a checkpoint.
 
@@ -40,17 +41,17 @@ def verify(
     it is not a checkpoint or cannot be read, or it has no digests.
     """
     share = None if sample is None else share_of(sample)
-    names = _chosen(path, patterns, variant) if patterns else None
+    names = _chosen(path, patterns, variant, engine) if patterns else None
     with progress_bar("verifying") as progress:
-        verdict = _verdict(path, names, share, variant, progress)
+        verdict = _verdict(path, names, share, variant, engine, progress)
     show_result(verdict, as_json=as_json)
     return _EXIT_CODES[verdict.status]
 
 
-def _chosen(path: str, patterns: list[str], variant: str | None) -> list[str]:
+def _chosen(path: str, patterns: list[str], variant: str | None, engine: str | None) -> list[str]:
     """Return the names that patterns stand for; none where damage keeps the checkpoint from being opened."""
     try:
-        with tensorkeep.open(path, variant=variant) as tensors:
+        with tensorkeep.open(path, variant=variant, engine=engine) as tensors:
             chosen = tensors.select(*patterns)
             return [piece for name in chosen for piece in tensors.splits.get(name, (name,))]
     except (FormatError, IntegrityError, SourceMissingError):
@@ -62,11 +63,12 @@ def _verdict(
     names: list[str] | None,
     share: float | None,
     variant: str | None,
+    engine: str | None,
     progress: Callable[[int, int], None] | None,
 ) -> Verdict:
     verify = tensorkeep.verify  # which brings in what it needs, before the clock starts
     start = perf_counter()
-    verification = verify(path, names=names, sample=share, variant=variant, progress=progress)
+    verification = verify(path, names=names, sample=share, variant=variant, engine=engine, progress=progress)
     seconds = perf_counter() - start
     is_finished = verification.is_damaged or not tensorkeep.checkpoint.needs_conversion(path, variant)
     return Verdict(verification, None if names is None else len(names), seconds, is_finished)

@@ -102,6 +102,7 @@ def convert(
     check: bool = True,
     share_views: bool = False,
     limits: PickleLimits = DEFAULT_LIMITS,
+    engine: str | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
     """Convert a checkpoint of any kind to safetensors, all or nothing, without running any of it.
@@ -144,6 +145,7 @@ def convert(
         share_views: Whether to store memory that several tensors overlap in only once. `load` restores the sharing,
             but other readers find only the stored tensors. Otherwise each tensor is stored separately.
         limits: Bounds on what the pickle of each file may cost.
+        engine: The library that reads the source instead of tensorkeep; see `open`.
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
             raises, the work stops and the destination is unchanged.
 
@@ -181,7 +183,15 @@ def convert(
     rewrite = RewriteOptions(select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, cast=cast)
     target = target_of(os.fspath(destination), base_name, output_variant, max_shard_size)
     with ExitStack() as files:
-        sources = Sources(paths, variant, files, drop_unknown=drop_unknown, limits=limits, is_shared=share_views)
+        sources = Sources(
+            paths,
+            variant,
+            files,
+            drop_unknown=drop_unknown,
+            limits=limits,
+            is_shared=share_views,
+            engine=engine,
+        )
 
         def refuse_loss(new: Collection[str] = ()) -> None:
             if not overwrite:

@@ -47,10 +47,11 @@ class Sources:
         drop_unknown: bool,
         limits: PickleLimits,
         is_shared: bool,
+        engine: str | None = None,
     ) -> None:
         self._drop_unknown = drop_unknown
         self._paths = paths
-        self.opened = [self._open(path, variant, files, limits) for path in paths]
+        self.opened = [self._open(path, variant, files, limits, engine) for path in paths]
         state_files = (path for source in self.opened for path in (source.path, *source.state_files))
         self.identities = {path: identity_of(path) for path in dict.fromkeys(state_files) if os.path.isfile(path)}
         self.composites: dict[str, str] = {}
@@ -65,11 +66,14 @@ class Sources:
             read = self.opened if is_shared else [source.unmapped(files) for source in self.opened]
             self._tensors = concatenate(read)
 
-    def _open(self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits) -> Opened:
+    def _open(
+        self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits, engine: str | None
+    ) -> Opened:
         options = OpenOptions(
             variant=variant if is_directory(path) else None,
             dangerous="record" if self._drop_unknown else "refuse",
             limits=limits,
+            engine=engine,
         )
         try:
             with listing_cache(path) as given:

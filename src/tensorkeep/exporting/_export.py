@@ -75,6 +75,7 @@ def export(
     durable: bool = True,
     check: bool = True,
     limits: PickleLimits = DEFAULT_LIMITS,
+    engine: str | None = None,
     progress: Progress | None = None,
 ) -> Export:
     """Write a checkpoint of any kind as a file of another format, complete or not at all, without running any of it.
@@ -100,6 +101,7 @@ def export(
         check: Whether to compare the source with its checksums, and each written tensor with the source, before
             anything is replaced.
         limits: Bounds on what the pickle of each file may cost.
+        engine: The library that reads the source instead of tensorkeep; see `open`.
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
             raises, the work stops and nothing has changed.
 
@@ -137,7 +139,15 @@ def export(
         cast=None if encoding else cast,
     )
     with ExitStack() as files:
-        sources = Sources([given], variant, files, drop_unknown=drop_unknown, limits=limits, is_shared=False)
+        sources = Sources(
+            [given],
+            variant,
+            files,
+            drop_unknown=drop_unknown,
+            limits=limits,
+            is_shared=False,
+            engine=engine,
+        )
         wanted = sources.wanted(rewrite, with_tree=False)
         new = transform(wanted, rewrite)
         refuse_unfit(form, {name: lazy.dtype for name, lazy in new.items()}, given)

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds._checks import Checks
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import OpenOptions
@@ -66,6 +67,7 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
         is_gathered: Whether its tensors are gathered from many places, so that everything read through mmap would
             stay in memory.
         only_tensors: Whether it holds nothing that any program would run, so that `scan` calls it clean if it opens.
+        engines: Names of other libraries that can read its files, each only if the caller asks for it.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
     is_converted: bool = False
     is_gathered: bool = False
     only_tensors: bool = False
+    engines: tuple[str, ...] = ()
 
     def candidate(self, place: Place) -> Kind[_Where]:  # noqa: ARG002
         """Return itself: it is imported already."""
@@ -92,7 +95,17 @@ class Found(msgspec.Struct, frozen=True):
 
     def open(self, options: OpenOptions) -> Opened:
         """Open it."""
+        self._refuse_engine(options)
         return self.kind.open(self.where, options)
+
+    def _refuse_engine(self, options: OpenOptions) -> None:
+        if options.engine is not None and options.engine not in self.kind.engines:
+            known = " or ".join(f'"{engine}"' for engine in self.kind.engines)
+            raise UnsupportedError(
+                f"{self.kind.name} is not read by another library of this name",
+                expected=f"no engine (--engine), or {known}" if known else "no engine (--engine)",
+                found=repr(options.engine),
+            )
 
     def files(self) -> Files | None:
         """Return its files; None if it cannot be fetched."""
@@ -100,6 +113,7 @@ class Found(msgspec.Struct, frozen=True):
 
     def checks(self, options: OpenOptions, names: Iterable[str] | None, files: ExitStack) -> Checks:
         """Return what can be checked for some tensors or all; `files` closes what this opens."""
+        self._refuse_engine(options)
         if self.kind.check is not None:
             return self.kind.check(self.where, options, names, files)
         return files.enter_context(self.open(options)).checks(names)

@@ -188,6 +188,7 @@ def file_kind(
     is_one: Callable[[ByteSource], bool] | None = None,
     opens: type[FlatFile] = FlatFile,
     only_tensors: bool = False,
+    engines: tuple[str, ...] = (),
 ) -> Kind[Place]:
     """Make a `Kind` for a format that is a header and byte ranges.
 
@@ -200,6 +201,7 @@ def file_kind(
         opens: The class of open files, if tensors are read in a special way.
         only_tensors: Whether no program would run anything in it, neither objects nor templates nor expressions, so
             that `scan` calls it clean if it opens and nothing in it is unknown.
+        engines: Names of other libraries that `opens` can use if the caller asks for one.
     """
 
     def find(place: Place) -> Place | None:
@@ -224,4 +226,4 @@ def file_kind(
         directory, own_name = split(place.path or "")
         return Files(directory, own_name, (own_name,))
 
-    return Kind(name, find, open_file, files=files, suffixes=suffixes, only_tensors=only_tensors)
+    return Kind(name, find, open_file, files=files, suffixes=suffixes, only_tensors=only_tensors, engines=engines)

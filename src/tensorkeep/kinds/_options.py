@@ -32,6 +32,7 @@ class OpenOptions(msgspec.Struct, frozen=True):
         strict: Whether to refuse files that hold anything but tensors and plain data.
         dangerous: What to do with names in a pickle that could only do harm.
         limits: Bounds on what a pickle may cost; None for the defaults.
+        engine: The library that reads the files instead of tensorkeep, if the kind has one by this name.
     """
 
     framework: str = DEFAULT_FRAMEWORK
@@ -44,6 +45,7 @@ class OpenOptions(msgspec.Struct, frozen=True):
     strict: bool = False
     dangerous: Dangerous = "refuse"
     limits: PickleLimits | None = None
+    engine: str | None = None
 
 
 class LoadOptions(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ def verify(
     sample: float | None = None,
     variant: str | None = None,
     seed: int | None = None,
+    engine: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Check a checkpoint against the digests saved with it. Damage is reported, not raised.
@@ -43,6 +44,7 @@ def verify(
         sample: Fraction of the bytes to check, in (0, 1]; tensors are drawn at random.
         variant: Which checkpoint to verify in a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
         seed: Makes the sample reproducible.
+        engine: The library that reads the files instead of tensorkeep; see `open`.
         progress: Called with the bytes checked so far and the total, by one thread at a time. If it raises, the
             work stops.
 
@@ -71,7 +73,7 @@ def verify(
     with listing_cache(os.fspath(path)) as given, ExitStack() as opened:
         try:
             found = find_kind(Place(given, variant=variant, trusts_names=False), with_manifests=is_all)
-            checks = found.checks(OpenOptions(variant=variant, dangerous="record"), names, opened)
+            checks = found.checks(OpenOptions(variant=variant, dangerous="record", engine=engine), names, opened)
         except (FormatError, IntegrityError) as error:
             checks = Checks(findings=[damage_of(error)])
         return run_checks(checks, str(given), sample=sample, seed=seed, progress=progress)

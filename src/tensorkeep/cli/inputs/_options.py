@@ -36,6 +36,13 @@ Variant = Annotated[
     typer.Option("--variant", metavar="NAME", help="Which checkpoint of a directory, such as fp16."),
 ]
 
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", metavar="LIBRARY", help="Let this library read the files, such as tensorstore; trust them then."
+    ),
+]
+
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")]
 
 Select = Annotated[

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from tensorkeep.formats import Description
 
 
-def read_report(path: str, *, variant: str | None, pattern: str | None, order: Order) -> Report:
+def read_report(path: str, *, variant: str | None, engine: str | None, pattern: str | None, order: Order) -> Report:
     """Read the headers of a checkpoint, and nothing else."""
-    is_alone = path.endswith(".safetensors") and not os.path.isdir(path) and not _is_under_way(path)
+    is_alone = (
+        engine is None and path.endswith(".safetensors") and not os.path.isdir(path) and not _is_under_way(path)
+    )
     if is_alone:  # opening it would import NumPy, which takes longer than all the rest
         with closing(open_source(path)) as source:
             description = describe_file(source)
     else:
-        with tensorkeep.open(path, variant=variant, dangerous="record") as opened:
+        with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine) as opened:
             description = opened.describe()
     return report_on(description, path=path, state=state_of(description), pattern=pattern, order=order)
 
