@@ -56,8 +56,8 @@ class Conversion(msgspec.Struct, frozen=True):
         composites: Name to kind for sparse, quantized and nested tensors. Their parts are stored as tensors named
             `name.part`.
         left_out: Dotted name to the class or function of each object that is not known to be data. It also lists
-            dict keys that became text (`"a key"`), and tensors that were attributes of other tensors or members of
-            sets.
+            dict keys that became text (`"a key"`), tensors that were attributes of other tensors or members of sets,
+            and arrays of strings, which no tensor can hold.
         has_tree: Whether `tensorkeep.load` returns the nested value that was saved. Otherwise it returns tensors by
             name, because only some were selected or there were several sources.
         n_values: Number of plain values, such as numbers and text, in the nested value.

@@ -114,7 +114,7 @@ class Sources:
         others = [*(unknown.name for unknown in self._left_out), *self._empty]
         tensors, others_wanted = select_and_drop(whole, rewrite, others)
         if not self._drop_unknown:
-            self._refuse_unknown([unknown for unknown in self._left_out if unknown.name in others_wanted])
+            self._refuse_unknown([each for each in self._left_out if each.name in others_wanted and not each.is_data])
         self._refuse_empty([name for name in self._empty if name in others_wanted])
         if tensors.state is None and whole is not self._tensors:  # without the tree, its extra tensors are useless
             self.n_values, self._loose = 0, {}

@@ -2,6 +2,7 @@
 
 - `_sniff`: what a file really is, for error messages.
 - `_contents`: `FileContents`, what the parse function of a format gives.
+- `_strings`: `StringArray`, an array of strings.
 - `_description`: `Description`, what headers declare about files.
 - `safetensors/`: the safetensors format: 8 bytes of length, a JSON header, the tensors' bytes back to back.
 - `npy/`: NumPy's arrays, `.npy` and `.npz`.
@@ -13,6 +14,7 @@
 from tensorkeep.formats._contents import Checksum, FileContents, TensorPlace, UntypedTensor
 from tensorkeep.formats._description import Description, Digests, FileDescription
 from tensorkeep.formats._sniff import SNIFF_NBYTES, Sniffed, sniff
+from tensorkeep.formats._strings import StringArray
 
 __all__ = [
     "SNIFF_NBYTES",
@@ -22,6 +24,7 @@ __all__ = [
     "FileContents",
     "FileDescription",
     "Sniffed",
+    "StringArray",
     "TensorPlace",
     "UntypedTensor",
     "sniff",

@@ -15,6 +15,7 @@ import msgspec
 from tensorkeep.digests import Algorithm
 from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.errors import DtypeError, FormatError, TensorNotFoundError
+from tensorkeep.formats._strings import StringArray
 from tensorkeep.limits import MAX_I64, MAX_LISTED_NDIM
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -96,11 +97,13 @@ class FileContents(msgspec.Struct, frozen=True):
         metadata: Free text by key; None where the format has none.
         unknowns: Dotted name to each object in the file that is not read; its text says what it is. The dtype of an
             `UntypedTensor` can be given by name.
+        strings: Name to each array of strings.
     """
 
     tensors: Mapping[str, TensorPlace]
     metadata: Mapping[str, str] | None = None
     unknowns: Mapping[str, Any] = {}
+    strings: Mapping[str, StringArray] = {}
 
     def check_ranges(self, source: ByteSource) -> None:
         """Refuse shapes that no tensor has, and bytes outside the file or what a member unpacks to."""

@@ -24,17 +24,19 @@ class StoredView(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """An object that is not known to be data, so a conversion leaves it out.
+    """An object that a conversion leaves out: not known to be data, or data that no tensor can hold.
 
     Attributes:
         name: Its dotted name.
         path: Its file.
-        what: Its class or function.
+        what: Its class or function, or what else it is.
+        is_data: Whether it is plain data, which is reported but no reason to refuse the conversion.
     """
 
     name: str
     path: str
     what: str
+    is_data: bool = False
 
 
 class TensorLeaf(msgspec.Struct, frozen=True, eq=False):

@@ -11,7 +11,7 @@ from typing import Any
 from tensorkeep.dtypes import ALL_BY_NAME, find_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, FormatError, RefusedError, TensorNotFoundError, TransportError, UnsafeError
-from tensorkeep.formats import Description, FileContents, FileDescription, TensorPlace
+from tensorkeep.formats import Description, FileContents, FileDescription, StringArray, TensorPlace
 from tensorkeep.kinds._base import Files, Kind
 from tensorkeep.kinds._checks import Check, Checks, names_to_check
 from tensorkeep.kinds._opened import Opened
@@ -74,9 +74,14 @@ class FlatFile(Opened):
         return self._contents.unknowns
 
     @property
+    def strings(self) -> Mapping[str, StringArray]:
+        """Name to array of strings, for those in the file."""
+        return self._contents.strings
+
+    @property
     def is_replaceable(self) -> bool:
         """Whether a safetensors file can hold everything in this file, and so may replace it."""
-        return not self._contents.unknowns
+        return not self._contents.unknowns and not self._contents.strings
 
     def with_dtypes(self, dtypes: Mapping[str, Any]) -> FlatFile:
         """Return the same file with dtypes for tensors that have none, such as `|V2` for bfloat16 in NumPy files.

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any, ClassVar, Self
 
 from tensorkeep.entries import TensorEntry
-from tensorkeep.formats import Description, FileDescription
+from tensorkeep.formats import Description, FileDescription, StringArray
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.kinds._checks import Checks, names_to_check
 from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
@@ -120,6 +120,11 @@ class Opened(LazyTensors):
         """Dotted name to each object that is not known to be data and was not built."""
         return {}
 
+    @property
+    def strings(self) -> Mapping[str, StringArray]:
+        """Name to array of strings, for those that the files hold beside tensors."""
+        return {}
+
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved value or a part of it; tensors by name if only names were recorded."""
         if options.only is None:
@@ -167,7 +172,8 @@ class Opened(LazyTensors):
 
     def left_out(self) -> list[LeftOut]:
         """Return the objects that a conversion would leave out."""
-        return [LeftOut(name, self.path, str(unknown)) for name, unknown in self.unknowns.items()]
+        strings = [LeftOut(name, self.path, str(array), is_data=True) for name, array in self.strings.items()]
+        return [*(LeftOut(name, self.path, str(unknown)) for name, unknown in self.unknowns.items()), *strings]
 
     def views(self) -> Mapping[str, StoredView]:
         """Return where tensors are stored, for those that may share bytes."""
