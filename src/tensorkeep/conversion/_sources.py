@@ -136,7 +136,8 @@ class Sources:
         tensors |= {name: lazy_array(name, array, source.path) for name, array in named.arrays.items()}
         self._views |= {name: self._views[other] for name, other in named.repeats.items() if other in self._views}
         in_tree = {name: lazy for name, lazy in tensors.items() if name in named.names}
-        return TensorView(in_tree, path=self._tensors.path, state=named.state)
+        metadata = source.metadata if source.has_metadata else None
+        return TensorView(in_tree, path=self._tensors.path, metadata=metadata, state=named.state)
 
     @property
     def _path(self) -> str:

@@ -8,6 +8,7 @@
 - `npy/`: NumPy's arrays, `.npy` and `.npz`.
 - `archives/`: zip and tar archives, read in place and so strictly that all readers find the same members.
 - `protobuf/`: messages of Protocol Buffers, walked without a schema.
+- `paddle/`: PaddlePaddle's files.
 - `pickles/`: PyTorch's checkpoints, which are pickles, read without importing or calling anything they name.
 """
 

@@ -23,8 +23,9 @@ from tensorkeep.formats.pickles.audit import (
     is_legacy,
 )
 from tensorkeep.formats.pickles.containers import is_pickled, read_pickle
-from tensorkeep.formats.pickles.limits import DEFAULT_LIMITS, DICTS, LISTS, PickleLimits
+from tensorkeep.formats.pickles.limits import DEFAULT_LIMITS, DICTS, LISTS, PickleLimits, children_of
 from tensorkeep.formats.pickles.machine import Context, Dangerous
+from tensorkeep.formats.pickles.names import paddle_array
 from tensorkeep.formats.pickles.values import (
     ArrayRecord,
     CompositeRecord,
@@ -74,9 +75,11 @@ __all__ = [
     "audit_tar",
     "begins_like_a_pickle",
     "check_legacy",
+    "children_of",
     "declares_protocol",
     "is_legacy",
     "is_pickled",
+    "paddle_array",
     "read_pickle",
     "short_repr",
 ]

@@ -12,6 +12,7 @@ from tensorkeep.digests import CRC32
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError, TensorkeepError, TransportError
 from tensorkeep.formats import Description, FileDescription
+from tensorkeep.formats.paddle import without_marks
 from tensorkeep.formats.pickles import (
     DEFAULT_LIMITS,
     ArrayRecord,
@@ -54,6 +55,7 @@ _FORMS: Final[dict[Form, str]] = {
     "tar": "PyTorch tar archive, as before 0.1.12",
     "pickle": "pickle",
 }
+_ARCHIVES: Final = ("zip", "torchscript")
 _MAX_TIMES_FILE: Final = 16
 """How many times the size of its file all tensors may take together; tied weights take two or three times."""
 
@@ -101,6 +103,16 @@ class PickleFile(Opened):
     def sources(self) -> Mapping[str, ByteSource]:
         """The name of the file to its bytes."""
         return {split(self.path)[1]: self._source}
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether text was saved beside the value, as Paddle does."""
+        return bool(self._document.metadata)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Free text by key, as a new dict."""
+        return dict(self._document.metadata)
 
     @property
     def has_tree(self) -> bool:
@@ -243,7 +255,8 @@ class PickleFile(Opened):
         n_unprotected = 0
         for name in chosen:
             record = self.tensors.get(name)
-            if record is None:  # a NumPy array, whose bytes were checked with the pickle
+            if record is None:  # a NumPy array, which lies in the pickle; archives have a sum of that
+                n_unprotected += self.form not in _ARCHIVES
                 continue
             if record.storage is None or record.storage.key not in crcs:
                 n_unprotected += 1
@@ -370,4 +383,5 @@ def pickle_over(source: ByteSource, options: OpenOptions, span: ByteRange | None
     limits = options.limits or DEFAULT_LIMITS
     with PausedCollector():
         document = read_pickle(source, span, strict=options.strict, dangerous=options.dangerous, limits=limits)
+        document = without_marks(document, source.name)
     return PickleFile(document, source, options.framework, options.device)

@@ -34,7 +34,7 @@ _match_single = re.compile(r"(?P<stem>[^.].*)\.bin").fullmatch
 _match_pickled = re.compile(rf"(?P<stem>[^.].*)(?:{'|'.join(map(re.escape, PICKLE_SUFFIXES))})(?:\.tar)?").fullmatch
 _ends_like_shard = re.compile(r".*-[0-9]{5}-of-[0-9]{5}").fullmatch
 _is_companion = re.compile(
-    r"(?:training_args|optimizer|scheduler|scaler|sampler|random_states|rng_state)(?:_[0-9]+)*\.(?:bin|pkl|pt|pth)"
+    r"(?:training_args|optimizer|scheduler|scaler|sampler|random_states|rng_state)(?:_[0-9]+)*\.(?:bin|pkl|pt|pth)|.*\.pdopt"
 ).fullmatch
 """Files that trainers save next to the weights."""
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from tensorkeep.formats.pickles.machine import OPCODES, Opcode
+from tensorkeep.formats.pickles.machine import Opcode, each_opcode, memo_key
 from tensorkeep.formats.pickles.names import danger_of
 from tensorkeep.limits import MAX_PICKLE_OPCODES
 
-PICKLE_SUFFIXES: Final = (".bin", ".ckpt", ".dill", ".joblib", ".mdl", ".pickle", ".pkl", ".pt", ".pth", ".th")
+PICKLE_SUFFIXES: Final = (
+    *(".bin", ".ckpt", ".dill", ".joblib", ".mdl", ".pdopt", ".pdparams", ".pickle", ".pkl", ".pt", ".pth", ".th"),
+)
 """File name suffixes of pickles, and of archives that contain pickles."""
 
 _CALLS: Final = frozenset(("REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"))
@@ -34,12 +35,6 @@ _TEXTS: Final = frozenset((
 _PUTS: Final = frozenset(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"))
 _GETS: Final = frozenset(("GET", "BINGET", "LONG_BINGET"))
 _EXTENSIONS: Final = frozenset(("EXT1", "EXT2", "EXT4"))
-_MAX_NAME_NBYTES: Final = 1000
-"""Bytes of a text that can be part of a name; no honest name is longer."""
-
-_FIXED_NBYTES: Final = {"none": 0, "u1": 1, "u2": 2, "u4": 4, "i4": 4, "u8": 8, "f8": 8}
-_LINES: Final = frozenset(("line", "two lines"))
-_COUNT_NBYTES: Final = {"1+bytes": 1, "4+bytes": 4, "8+bytes": 8}
 
 
 class FoundName(msgspec.Struct, frozen=True):
@@ -98,7 +93,7 @@ def scan_names(data: bytes, start: int = 0) -> NameScan:
     texts = _Texts()
     has_calls = is_unclear = False
     stop = None
-    for number, (position, opcode, argument, after) in enumerate(_opcodes(data, start)):
+    for number, (position, opcode, argument, after) in enumerate(each_opcode(data, start)):
         if number == MAX_PICKLE_OPCODES:
             is_unclear = True
             break
@@ -149,52 +144,13 @@ class _Texts:
         self._is_on_top = True
 
     def _put(self, kind: str, argument: bytes) -> None:
-        key = len(self._memo) if kind == "MEMOIZE" else _key(kind, argument)
+        key = len(self._memo) if kind == "MEMOIZE" else memo_key(kind, argument)
         self._memo[key] = self._last[1] if self._is_on_top else None
 
     def _get(self, kind: str, argument: bytes) -> None:
-        text = self._memo.get(_key(kind, argument))
+        text = self._memo.get(memo_key(kind, argument))
         if text is not None:
             self._add(text)
-
-
-def _key(kind: str, argument: bytes) -> int:
-    if kind in {"PUT", "GET"}:
-        return int(argument) if argument.isdigit() and len(argument) < 20 else -1
-    return int.from_bytes(argument, "little")
-
-
-def _opcodes(data: bytes, start: int) -> Iterator[tuple[int, Opcode, bytes, int]]:
-    """Give position, opcode, argument and next position of each opcode, as far as they can be read."""
-    position = start
-    while position < len(data):
-        opcode = OPCODES.get(data[position])
-        if opcode is None:
-            return
-        span = _argument(data, position + 1, opcode)
-        if span is None or span[1] > len(data):
-            return
-        first, position_after = span
-        last = position_after - (opcode.argument in _LINES)
-        yield position, opcode, data[first : min(last, first + _MAX_NAME_NBYTES)], position_after
-        position = position_after
-
-
-def _argument(data: bytes, place: int, opcode: Opcode) -> tuple[int, int] | None:
-    """Return start and end of an argument; None if it has no end."""
-    kind = opcode.argument
-    if kind in _FIXED_NBYTES:
-        return place, place + _FIXED_NBYTES[kind]
-    if kind in _COUNT_NBYTES:
-        first = place + _COUNT_NBYTES[kind]
-        return first, first + int.from_bytes(data[place:first], "little")
-    end = data.find(b"\n", place)
-    if kind == "two lines":
-        if end >= 0:
-            end = data.find(b"\n", end + 1)
-        if end < 0:  # one of Python's readers takes such a name without its last character
-            return place, len(data)
-    return None if end < 0 else (place, end + 1)
 
 
 def _text(data: bytes) -> str:

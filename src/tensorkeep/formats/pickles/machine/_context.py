@@ -13,13 +13,14 @@ No path imports a module, looks up an attribute, or calls an object by what the 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from tensorkeep.errors import LimitError, PickleError, TensorkeepError, UnsafeError
 from tensorkeep.formats.pickles.limits import DEFAULT_LIMITS, DICTS, Allowance, KeyGuard, PickleLimits
+from tensorkeep.formats.pickles.machine._eval_calls import EVAL_NAME, EvalCalls
 from tensorkeep.formats.pickles.names import (
     EMPTY_WHEN_NEW,
     FUNCTIONS,
@@ -28,6 +29,7 @@ from tensorkeep.formats.pickles.names import (
     danger_of,
     danger_of_call,
     known_name,
+    paddle_array,
     python3_name,
     set_array_state,
     set_dtype_state,
@@ -86,6 +88,7 @@ class Context:
         embedded: Key to the bytes of each such storage.
         persistent_load: Returns what a persistent id stands for; if None, the storage that torch's ids describe.
         dangers: Names that could only do harm, with the reason; also those that are not part of the value.
+        evals: Uses of `eval` in the pickle that is being run, which are judged at its end.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class Context:
         self.read_embedded: Callable[[bytes], tuple[StorageRecord, bytes]] | None = None
         self.embedded: dict[str, bytes] = {}
         self.dangers: dict[str, str] = {}
+        self.evals: EvalCalls | None = None
         self._found: dict[tuple[str, str, bool], Any] = {}
 
     def find(self, module: str, name: str, protocol: int, position: int) -> Any:
@@ -115,13 +119,36 @@ class Context:
         if len(module) > MAX_NAME_LENGTH or len(name) > MAX_NAME_LENGTH:
             raise LimitError("a name is too long", expected=f"at most {MAX_NAME_LENGTH:,} characters")
         place = (module, name, protocol < _PYTHON_3)
-        found = self._found.get(place)
+        found = self._find_eval(*place) or self._found.get(place)
         if found is None:
             found = self._found[place] = self._resolve(module, name, protocol)
         if self.events is not None:
             new = python3_name(module, name) if protocol < _PYTHON_3 else (module, name)
             self.events.append(Event("import", position, *new, type(found) is not Unknown))
         return found
+
+    def _find_eval(self, module: str, name: str, is_old: bool) -> Unknown | None:
+        """Return the record of `eval`; None for any other name, and outside a pickle."""
+        if self.evals is None or (python3_name(module, name) if is_old else (module, name)) != EVAL_NAME:
+            return None
+        self.evals.n_named += 1
+        return self.evals.function
+
+    def judge_evals(self, data: bytes, start: int, stop: int, memo: Mapping[int, Any]) -> None:
+        """Refuse a finished pickle that does more with `eval` than look up an array."""
+        evals, self.evals = self.evals, None
+        if evals is None or not evals.n_named:
+            return
+        if self.mentions("torch") or not evals.are_data(data, start, stop, memo):
+            self._refuse_danger(danger_of(*EVAL_NAME), evals.function.qualified_name)
+            self._refuse_unknown(*EVAL_NAME)
+        elif self.events is not None:
+            self.events[:] = [
+                msgspec.structs.replace(event, is_known=True)
+                if (event.module, event.name) == EVAL_NAME and event.position >= start
+                else event
+                for event in self.events
+            ]
 
     def _resolve(self, module: str, name: str, protocol: int) -> Any:
         if protocol < _PYTHON_3:
@@ -173,8 +200,16 @@ class Context:
             return result
         if type(function) is Name and self.read_embedded and _is_embedded(function, args):
             return self._embed(*self.read_embedded(args[0]))
+        return self._call_unknown(function, args, position)
+
+    def _call_unknown(self, function: Any, args: tuple[Any, ...], position: int) -> Any:
+        """Return an `Unknown` in place of the result, or the array that Paddle writes as a call of `eval`."""
         if not isinstance(function, Unknown):
             raise PickleError("something that is not a name is called", found=short_repr(function))
+        if self.evals is not None and function is self.evals.function:
+            array = self.evals.answer(args)
+            if array is not None:
+                return paddle_array(array)
         self._refuse_danger(danger_of_call(function.module, function.name, args), function.qualified_name)
         self._refuse_unknown(function.module, function.name)
         if not function.is_reference:  # the unknown result of a call is called in turn
@@ -207,7 +242,7 @@ class Context:
         if type(cls) is Name and cls.call is not None:
             if named or (args and cls.call in EMPTY_WHEN_NEW) or cls.call in FUNCTIONS or "_rebuild" in cls.name:
                 raise PickleError(f"a new {cls.qualified_name} does not take these arguments", found=short_repr(args))
-        elif named:
+        elif named or (self.evals is not None and cls is self.evals.function):  # a function has no `__new__`
             args = (*args, named)
         return self.call(cls, args, position)
 

@@ -25,6 +25,7 @@ from typing import Any
 from tensorkeep.errors import LimitError, PickleError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.pickles.limits import check_graph
 from tensorkeep.formats.pickles.machine._context import Context
+from tensorkeep.formats.pickles.machine._eval_calls import EvalCalls
 from tensorkeep.formats.pickles.machine._opcodes import OPCODES
 from tensorkeep.formats.pickles.machine._rare_opcodes import RARE_OPCODES, refuse_opcode
 from tensorkeep.formats.pickles.machine._stack import BrokenPickleError, PickleCutError, State
@@ -40,6 +41,7 @@ def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
     """Read the pickle that starts at a position; return its value and the position after it."""
     state = State(data, start, context)
     context.allowance.grow(len(data) - start)
+    context.evals = EvalCalls()
     try:
         _run(state, context.limits.max_opcodes)
         if state.is_framed and state.position != len(state.data):
@@ -50,6 +52,7 @@ def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
         value = state.stack.pop()
         if state.stack or state.marks:
             raise PickleError("values are left on the stack at the end")
+        context.judge_evals(data, start, stop, state.memo)
         max_nodes = context.limits.max_nodes_of(stop - start)
         check_graph(value, max_nodes=max_nodes, max_depth=context.limits.max_depth)
     except TensorkeepError as error:

@@ -3,6 +3,7 @@
 - `_table`: the closed table: name to the function of ours that a call is replaced by.
 - `_python`: its names from Python's library.
 - `_numpy`: its names from NumPy and ml_dtypes.
+- `_paddle`: how PaddlePaddle writes tensors.
 - `_torch`: its names from torch.
 - `_torch_labels`: torch's constants, as texts.
 - `_torch_strided`: storages, and views that lie inside them.
@@ -11,6 +12,7 @@
 
 from tensorkeep.formats.pickles.names._danger_list import Danger, danger_of, danger_of_call
 from tensorkeep.formats.pickles.names._numpy import set_array_state, set_dtype_state
+from tensorkeep.formats.pickles.names._paddle import paddle_array
 from tensorkeep.formats.pickles.names._python import EMPTY_WHEN_NEW, FUNCTIONS, HASHING
 from tensorkeep.formats.pickles.names._table import known_name, python3_name
 from tensorkeep.formats.pickles.names._torch_strided import STORAGE_DTYPES, storage_of, strided_tensor
@@ -24,6 +26,7 @@ __all__ = [
     "danger_of",
     "danger_of_call",
     "known_name",
+    "paddle_array",
     "python3_name",
     "set_array_state",
     "set_dtype_state",

@@ -220,7 +220,6 @@ _MENTIONED: dict[tuple[str, str], Callable[..., Any] | None] = {
         "list",
         "object",
         "str",
-        "tuple",
         "type",
         "NotImplemented",
         "Ellipsis",

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorkeep.formats.pickles.names import _numpy as _names_numpy
+from tensorkeep.formats.pickles.names import _paddle as _names_paddle
 from tensorkeep.formats.pickles.names import _python as _names_python
 from tensorkeep.formats.pickles.names import _torch as _names_torch
 from tensorkeep.formats.pickles.names._torch_labels import LABELS
 from tensorkeep.formats.pickles.values import Label, Name
 
 _CALLS: dict[tuple[str, str], Callable[..., Any] | None] = (
-    _names_python.CALLS | _names_numpy.CALLS | _names_torch.CALLS
+    _names_python.CALLS | _names_numpy.CALLS | _names_torch.CALLS | _names_paddle.CALLS
 )
 
 

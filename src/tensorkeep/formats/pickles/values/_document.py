@@ -24,6 +24,7 @@ class PickleDocument(msgspec.Struct, frozen=True, eq=False):
         is_big_endian: Whether all storages are big-endian.
         crcs: Key to the CRC-32 of the storage's bytes, if the archive has one.
         dangers: Names in the pickle that could only do harm, each with the reason.
+        metadata: Free text by key, which was saved beside the value.
         embedded: Key to the bytes of each storage that is inside the pickle itself, and so has no span.
     """
 
@@ -35,3 +36,4 @@ class PickleDocument(msgspec.Struct, frozen=True, eq=False):
     crcs: dict[str, int] = msgspec.field(default_factory=dict)
     dangers: dict[str, str] = msgspec.field(default_factory=dict)
     embedded: dict[str, bytes] = msgspec.field(default_factory=dict)
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
