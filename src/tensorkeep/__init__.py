@@ -3,6 +3,7 @@
     tensorkeep.open(path)                          a read-only mapping of name to lazy tensor, of any kind;
                                                    `file["w"][10:20, ::2]` reads only those rows
     tensorkeep.load(path)                          the saved state: nested data, and tensors that share memory
+    tensorkeep.materialize(file.tree["model"])     the tensors of a part of it, with the memory that they share
     tensorkeep.save(state, path)                   save tensors or nested data to one file, completely or not at all
     tensorkeep.save_checkpoint(state, directory)   the same in shards with an index
     tensorkeep.save_async(state, path)             the same in the background, while training continues
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         diff,
         edit,
         load,
+        materialize,
         merge,
         release_snapshots,
         reshard,
@@ -124,6 +126,7 @@ __all__ = [
     "fetch",
     "install_as_safetensors",
     "load",
+    "materialize",
     "merge",
     "open",
     "release_snapshots",
@@ -140,8 +143,8 @@ __all__ = [
 ]
 
 _NAMES = {
-    "checkpoint": "DataDiff Diff SaveHandle TensorDiff add_sha256 diff edit load merge release_snapshots reshard "
-    "save_async save_checkpoint verify",
+    "checkpoint": "DataDiff Diff SaveHandle TensorDiff add_sha256 diff edit load materialize merge release_snapshots "
+    "reshard save_async save_checkpoint verify",
     "compat": "TensorSpec deserialize safe_open serialize serialize_file",
     "conversion": "Conversion convert",
     "errors": "SafetensorError StateError TensorkeepError",

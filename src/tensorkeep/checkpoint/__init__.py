@@ -1,6 +1,7 @@
 """Many files as one checkpoint, in the layout of the Hugging Face libraries.
 
-- `_open`: whatever stands at a path, opened.
+- `_open`: opens and loads what is at a path.
+- `_materialize`: nested data with lazy tensors, and the same with tensors.
 - `saving/`: saving many files as one checkpoint.
 - `verifying/`: whether every byte is the one that was saved.
 - `rewriting/`: existing checkpoints, rewritten: resharded, merged, edited.
@@ -8,6 +9,7 @@
 - `diffing/`: how two checkpoints differ.
 """
 
+from tensorkeep.checkpoint._materialize import materialize
 from tensorkeep.checkpoint._open import load, needs_conversion, open_checkpoint
 from tensorkeep.checkpoint.diffing import DataDiff, Diff, TensorDiff, diff, have_equal_bytes
 from tensorkeep.checkpoint.read_plans import RankPlan, RankReads, StoredPart, parts_of, sharded_along
@@ -95,6 +97,7 @@ __all__ = [
     "have_equal_bytes",
     "identity_of",
     "load",
+    "materialize",
     "merge",
     "needs_conversion",
     "open_checkpoint",

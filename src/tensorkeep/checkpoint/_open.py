@@ -191,7 +191,7 @@ def load(
         MissingDependencyError: If the library that tensors were saved from is not installed.
         SourceChangedError: If a remote checkpoint was replaced again and again while it was read.
         TypeError: If `only` is neither text, nor callable, nor an iterable of these.
-        UnsupportedError: If the target cannot be opened, an argument is invalid or does not apply to pickles, or a
+        UnsupportedError: If the target cannot be opened, an argument is invalid or does not apply to its kind, or a
             directory holds several checkpoints.
         TransportError: If a file cannot be read.
 

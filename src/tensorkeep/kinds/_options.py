@@ -69,16 +69,9 @@ class LoadOptions(msgspec.Struct, frozen=True):
 
     def refuse_ties(self) -> None:
         """Refuse `ties` other than `"share"`, for a kind that supports nothing else."""
-        self._refuse(self.ties != "share")
-
-    def refuse_parts(self) -> None:
-        """Refuse `only` and `ties`, for a kind that can only be loaded whole."""
-        self._refuse(self.only is not None or self.ties != "share")
-
-    def _refuse(self, is_refused: bool) -> None:
-        if is_refused:
+        if self.ties != "share":
             raise UnsupportedError(
-                "these files can only be loaded whole, with their tensors sharing memory as they were saved",
-                expected="neither only= nor another ties=",
+                "tensors of these files can only be loaded sharing memory as they were saved",
+                expected='ties="share"',
                 hint="Convert them to safetensors first, or open them and load the tensors that you need by name",
             )

@@ -16,7 +16,7 @@ The nested data is called a tree; the JSON value for each value in it is called 
 - `_described`: any node as one line of text.
 """
 
-from tensorkeep.state._classes import Classes, classes_by_name
+from tensorkeep.state._classes import Classes, classes_by_name, rebuilt
 from tensorkeep.state._decode import decode_tree
 from tensorkeep.state._described import described
 from tensorkeep.state._encode import encode_tree
@@ -48,6 +48,7 @@ __all__ = [
     "path_of_most",
     "plain_values",
     "read_tree",
+    "rebuilt",
     "renamed",
     "selected",
     "tensor_names",

@@ -46,6 +46,9 @@ def test_big_endian_archive(tmp_path: Path) -> None:
             if framework == "torch":
                 assert_same(file.load_tree(), theirs)
                 assert_same(file.tree, theirs)
+                made = tensorkeep.materialize(file.tree)
+                assert made["twice"][0] is made["twice"][1]
+                assert all(torch.equal(made[name].resolve_conj(), theirs[name].resolve_conj()) for name in "fhcbiq")
             else:
                 loaded = file.load_tree()
                 assert loaded["i"].tolist() == [0, 2**40, 2**41, 3 * 2**40]

@@ -4,6 +4,7 @@
 - `_keys`: dotted names.
 - `_flat`: all tensors of a nested value by dotted name.
 - `_tree`: copies a nested value with its records of tensors replaced.
+- `_select`: a part of a nested value.
 - `_load`: loads a nested value with its tensors.
 - `_data`: a nested value as data that a safetensors file can hold.
 - `_file`: `PickleFile` and `open_pickle`.

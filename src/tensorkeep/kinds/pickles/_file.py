@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, Final
@@ -16,12 +16,8 @@ from tensorkeep.formats.paddle import without_marks
 from tensorkeep.formats.pickles import (
     DEFAULT_LIMITS,
     ArrayRecord,
-    CompositeRecord,
-    DtypeRecord,
     Form,
     PickleDocument,
-    StorageRecord,
-    StorageView,
     TensorRecord,
     Unknown,
     read_pickle,
@@ -32,20 +28,18 @@ from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions, OpenOptions
 from tensorkeep.kinds.pickles._data import is_of_pairs, nested_data
 from tensorkeep.kinds.pickles._flat import Leaf, Leaves, leaves_of
-from tensorkeep.kinds.pickles._keys import joined
-from tensorkeep.kinds.pickles._load import load_tree
+from tensorkeep.kinds.pickles._load import load_part, load_tree
 from tensorkeep.kinds.pickles._records import (
     LazyRecords,
-    array_of,
-    dtype_of,
     is_tensor_like,
     stored_views,
     tensor_of,
 )
-from tensorkeep.kinds.pickles._tree import Copy, copy_tree
+from tensorkeep.kinds.pickles._select import NOTHING, selected
+from tensorkeep.kinds.pickles._tree import copy_tree
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.phrases import counted
-from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
+from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorView, chooser, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteRange, ByteSource, Openable, open_source, split
 
 _FORMS: Final[dict[Form, str]] = {
@@ -176,32 +170,26 @@ class PickleFile(Opened):
         `TensorRecord`; NumPy arrays are arrays.
         """
         with PausedCollector():
-            return copy_tree(self._document.value, self._lazy_value)
+            return copy_tree(self._document.value, self._lazy.value)
 
-    def _lazy_value(self, record: Any, name: str, copy: Copy) -> Any:
-        kind = type(record)
-        if kind is ArrayRecord:
-            return array_of(record)
-        if kind is DtypeRecord:
-            return dtype_of(record)
-        if kind is CompositeRecord:
-            parts = {part: copy(tensor, joined(name, part)) for part, tensor in record.parts.items()}
-            return CompositeRecord(record.kind, parts, copy(record.settings, name))
-        if kind in {StorageRecord, StorageView} or (kind is TensorRecord and record.storage is not None):
-            return self._lazy.lazy(name, record)
-        return record
-
-    def load_tree(self) -> Any:
-        """Load the saved value: nested data with the framework's tensors.
+    def load_tree(self, only: Selector | Iterable[Selector] | None = None) -> Any:
+        """Load the saved value or a part of it: nested data with the framework's tensors.
 
         Tensors that shared memory share it again, and an object in two places is one object again. With torch,
         sparse, quantized and nested tensors are built after their parts have been checked; with NumPy they are a
         `CompositeRecord` of arrays.
 
+        Args:
+            only: Which parts to load: shell patterns for dotted names (`*` crosses dots), or predicates on a name;
+                None loads everything. In dicts, other entries are missing; in lists and tuples, they are None. Only
+                the memory that the chosen tensors cover is read.
+
         Returns:
             The nested value. Tensors are writable, and writing to them never changes the file.
 
         Raises:
+            TensorNotFoundError: If `only` matches nothing.
+            TypeError: If `only` is neither text, nor callable, nor an iterable of these.
             DtypeError: If the framework does not have a dtype.
             FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
             LimitError: If tuples are nested too deeply, or a tensor has more dimensions or elements than the
@@ -209,13 +197,28 @@ class PickleFile(Opened):
             TransportError: If the bytes cannot be read, or the file is closed.
         """
         self._check_open()
+        if only is not None:
+            selectors = selectors_of(only)
+            part = self.load_part(chooser(selectors))
+            if part is NOTHING:
+                raise nothing_chosen(selectors, self, self.path)
+            return part
         with PausedCollector():
             return load_tree(self._document, self._lazy.reader)
 
+    def load_part(self, wanted: Callable[[str], bool], name: str = "") -> Any:
+        """Load the part of the saved value, itself called `name`, whose dotted names are wanted; maybe `NOTHING`."""
+        with PausedCollector():
+            try:
+                part = selected(self._document.value, wanted, name)
+            except TensorkeepError as error:
+                raise error.with_fields(path=self.path) from None
+            return NOTHING if part is NOTHING else load_part(self._document, self._lazy.reader, part)
+
     def load_state(self, options: LoadOptions) -> Any:
-        """Load the saved value; it can only be loaded whole."""
-        options.refuse_parts()
-        return self.load_tree()
+        """Load the saved value or a part of it."""
+        options.refuse_ties()
+        return self.load_tree(options.only)
 
     def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Read whole tensors, each into its own memory; see `LazyTensors.load`. `load_tree` keeps memory shared.

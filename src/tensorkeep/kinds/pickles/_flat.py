@@ -19,10 +19,10 @@ from tensorkeep.formats.pickles import (
 from tensorkeep.kinds.pickles._keys import PLAIN, key_text
 from tensorkeep.limits import MAX_GRAPH_NODES, MAX_NAMES_LENGTH
 
-_MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 """Keys in the state of a torch module, in the order of its state dict."""
 
-_MAX_VISITS = 100
+MAX_VISITS = 100
 """How often to list a module that is in several places; without a bound, one that contains itself would never end."""
 
 _ALONE = "tensor"
@@ -122,21 +122,21 @@ class Leaves:
 
     def _parts_of_unknown(self, name: str, node: Unknown) -> list[_Named]:
         n_visits = self._n_visits[id(node)] = self._n_visits.get(id(node), 0) + 1
-        has_state_dict = _is_module(node.state)
+        has_state_dict = is_module(node.state)
         if n_visits > 1:  # a module in two places of another is in its state dict twice
-            is_listed = has_state_dict and not self._is_later and n_visits <= _MAX_VISITS
+            is_listed = has_state_dict and not self._is_later and n_visits <= MAX_VISITS
             return [(name, part) for part in _state_dict_of(node.state)] if is_listed else []
         self.unknowns.setdefault(name, node)
         if not has_state_dict:
             return [(name, part) for part in (node.args, node.state, node.items) if part is not None]
-        rest = {key: value for key, value in node.state.items() if key not in _MODULE_PARTS}
+        rest = {key: value for key, value in node.state.items() if key not in MODULE_PARTS}
         self._later.extend((name, part) for part in (node.args, rest, node.items) if part)
         return [(name, part) for part in _state_dict_of(node.state)]
 
 
-def _is_module(state: Any) -> bool:
+def is_module(state: Any) -> bool:
     """Whether a state is that of a torch module."""
-    return type(state) in DICTS and all(type(state.get(part)) in DICTS for part in _MODULE_PARTS)
+    return type(state) in DICTS and all(type(state.get(part)) in DICTS for part in MODULE_PARTS)
 
 
 def _state_dict_of(state: Any) -> list[Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,25 +24,38 @@ from tensorkeep.formats.pickles import (
     StorageView,
     TensorRecord,
 )
+from tensorkeep.kinds.pickles._flat import leaves_of
 from tensorkeep.kinds.pickles._keys import joined
-from tensorkeep.kinds.pickles._records import array_of, dtype_of, tensor_of
+from tensorkeep.kinds.pickles._records import array_of, dtype_of, extent_of, has_gradients, tensor_of
 from tensorkeep.kinds.pickles._tree import Copy, copy_tree
 from tensorkeep.tensors import TensorReader
+from tensorkeep.transport import ByteRange
+
+_ALIGNMENT: Final = 64
+"""The part of a storage that is read begins at a multiple of this, and so at a whole element of any dtype."""
 
 
 def load_tree(document: PickleDocument, reader: TensorReader) -> Any:
     """Load the value of a file."""
-    return copy_tree(document.value, _Loader(document, reader).make)
+    whole = {key: ByteRange(0, len(span)) for key, span in document.spans.items()}
+    return copy_tree(document.value, _Loader(document, reader, whole).make)
+
+
+def load_part(document: PickleDocument, reader: TensorReader, part: Any) -> Any:
+    """Load a part of the value of a file; of each storage, only what its tensors cover."""
+    covered = {key: extent for key, extent in _covered(part).items() if key in document.spans}
+    return copy_tree(part, _Loader(document, reader, covered).make)
 
 
 class _Loader:
-    """Builds tensors over storages. Each storage is read once."""
+    """Builds tensors over storages. The given bytes of each storage are read once."""
 
-    def __init__(self, document: PickleDocument, reader: TensorReader) -> None:
+    def __init__(self, document: PickleDocument, reader: TensorReader, needed: Mapping[str, ByteRange]) -> None:
         self._is_swapped = document.is_big_endian != (sys.byteorder == "big")
         self._memory = shared_memory_for(reader.framework, reader.device)
         self._codec = codec_for(reader.framework)
-        self._bytes = _read_storages(document, reader.with_framework("numpy"))
+        self._bytes = _read_storages(document, needed, reader.with_framework("numpy"))
+        self._needed = needed
         self._storages: dict[tuple[str, int], Any] = {}
 
     def make(self, record: Any, name: str, copy: Copy) -> Any:
@@ -68,17 +82,17 @@ class _Loader:
                 return record
         else:
             storage = self._storage(record.storage, dtype)
+            start = self._needed[record.storage.key].start if record.storage.key in self._needed else 0
             tensor = self._memory.view_of(
                 storage,
                 dtype,
-                record.offset,
+                record.offset - start // dtype.itemsize,
                 record.shape,
                 record.strides,
                 is_conj=record.is_conj,
                 is_neg=record.is_neg,
             )
-        has_gradients = record.requires_grad and (dtype.is_float or dtype.is_complex)
-        return self._codec.with_attributes(tensor, {"grad": True}) if has_gradients else tensor
+        return self._codec.with_attributes(tensor, {"grad": True}) if has_gradients(record) else tensor
 
     def _storage(self, record: StorageRecord, dtype: DType) -> Any:
         width = dtype.itemsize // (2 if dtype.is_complex else 1) if self._is_swapped else 1
@@ -99,9 +113,28 @@ class _Loader:
         return CompositeRecord(record.kind, parts, copy(record.settings, name)) if tensor is None else tensor
 
 
-def _read_storages(document: PickleDocument, reader: TensorReader) -> dict[str, npt.NDArray[np.uint8]]:
-    """Read the bytes of all storages, by mmap if possible, else in a few large reads."""
-    spans = sorted(document.spans.items(), key=lambda item: item[1].start)
-    entries = {key: TensorEntry("U8", (len(span),), (span.start, span.stop)) for key, span in spans}
+def _covered(part: Any) -> dict[str, ByteRange]:
+    """Return the bytes of each storage that tensors cover."""
+    covered: dict[str, ByteRange] = {}
+    for leaf in leaves_of(part).tensors.values():
+        if isinstance(leaf, ArrayRecord):
+            continue
+        record = tensor_of(leaf)
+        key, extent = record.storage.key if record.storage else "", extent_of(record)
+        start, stop = extent.start // _ALIGNMENT * _ALIGNMENT, extent.stop
+        known = covered.get(key, ByteRange(start, stop))
+        covered[key] = ByteRange(min(start, known.start), max(stop, known.stop))
+    return covered
+
+
+def _read_storages(
+    document: PickleDocument, needed: Mapping[str, ByteRange], reader: TensorReader
+) -> dict[str, npt.NDArray[np.uint8]]:
+    """Read ranges of storages, by mmap if possible, else in a few large reads; embedded ones are there already."""
+    spans = sorted((document.spans[key].start, key) for key in needed)
+    entries = {
+        key: TensorEntry("U8", (len(needed[key]),), (begin + needed[key].start, begin + needed[key].stop))
+        for begin, key in spans
+    }
     embedded = {key: np.frombuffer(bytearray(data), np.uint8) for key, data in document.embedded.items()}
     return reader.load(entries) | embedded

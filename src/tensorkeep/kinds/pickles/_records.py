@@ -16,6 +16,7 @@ from tensorkeep.dtypes import ALL_BY_NAME, BY_NUMPY
 from tensorkeep.entries import TensorEntry
 from tensorkeep.formats.pickles import (
     ArrayRecord,
+    CompositeRecord,
     DtypeRecord,
     PickleDocument,
     StorageRecord,
@@ -23,8 +24,10 @@ from tensorkeep.formats.pickles import (
     TensorRecord,
 )
 from tensorkeep.kinds._convertible import StoredView
+from tensorkeep.kinds.pickles._keys import joined
+from tensorkeep.kinds.pickles._tree import Copy
 from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader
-from tensorkeep.transport import ByteSource, MemorySource
+from tensorkeep.transport import ByteRange, ByteSource, MemorySource
 
 _REAL_OF = {"C32": "F16", "C64": "F32", "C128": "F64"}
 """Complex dtype to the dtype of its real and imaginary parts."""
@@ -43,6 +46,7 @@ class LazyRecords:
     def __init__(self, document: PickleDocument, source: ByteSource, framework: str, device: Any) -> None:
         self._document = document
         self._target = (framework, device)
+        self._embedded: dict[str, TensorReader] = {}
         self.reader = TensorReader(source, 0, framework, device)
 
     def lazy(self, name: str, record: TensorRecord | StorageRecord | StorageView | ArrayRecord) -> LazyTensor:
@@ -50,6 +54,21 @@ class LazyRecords:
             return self._lazy_array(name, record)
         tensor = tensor_of(record)
         return lazy_record(name, tensor, self._document, self._reader_of(tensor))
+
+    def value(self, record: Any, name: str, copy: Copy) -> Any:
+        """Return what replaces a record in a tree of lazy tensors."""
+        kind = type(record)
+        if kind is ArrayRecord:
+            return array_of(record)
+        if kind is DtypeRecord:
+            return dtype_of(record)
+        if kind is CompositeRecord:
+            parts = {part: copy(tensor, joined(name, part)) for part, tensor in record.parts.items()}
+            return CompositeRecord(record.kind, parts, copy(record.settings, name))
+        if kind in {StorageRecord, StorageView} or (kind is TensorRecord and record.storage is not None):
+            lazy = self.lazy(name, record)
+            return lazy.marked(None, {"grad": True}) if has_gradients(record) else lazy
+        return record
 
     def pairs(self, name: str, record: TensorRecord) -> LazyTensor:
         """Return a complex tensor as a real one: a last dimension of 2 holds the real and imaginary parts."""
@@ -73,8 +92,10 @@ class LazyRecords:
         return lazy_array(name, pairs, self.reader.source.name)
 
     def _reader_of(self, tensor: TensorRecord) -> TensorReader:
-        data = self._document.embedded.get(tensor.storage.key) if tensor.storage else None
-        return self.reader if data is None else self._reader_over(data)
+        key = tensor.storage.key if tensor.storage else ""
+        if key in self._document.embedded and key not in self._embedded:
+            self._embedded[key] = self._reader_over(self._document.embedded[key])
+        return self._embedded.get(key, self.reader)
 
     def _reader_over(self, data: Buffer) -> TensorReader:
         return TensorReader(MemorySource(data, name=self.reader.source.name), 0, *self._target)
@@ -134,6 +155,14 @@ def tensor_of(storage: TensorRecord | StorageRecord | StorageView) -> TensorReco
     return TensorRecord(storage, storage.dtype, 0, (storage.n_elements,), (1,))
 
 
+def has_gradients(record: TensorRecord | StorageRecord | StorageView) -> bool:
+    """Whether a tensor requires gradients and can have them."""
+    if not isinstance(record, TensorRecord) or not record.requires_grad:
+        return False
+    dtype = ALL_BY_NAME[record.dtype]
+    return dtype.is_float or dtype.is_complex
+
+
 def is_tensor_like(record: Any) -> bool:
     """Whether a record can be a lazy tensor: arrays only if tensors have their dtype in the same encoding."""
     return type(record) is not ArrayRecord or (not record.is_scalar and _dtype_name(record) is not None)
@@ -186,12 +215,21 @@ def stored_views(
 
 
 def _view(path: str, document: PickleDocument, tensor: TensorRecord) -> StoredView:
-    dtype = ALL_BY_NAME[tensor.dtype]
     steps = [(extent, stride) for extent, stride in zip(tensor.shape, tensor.strides, strict=True) if extent > 1]
-    first = dtype.nbytes(tensor.offset)
-    last = first + dtype.nbytes(1 + sum((extent - 1) * stride for extent, stride in steps))
+    covered = extent_of(tensor)
     key = tensor.storage.key if tensor.storage else ""
     span = document.spans.get(key)  # several archives in one file may have storages with the same key
     storage = f"{path}:{key}:{id(document) if span is None else span.start}"
     changes = (tensor.is_conj, tensor.is_neg)
-    return StoredView((storage, dtype.name, first, tensor.shape, *steps, changes), Extent(storage, first, last))
+    identity = (storage, tensor.dtype, covered.start, tensor.shape, *steps, changes)
+    return StoredView(identity, Extent(storage, covered.start, covered.stop))
+
+
+def extent_of(tensor: TensorRecord) -> ByteRange:
+    """Return the bytes of its storage that a tensor covers."""
+    dtype = ALL_BY_NAME[tensor.dtype]
+    first = dtype.nbytes(tensor.offset)
+    if 0 in tensor.shape:
+        return ByteRange(first, first)
+    steps = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.strides, strict=True))
+    return ByteRange(first, first + dtype.nbytes(1 + steps))

@@ -22,10 +22,11 @@ from tensorkeep.kinds.pickles._file import PickleFile, pickle_over
 from tensorkeep.kinds.pickles._in_files import left_out_of, pairs_of, records_of, refuse_expanded_of, views_of
 from tensorkeep.kinds.pickles._keys import key_text, numbered
 from tensorkeep.kinds.pickles._location import PickleLocation
+from tensorkeep.kinds.pickles._select import NOTHING
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
 from tensorkeep.phrases import counted, listed
-from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
+from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorView, chooser, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteSource, exists, join, open_source, split
 
 _Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
@@ -112,13 +113,19 @@ class PickleSet(Opened):
         """
         return self._joined({name: file.tree for name, file in self._files.items()})
 
-    def load_tree(self) -> Any:
-        """Load the saved values, file by file; see `PickleFile.load_tree`.
+    def load_tree(self, only: Selector | Iterable[Selector] | None = None) -> Any:
+        """Load the saved values or a part of them, file by file; see `PickleFile.load_tree`.
+
+        Args:
+            only: Which parts to load, by the names in this mapping: shell patterns or predicates; None loads
+                everything. Files with nothing that is chosen are missing.
 
         Returns:
             With an index, the values of all shards merged into one; without one, a dict of file path to value.
 
         Raises:
+            TensorNotFoundError: If `only` matches nothing.
+            TypeError: If `only` is neither text, nor callable, nor an iterable of these.
             IntegrityError: If two shards have different values in the same place.
             DtypeError: If the framework does not have a dtype.
             FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
@@ -126,12 +133,23 @@ class PickleSet(Opened):
                 framework allows.
             TransportError: If the bytes cannot be read, or a file is closed.
         """
-        return self._joined({name: file.load_tree() for name, file in self._files.items()})
+        if only is None:
+            return self._joined({name: file.load_tree() for name, file in self._files.items()})
+        selectors = selectors_of(only)
+        wanted = chooser(selectors)
+        parts = {
+            name: file.load_part(wanted, prefix.removesuffix("."))
+            for name, (prefix, file) in zip(self._files, self.prefixed(), strict=True)
+        }
+        chosen = {name: part for name, part in parts.items() if part is not NOTHING}
+        if not chosen:
+            raise nothing_chosen(selectors, self, self.path)
+        return self._joined(chosen)
 
     def load_state(self, options: LoadOptions) -> Any:
-        """Load the saved values; they can only be loaded whole."""
-        options.refuse_parts()
-        return self.load_tree()
+        """Load the saved values or a part of them."""
+        options.refuse_ties()
+        return self.load_tree(options.only)
 
     def _joined(self, trees: dict[str, Any]) -> dict[Any, Any]:
         if self._index is None or not all(isinstance(tree, dict) for tree in trees.values()):

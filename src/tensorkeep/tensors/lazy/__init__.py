@@ -1,6 +1,7 @@
 """Lazy tensors and mappings of them.
 
 - `_lazy`: `LazyTensor`, whose shape and dtype are known, and whose elements are read on indexing.
+- `_sharing`: lazy tensors read together; those stored in the same bytes share memory.
 - `_assembled`: a reader of a tensor in several pieces, in any number of files.
 - `_name_patterns`: names selected by patterns, changed, and suggested for a misspelt one. Pure.
 - `_renamed_state`: what files say of a state whose tensors are renamed. Pure.
@@ -19,6 +20,7 @@ from tensorkeep.tensors.lazy._name_patterns import (
     selectors_of,
 )
 from tensorkeep.tensors.lazy._renamed_state import renamed_state
+from tensorkeep.tensors.lazy._sharing import load_sharing
 
 __all__ = [
     "AssembledReader",
@@ -31,6 +33,7 @@ __all__ = [
     "assemble",
     "chooser",
     "chosen_names",
+    "load_sharing",
     "load_together",
     "nothing_chosen",
     "renamed_state",
