@@ -11,6 +11,7 @@
 - `_lazy`: `LazyKind`, a kind that is imported only when a place may be one.
 - `safetensors/`: a safetensors file, or an index and its shards.
 - `npy`: NumPy's `.npy` and `.npz`.
+- `gguf/`: GGUF files, and shards of them.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `dcp/`: directories of torch.distributed.checkpoint.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.
