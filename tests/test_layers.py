@@ -24,7 +24,7 @@ from tests.support.source import (
 
 LAYERS = (
     *("limits", "paths", "phrases", "redaction", "errors", "dtypes"),
-    *("buffers", "parallel", "digests", "entries", "collector"),
+    *("buffers", "parallel", "crc32c", "digests", "entries", "collector"),
     *("transport", "formats", "arrays", "state", "tensors", "layout", "kinds", "scanner"),
     *("checkpoint", "store", "conversion", "exporting", "fetching", "models", "training", "server", "compat"),
     *("torch", "numpy", "install", "integrations", "", "cli", "__main__"),

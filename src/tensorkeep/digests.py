@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from tensorkeep.buffers import Buffer
+from tensorkeep.crc32c import Crc32c
 from tensorkeep.parallel import LibraryThreads, may_start
 
 if TYPE_CHECKING:
     from blake3 import blake3
 
-__all__ = ["BLAKE3", "CRC32", "DIGEST_NBYTES", "SHA256", "Algorithm", "Hasher", "digest_of", "new_hasher"]
+__all__ = ["BLAKE3", "CRC32", "CRC32C", "DIGEST_NBYTES", "SHA256", "Algorithm", "Hasher", "digest_of", "new_hasher"]
 
 DIGEST_NBYTES: Final = 32
 """Bytes of a digest."""
@@ -123,3 +124,6 @@ SHA256: Final = Algorithm("SHA-256", _new_sha256)
 
 CRC32: Final = Algorithm("CRC-32", lambda _: _Crc32())
 """What zip archives have of each member; its 4 bytes are big-endian here."""
+
+CRC32C: Final = Algorithm("CRC-32C", lambda _: Crc32c())
+"""What TensorFlow has of each tensor; its 4 bytes are big-endian here."""

@@ -14,12 +14,6 @@ MAX_HEADER_NBYTES: Final = 100_000_000
 MAX_INDEX_NBYTES: Final = 40_000_000
 """Bytes of the index of a sharded checkpoint; about 400,000 tensors fit. Parsing takes up to 32 times its size."""
 
-MAX_ATTRIBUTE_VALUES: Final = 4_000_000
-"""Values in the arrays of one header; a vocabulary of 262,144 has four such arrays. Each takes up to 60 bytes."""
-
-MAX_ATTRIBUTE_DEPTH: Final = 16
-"""Nesting depth of arrays in a header; the reference reader of GGUF allows 1."""
-
 MAX_COMPARED_NBYTES: Final = 64 * 2**20
 """Bytes without digests read over the network to see whether a single file and the shards beside it are the same."""
 
@@ -52,6 +46,11 @@ MAX_PROTOBUF_FIELDS: Final = 10_000_000
 
 MAX_PROTOBUF_DEPTH: Final = 100
 """Messages within each other, as in the readers of Google's library."""
+MAX_MESSAGE_VALUES: Final = 2_000_000
+"""Values in a MessagePack file, containers and arrays included; 80,000 tensors take 160,000. So many take 4 s."""
+
+MAX_MESSAGE_TEXTS_NBYTES: Final = 100_000_000
+"""Bytes of all text in a MessagePack file, keys included, and of all bytes that are not in arrays."""
 
 MAX_PICKLE_NBYTES: Final = 2**30
 """Bytes of one pickle without its storages; 80,000 tensors take 13 MB. The pickle is read into memory."""

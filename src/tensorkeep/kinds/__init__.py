@@ -9,9 +9,12 @@
 - `_base`: `Kind`, the record of how something is recognized, opened, checked and fetched.
 - `_flat_file`: `FlatFile`, for formats that are a header and byte ranges.
 - `_lazy`: `LazyKind`, a kind that is imported only when a place may be one.
+- `_weight_map`: whether an index and its shards say the same.
+- `_file_set`: `FileSet`, several files as one mapping.
+- `_indexed_files`: an index and its shards, as transformers names them.
 - `safetensors/`: a safetensors file, or an index and its shards.
 - `npy`: NumPy's `.npy` and `.npz`.
-- `gguf/`: GGUF files, and shards of them.
+- `msgpack/`: Flax's files of MessagePack.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `dcp/`: directories of torch.distributed.checkpoint.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.

@@ -17,7 +17,12 @@ KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
     ),
     LazyKind("tensorkeep.kinds.npy:NPY", suffixes=(".npy",), magics=(b"\x93NUMPY",)),
     LazyKind("tensorkeep.kinds.npy:NPZ", suffixes=(".npz",), magics=(b"PK\x03\x04",)),
-    LazyKind("tensorkeep.kinds.gguf:GGUF", suffixes=(".gguf",), magics=(b"GGUF",), names=("*.gguf", "*.GGUF")),
+    LazyKind(
+        "tensorkeep.kinds.msgpack:MSGPACK",
+        suffixes=(".msgpack", ".msgpack.index.json"),
+        magics=tuple(bytes([byte]) for byte in (*range(0x81, 0x90), 0xDE, 0xDF)),
+        names=("*.msgpack", "*.msgpack.index.json"),
+    ),
     LazyKind(
         "tensorkeep.kinds.pickles:PICKLES",
         suffixes=(".bin", ".ckpt", ".dill", ".joblib", ".mdl", ".pickle", ".pkl", ".pt", ".pth", ".th"),

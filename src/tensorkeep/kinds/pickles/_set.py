@@ -10,13 +10,14 @@ from copy import copy
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from tensorkeep.errors import IntegrityError, SourceMissingError
+from tensorkeep.errors import IntegrityError
 from tensorkeep.formats import Description
 from tensorkeep.formats.pickles import Unknown
 from tensorkeep.kinds._checks import Checks, combined, names_to_check
 from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
 from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions, OpenOptions
+from tensorkeep.kinds._weight_map import refuse_disagreement, refuse_missing_shards
 from tensorkeep.kinds.pickles._data import nested_data
 from tensorkeep.kinds.pickles._file import PickleFile, pickle_over
 from tensorkeep.kinds.pickles._in_files import left_out_of, pairs_of, records_of, refuse_expanded_of, views_of
@@ -25,13 +26,12 @@ from tensorkeep.kinds.pickles._location import PickleLocation
 from tensorkeep.kinds.pickles._select import NOTHING
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
-from tensorkeep.phrases import counted, listed
+from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorView, chooser, nothing_chosen, selectors_of
-from tensorkeep.transport import ByteSource, exists, join, open_source, split
+from tensorkeep.transport import ByteSource, join, open_source, split
 
 _Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
 
-_SHOWN = 10
 _COMPARED = frozenset({str, int, float, bool, bytes})
 _extension = re.compile(r"\.[a-z]+(?:\.tar)?$")
 
@@ -57,7 +57,7 @@ class PickleSet(Opened):
         self._files = dict(files)
         self._index = index
         if index is not None:
-            _refuse_disagreement(path, self._files, index)
+            refuse_disagreement(path, self._files, index.weight_map)
         self._places = numbered((prefix + name, (file, name)) for prefix, file in self.prefixed() for name in file)
 
     @property
@@ -259,7 +259,7 @@ def open_pickled(location: PickleLocation, options: OpenOptions) -> PickleFile |
         else:
             index = None if location.index is None else read_index(location.path)
             names = location.files if index is None else index.files
-            _refuse_missing(location, names)
+            refuse_missing_shards(location.path, location.directory, names)
             found = PickleSet(location.path, {name: open_one(name) for name in names}, index)
         opened.pop_all()
         return found
@@ -294,39 +294,3 @@ def _joined(trees: Mapping[str, dict[Any, Any]], path: str) -> dict[Any, Any]:
 
 def _is_same(value: Any, other: Any) -> bool:
     return value is other or (type(value) is type(other) and type(value) in _COMPARED and value == other)
-
-
-def _refuse_missing(location: PickleLocation, names: tuple[str, ...]) -> None:
-    missing = [name for name in names if not exists(join(location.directory, name))]
-    if missing:
-        raise SourceMissingError(
-            "a shard is missing" if len(missing) == 1 else f"{len(missing):,} shards are missing",
-            path=location.path,
-            expected=listed(missing, _SHOWN),
-            hint="Get it again, or save the checkpoint again",
-        )
-
-
-def _refuse_disagreement(path: str, files: Mapping[str, PickleFile], index: Index) -> None:
-    """Check that each tensor is in the file that the index says, and in no other."""
-    owners: dict[str, list[str]] = {}
-    for file, tensors in files.items():
-        for name in tensors:
-            owners.setdefault(name, []).append(file)
-    faults = [
-        *(f"`{name}` is in no shard" for name in index.weight_map if name not in owners),
-        *(f"`{name}` is in {' and '.join(found)}" for name, found in owners.items() if len(found) > 1),
-        *(
-            f"`{name}` is in {owners[name][0]}, not in {file}"
-            for name, file in index.weight_map.items()
-            if len(owners.get(name, ())) == 1 and owners[name][0] != file
-        ),
-    ]
-    if faults:
-        raise IntegrityError(
-            "index and shards do not agree",
-            path=path,
-            expected=f"each of {len(index.weight_map):,} tensors in the shard that the index says",
-            found=listed(faults, _SHOWN, "; "),
-            hint="Are some shards from another save? Get all files of the checkpoint again",
-        )
