@@ -15,6 +15,7 @@
 - `safetensors/`: a safetensors file, or an index and its shards.
 - `npy`: NumPy's `.npy` and `.npz`.
 - `msgpack/`: Flax's files of MessagePack.
+- `paddle`: Paddle's parameters for inference.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `dcp/`: directories of torch.distributed.checkpoint.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.

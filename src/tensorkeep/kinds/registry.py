@@ -24,8 +24,27 @@ KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
         names=("*.msgpack", "*.msgpack.index.json"),
     ),
     LazyKind(
+        "tensorkeep.kinds.paddle:PADDLE",
+        suffixes=(".pdiparams", ".pdmodel"),
+        magics=(bytes(16),),
+        names=("*.pdiparams",),
+    ),
+    LazyKind(
         "tensorkeep.kinds.pickles:PICKLES",
-        suffixes=(".bin", ".ckpt", ".dill", ".joblib", ".mdl", ".pickle", ".pkl", ".pt", ".pth", ".th"),
+        suffixes=(
+            ".bin",
+            ".ckpt",
+            ".dill",
+            ".joblib",
+            ".mdl",
+            ".pdopt",
+            ".pdparams",
+            ".pickle",
+            ".pkl",
+            ".pt",
+            ".pth",
+            ".th",
+        ),
         looks_closer=True,
     ),
 )

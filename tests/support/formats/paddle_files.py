@@ -6,6 +6,7 @@ As a program: writes files of every form into the directory that it is given, ea
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import subprocess
 import sys
@@ -24,9 +25,11 @@ def written_by_paddle() -> Path:
     """Return the directory of the files."""
     directory = Path(tempfile.mkdtemp(prefix="paddle-files-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    program = [sys.executable, "-W", "ignore", "-m", __name__, str(directory)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=240, check=False)
-    assert not done.returncode, done.stderr
+    for what in ("states", "json", "pdmodel"):
+        program = [sys.executable, "-W", "ignore", "-m", __name__, str(directory), what]
+        env = os.environ | {"FLAGS_enable_pir_api": str(int(what != "pdmodel"))}
+        done = subprocess.run(program, capture_output=True, text=True, timeout=240, check=False, env=env)
+        assert not done.returncode, done.stderr
     return directory
 
 
@@ -48,13 +51,8 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
     return parts
 
 
-def _write_all(directory: Path) -> None:
+def _network() -> Any:
     import paddle
-
-    def write(value: Any, name: str, **options: Any) -> None:
-        paddle.save(value, str(directory / name), **options)
-        loaded = paddle.load(str(directory / name), return_numpy=True)
-        np.savez(directory / f"{name}.npz", **_flat(loaded))
 
     class Network(paddle.nn.Layer):
         def __init__(self) -> None:
@@ -67,7 +65,18 @@ def _write_all(directory: Path) -> None:
             return self.norm(self.linear(x)) + self.embedding(paddle.zeros([1], dtype="int64"))
 
     paddle.seed(0)
-    network = Network()
+    return Network()
+
+
+def _write_states(directory: Path) -> None:
+    import paddle
+
+    def write(value: Any, name: str, **options: Any) -> None:
+        paddle.save(value, str(directory / name), **options)
+        loaded = paddle.load(str(directory / name), return_numpy=True)
+        np.savez(directory / f"{name}.npz", **_flat(loaded))
+
+    network = _network()
     state = network.state_dict()
     for protocol in (2, 3, 4):
         write(state, f"protocol{protocol}.pdparams", protocol=protocol)
@@ -90,5 +99,34 @@ def _write_all(directory: Path) -> None:
     write({name: paddle.to_tensor(array) for name, array in ARRAYS.items()}, "contract.pdparams")
 
 
+def _write_program(directory: Path, suffix: str) -> None:
+    """Write a model for inference, once as Paddle 3 does and once as before, with its parameters by name."""
+    import paddle
+
+    network = _network()
+    network.eval()
+    path = str(directory / f"inference_{suffix}")
+    paddle.jit.save(network, path, input_spec=[paddle.static.InputSpec([None, 3], "float32")])
+    tensors = {(tensor.name if suffix == "json" else name): tensor for name, tensor in network.state_dict().items()}
+    np.savez(f"{path}.pdiparams.npz", **{name: tensor.numpy() for name, tensor in tensors.items()})
+    if suffix == "json":
+        return
+    parts = []
+    for _, array in sorted(ARRAYS.items()):
+        paddle.save(paddle.to_tensor(array), str(directory / "one.pdtensor"), use_binary_format=True)
+        parts.append((directory / "one.pdtensor").read_bytes())
+    (directory / "contract.pdiparams").write_bytes(b"".join(parts))
+    paddle.enable_static()
+    program = paddle.static.Program()
+    for name, array in ARRAYS.items():
+        program.global_block().create_var(name=name, shape=array.shape, dtype=str(array.dtype), persistable=True)
+    program.desc.flush()
+    (directory / "contract.pdmodel").write_bytes(program.desc.serialize_to_string())
+
+
 if __name__ == "__main__":
-    _write_all(Path(sys.argv[1]))
+    what = sys.argv[2]
+    if what == "states":
+        _write_states(Path(sys.argv[1]))
+    else:
+        _write_program(Path(sys.argv[1]), what)

@@ -1,8 +1,20 @@
-"""PaddlePaddle's files: state dicts in pickles (`.pdparams`, `.pdopt`).
+"""PaddlePaddle's files: state dicts in pickles (`.pdparams`, `.pdopt`), and streams of tensors (`.pdiparams`).
 
 - `_state_dict`: what Paddle puts into the dict that it pickles, taken out again.
+- `_parameters`: a stream of tensors without names.
+- `_program`: their names, from the program beside it.
 """
 
+from tensorkeep.formats.paddle._parameters import is_parameters, parse_parameters
+from tensorkeep.formats.paddle._program import Shapes, parse_json_program, parse_program, structured_names
 from tensorkeep.formats.paddle._state_dict import without_marks
 
-__all__ = ["without_marks"]
+__all__ = [
+    "Shapes",
+    "is_parameters",
+    "parse_json_program",
+    "parse_parameters",
+    "parse_program",
+    "structured_names",
+    "without_marks",
+]
