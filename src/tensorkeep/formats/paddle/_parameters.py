@@ -61,7 +61,7 @@ def parse_parameters(source: ByteSource) -> FileContents:
 
 
 class _Stream:
-    """Reads descriptions, and some bytes ahead: those of small tensors take one read together."""
+    """Reads descriptions, and some bytes ahead, so that small tensors take one read together."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
