@@ -53,7 +53,7 @@ MAX_MESSAGE_TEXTS_NBYTES: Final = 100_000_000
 """Bytes of all text in a MessagePack file, keys included, and of all bytes that are not in arrays."""
 
 MAX_PADDLE_TENSORS: Final = 200_000
-"""Tensors in one of Paddle's streams, each of which is parsed to find the next; models have a few thousand."""
+"""Tensors in one of Paddle's streams: each must be parsed to find the next; models have a few thousand."""
 
 MAX_PICKLE_NBYTES: Final = 2**30
 """Bytes of one pickle without its storages; 80,000 tensors take 13 MB. The pickle is read into memory."""

@@ -73,7 +73,7 @@ def _shape_of(output: Any) -> tuple[int, ...] | None:
 
 def _add(shapes: Shapes, name: Any, shape: tuple[int, ...] | None) -> None:
     if type(name) is not str or not name or len(name) > MAX_NAME_LENGTH or name in shapes:
-        raise FormatError("a parameter of the program has no name, or that of another", found=f"{name!r:.100}")
+        raise FormatError("a parameter of the program has no name of its own", found=f"{name!r:.100}")
     shapes[name] = shape
 
 
