@@ -7,9 +7,10 @@ from typing import Final
 
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.exporting._format import ExportFormat
+from tensorkeep.exporting._msgpack import MSGPACK
 from tensorkeep.exporting._npy import NPY, NPZ
 
-FORMATS: Final[tuple[ExportFormat, ...]] = (NPZ, NPY)
+FORMATS: Final[tuple[ExportFormat, ...]] = (NPZ, NPY, MSGPACK)
 """Every format, in the order in which messages list them."""
 
 
