@@ -14,6 +14,12 @@ MAX_HEADER_NBYTES: Final = 100_000_000
 MAX_INDEX_NBYTES: Final = 40_000_000
 """Bytes of the index of a sharded checkpoint; about 400,000 tensors fit. Parsing takes up to 32 times its size."""
 
+MAX_ATTRIBUTE_VALUES: Final = 4_000_000
+"""Values in the arrays of one header; a vocabulary of 262,144 has four such arrays. Each takes up to 60 bytes."""
+
+MAX_ATTRIBUTE_DEPTH: Final = 16
+"""Nesting depth of arrays in a header; the reference reader of GGUF allows 1."""
+
 MAX_COMPARED_NBYTES: Final = 64 * 2**20
 """Bytes without digests read over the network to see whether a single file and the shards beside it are the same."""
 

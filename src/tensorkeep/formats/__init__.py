@@ -3,16 +3,19 @@
 - `_sniff`: what a file really is, for error messages.
 - `_contents`: `FileContents`, what the parse function of a format gives.
 - `_strings`: `StringArray`, an array of strings.
+- `_attributes`: typed data of headers as text.
 - `_description`: `Description`, what headers declare about files.
 - `safetensors/`: the safetensors format: 8 bytes of length, a JSON header, the tensors' bytes back to back.
 - `npy/`: NumPy's arrays, `.npy` and `.npz`.
 - `msgpack/`: Flax's nested data with arrays.
+- `gguf/`: the files of llama.cpp: keys of any type, and tensors in ggml's blocks.
 - `archives/`: zip and tar archives, read in place and so strictly that all readers find the same members.
 - `protobuf/`: messages of Protocol Buffers, walked without a schema.
 - `paddle/`: PaddlePaddle's files.
 - `pickles/`: PyTorch's checkpoints, which are pickles, read without importing or calling anything they name.
 """
 
+from tensorkeep.formats._attributes import attribute_text, attribute_texts
 from tensorkeep.formats._contents import Checksum, FileContents, TensorPlace, UntypedTensor
 from tensorkeep.formats._description import Description, Digests, FileDescription
 from tensorkeep.formats._sniff import SNIFF_NBYTES, Sniffed, sniff
@@ -29,5 +32,7 @@ __all__ = [
     "StringArray",
     "TensorPlace",
     "UntypedTensor",
+    "attribute_text",
+    "attribute_texts",
     "sniff",
 ]

@@ -95,6 +95,7 @@ class FileContents(msgspec.Struct, frozen=True):
     Attributes:
         tensors: Name to tensor, in the order of the file.
         metadata: Free text by key; None where the format has none.
+        attributes: What a header says in types of its own, by key: numbers, bools, texts, bytes, and tuples of them.
         unknowns: Dotted name to each object in the file that is not read; its text says what it is. The dtype of an
             `UntypedTensor` can be given by name.
         strings: Name to each array of strings.
@@ -102,6 +103,7 @@ class FileContents(msgspec.Struct, frozen=True):
 
     tensors: Mapping[str, TensorPlace]
     metadata: Mapping[str, str] | None = None
+    attributes: Mapping[str, Any] = {}
     unknowns: Mapping[str, Any] = {}
     strings: Mapping[str, StringArray] = {}
 

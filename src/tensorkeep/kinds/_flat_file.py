@@ -6,12 +6,20 @@ NPY = file_kind("a NumPy file", parse_npy, suffixes=(".npy",), magic=b"\x93NUMPY
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tensorkeep.dtypes import ALL_BY_NAME, find_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, FormatError, RefusedError, TensorNotFoundError, TransportError, UnsafeError
-from tensorkeep.formats import Description, FileContents, FileDescription, StringArray, TensorPlace
+from tensorkeep.formats import (
+    Description,
+    FileContents,
+    FileDescription,
+    StringArray,
+    TensorPlace,
+    attribute_texts,
+)
 from tensorkeep.kinds._base import Files, Kind
 from tensorkeep.kinds._checks import Check, Checks, names_to_check
 from tensorkeep.kinds._opened import Opened
@@ -61,12 +69,19 @@ class FlatFile(Opened):
     @property
     def has_metadata(self) -> bool:
         """Whether there is metadata, even if empty."""
-        return self._contents.metadata is not None
+        return self._contents.metadata is not None or bool(self._contents.attributes)
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Free text by key, as a new dict."""
-        return dict(self._contents.metadata or {})
+        """Free text by key, as a new dict; attributes as text if the format has these instead."""
+        if self._contents.metadata is None:
+            return attribute_texts(self._contents.attributes)
+        return dict(self._contents.metadata)
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What the header says in types of its own: numbers, bools, texts, bytes, and tuples of them."""
+        return MappingProxyType(dict(self._contents.attributes))
 
     @property
     def unknowns(self) -> Mapping[str, Any]:

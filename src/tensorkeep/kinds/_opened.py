@@ -63,6 +63,11 @@ class Opened(LazyTensors):
         return {}
 
     @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What headers say in types of their own, such as the keys of a GGUF file; `metadata` has them as text."""
+        return {}
+
+    @property
     def index(self) -> Index | None:
         """The index of the files; None if there is none."""
         return None
