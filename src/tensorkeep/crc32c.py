@@ -2,8 +2,8 @@
 
 A CRC is the remainder of the bytes, as a polynomial over GF(2), divided by a polynomial P. Adding a multiple of P
 does not change it, and x^6777 + x^484 + x^100 + 1 is one. So a run of bytes can be cleared by adding it in three
-places further on: three vector operations. The square of a multiple is a multiple, so the same holds with all exponents
-times 8 (for bytes) and times 64 (for words). A table of each byte value at each place sums the little that remains.
+places further on: three vector operations. The square of a multiple is a multiple, so the same holds with all
+exponents times 8 (for bytes) and times 64 (for words). A table of each byte value at each place sums the rest.
 """
 
 from __future__ import annotations

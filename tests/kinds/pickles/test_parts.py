@@ -41,7 +41,7 @@ PATTERNS: list[Any] = [
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
-@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: getattr(pattern, "__name__", str(pattern)))
 def test_a_part_is_that_of_the_same_state_in_safetensors(tmp_path: Path, pattern: Any, framework: str) -> None:
     tensorkeep.save(STATE, tmp_path / "state.safetensors")
     expected = tensorkeep.load(tmp_path / "state.safetensors", only=pattern, framework=framework)
