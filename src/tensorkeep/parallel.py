@@ -7,13 +7,16 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from itertools import takewhile
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from tensorkeep.limits import ARENA_NBYTES
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Takes the bytes that are done, and the total."""
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -22,12 +25,17 @@ _Result = TypeVar("_Result")
 class ProgressMeter:
     """Counts the bytes that all threads have done."""
 
-    def __init__(self, callback: Callable[[int, int], None] | None, total: int) -> None:
+    def __init__(self, callback: Progress | None, total: int) -> None:
         self._callback = callback
         self._total = total
         self._done = 0
         self._lock = threading.Lock()
         self._is_stopped = False
+
+    @classmethod
+    def of(cls, callback: Progress | None, total: int) -> ProgressMeter | None:
+        """Return a meter, or None if nobody listens."""
+        return None if callback is None else cls(callback, total)
 
     def add(self, nbytes: int) -> None:
         """Report bytes that are done."""

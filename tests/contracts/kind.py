@@ -62,6 +62,15 @@ class KindContract:
     def test_all_of_it_is_loaded(self, path: Path) -> None:
         assert_equal(tensorkeep.load(path))
 
+    def test_loading_says_how_far_it_is(self, path: Path) -> None:
+        for load in (tensorkeep.load, load_opened):
+            seen: list[tuple[int, int]] = []
+            assert_equal(load(path, progress=lambda done, total, seen=seen: seen.append((done, total))))
+
+            assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+            if seen or not self.is_pickled:  # arrays within a pickle are there once it is open
+                assert seen[-1][0] == seen[-1][1] >= sum(array.nbytes for array in ARRAYS.values())
+
     @pytest.mark.parametrize("backend", ["mmap", "pread"])
     def test_it_reads_with_each_backend(self, path: Path, backend: Any) -> None:
         with tensorkeep.open(path, backend=backend) as opened:
@@ -149,6 +158,11 @@ class KindContract:
                 assert_equal(opened.load())
         finally:
             store.rm(root, recursive=True)
+
+
+def load_opened(path: Path, progress: Any) -> Arrays:
+    with tensorkeep.open(path) as opened:
+        return opened.load(progress=progress)
 
 
 def assert_equal(loaded: dict[str, Any]) -> None:

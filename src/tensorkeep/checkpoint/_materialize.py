@@ -12,11 +12,12 @@ from tensorkeep.arrays import EncodedObject, codec_for, decode_object, known_cla
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.formats.pickles import CompositeRecord, Unknown
+from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes, NamedData, classes_by_name, rebuilt
 from tensorkeep.tensors import LazyTensor, LazyTensors, load_sharing
 
 
-def materialize(value: Any, *, classes: Classes = ()) -> Any:
+def materialize(value: Any, *, classes: Classes = (), progress: Progress | None = None) -> Any:
     """Read all lazy tensors in nested data, together: a subtree of `tree`, or any containers with lazy tensors.
 
     Args:
@@ -24,6 +25,7 @@ def materialize(value: Any, *, classes: Classes = ()) -> Any:
             part, also from several files. The files must be open.
         classes: Dataclasses, enums and named tuples that may be rebuilt, as classes or as a mapping of name to
             class. Others stay `NamedData`.
+        progress: Called with the bytes loaded so far and the total.
 
     Returns:
         The same data with tensors of the framework and on the device that each file was opened for. Tensors that
@@ -46,7 +48,7 @@ def materialize(value: Any, *, classes: Classes = ()) -> Any:
     allowed = classes_by_name(classes)
     with PausedCollector():
         lazies = _LazyTensorsIn(value)
-        loaded = load_sharing({str(place): lazy for place, lazy in enumerate(lazies.found)})
+        loaded = load_sharing({str(place): lazy for place, lazy in enumerate(lazies.found)}, progress)
         tensors = {id(lazy): loaded[str(place)] for place, lazy in enumerate(lazies.found)}
         try:
             return _Copier(tensors, lazies.expanded, allowed).copy(value)

@@ -14,6 +14,7 @@ from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits
 from tensorkeep.kinds import LoadOptions, Opened, OpenOptions, Place, refuse
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
 from tensorkeep.tensors import Selector, Ties
 from tensorkeep.transport import BACKENDS, Backend, Openable, is_remote, listing_cache
@@ -143,6 +144,7 @@ def load(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
     engine: str | None = None,
+    progress: Progress | None = None,
 ) -> Any:
     """Load the state that was saved, or a part of it.
 
@@ -167,6 +169,8 @@ def load(
         dangerous: What to do with names in a pickle that could only do harm: `"refuse"` or `"record"`; see `open`.
         limits: Bounds on what the pickle of each file may cost.
         engine: The library that reads the files instead of tensorkeep; see `open`.
+        progress: Called with the bytes loaded so far and the total, after each batch of about 64 MiB or larger
+            tensor. It begins again if a save replaces a remote checkpoint during the load.
 
     Returns:
         The saved state. If the file records only names, a dict of name to tensor in byte order. For pickles, nested
@@ -198,7 +202,7 @@ def load(
     Examples:
         >>> model = tensorkeep.load("checkpoint/", only="model.*", framework="torch")  # doctest: +SKIP
     """
-    options = LoadOptions(only, classes, ties, framework, device)
+    options = LoadOptions(only, classes, ties, framework, device, progress=progress)
 
     def read() -> Any:
         with open_checkpoint(

@@ -133,12 +133,12 @@ class Opened(LazyTensors):
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved value or a part of it; tensors by name if only names were recorded."""
         if options.only is None:
-            return self.load()
+            return self.load(progress=options.progress)
         selectors = selectors_of(options.only)
         names = chosen_names(self, selectors)
         if not names:
             raise nothing_chosen(selectors, self, self.path)
-        return self.load(names)
+        return self.load(names, progress=options.progress)
 
     def load_tree(self) -> Any:
         """Load the saved value."""

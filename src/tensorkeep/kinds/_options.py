@@ -10,6 +10,7 @@ import msgspec
 from tensorkeep.arrays import DEFAULT_FRAMEWORK
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
 from tensorkeep.tensors import Selector, Ties
 from tensorkeep.transport import Backend
@@ -58,6 +59,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
         framework: The array library for all tensors; None for the one that each was saved from.
         device: The device for tensors.
         uses_device: Whether a device is an error if no tensor can go there.
+        progress: Called with the bytes loaded so far and the total.
     """
 
     only: Selector | Iterable[Selector] | None = None
@@ -66,6 +68,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
     framework: str | None = None
     device: Any = "cpu"
     uses_device: bool = True
+    progress: Progress | None = None
 
     def refuse_ties(self) -> None:
         """Refuse `ties` other than `"share"`, for a kind that supports nothing else."""

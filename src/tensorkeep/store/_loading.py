@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from tensorkeep.checkpoint import verify
 from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, TensorkeepError
-from tensorkeep.kinds import OpenOptions, refuse
+from tensorkeep.kinds import LoadOptions, OpenOptions, refuse
 from tensorkeep.kinds.safetensors import Checkpoint, read_index
+from tensorkeep.parallel import Progress
 from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
 from tensorkeep.store._steps import Step, StepReader, open_step
 
@@ -22,23 +23,23 @@ class DamagedStepWarning(DamagedCheckpointWarning):
     """The newest step is damaged, and an older one was loaded instead."""
 
 
-def load_step(path: str, options: OpenOptions, read: Callable[[Checkpoint], Any], *, checks: bool) -> Any:
-    """Read a step, and verify it first if `checks`."""
+def load_step(path: str, opening: OpenOptions, loading: LoadOptions, *, checks: bool) -> Any:
+    """Load a step, and verify it first if `checks`."""
     for _ in range(_ATTEMPTS):
-        with open_step(path, options) as opened:
-            if not checks or _is_as_saved(opened, path):
-                return read(opened)
+        with open_step(path, opening) as opened:
+            if not checks or _is_as_saved(opened, path, loading.progress):
+                return opened.load_state(loading)
     raise SourceChangedError("the step keeps being replaced", path=path)
 
 
-def _is_as_saved(opened: Checkpoint, path: str) -> bool:
+def _is_as_saved(opened: Checkpoint, path: str, progress: Progress | None) -> bool:
     """Verify a step; return False if another one has replaced the open one.
 
     The index has the digests of all headers, and these have the digests of all tensors. So if the index on disk is
     still the open one, the verified bytes belong to the open step.
     """
     try:
-        verification = verify(path)
+        verification = verify(path, progress=progress)
         if read_index(opened.path) != opened.index:
             return False
     except TensorkeepError:

@@ -11,9 +11,10 @@ from typing import Any, Final, Literal
 from msgspec import UNSET, UnsetType
 
 from tensorkeep.checkpoint import SaveHandle, save_in_background
-from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds import LoadOptions, OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.layout import parse_size
+from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
 from tensorkeep.store._loading import load_best, load_newest, load_step
 from tensorkeep.store._names import check_step, step_name
@@ -310,6 +311,7 @@ class CheckpointStore:
         framework: str | None = None,
         device: Any = "cpu",
         verify: bool = True,
+        progress: Progress | None = None,
     ) -> Any:
         """Load the state of a step.
 
@@ -322,6 +324,8 @@ class CheckpointStore:
             device: Where torch tensors go.
             verify: Whether to check every byte of the step against its digest before anything is returned. If the
                 latest step is damaged, it issues a `DamagedStepWarning`, and the one saved before it is loaded.
+            progress: Called with the bytes done so far and the total, first while the step is verified, then while
+                it is loaded.
 
         Returns:
             The state that was saved.
@@ -340,13 +344,9 @@ class CheckpointStore:
             MissingDependencyError: If the library that tensors were saved from is not installed.
             TransportError: If it cannot be read.
         """
-
-        def read(opened: Checkpoint) -> Any:
-            return opened.load_tree(only=only, classes=classes, ties=ties, framework=framework, device=device)
-
-        def load(path: str) -> Any:
-            return load_step(path, OpenOptions(framework or _FRAMEWORK, device), read, checks=verify)
-
+        opening = OpenOptions(framework or _FRAMEWORK, device)
+        loading = LoadOptions(only, classes, ties, framework, device, progress=progress)
+        load = partial(load_step, opening=opening, loading=loading, checks=verify)
         if step == "latest":
             return load_newest(self._steps, load)
         if step != "best":

@@ -12,7 +12,6 @@ from tensorkeep.checkpoint.rewriting._add_sha256 import add_sha256
 from tensorkeep.checkpoint.rewriting._edit import edit
 from tensorkeep.checkpoint.rewriting._existing import refuse_existing
 from tensorkeep.checkpoint.rewriting._pipeline import (
-    Progress,
     RewriteOptions,
     check_replaced,
     concatenate,
@@ -23,6 +22,7 @@ from tensorkeep.checkpoint.rewriting._pipeline import (
     transform,
 )
 from tensorkeep.checkpoint.rewriting._reshard import merge, reshard
+from tensorkeep.parallel import Progress
 
 __all__ = [
     "Progress",

@@ -7,7 +7,7 @@ change, so that damage never gets a new digest; then the save, which `refuse_rep
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,12 +16,9 @@ from tensorkeep.checkpoint.verifying import find_damage
 from tensorkeep.digests import BLAKE3
 from tensorkeep.errors import RefusedError, SourceChangedError, TensorNotFoundError, as_transport_error
 from tensorkeep.kinds import Check, Opened, refuse
-from tensorkeep.parallel import ProgressMeter
+from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorView, chosen_names
 from tensorkeep.transport import is_remote
-
-Progress = Callable[[int, int], None]
-"""Takes the bytes done and the total."""
 
 
 class RewriteOptions(msgspec.Struct, frozen=True, kw_only=True):

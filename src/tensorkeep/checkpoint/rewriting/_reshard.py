@@ -15,7 +15,6 @@ import msgspec
 
 from tensorkeep.checkpoint.rewriting._existing import refuse_existing
 from tensorkeep.checkpoint.rewriting._pipeline import (
-    Progress,
     RewriteOptions,
     check_replaced,
     concatenate,
@@ -32,7 +31,7 @@ from tensorkeep.kinds import Opened, OpenOptions, Place
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index, parse_size
-from tensorkeep.parallel import ProgressMeter
+from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, check_target, prepare
 from tensorkeep.transport import is_directory, is_remote, listing_cache
 

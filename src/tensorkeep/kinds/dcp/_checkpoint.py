@@ -30,8 +30,9 @@ from tensorkeep.kinds.pickles import (
     refuse_expanded_of,
     views_of,
 )
+from tensorkeep.parallel import Progress
 from tensorkeep.phrases import counted
-from tensorkeep.tensors import LazyTensor, Selector, chooser, load_together, nothing_chosen, selectors_of
+from tensorkeep.tensors import LazyTensor, Selector, chooser, load_with_progress, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteSource
 
 _MAX_HOLES: Final = 1_000_000
@@ -244,13 +245,16 @@ class DistributedCheckpoint(Opened):
         values = {name: file.tree for name, file in self._values.items()}
         return _nested({**self._tensors, **values}, self._state.paths)
 
-    def load_tree(self, only: Selector | Iterable[Selector] | None = None) -> Any:
+    def load_tree(
+        self, only: Selector | Iterable[Selector] | None = None, *, progress: Progress | None = None
+    ) -> Any:
         """Load the saved state or a part of it: nested dicts and lists with the framework's tensors.
 
         Args:
             only: Which parts to load: shell patterns for dotted names (`*` crosses dots), or predicates on a name;
                 None loads everything. In dicts, other entries are missing; in lists, they are None. A value that was
                 saved as one object, such as a tuple, is loaded whole.
+            progress: Called with the bytes of tensors loaded so far and the total.
 
         Returns:
             The saved state.
@@ -266,14 +270,15 @@ class DistributedCheckpoint(Opened):
         """
         self._check_open()
         names = [*self._tensors, *self._values] if only is None else self._chosen(selectors_of(only))
-        tensors = load_together({name: self._tensors[name] for name in names if name in self._tensors})
+        chosen = {name: self._tensors[name] for name in names if name in self._tensors}
+        tensors = load_with_progress(chosen, progress)
         values = {name: self._values[name].load_tree() for name in names if name in self._values}
         return _nested({**tensors, **values}, self._state.paths)
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved state or a part of it."""
         options.refuse_ties()
-        return self.load_tree(only=options.only)
+        return self.load_tree(only=options.only, progress=options.progress)
 
     def _chosen(self, selectors: list[Selector]) -> list[str]:
         """Return the names that are selected themselves or by a container that they are in."""

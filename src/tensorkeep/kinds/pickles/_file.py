@@ -28,7 +28,7 @@ from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import LoadOptions, OpenOptions
 from tensorkeep.kinds.pickles._data import is_of_pairs, nested_data
 from tensorkeep.kinds.pickles._flat import Leaf, Leaves, leaves_of
-from tensorkeep.kinds.pickles._load import load_part, load_tree
+from tensorkeep.kinds.pickles._load import ValueToLoad, part_of_value, whole_value
 from tensorkeep.kinds.pickles._records import (
     LazyRecords,
     is_tensor_like,
@@ -38,6 +38,7 @@ from tensorkeep.kinds.pickles._records import (
 from tensorkeep.kinds.pickles._select import NOTHING, selected
 from tensorkeep.kinds.pickles._tree import copy_tree
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
+from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorView, chooser, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteRange, ByteSource, Openable, open_source, split
@@ -172,7 +173,9 @@ class PickleFile(Opened):
         with PausedCollector():
             return copy_tree(self._document.value, self._lazy.value)
 
-    def load_tree(self, only: Selector | Iterable[Selector] | None = None) -> Any:
+    def load_tree(
+        self, only: Selector | Iterable[Selector] | None = None, *, progress: Progress | None = None
+    ) -> Any:
         """Load the saved value or a part of it: nested data with the framework's tensors.
 
         Tensors that shared memory share it again, and an object in two places is one object again. With torch,
@@ -183,6 +186,7 @@ class PickleFile(Opened):
             only: Which parts to load: shell patterns for dotted names (`*` crosses dots), or predicates on a name;
                 None loads everything. In dicts, other entries are missing; in lists and tuples, they are None. Only
                 the memory that the chosen tensors cover is read.
+            progress: Called with the bytes loaded so far and the total.
 
         Returns:
             The nested value. Tensors are writable, and writing to them never changes the file.
@@ -197,30 +201,28 @@ class PickleFile(Opened):
             TransportError: If the bytes cannot be read, or the file is closed.
         """
         self._check_open()
-        if only is not None:
-            selectors = selectors_of(only)
-            part = self.load_part(chooser(selectors))
-            if part is NOTHING:
-                raise nothing_chosen(selectors, self, self.path)
-            return part
-        with PausedCollector():
-            return load_tree(self._document, self._lazy.reader)
+        selectors = None if only is None else selectors_of(only)
+        value = self.value_to_load(None if selectors is None else chooser(selectors))
+        if value is None:
+            raise nothing_chosen(selectors or [], self, self.path)
+        return value.load(ProgressMeter.of(progress, value.nbytes))
 
-    def load_part(self, wanted: Callable[[str], bool], name: str = "") -> Any:
-        """Load the part of the saved value, itself called `name`, whose dotted names are wanted; maybe `NOTHING`."""
-        with PausedCollector():
-            try:
-                part = selected(self._document.value, wanted, name)
-            except TensorkeepError as error:
-                raise error.with_fields(path=self.path) from None
-            return NOTHING if part is NOTHING else load_part(self._document, self._lazy.reader, part)
+    def value_to_load(self, wanted: Callable[[str], bool] | None, name: str = "") -> ValueToLoad | None:
+        """Return the saved value, itself called `name`, or its part whose names are wanted; None if none is."""
+        if wanted is None:
+            return whole_value(self._document, self._lazy.reader)
+        try:
+            part = selected(self._document.value, wanted, name)
+            return None if part is NOTHING else part_of_value(self._document, self._lazy.reader, part)
+        except TensorkeepError as error:
+            raise error.with_fields(path=self.path) from None
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved value or a part of it."""
         options.refuse_ties()
-        return self.load_tree(options.only)
+        return self.load_tree(options.only, progress=options.progress)
 
-    def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+    def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
         """Read whole tensors, each into its own memory; see `LazyTensors.load`. `load_tree` keeps memory shared.
 
         Raises:
@@ -228,7 +230,7 @@ class PickleFile(Opened):
         """
         names = None if names is None else [names] if isinstance(names, str) else list(names)
         self.refuse_expanded(self if names is None else names)
-        return super().load(names)
+        return super().load(names, progress=progress)
 
     def refuse_expanded(self, names: Iterable[str]) -> None:
         """Refuse tensors much larger in total than the file, such as many views of a few bytes.

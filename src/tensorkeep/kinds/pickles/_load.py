@@ -6,11 +6,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays import codec_for
 from tensorkeep.arrays.sharing import shared_memory_for
+from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError
@@ -28,34 +30,62 @@ from tensorkeep.kinds.pickles._flat import leaves_of
 from tensorkeep.kinds.pickles._keys import joined
 from tensorkeep.kinds.pickles._records import array_of, dtype_of, extent_of, has_gradients, tensor_of
 from tensorkeep.kinds.pickles._tree import Copy, copy_tree
-from tensorkeep.tensors import TensorReader
+from tensorkeep.parallel import ProgressMeter
+from tensorkeep.tensors import LazyTensor, TensorReader, load_together
 from tensorkeep.transport import ByteRange
 
 _ALIGNMENT: Final = 64
 """The part of a storage that is read begins at a multiple of this, and so at a whole element of any dtype."""
 
 
-def load_tree(document: PickleDocument, reader: TensorReader) -> Any:
-    """Load the value of a file."""
-    whole = {key: ByteRange(0, len(span)) for key, span in document.spans.items()}
-    return copy_tree(document.value, _Loader(document, reader, whole).make)
+class ValueToLoad(msgspec.Struct, frozen=True, eq=False):
+    """The value of a file or a part of it, before it is loaded.
+
+    Attributes:
+        document: The file's pickle.
+        reader: Reader of the file.
+        value: The value, with records of tensors.
+        needed: Key of each storage to the bytes that are read of it.
+    """
+
+    document: PickleDocument
+    reader: TensorReader
+    value: Any
+    needed: Mapping[str, ByteRange]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are read."""
+        return sum(map(len, self.needed.values()))
+
+    def load(self, meter: ProgressMeter | None) -> Any:
+        """Return the value with tensors."""
+        with PausedCollector():
+            return copy_tree(self.value, _Loader(self, meter).make)
 
 
-def load_part(document: PickleDocument, reader: TensorReader, part: Any) -> Any:
-    """Load a part of the value of a file; of each storage, only what its tensors cover."""
+def whole_value(document: PickleDocument, reader: TensorReader) -> ValueToLoad:
+    """Return the value of a file, to be loaded."""
+    spans = {key: ByteRange(0, len(span)) for key, span in document.spans.items()}
+    return ValueToLoad(document, reader, document.value, spans)
+
+
+def part_of_value(document: PickleDocument, reader: TensorReader, part: Any) -> ValueToLoad:
+    """Return a part of the value of a file, to be loaded; of each storage, only what its tensors cover is read."""
     covered = {key: extent for key, extent in _covered(part).items() if key in document.spans}
-    return copy_tree(part, _Loader(document, reader, covered).make)
+    return ValueToLoad(document, reader, part, covered)
 
 
 class _Loader:
     """Builds tensors over storages. The given bytes of each storage are read once."""
 
-    def __init__(self, document: PickleDocument, reader: TensorReader, needed: Mapping[str, ByteRange]) -> None:
+    def __init__(self, wanted: ValueToLoad, meter: ProgressMeter | None) -> None:
+        document, reader = wanted.document, wanted.reader
         self._is_swapped = document.is_big_endian != (sys.byteorder == "big")
         self._memory = shared_memory_for(reader.framework, reader.device)
         self._codec = codec_for(reader.framework)
-        self._bytes = _read_storages(document, needed, reader.with_framework("numpy"))
-        self._needed = needed
+        self._bytes = _read_storages(wanted, meter)
+        self._needed = wanted.needed
         self._storages: dict[tuple[str, int], Any] = {}
 
     def make(self, record: Any, name: str, copy: Copy) -> Any:
@@ -127,14 +157,13 @@ def _covered(part: Any) -> dict[str, ByteRange]:
     return covered
 
 
-def _read_storages(
-    document: PickleDocument, needed: Mapping[str, ByteRange], reader: TensorReader
-) -> dict[str, npt.NDArray[np.uint8]]:
+def _read_storages(wanted: ValueToLoad, meter: ProgressMeter | None) -> dict[str, npt.NDArray[np.uint8]]:
     """Read ranges of storages, by mmap if possible, else in a few large reads; embedded ones are there already."""
-    spans = sorted((document.spans[key].start, key) for key in needed)
-    entries = {
-        key: TensorEntry("U8", (len(needed[key]),), (begin + needed[key].start, begin + needed[key].stop))
-        for begin, key in spans
-    }
-    embedded = {key: np.frombuffer(bytearray(data), np.uint8) for key, data in document.embedded.items()}
-    return reader.load(entries) | embedded
+    reader = wanted.reader.with_framework("numpy")
+    lazies = {}
+    for key, part in wanted.needed.items():
+        start = wanted.document.spans[key].start
+        entry = TensorEntry("U8", (len(part),), (start + part.start, start + part.stop))
+        lazies[key] = LazyTensor(key, entry, reader)
+    embedded = {key: np.frombuffer(bytearray(data), np.uint8) for key, data in wanted.document.embedded.items()}
+    return load_together(lazies, meter) | embedded

@@ -23,9 +23,9 @@ from tensorkeep.kinds.pickles._file import PickleFile, pickle_over
 from tensorkeep.kinds.pickles._in_files import left_out_of, pairs_of, records_of, refuse_expanded_of, views_of
 from tensorkeep.kinds.pickles._keys import key_text, numbered
 from tensorkeep.kinds.pickles._location import PickleLocation
-from tensorkeep.kinds.pickles._select import NOTHING
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
+from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorView, chooser, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteSource, join, open_source, split
@@ -113,12 +113,15 @@ class PickleSet(Opened):
         """
         return self._joined({name: file.tree for name, file in self._files.items()})
 
-    def load_tree(self, only: Selector | Iterable[Selector] | None = None) -> Any:
+    def load_tree(
+        self, only: Selector | Iterable[Selector] | None = None, *, progress: Progress | None = None
+    ) -> Any:
         """Load the saved values or a part of them, file by file; see `PickleFile.load_tree`.
 
         Args:
             only: Which parts to load, by the names in this mapping: shell patterns or predicates; None loads
                 everything. Files with nothing that is chosen are missing.
+            progress: Called with the bytes loaded so far and the total.
 
         Returns:
             With an index, the values of all shards merged into one; without one, a dict of file path to value.
@@ -133,23 +136,22 @@ class PickleSet(Opened):
                 framework allows.
             TransportError: If the bytes cannot be read, or a file is closed.
         """
-        if only is None:
-            return self._joined({name: file.load_tree() for name, file in self._files.items()})
-        selectors = selectors_of(only)
-        wanted = chooser(selectors)
-        parts = {
-            name: file.load_part(wanted, prefix.removesuffix("."))
+        selectors = None if only is None else selectors_of(only)
+        wanted = None if selectors is None else chooser(selectors)
+        found = {
+            name: file.value_to_load(wanted, prefix.removesuffix("."))
             for name, (prefix, file) in zip(self._files, self.prefixed(), strict=True)
         }
-        chosen = {name: part for name, part in parts.items() if part is not NOTHING}
-        if not chosen:
+        values = {name: value for name, value in found.items() if value is not None}
+        if not values and selectors is not None:
             raise nothing_chosen(selectors, self, self.path)
-        return self._joined(chosen)
+        meter = ProgressMeter.of(progress, sum(value.nbytes for value in values.values()))
+        return self._joined({name: value.load(meter) for name, value in values.items()})
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved values or a part of them."""
         options.refuse_ties()
-        return self.load_tree(options.only)
+        return self.load_tree(options.only, progress=options.progress)
 
     def _joined(self, trees: dict[str, Any]) -> dict[Any, Any]:
         if self._index is None or not all(isinstance(tree, dict) for tree in trees.values()):

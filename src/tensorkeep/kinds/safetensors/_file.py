@@ -25,10 +25,11 @@ from tensorkeep.formats.safetensors import (
     read_seal,
 )
 from tensorkeep.kinds._checks import Checks
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds._options import LoadOptions, OpenOptions
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._digests import digest_checks
 from tensorkeep.kinds.safetensors._saved import SavedTensors
+from tensorkeep.parallel import Progress
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, TensorReader
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, VerifyingSource, open_source
@@ -212,15 +213,17 @@ class TensorFile(SavedTensors):
     def __contains__(self, name: object) -> bool:
         return name in self._header.entries or name in self.aliases
 
-    def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+    def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
         """Read whole tensors, in byte order; see `LazyTensors.load`."""
-        if names is None and self._sharing is None:  # much faster than making a lazy tensor for each
+        if names is None and self._sharing is None and progress is None:  # the fastest: no lazy tensors are made
             return self._open_reader().load(self._header.entries, are_apart=True)
-        return super().load(names)
+        return super().load(names, progress=progress)
 
-    def _load_whole(self, framework: str, device: Any) -> dict[str, Any]:
-        """Read all tensors without making a lazy tensor for each."""
-        reader = self._open_reader().with_framework(framework, device_for(framework, device))
+    def _load_whole(self, framework: str, options: LoadOptions) -> dict[str, Any]:
+        """Read all tensors, without making a lazy tensor for each if nobody listens to the progress."""
+        if options.progress is not None:
+            return super()._load_whole(framework, options)
+        reader = self._open_reader().with_framework(framework, device_for(framework, options.device))
         return reader.load(self._header.entries, are_apart=True)
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:

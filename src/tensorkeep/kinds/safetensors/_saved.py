@@ -24,6 +24,7 @@ from tensorkeep.kinds._options import LoadOptions
 from tensorkeep.kinds.safetensors._aliases import alias_tensor
 from tensorkeep.kinds.safetensors._attributes import WithAttributes
 from tensorkeep.kinds.safetensors._tied import load_tied, refuse_copies
+from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes, classes_by_name, decode_tree, part_libraries, selected, tensor_names
 from tensorkeep.tensors import (
     LazyTensor,
@@ -153,6 +154,7 @@ class SavedTensors(Opened):
         ties: Ties = "share",
         framework: str | None = None,
         device: Any = "cpu",
+        progress: Progress | None = None,
     ) -> Any:
         """Load the saved state.
 
@@ -165,6 +167,7 @@ class SavedTensors(Opened):
                 `"error"`.
             framework: The array library for all tensors; None for the one that each was saved from.
             device: The device for torch tensors.
+            progress: Called with the bytes loaded so far and the total.
 
         Returns:
             The saved state; if only names were recorded, a dict of name to tensor.
@@ -183,9 +186,9 @@ class SavedTensors(Opened):
             TypeError: If `only` is neither text, nor callable, nor an iterable of these.
             TransportError: If the bytes cannot be read, or the file is closed.
         """
-        return self.load_state(LoadOptions(only, classes, ties, framework, device))
+        return self.load_state(LoadOptions(only, classes, ties, framework, device, progress=progress))
 
-    def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+    def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
         """Read whole tensors, each into its own memory; see `LazyTensors.load`.
 
         Raises:
@@ -194,7 +197,7 @@ class SavedTensors(Opened):
         if self.aliases:
             names = list(self) if names is None else [names] if isinstance(names, str) else list(names)
             refuse_copies({name: self[name] for name in names}, self.aliases, self.stored)
-        return super().load(names)
+        return super().load(names, progress=progress)
 
     def load_shared(self, *, framework: str = DEFAULT_FRAMEWORK, device: Any = "cpu") -> dict[str, Any]:
         """Load all tensors by name, without the nested state; those that shared memory share it again.
@@ -211,7 +214,8 @@ class SavedTensors(Opened):
             LimitError: If a tensor has more dimensions than the framework allows.
             TransportError: If the bytes cannot be read.
         """
-        return self._load_named(dict.fromkeys(self, framework), "share", device) if self.aliases else self.load()
+        shared = LoadOptions(device=device)
+        return self._load_named(dict.fromkeys(self, framework), shared) if self.aliases else self.load()
 
     def _load_flat(self, options: LoadOptions) -> dict[str, Any]:
         only = options.only
@@ -221,7 +225,7 @@ class SavedTensors(Opened):
             names = list(self) if only is None else chosen_names(self, selectors_of(only))
             self._refuse_nothing(bool(names), only)
         library = options.framework or self._library or DEFAULT_FRAMEWORK
-        return self._load_named(dict.fromkeys(names, library), options.ties, options.device)
+        return self._load_named(dict.fromkeys(names, library), options)
 
     def _load_nested(self, options: LoadOptions) -> Any:
         only, ties, framework = options.only, options.ties, options.framework
@@ -236,7 +240,7 @@ class SavedTensors(Opened):
         self._refuse_stale(frameworks, is_whole=only is None)
         if options.uses_device:
             refuse_unused_device(set(frameworks.values()), options.device)
-        tensors = self._load_named(frameworks, ties, options.device)
+        tensors = self._load_named(frameworks, options)
         attributed = WithAttributes(tensors, frameworks, self.aliases if ties == "share" else {})
 
         def find_class(name: str) -> type | None:
@@ -288,11 +292,11 @@ class SavedTensors(Opened):
         if not is_any and only is not None:
             raise nothing_chosen(selectors_of(only), self, self.path)
 
-    def _load_whole(self, framework: str, device: Any) -> dict[str, Any]:
+    def _load_whole(self, framework: str, options: LoadOptions) -> dict[str, Any]:
         """Read all tensors of files in which none share memory."""
-        return load_tied(self, dict.fromkeys(self, framework), {}, self.stored, device=device)
+        return load_tied(self, dict.fromkeys(self, framework), {}, self.stored, options)
 
-    def _load_named(self, frameworks: Mapping[str, str], ties: Ties, device: Any) -> dict[str, Any]:
+    def _load_named(self, frameworks: Mapping[str, str], options: LoadOptions) -> dict[str, Any]:
         libraries = set(frameworks.values())
         for framework in libraries:
             if find_library(framework) is None:
@@ -304,9 +308,9 @@ class SavedTensors(Opened):
                 )
         is_all = len(frameworks) == len(self) and all(name in self for name in frameworks)
         if is_all and len(libraries) == 1 and not self.aliases:
-            return self._load_whole(libraries.pop(), device)
+            return self._load_whole(libraries.pop(), options)
         wanted = {name: self[name] for name in frameworks}
-        return load_tied(wanted, frameworks, self.aliases, self.stored, device=device, ties=ties, is_part=not is_all)
+        return load_tied(wanted, frameworks, self.aliases, self.stored, options, is_part=not is_all)
 
 
 _Only: TypeAlias = Selector | Iterable[Selector] | None

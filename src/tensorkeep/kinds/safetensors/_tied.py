@@ -13,8 +13,10 @@ from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError, SharedMemoryError
 from tensorkeep.formats.safetensors import Alias
+from tensorkeep.kinds._options import LoadOptions
 from tensorkeep.limits import MAX_COPIES, MAX_EXPANDED_NBYTES
-from tensorkeep.tensors import LazyTensor, Reader, TensorReader, Ties, c_strides, load_together
+from tensorkeep.parallel import ProgressMeter
+from tensorkeep.tensors import LazyTensor, Reader, TensorReader, c_strides, load_together
 from tensorkeep.transport import ByteRange
 
 _ALIGNMENT: Final = 64
@@ -26,12 +28,12 @@ def load_tied(
     frameworks: Mapping[str, str],
     aliases: Mapping[str, Alias],
     stored: Callable[[str], LazyTensor],
+    options: LoadOptions,
     *,
-    device: Any = "cpu",
-    ties: Ties = "share",
     is_part: bool = False,
 ) -> dict[str, Any]:
     """Read whole tensors, which share memory as `ties` says; for a part of one, only the memory that it needs."""
+    ties, device = options.ties, options.device
     if ties == "copy":
         refuse_copies(wanted, aliases, stored)
     groups = _groups(wanted, aliases) if ties != "copy" else {}
@@ -55,8 +57,28 @@ def load_tied(
                     reader = lazy.reader.with_framework(framework, device_for(framework, device))
                     readers[lazy.reader, framework] = reader
                 alone[name] = LazyTensor(name, lazy.entry, reader)
-    loaded = load_together(alone)
-    loaded |= _load_groups(groups, frameworks, aliases, stored, device, is_part=is_part)
+    owners = {owner: stored(owner) for owner in groups}
+    spans = {
+        owner: _covered(owners[owner], names, aliases) if is_part else ByteRange(0, owners[owner].nbytes)
+        for owner, names in groups.items()
+    }
+    total = sum(lazy.entry.nbytes for lazy in alone.values()) + sum(map(len, spans.values()))
+    meter = ProgressMeter.of(options.progress, total)
+    loaded = load_together(alone, meter)
+    memory = _load_bytes(owners, spans, meter)
+    makers = {
+        framework: shared_memory_for(framework, device_for(framework, device))
+        for framework in {frameworks[name] for names in groups.values() for name in names}
+    }
+    for owner, names in groups.items():
+        storages: dict[str, Any] = {}
+        for name in names:
+            framework = frameworks[name]
+            if framework not in storages:
+                storages[framework] = makers[framework].storage(memory[owner])
+            alias = aliases.get(name) or Alias(owner)
+            view = _view(makers[framework], storages[framework], alias, owners[owner].entry, spans[owner].start)
+            loaded[name] = view
     return {name: loaded[name] for name in wanted}
 
 
@@ -88,37 +110,6 @@ def _groups(wanted: Mapping[str, LazyTensor], aliases: Mapping[str, Alias]) -> d
         if owner in wanted:
             names.insert(0, owner)
     return groups
-
-
-def _load_groups(
-    groups: Mapping[str, list[str]],
-    frameworks: Mapping[str, str],
-    aliases: Mapping[str, Alias],
-    stored: Callable[[str], LazyTensor],
-    device: Any,
-    *,
-    is_part: bool,
-) -> dict[str, Any]:
-    owners = {owner: stored(owner) for owner in groups}
-    spans = {
-        owner: _covered(owners[owner], names, aliases) if is_part else ByteRange(0, owners[owner].nbytes)
-        for owner, names in groups.items()
-    }
-    memory = _load_bytes(owners, spans)
-    makers = {
-        framework: shared_memory_for(framework, device_for(framework, device))
-        for framework in {frameworks[name] for names in groups.values() for name in names}
-    }
-    made: dict[str, Any] = {}
-    for owner, names in groups.items():
-        storages: dict[str, Any] = {}
-        for name in names:
-            framework = frameworks[name]
-            if framework not in storages:
-                storages[framework] = makers[framework].storage(memory[owner])
-            alias = aliases.get(name) or Alias(owner)
-            made[name] = _view(makers[framework], storages[framework], alias, owners[owner].entry, spans[owner].start)
-    return made
 
 
 def _covered(owner: LazyTensor, names: Sequence[str], aliases: Mapping[str, Alias]) -> ByteRange:
@@ -154,7 +145,9 @@ def _view(maker: SharedMemory, storage: Any, alias: Alias, entry: TensorEntry, s
     return maker.view_of(storage, dtype, offset, shape, strides, is_conj=alias.is_conj, is_neg=alias.is_neg)
 
 
-def _load_bytes(owners: Mapping[str, LazyTensor], spans: Mapping[str, ByteRange]) -> dict[str, Any]:
+def _load_bytes(
+    owners: Mapping[str, LazyTensor], spans: Mapping[str, ByteRange], meter: ProgressMeter | None
+) -> dict[str, Any]:
     """Read ranges of tensors of any dtype as bytes."""
     readers: dict[Reader, Reader] = {}
     lazies: dict[str, LazyTensor] = {}
@@ -163,4 +156,4 @@ def _load_bytes(owners: Mapping[str, LazyTensor], spans: Mapping[str, ByteRange]
         span, first = spans[name], owner.entry.data_offsets[0]
         entry = TensorEntry("U8", (len(span),), (first + span.start, first + span.stop))
         lazies[name] = LazyTensor(name, entry, reader)
-    return load_together(lazies)
+    return load_together(lazies, meter)

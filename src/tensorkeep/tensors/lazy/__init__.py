@@ -9,7 +9,7 @@
 """
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
-from tensorkeep.tensors.lazy._lazy import LazyTensor, load_together
+from tensorkeep.tensors.lazy._lazy import LazyTensor, load_together, load_with_progress
 from tensorkeep.tensors.lazy._mapping import LazyTensors, TensorView
 from tensorkeep.tensors.lazy._name_patterns import (
     Renaming,
@@ -35,6 +35,7 @@ __all__ = [
     "chosen_names",
     "load_sharing",
     "load_together",
+    "load_with_progress",
     "nothing_chosen",
     "renamed_state",
     "selectors_of",

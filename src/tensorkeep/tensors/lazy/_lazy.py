@@ -9,7 +9,8 @@ from typing import Any, Final
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, SelectionError
-from tensorkeep.parallel import parallel_for_each
+from tensorkeep.limits import ARENA_NBYTES
+from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each
 from tensorkeep.tensors.indexing import parse_index, shard_range
 from tensorkeep.tensors.readers import CastReader, Reader, ReadPlan, cast_target, plan_reads
 from tensorkeep.transport import ByteRange, ByteSource
@@ -322,12 +323,36 @@ def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str
     return loaded
 
 
-def load_together(tensors: Mapping[str, LazyTensor]) -> dict[str, Any]:
-    """Read whole tensors; those of one file together, in the order of their bytes."""
+def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None = None) -> dict[str, Any]:
+    """Read whole tensors; those of one file together, in the order of their bytes, in batches if a meter counts."""
     groups: dict[Reader, dict[str, TensorEntry]] = {}
     for name, lazy in tensors.items():
         groups.setdefault(lazy._reader, {})[name] = lazy._entry
     loaded: dict[str, Any] = {}
     for reader, entries in groups.items():
-        loaded |= reader.load(dict(sorted(entries.items(), key=lambda item: item[1].data_offsets)))
+        in_order = sorted(entries.items(), key=lambda item: item[1].data_offsets)
+        for batch in [dict(in_order)] if meter is None else _batches(in_order):
+            loaded |= reader.load(batch)
+            if meter is not None:
+                meter.add(sum(entry.nbytes for entry in batch.values()))
     return {name: loaded[name] for name in tensors}
+
+
+def load_with_progress(tensors: Mapping[str, LazyTensor], progress: Progress | None) -> dict[str, Any]:
+    """Read whole tensors, and say how far it is, in bytes of the files."""
+    total = sum(lazy.entry.nbytes for lazy in tensors.values())
+    return load_together(tensors, ProgressMeter.of(progress, total))
+
+
+def _batches(entries: Iterable[tuple[str, TensorEntry]]) -> Iterator[dict[str, TensorEntry]]:
+    """Divide tensors into batches that are large enough to be read at full speed."""
+    batch: dict[str, TensorEntry] = {}
+    nbytes = 0
+    for name, entry in entries:
+        if batch and nbytes + entry.nbytes > ARENA_NBYTES:
+            yield batch
+            batch, nbytes = {}, 0
+        batch[name] = entry
+        nbytes += entry.nbytes
+    if batch:
+        yield batch

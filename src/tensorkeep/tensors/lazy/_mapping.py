@@ -10,8 +10,9 @@ from typing import Any
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import State
+from tensorkeep.parallel import Progress
 from tensorkeep.phrases import counted
-from tensorkeep.tensors.lazy._lazy import LazyTensor, load_parts_together, load_together, plan_together
+from tensorkeep.tensors.lazy._lazy import LazyTensor, load_parts_together, load_with_progress, plan_together
 from tensorkeep.tensors.lazy._name_patterns import Renaming, Selector, changed_names, chosen_names, did_you_mean
 from tensorkeep.tensors.lazy._renamed_state import parts_in, renamed_state
 from tensorkeep.tensors.readers import ReadPlan, cast_target
@@ -100,11 +101,13 @@ class LazyTensors(Mapping[str, LazyTensor]):
     def __hash__(self) -> int:
         return id(self)
 
-    def load(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+    def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
         """Read whole tensors, without a copy if the file is mapped and nothing is cast.
 
         Args:
             names: Which: several names, or one; all if None.
+            progress: Called with the bytes loaded so far and the total, after each batch of at least one tensor; for
+                mapped files, which are read when they are used, after each batch is mapped.
 
         Returns:
             Name to tensor of the framework, in the order of this mapping. The tensors are writable, writing to them
@@ -119,10 +122,10 @@ class LazyTensors(Mapping[str, LazyTensor]):
             TransportError: If the bytes cannot be read.
         """
         if names is None:
-            return load_together(self._all())
+            return load_with_progress(self._all(), progress)
         asked = {name: self[name] for name in ([names] if isinstance(names, str) else names)}
         in_order = [name for name in self if name in asked] if len(asked) > 1 else list(asked)
-        return load_together({name: asked[name] for name in in_order})
+        return load_with_progress({name: asked[name] for name in in_order}, progress)
 
     def load_parts(self, parts: Mapping[str, Any]) -> dict[str, Any]:
         """Read parts of tensors in parallel, which is faster where each request has latency.

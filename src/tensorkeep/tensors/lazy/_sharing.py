@@ -11,6 +11,7 @@ import msgspec
 from tensorkeep.arrays.sharing import shared_memory_for
 from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
+from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors.indexing import c_strides
 from tensorkeep.tensors.lazy._lazy import LazyTensor, load_together
 from tensorkeep.tensors.readers import Layout, StridedReader, TensorReader
@@ -37,7 +38,7 @@ class _Stored(msgspec.Struct, frozen=True):
         return self.dtype.bits > 8 and self.layout.is_big_endian == (sys.byteorder == "little")
 
 
-def load_sharing(tensors: Mapping[str, LazyTensor]) -> dict[str, Any]:
+def load_sharing(tensors: Mapping[str, LazyTensor], progress: Progress | None = None) -> dict[str, Any]:
     """Read whole tensors; each shares memory with those whose bytes overlap its own, and with no others."""
     stored = [found for name, lazy in tensors.items() if (found := _stored(name, lazy)) is not None]
     groups = [group for group in _overlapping(stored) if len(group) > 1 or not group[0].is_plain]
@@ -47,9 +48,15 @@ def load_sharing(tensors: Mapping[str, LazyTensor]) -> dict[str, Any]:
         name: name if name in grouped else same.setdefault((lazy.reader, lazy.entry), name)
         for name, lazy in tensors.items()
     }
-    loaded = load_together({name: tensors[name] for name in same.values()})
-    for group in groups:
-        loaded |= _views(group)
+    alone = {name: tensors[name] for name in same.values()}
+    spans = [_span(group) for group in groups]
+    total = sum(lazy.entry.nbytes for lazy in alone.values()) + sum(map(len, spans))
+    meter = ProgressMeter.of(progress, total)
+    loaded = load_together(alone, meter)
+    for group, span in zip(groups, spans, strict=True):
+        loaded |= _views(group, _read(group[0].reader, span), span.start)
+        if meter is not None:
+            meter.add(len(span))
     return {name: loaded[name] if first == name else loaded[first][...] for name, first in firsts.items()}
 
 
@@ -83,12 +90,16 @@ def _overlapping(stored: Sequence[_Stored]) -> Iterator[list[_Stored]]:
         yield group
 
 
-def _views(group: Sequence[_Stored]) -> dict[str, Any]:
-    """Read the bytes of a group once, and make its tensors of them."""
+def _span(group: Sequence[_Stored]) -> ByteRange:
+    """Return the bytes of a group, from one at which an element of each of its dtypes may begin."""
     widest = max(group, key=lambda one: one.dtype.itemsize)
     first, width = min(one.layout.start for one in group), widest.dtype.itemsize
-    first = widest.layout.start - -(-(widest.layout.start - first) // width) * width  # a whole element for all
-    data = _read(group[0].reader, ByteRange(first, max(one.stop for one in group)))
+    n_before = -(-(widest.layout.start - first) // width)
+    return ByteRange(widest.layout.start - n_before * width, max(one.stop for one in group))
+
+
+def _views(group: Sequence[_Stored], data: Any, first: int) -> dict[str, Any]:
+    """Make the tensors of a group of its bytes; `first` is the byte of the source at which they begin."""
     makers: dict[TensorReader, Any] = {}
     storages: dict[Any, Any] = {}
     views = {}
