@@ -1,6 +1,7 @@
 """What do the bytes mean? One folder or file per format; none knows where bytes come from or who holds tensors.
 
 - `_sniff`: what a file really is, for error messages.
+- `_chunks`: tensors in chunks, and checksums.
 - `_contents`: `FileContents`, what the parse function of a format gives.
 - `_strings`: `StringArray`, an array of strings.
 - `_attributes`: typed data of headers as text.
@@ -9,6 +10,7 @@
 - `npy/`: NumPy's arrays, `.npy` and `.npz`.
 - `msgpack/`: Flax's nested data with arrays.
 - `gguf/`: the files of llama.cpp: keys of any type, and tensors in ggml's blocks.
+- `hdf5/`: HDF5 files.
 - `archives/`: zip and tar archives, read in place and so strictly that all readers find the same members.
 - `protobuf/`: messages of Protocol Buffers, walked without a schema.
 - `paddle/`: PaddlePaddle's files.
@@ -16,7 +18,8 @@
 """
 
 from tensorkeep.formats._attributes import attribute_text, attribute_texts
-from tensorkeep.formats._contents import Checksum, FileContents, TensorPlace, UntypedTensor
+from tensorkeep.formats._chunks import Checksum, Chunks, StoredChunk
+from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor
 from tensorkeep.formats._description import Description, Digests, FileDescription
 from tensorkeep.formats._sniff import SNIFF_NBYTES, Sniffed, sniff
 from tensorkeep.formats._strings import StringArray
@@ -24,11 +27,13 @@ from tensorkeep.formats._strings import StringArray
 __all__ = [
     "SNIFF_NBYTES",
     "Checksum",
+    "Chunks",
     "Description",
     "Digests",
     "FileContents",
     "FileDescription",
     "Sniffed",
+    "StoredChunk",
     "StringArray",
     "TensorPlace",
     "UntypedTensor",

@@ -12,28 +12,12 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.digests import Algorithm
 from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.errors import DtypeError, FormatError, TensorNotFoundError
+from tensorkeep.formats._chunks import Checksum, Chunks
 from tensorkeep.formats._strings import StringArray
 from tensorkeep.limits import MAX_I64, MAX_LISTED_NDIM
-from tensorkeep.transport import ByteRange, ByteSource
-
-
-class Checksum(msgspec.Struct, frozen=True):
-    """The checksum of a range of bytes.
-
-    Attributes:
-        algorithm: What they are summed with.
-        expected: The checksum that they should have.
-        span: Which bytes of the file, half-open.
-        source: Where the bytes are, if not in the file as it lies there, such as what a member unpacks to.
-    """
-
-    algorithm: Algorithm
-    expected: bytes
-    span: ByteRange
-    source: ByteSource | None = None
+from tensorkeep.transport import ByteSource
 
 
 class TensorPlace(msgspec.Struct, frozen=True):
@@ -49,6 +33,8 @@ class TensorPlace(msgspec.Struct, frozen=True):
         is_big_endian: Whether elements have their highest byte first.
         source: Where the bytes are, if not in the file: another file, or what a member unpacks to.
         checksum: What the file says of its bytes; None where it says nothing.
+        chunks: Where the elements are, if they are in chunks; `start`, `strides`, `is_big_endian`, `source` and
+            `checksum` then mean nothing.
     """
 
     dtype: str
@@ -59,6 +45,13 @@ class TensorPlace(msgspec.Struct, frozen=True):
     is_big_endian: bool = False
     source: ByteSource | None = None
     checksum: Checksum | None = None
+    chunks: Chunks | None = None
+
+    def checksums(self) -> list[Checksum]:
+        """Return what the file says of its bytes, part by part; empty where it says nothing."""
+        if self.chunks is not None:
+            return self.chunks.checksums()
+        return [] if self.checksum is None else [self.checksum]
 
 
 class UntypedTensor(msgspec.Struct, frozen=True):
@@ -112,7 +105,7 @@ class FileContents(msgspec.Struct, frozen=True):
         for name, place in self.tensors.items():
             nbytes = (place.source or source).nbytes
             stop = _stop_of(name, place)
-            if stop > nbytes:
+            if stop > nbytes and place.chunks is None:
                 raise FormatError(
                     f"the file ends before tensor `{name}` does",
                     tensor=name,

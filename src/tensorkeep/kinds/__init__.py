@@ -17,6 +17,7 @@
 - `msgpack/`: Flax's files of MessagePack.
 - `paddle`: Paddle's parameters for inference.
 - `gguf/`: GGUF files, and shards of them.
+- `hdf5/`: HDF5 files.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `dcp/`: directories of torch.distributed.checkpoint.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.

@@ -26,7 +26,7 @@ from tensorkeep.kinds._opened import Opened
 from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds._place import Place
 from tensorkeep.phrases import counted
-from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader, c_strides
+from tensorkeep.tensors import ChunkedReader, Layout, LazyTensor, StridedReader, TensorReader, c_strides
 from tensorkeep.transport import ByteRange, ByteSource, split
 
 Parse = Callable[[ByteSource], FileContents]
@@ -128,14 +128,17 @@ class FlatFile(Opened):
         return None if place is None else self._lazy(name, place)
 
     def _lazy(self, name: str, place: TensorPlace) -> LazyTensor:
-        dtype, reader = ALL_BY_NAME.get(place.dtype), self._reader(place.source or self._source)
-        span = _span(place)
+        dtype, span = ALL_BY_NAME.get(place.dtype), _span(place)
+        if place.chunks is not None:
+            reader = ChunkedReader(place.chunks, self._options.framework, self._options.device)
+            return LazyTensor(name, TensorEntry(place.dtype, place.shape, (span.start, span.stop)), reader)
+        stored = self._reader(place.source or self._source)
         strides = c_strides(place.shape) if place.strides is None else place.strides
         layout = Layout(place.start, strides, is_big_endian=place.is_big_endian)
         if dtype is None or layout.is_plain(dtype, place.shape):
-            return LazyTensor(name, TensorEntry(place.dtype, place.shape, (span.start, span.stop)), reader)
+            return LazyTensor(name, TensorEntry(place.dtype, place.shape, (span.start, span.stop)), stored)
         entry = TensorEntry(place.dtype, place.shape, (0, _nbytes(place)))
-        return LazyTensor(name, entry, StridedReader(reader, layout))
+        return LazyTensor(name, entry, StridedReader(stored, layout))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._contents.tensors)
@@ -150,12 +153,16 @@ class FlatFile(Opened):
         """Return the checksums in the file for some tensors or all."""
         file = next(iter(self.sources))
         chosen = list(self) if names is None else names_to_check(names, self, self.path)
-        checks = [
-            Check(file, name, sum_.source or self._source, sum_.span, sum_.algorithm, sum_.expected)
-            for name in chosen
-            if (sum_ := self._contents.tensors[name].checksum) is not None
-        ]
-        return Checks(checks, n_unprotected=len(chosen) - len(checks), n_files=1, n_tensors=len(self))
+        checks: list[Check] = []
+        n_checked = 0
+        for name in chosen:
+            sums = self._contents.tensors[name].checksums()
+            n_checked += bool(sums)
+            checks += [
+                Check(file, name, sum_.source or self._source, sum_.span, sum_.algorithm, sum_.expected, place == 0)
+                for place, sum_ in enumerate(sums)
+            ]
+        return Checks(checks, n_unprotected=len(chosen) - n_checked, n_files=1, n_tensors=len(self))
 
     def describe(self) -> Description:
         """Return the contents of the header, for `tensorkeep inspect`."""

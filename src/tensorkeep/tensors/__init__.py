@@ -39,6 +39,7 @@ from tensorkeep.tensors.lazy import (
     selectors_of,
 )
 from tensorkeep.tensors.readers import (
+    ChunkedReader,
     Layout,
     Reader,
     ReadPlan,
@@ -72,6 +73,7 @@ from tensorkeep.tensors.writing import (
 
 __all__ = [
     "AssembledReader",
+    "ChunkedReader",
     "Digesting",
     "FileBody",
     "Layout",

@@ -6,7 +6,8 @@ import msgspec
 
 from tensorkeep.digests import CRC32
 from tensorkeep.dtypes import ALL_BY_NAME
-from tensorkeep.formats._contents import Checksum, TensorPlace, UntypedTensor
+from tensorkeep.formats._chunks import Checksum
+from tensorkeep.formats._contents import TensorPlace, UntypedTensor
 from tensorkeep.formats.archives import InflatedSource, Member
 from tensorkeep.formats.npy._elements import Field
 from tensorkeep.formats.npy._header import ArrayHeader

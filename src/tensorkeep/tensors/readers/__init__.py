@@ -4,6 +4,7 @@
 - `_blocks`: the elements of a selection, copied out of memory or a source.
 - `_contiguous`: tensors as a safetensors file has them; whole files.
 - `_strided`: views with gaps, repeated elements, or transposed.
+- `_chunked`: tensors in chunks, mostly compressed.
 - `_cast`: numbers converted to another floating-point dtype.
 - `_read_plan`: what a read would cost.
 """
@@ -11,6 +12,7 @@
 from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, Reader, StoredTensor, stored_pieces
 from tensorkeep.tensors.readers._blocks import put_block
 from tensorkeep.tensors.readers._cast import CastReader, cast_target
+from tensorkeep.tensors.readers._chunked import ChunkedReader
 from tensorkeep.tensors.readers._contiguous import TensorReader
 from tensorkeep.tensors.readers._read_plan import ReadPlan, plan_reads
 from tensorkeep.tensors.readers._strided import Layout, StridedReader
@@ -18,6 +20,7 @@ from tensorkeep.tensors.readers._strided import Layout, StridedReader
 __all__ = [
     "RUN_LENGTH",
     "CastReader",
+    "ChunkedReader",
     "Layout",
     "Planned",
     "ReadPlan",

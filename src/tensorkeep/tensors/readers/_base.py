@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from tensorkeep.arrays import DenseArrays, Extent, TensorToWrite
 from tensorkeep.buffers import Buffer
-from tensorkeep.dtypes import DType
+from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError
 from tensorkeep.limits import PACK_NBYTES
 from tensorkeep.tensors.indexing import Selection, c_strides
 from tensorkeep.transport import ByteRange, ByteSource
@@ -98,6 +99,19 @@ class StoredTensor(TensorToWrite, frozen=True):
     def memory(self, start: int, stop: int) -> Iterator[Buffer]:
         """Yield bytes of the file."""
         return stored_pieces(self.source, ByteRange(start, stop))
+
+
+def writable_dtype(name: str, dtype: DType) -> DType:
+    """Return the dtype of a tensor that is about to be written; refuse one that safetensors lacks."""
+    if dtype.name in BY_NAME:
+        return dtype
+    raise DtypeError(
+        f"tensor `{name}` has a dtype that the format cannot hold",
+        tensor=name,
+        expected="one of " + ", ".join(BY_NAME),
+        found=f"{dtype.name} ({dtype.torch})",
+        hint="Load it with torch, and save torch.view_as_real(tensor) or tensor.to(torch.complex64)",
+    )
 
 
 def stored_pieces(source: ByteSource, span: ByteRange) -> Iterator[Buffer]:

@@ -21,7 +21,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, LimitError, UnsupportedError
 from tensorkeep.limits import ARENA_NBYTES, MAX_EXPANDED_NBYTES, PACK_NBYTES
 from tensorkeep.tensors.indexing import Selection, c_strides, cover_run, parse_index
-from tensorkeep.tensors.readers._base import Planned, stored_extent, stored_pieces
+from tensorkeep.tensors.readers._base import Planned, stored_extent, stored_pieces, writable_dtype
 from tensorkeep.tensors.readers._blocks import read_block, spans_of_block, take_block
 from tensorkeep.tensors.readers._contiguous import TensorReader
 from tensorkeep.transport import ByteRange
@@ -138,15 +138,7 @@ class StridedReader(msgspec.Struct, frozen=True):
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
         """Describe a tensor for writing; it is gathered piece by piece."""
-        dtype = self._dtype(name, entry)
-        if dtype.name not in BY_NAME:
-            raise DtypeError(
-                f"tensor `{name}` has a dtype that the format cannot hold",
-                tensor=name,
-                expected="one of " + ", ".join(BY_NAME),
-                found=f"{dtype.name} ({dtype.torch})",
-                hint="Load it with torch, and save torch.view_as_real(tensor) or tensor.to(torch.complex64)",
-            )
+        dtype = writable_dtype(name, self._dtype(name, entry))
         self._refuse_expanded(name, dtype, parse_index(..., entry.shape))
         source = self.stored.source
         return StreamedTensor(

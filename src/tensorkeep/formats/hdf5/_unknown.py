@@ -1,0 +1,25 @@
+"""`UnknownObject`: what a file holds that is not read as a tensor. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+OTHER_READERS: Final = '`engine="h5py"` reads it with the HDF5 library'
+"""What to say of what HDF5 itself can read."""
+
+
+class UnknownObject(msgspec.Struct, frozen=True):
+    """Something in the file that is not a tensor.
+
+    Attributes:
+        what: What it is.
+        reason: Why it is not read, or what to do; empty if there is nothing to say.
+    """
+
+    what: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.reason})" if self.reason else self.what

@@ -1,0 +1,57 @@
+"""B-trees of version 1: the links of old groups, and the chunks of datasets. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from tensorkeep.errors import FormatError
+from tensorkeep.formats.hdf5.structures._fields import Fields
+from tensorkeep.formats.hdf5.structures._reading import Dialect, Parsing, together
+
+GROUP: Final = 0
+CHUNKS: Final = 1
+
+_PREFIX_NBYTES: Final = 8
+
+
+class _Node(msgspec.Struct, frozen=True):
+    level: int
+    entries: list[tuple[bytes, int]]
+
+
+def read_btree_v1(dialect: Dialect, address: int, kind: int, key_nbytes: int) -> Parsing[list[tuple[bytes, int]]]:
+    """Return the key and the address of every entry of the leaves, in order."""
+    root = yield from _read_node(dialect, address, kind, key_nbytes)
+    level, entries = root.level, root.entries
+    seen = {address}
+    while level:
+        level -= 1
+        children = [child for _, child in entries]
+        if len(set(children)) < len(children) or not seen.isdisjoint(children):
+            raise FormatError("a B-tree has a node twice", found=f"at level {level}")
+        seen.update(children)
+        nodes = yield from together(_read_node(dialect, child, kind, key_nbytes) for child in children)
+        if any(node.level != level for node in nodes):
+            raise FormatError("a B-tree has a node at the wrong level", expected=str(level))
+        entries = [entry for node in nodes for entry in node.entries]
+    return entries
+
+
+def _read_node(dialect: Dialect, address: int, kind: int, key_nbytes: int) -> Parsing[_Node]:
+    prefix_nbytes = _PREFIX_NBYTES + 2 * dialect.address_nbytes
+    fields = Fields((yield [dialect.span(address, prefix_nbytes)])[0])
+    fields.expect(b"TREE", "node of a B-tree")
+    found_kind, level, n_entries = fields.uint(1), fields.uint(1), fields.uint(2)
+    if found_kind != kind:
+        raise FormatError("a B-tree is of the wrong type", expected=str(kind), found=str(found_kind))
+    entry_nbytes = key_nbytes + dialect.address_nbytes
+    fields = Fields((yield [dialect.span(address + prefix_nbytes, n_entries * entry_nbytes)])[0])
+    entries: list[tuple[bytes, int]] = []
+    for _ in range(n_entries):
+        key, child = fields.take(key_nbytes), dialect.address(fields)
+        if child is None:
+            raise FormatError("an entry of a B-tree leads nowhere", found=f"node {address:,}")
+        entries.append((key, child))
+    return _Node(level, entries)
