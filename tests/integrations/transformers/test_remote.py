@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -103,6 +104,71 @@ def test_a_directory_comes_before_the_hub(hub: HubServer, tmp_path: Path, monkey
     hub.requests.clear()
 
     assert_equal(weights(from_pretrained(GPT2, "org/model")), weights(gpt2(seed=5)))
+    assert hub.requests == []
+
+
+@pytest.fixture
+def offline(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    def leave() -> None:
+        hub.requests.clear()
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+
+    return leave
+
+
+@pytest.mark.parametrize("name", ["org/model", "hf://org/model"])
+def test_a_model_that_was_fetched_loads_without_the_hub(
+    hub: HubServer, offline: Callable[[], None], name: str
+) -> None:
+    from_pretrained(GPT2, name)
+    asked = len(hub.requests)
+    assert_equal(weights(from_pretrained(GPT2, name, local_files_only=True, verify="require")), weights(gpt2()))
+    assert len(hub.requests) == asked
+    offline()
+
+    assert_equal(weights(from_pretrained(GPT2, "org/model", verify="require")), weights(gpt2()))
+    assert_equal(weights(from_pretrained(GPT2, "hf://org/model")), weights(gpt2()))
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("revision", [None, "v1", "e" * 40])
+def test_a_model_in_the_cache_of_the_hub_loads_without_it(
+    hub: HubServer, offline: Callable[[], None], tmp_path: Path, revision: str | None
+) -> None:
+    in_cache(tmp_path / "hub", "org/model", hub.files, revision)
+    offline()
+
+    chosen = {} if revision is None else {"revision": revision}
+    loaded = from_pretrained(GPT2, "org/model", cache_dir=tmp_path / "hub", verify="require", **chosen)
+    assert_equal(weights(loaded), weights(gpt2()))
+    at = "hf://org/model" if revision is None else f"hf://org/model@{revision}"
+    assert_equal(weights(from_pretrained(GPT2, at, cache_dir=tmp_path / "hub")), weights(gpt2()))
+    assert hub.requests == []
+
+
+def in_cache(cache: Path, repo: str, files: dict[str, bytes], revision: str | None) -> None:
+    """Lay files out as huggingface_hub does: blobs, links to them in a snapshot, and the commit of each name."""
+    folder, commit = cache / f"models--{repo.replace('/', '--')}", "e" * 40
+    for inner in ("blobs", "refs", f"snapshots/{commit}"):
+        (folder / inner).mkdir(parents=True)
+    if revision != commit:
+        (folder / "refs" / (revision or "main")).write_text(commit)
+    for name, data in files.items():
+        blob = hashlib.sha256(data).hexdigest()
+        (folder / "blobs" / blob).write_bytes(data)
+        (folder / "snapshots" / commit / name).symlink_to(f"../../blobs/{blob}")
+
+
+def test_a_model_that_is_not_here_needs_the_hub(hub: HubServer, offline: Callable[[], None], tmp_path: Path) -> None:
+    in_cache(tmp_path / "hub", "org/other", {"config.json": hub.files["config.json"]}, None)
+    offline()
+
+    for name in ("org/model", "org/other"):
+        with pytest.raises(SourceMissingError) as caught:
+            from_pretrained(GPT2, name, cache_dir=tmp_path / "hub")
+        assert name in str(caught.value) or "snapshots" in str(caught.value)
+    with pytest.raises(SourceMissingError, match=r"not on this machine.*HF_HUB_OFFLINE"):
+        from_pretrained(GPT2, "org/model")
     assert hub.requests == []
 
 

@@ -3,6 +3,7 @@
 - `_directory`: a directory whose files change all at once when a library saves to it.
 - `_weights`: weights that libraries save through safetensors, intercepted and written with digests.
 - `_ties`: tied weights that the configuration of a model does not declare.
+- `_offline`: models of the Hub that are on this machine already.
 - `_remote`: models in buckets and on servers.
 - `_models`: models saved and loaded.
 - `_checkpoints`: the checkpoints of a Trainer: which are whole, which is the newest, which to remove.

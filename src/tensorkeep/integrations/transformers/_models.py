@@ -162,7 +162,8 @@ def from_pretrained(
         cls: A model class or an `Auto…` class of transformers, a class of peft, or one with `PyTorchModelHubMixin` of
             huggingface_hub.
         directory: A local directory. A URL, or the id of a model on the Hub such as `"org/model"`, is fetched first,
-            to `cache_dir` if given and otherwise to the user's cache. The next call fetches only what changed.
+            to `cache_dir` if given and otherwise to the user's cache. The next call fetches only what changed. With
+            HF_HUB_OFFLINE or `local_files_only=True`, what was fetched before or is in the Hub's cache is loaded.
         verify: Whether to check the weights first. Weights without digests, from other programs, are only checked
             against their headers and shard index; with `"require"` they are refused.
         strict: Whether to refuse a directory that lacks weights of the model. Otherwise transformers fills them with

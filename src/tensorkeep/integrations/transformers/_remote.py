@@ -15,6 +15,7 @@ from tensorkeep.checkpoint import refuse_file_name, save_checkpoint
 from tensorkeep.errors import AccessDeniedError, SourceMissingError, TensorkeepError, as_transport_error
 from tensorkeep.fetching import fetch
 from tensorkeep.integrations.transformers._directory import CARD, entries_of, errors_of_libraries
+from tensorkeep.integrations.transformers._offline import found_here, is_offline
 from tensorkeep.integrations.transformers._weights import split_stem
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import open_safetensors
@@ -91,8 +92,11 @@ def fetched(given: str | os.PathLike[str], options: dict[str, Any]) -> str:
     revision, token = options.pop("revision", None), options.pop("token", None)
     if revision is not None:
         text += f"@{revision}"
+    cache = options.pop("cache_dir", None)
+    if is_offline(text, options):
+        return found_here(text, _folder_of(text, cache), cache, options)
     url = text if token is None else remote(text, token=token)
-    folder = _folder_of(url, options.pop("cache_dir", None))
+    folder = _folder_of(url, cache)
     inner = options.get("subfolder") or ""
     destination = os.path.join(folder, inner)
     with as_transport_error("could not create the directory", destination):
