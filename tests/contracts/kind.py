@@ -35,6 +35,8 @@ class KindContract:
 
     has_checksums: ClassVar[bool] = True
     is_pickled: ClassVar[bool] = False
+    is_local: ClassVar[bool] = False
+    engine: ClassVar[str | None] = None
 
     def save(self, arrays: Arrays, directory: Path) -> Path:
         """Write arrays by name, and return the path to open."""
@@ -47,7 +49,7 @@ class KindContract:
         return self.save(ARRAYS, directory)
 
     def test_tensors_are_listed_sliced_and_loaded(self, path: Path) -> None:
-        with tensorkeep.open(path) as opened:
+        with tensorkeep.open(path, engine=self.engine) as opened:
             assert isinstance(opened, Opened)
             assert sorted(opened) == sorted(ARRAYS)
             assert len(opened) == len(ARRAYS)
@@ -60,7 +62,7 @@ class KindContract:
             assert_equal(opened.load())
 
     def test_all_of_it_is_loaded(self, path: Path) -> None:
-        assert_equal(tensorkeep.load(path))
+        assert_equal(tensorkeep.load(path, engine=self.engine))
 
     def test_loading_says_how_far_it_is(self, path: Path) -> None:
         for load in (tensorkeep.load, load_opened):
@@ -73,17 +75,17 @@ class KindContract:
 
     @pytest.mark.parametrize("backend", ["mmap", "pread"])
     def test_it_reads_with_each_backend(self, path: Path, backend: Any) -> None:
-        with tensorkeep.open(path, backend=backend) as opened:
+        with tensorkeep.open(path, backend=backend, engine=self.engine) as opened:
             assert_equal(opened.load())
 
     def test_its_files_hold_its_tensors(self, path: Path) -> None:
-        with tensorkeep.open(path) as opened:
+        with tensorkeep.open(path, engine=self.engine) as opened:
             assert opened.sources
             assert all(source.nbytes for source in opened.sources.values())
             assert {opened.shard_of(name) for name in opened} <= set(opened.sources)
 
     def test_nothing_is_read_once_it_is_closed(self, path: Path) -> None:
-        opened = tensorkeep.open(path)
+        opened = tensorkeep.open(path, engine=self.engine)
         kept = opened["bias"].load()
         opened.close()
 
@@ -92,7 +94,7 @@ class KindContract:
         assert np.array_equal(kept, ARRAYS["bias"])
 
     def test_its_description_lists_every_tensor(self, path: Path) -> None:
-        with tensorkeep.open(path) as opened:
+        with tensorkeep.open(path, engine=self.engine) as opened:
             description = opened.describe()
             nbytes = {file: source.nbytes for file, source in opened.sources.items()}
 
@@ -103,19 +105,19 @@ class KindContract:
         assert all(file.form for file in description.files)
 
     def test_a_changed_byte_is_found(self, path: Path) -> None:
-        before = tensorkeep.verify(path)
+        before = tensorkeep.verify(path, engine=self.engine)
         assert before.findings == ()
         assert before.n_tensors == before.n_checked + before.n_unprotected == len(ARRAYS)
         if not self.has_checksums:
             assert before.n_unprotected == len(ARRAYS)
             return
         assert before.is_whole
-        with tensorkeep.open(path) as opened:
+        with tensorkeep.open(path, engine=self.engine) as opened:
             check = opened.checks(["bias"]).checks[0]
             file = check.source if isinstance(check.source, str) else check.source.name
         flip(Path(file), check.span.start)
 
-        after = tensorkeep.verify(path)
+        after = tensorkeep.verify(path, engine=self.engine)
 
         assert [(finding.kind, finding.tensor) for finding in after.findings if finding.kind == "data"] == [
             ("data", "bias")
@@ -123,18 +125,19 @@ class KindContract:
         assert after.is_damaged
 
     def test_a_part_of_it_is_checked_by_name(self, path: Path) -> None:
-        found = tensorkeep.verify(path, names=["layers.*"])
+        found = tensorkeep.verify(path, names=["layers.*"], engine=self.engine)
 
         assert found.n_checked + found.n_unprotected == 3
         with pytest.raises(tensorkeep.errors.TensorNotFoundError):
-            tensorkeep.verify(path, names=["other"])
+            tensorkeep.verify(path, names=["other"], engine=self.engine)
 
     def test_it_is_converted_to_safetensors(self, path: Path, tmp_path: Path) -> None:
-        done = tensorkeep.convert(path, tmp_path / "converted")
+        done = tensorkeep.convert(path, tmp_path / "converted", engine=self.engine)
 
         assert done.n_tensors == len(ARRAYS)
         assert_equal(tensorkeep.load(tmp_path / "converted"))
-        assert tensorkeep.diff(path, tmp_path / "converted").is_equal
+        with tensorkeep.open(path, engine=self.engine) as opened:
+            assert tensorkeep.diff(opened, tmp_path / "converted").is_equal
 
     def test_it_is_resharded_unless_only_a_conversion_will_do(self, path: Path, tmp_path: Path) -> None:
         if self.is_pickled:
@@ -153,6 +156,10 @@ class KindContract:
             if beside.is_file():
                 store.put(str(beside), f"{root}/{beside.name}")
         try:
+            if self.is_local:
+                with pytest.raises(tensorkeep.errors.UnsupportedError, match="local directories only"):
+                    tensorkeep.open(f"memory:/{root}/{path.name}", engine=self.engine)
+                return
             with tensorkeep.open(f"memory:/{root}/{path.name}") as opened:
                 assert np.array_equal(opened["layers.1.weight"][2:], ARRAYS["layers.1.weight"][2:])
                 assert_equal(opened.load())

@@ -11,6 +11,7 @@
 - `msgpack/`: Flax's nested data with arrays.
 - `gguf/`: the files of llama.cpp: keys of any type, and tensors in ggml's blocks.
 - `hdf5/`: HDF5 files.
+- `orbax/`: the JSON files of orbax checkpoints.
 - `archives/`: zip and tar archives, read in place and so strictly that all readers find the same members.
 - `protobuf/`: messages of Protocol Buffers, walked without a schema.
 - `paddle/`: PaddlePaddle's files.

@@ -20,6 +20,7 @@
 - `hdf5/`: HDF5 files.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `dcp/`: directories of torch.distributed.checkpoint.
+- `orbax/`: directories of orbax, through tensorstore if the caller names it.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.
 - `registry`: `KINDS`, all kinds in order of preference.
 

@@ -32,6 +32,21 @@ KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
         names=("*.pdiparams",),
     ),
     LazyKind(
+        "tensorkeep.kinds.orbax:ORBAX",
+        names=(
+            "_METADATA",
+            "_CHECKPOINT_METADATA",
+            "manifest.ocdbt",
+            "checkpoint",
+            "default",
+            "state",
+            "params",
+            "items",
+            "[0-9]*",
+            "*_[0-9]*",
+        ),
+    ),
+    LazyKind(
         "tensorkeep.kinds.pickles:PICKLES",
         suffixes=(
             ".bin",

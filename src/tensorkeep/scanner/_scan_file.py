@@ -97,9 +97,18 @@ def _scan_content(content: Content, log: FindingLog) -> None:
     before = log.n_pickles, len(log.findings)
     forms = _scan_bytes(content, log)
     is_known = scan_models(content, log)
+    if not is_known:
+        _report_compression(content, log)
     is_unknown = not is_known and not set(forms) - {"pickle"} and (log.n_pickles, len(log.findings)) == before
     if is_unknown and not _is_of_tensors(content, log) and content.name.lower().endswith(_EXPECTED_SUFFIXES):
         _report_unknown(content, log)
+
+
+def _report_compression(content: Content, log: FindingLog) -> None:
+    with log.recording_errors(content):
+        compression = compression_of(content, content.head()) if content.nbytes else None
+        if compression is not None:
+            log.add("unreadable", f"it is {compression}", content)
 
 
 def _is_of_tensors(content: Content, log: FindingLog) -> bool:
@@ -124,10 +133,6 @@ def _scan_bytes(content: Content, log: FindingLog) -> list[Form]:
     for form in forms:
         with log.recording_errors(content):
             _scan_as(form, content, log, is_only=len(forms) == 1)
-    with log.recording_errors(content):
-        compression = compression_of(content, head)
-        if compression is not None:
-            log.add("unreadable", f"it is {compression}", content)
     if "zip archive" not in forms and content.ends_like_a_zip():
         with log.recording_errors(content):
             _scan_zip(content, log, is_at_end=True)

@@ -2,6 +2,7 @@
 
 - `_base`: `ModelForm`, the record of a format.
 - `_keras`: the configuration of a Keras model.
+- `_orbax`: the files of orbax checkpoints.
 - `_table`: all formats.
 """
 

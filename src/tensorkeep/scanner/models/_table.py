@@ -8,8 +8,9 @@ from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner.models._base import ModelForm
 from tensorkeep.scanner.models._keras import KERAS_CONFIG
+from tensorkeep.scanner.models._orbax import ORBAX
 
-MODELS: Final[tuple[ModelForm, ...]] = (KERAS_CONFIG,)
+MODELS: Final[tuple[ModelForm, ...]] = (KERAS_CONFIG, ORBAX)
 
 
 def scan_models(content: Content, log: FindingLog) -> bool:

@@ -1,0 +1,39 @@
+"""Links out of a checkpoint: another program's files must not turn up as tensors."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from tensorkeep.errors import FormatError
+
+_SNAPSHOTS: Final = f"{os.sep}snapshots{os.sep}"
+
+
+def size_without_links(directory: str) -> int:
+    """Return the bytes of all files, after refusing links that lead elsewhere.
+
+    The cache of the Hugging Face Hub is elsewhere, but meant: its snapshots are links to blobs beside them.
+    """
+    root = os.path.realpath(directory)
+    cache, found, _ = os.path.abspath(directory).partition(_SNAPSHOTS)
+    allowed = [root + os.sep, *([os.path.realpath(cache) + f"{os.sep}blobs{os.sep}"] if found else [])]
+    nbytes = 0
+    rest = [directory]
+    while rest:
+        with os.scandir(rest.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink() and not os.path.realpath(entry.path).startswith(tuple(allowed)):
+                    raise FormatError(
+                        "a link leads out of the checkpoint",
+                        path=entry.path,
+                        expected=f"files below {root}",
+                        found=os.path.realpath(entry.path),
+                    )
+                if entry.is_dir(follow_symlinks=False):
+                    rest.append(entry.path)
+                elif entry.is_file():
+                    nbytes += entry.stat().st_size
+                elif entry.is_dir():
+                    raise FormatError("a directory of the checkpoint is a link", path=entry.path)
+    return nbytes
