@@ -145,6 +145,7 @@ def load(
     limits: PickleLimits = DEFAULT_LIMITS,
     engine: str | None = None,
     progress: Progress | None = None,
+    dequantize: Any = None,
 ) -> Any:
     """Load the state that was saved, or a part of it.
 
@@ -171,6 +172,8 @@ def load(
         engine: The library that reads the files instead of tensorkeep; see `open`.
         progress: Called with the bytes loaded so far and the total, after each batch of about 64 MiB or larger
             tensor. It begins again if a save replaces a remote checkpoint during the load.
+        dequantize: Dtype in which to compute the numbers of quantized tensors, such as `"bf16"`; other tensors stay
+            as they are. None refuses to load quantized tensors.
 
     Returns:
         The saved state. If the file records only names, a dict of name to tensor in byte order. For pickles, nested
@@ -202,7 +205,7 @@ def load(
     Examples:
         >>> model = tensorkeep.load("checkpoint/", only="model.*", framework="torch")  # doctest: +SKIP
     """
-    options = LoadOptions(only, classes, ties, framework, device, progress=progress)
+    options = LoadOptions(only, classes, ties, framework, device, dequantize=dequantize, progress=progress)
 
     def read() -> Any:
         with open_checkpoint(

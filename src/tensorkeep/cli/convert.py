@@ -11,6 +11,7 @@ import tensorkeep
 from tensorkeep.cli.inputs import (
     AsJson,
     Cast,
+    Dequantize,
     Drop,
     Engine,
     MaxShardSize,
@@ -53,6 +54,7 @@ def convert(
     drop: Drop = None,
     rename: Rename = None,
     strip_prefix: StripPrefix = None,
+    dequantize: Dequantize = None,
     cast: Cast = None,
     share_views: Annotated[
         bool,
@@ -74,7 +76,8 @@ def convert(
     nesting are kept, unless tensors are chosen with --select or --drop. Whenever this is stopped, the destination
     holds the new checkpoint or what it held before.
 
-    Options apply in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be repeated.
+    Options apply in this order: --select, --drop, --rename, --strip-prefix, --dequantize, --cast. The first three can
+    be repeated.
     """
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
     write = tensorkeep.convert  # import everything before the clock starts
@@ -89,6 +92,7 @@ def convert(
             drop=drop,
             rename=renaming or None,
             strip_prefix=strip_prefix,
+            dequantize=dequantize,
             cast=cast,
             variant=variant,
             engine=engine,

@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Cast, Drop, Engine, Rename, Select, StripPrefix, Target, Variant, pairs_of
+from tensorkeep.cli.inputs import (
+    AsJson,
+    Cast,
+    Dequantize,
+    Drop,
+    Engine,
+    Rename,
+    Select,
+    StripPrefix,
+    Target,
+    Variant,
+    pairs_of,
+)
 from tensorkeep.cli.reports import Exported
 from tensorkeep.cli.terminal import progress_bar, reporting_interrupt, show_result
 
@@ -28,6 +40,7 @@ def export(
     drop: Drop = None,
     rename: Rename = None,
     strip_prefix: StripPrefix = None,
+    dequantize: Dequantize = None,
     cast: Cast = None,
     drop_unknown: Annotated[
         bool,
@@ -51,7 +64,8 @@ def export(
     Nothing in the source is run. Whenever this is stopped, the target is the new file or what it was before.
     Metadata, numbers, text and nesting that the format cannot hold are left out, and the report says so.
 
-    Options apply in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be repeated.
+    Options apply in this order: --select, --drop, --rename, --strip-prefix, --dequantize, --cast. The first three can
+    be repeated.
     """
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
     write = tensorkeep.export  # import everything before the clock starts
@@ -65,6 +79,7 @@ def export(
             drop=drop,
             rename=renaming or None,
             strip_prefix=strip_prefix,
+            dequantize=dequantize,
             cast=cast,
             variant=variant,
             engine=engine,

@@ -91,6 +91,7 @@ def convert(
     drop: Selector | Iterable[Selector] | None = None,
     rename: Renaming | None = None,
     strip_prefix: str | None = None,
+    dequantize: Any = None,
     cast: Any = None,
     base_name: str = DEFAULT_BASE,
     variant: str | None = None,
@@ -129,6 +130,8 @@ def convert(
         drop: Tensors to leave out of the selection.
         rename: Old name to new name, or a function that returns the new name of each tensor.
         strip_prefix: Prefix to remove from names after renaming.
+        dequantize: Dtype in which to write the numbers of quantized tensors, such as `"bf16"`; None keeps their
+            blocks as rows of bytes (U8), from which `export` writes them again.
         cast: Dtype to which floating-point tensors are converted, such as `"bf16"`; see `LazyTensor.cast`.
         base_name: Stem of the file names in a directory.
         variant: Which checkpoint of a source directory to convert, such as `"fp16"`.
@@ -180,7 +183,9 @@ def convert(
     paths = [os.fspath(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
     if not paths:
         raise UnsupportedError("there is nothing to convert", expected="at least one checkpoint")
-    rewrite = RewriteOptions(select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, cast=cast)
+    rewrite = RewriteOptions(
+        select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, dequantize=dequantize, cast=cast
+    )
     target = target_of(os.fspath(destination), base_name, output_variant, max_shard_size)
     with ExitStack() as files:
         sources = Sources(

@@ -68,6 +68,7 @@ def export(
     drop: Selector | Iterable[Selector] | None = None,
     rename: Renaming | None = None,
     strip_prefix: str | None = None,
+    dequantize: Any = None,
     cast: Any = None,
     variant: str | None = None,
     drop_unknown: bool = False,
@@ -91,6 +92,8 @@ def export(
         drop: Tensors to leave out of the selection.
         rename: Old name to new name, or a function that returns the new name of each tensor.
         strip_prefix: Prefix to remove from names after renaming.
+        dequantize: Dtype in which to write the numbers of quantized tensors, such as `"bf16"`; None keeps their
+            blocks.
         cast: Dtype to which floating-point tensors are converted, such as `"f32"`, or an encoding that the format
             has of its own.
         variant: Which checkpoint of a source directory to export, such as `"fp16"`.
@@ -136,6 +139,7 @@ def export(
         drop=drop,
         rename=rename,
         strip_prefix=strip_prefix,
+        dequantize=dequantize,
         cast=None if encoding else cast,
     )
     with ExitStack() as files:

@@ -132,13 +132,14 @@ class Opened(LazyTensors):
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved value or a part of it; tensors by name if only names were recorded."""
+        tensors = self if options.dequantize is None else self.dequantize(options.dequantize)
         if options.only is None:
-            return self.load(progress=options.progress)
+            return tensors.load(progress=options.progress)
         selectors = selectors_of(options.only)
-        names = chosen_names(self, selectors)
+        names = chosen_names(tensors, selectors)
         if not names:
-            raise nothing_chosen(selectors, self, self.path)
-        return self.load(names, progress=options.progress)
+            raise nothing_chosen(selectors, tensors, self.path)
+        return tensors.load(names, progress=options.progress)
 
     def load_tree(self) -> Any:
         """Load the saved value."""

@@ -58,6 +58,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
         ties: What to do with tensors that shared memory.
         framework: The array library for all tensors; None for the one that each was saved from.
         device: The device for tensors.
+        dequantize: Dtype for the numbers of quantized tensors; None to refuse such tensors.
         uses_device: Whether a device is an error if no tensor can go there.
         progress: Called with the bytes loaded so far and the total.
     """
@@ -67,6 +68,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
     ties: Ties = "share"
     framework: str | None = None
     device: Any = "cpu"
+    dequantize: Any = None
     uses_device: bool = True
     progress: Progress | None = None
 

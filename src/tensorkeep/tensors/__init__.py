@@ -1,6 +1,7 @@
 """One file of tensors: transport, formats and arrays meet here.
 
 - `indexing/`: which bytes an index needs. Pure.
+- `quantized/`: the numbers in ggml's blocks.
 - `readers/`: how a tensor's elements are read.
 - `lazy/`: lazy tensors and mappings of them.
 - `writing/`: writing one file.

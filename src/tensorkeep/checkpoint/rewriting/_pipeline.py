@@ -28,6 +28,7 @@ class RewriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     drop: Selector | Iterable[Selector] | None = None
     rename: Renaming | None = None
     strip_prefix: str | None = None
+    dequantize: Any = None
     cast: Any = None
 
 
@@ -98,11 +99,13 @@ def _selectors(given: Selector | Iterable[Selector]) -> list[Selector]:
 
 
 def transform(tensors: LazyTensors, options: RewriteOptions) -> LazyTensors:
-    """Return a view of the same tensors, in the same order, renamed and cast."""
+    """Return a view of the same tensors, in the same order, renamed, dequantized and cast."""
     if options.rename is not None:
         tensors = tensors.rename(options.rename)
     if options.strip_prefix is not None:
         tensors = tensors.strip_prefix(options.strip_prefix)
+    if options.dequantize is not None:
+        tensors = tensors.dequantize(options.dequantize)
     return tensors if options.cast is None else tensors.cast(options.cast)
 
 

@@ -65,6 +65,11 @@ Cast = Annotated[
     str | None, typer.Option("--cast", metavar="DTYPE", help="Convert floating-point tensors, such as to bf16.")
 ]
 
+Dequantize = Annotated[
+    str | None,
+    typer.Option("--dequantize", metavar="DTYPE", help="Write the numbers of quantized tensors, such as in bf16."),
+]
+
 MaxShardSize = Annotated[
     str,
     typer.Option("--max-shard-size", metavar="SIZE", help="Bytes of tensors in a shard, such as 5GB or 500MiB."),

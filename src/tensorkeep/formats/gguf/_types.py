@@ -1,7 +1,7 @@
 """The element types of ggml: how many elements make a block, and how many bytes a block takes. Pure.
 
 The numbers are the same as in ggml's `ggml_type` and `type_traits`. Where the `gguf` package disagrees (Q8_1, whose
-two scales became half as wide), ggml's are right.
+two scales became half as wide), ggml is right.
 """
 
 from __future__ import annotations

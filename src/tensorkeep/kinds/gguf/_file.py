@@ -7,9 +7,12 @@ from functools import cached_property
 from typing import cast
 
 from tensorkeep.entries import TensorEntry
-from tensorkeep.formats import Description, FileDescription
-from tensorkeep.formats.gguf import GgufContents, record_texts
+from tensorkeep.formats import Description, FileContents, FileDescription
+from tensorkeep.formats.gguf import GGML_TYPES_BY_NAME, GgufContents, record_texts
 from tensorkeep.kinds._flat_file import FlatFile
+from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors.quantized import QuantizedReader
 from tensorkeep.transport import ByteSource, split
 
 
@@ -19,6 +22,10 @@ class GgufFile(FlatFile):
     `attributes` has the keys of the header in their own types, `metadata` as text. Tensors in ggml's blocks have its
     names as their dtype, such as `"Q4_K"`.
     """
+
+    def __init__(self, form: str, source: ByteSource, contents: FileContents, options: OpenOptions) -> None:
+        super().__init__(form, source, contents, options)
+        self._quantized: dict[int, QuantizedReader] = {}
 
     @property
     def _gguf(self) -> GgufContents:
@@ -43,6 +50,20 @@ class GgufFile(FlatFile):
     def metadata(self) -> dict[str, str]:
         """The keys of the header as text, and `tensorkeep.gguf` with what text leaves open; a new dict."""
         return dict(self._texts)
+
+    def _find(self, name: str) -> LazyTensor | None:
+        lazy = super()._find(name)
+        if lazy is None or lazy.dtype not in GGML_TYPES_BY_NAME or not GGML_TYPES_BY_NAME[lazy.dtype].is_quantized:
+            return lazy
+        source = self._contents.tensors[name].source or self._source
+        return LazyTensor(name, lazy.entry, self._quantized_reader(source))
+
+    def _quantized_reader(self, source: ByteSource) -> QuantizedReader:
+        if id(source) not in self._quantized:  # one reader per source, so that its tensors are loaded together
+            stored = self._reader(source)
+            is_big_endian = self._gguf.is_big_endian
+            self._quantized[id(source)] = QuantizedReader(stored, stored.with_framework("numpy"), is_big_endian)
+        return self._quantized[id(source)]
 
     def shard_of(self, name: str) -> str:
         """Return the name of the file that holds a tensor."""
@@ -71,5 +92,7 @@ class GgufFile(FlatFile):
     def close(self) -> None:
         """Close the files. Tensors that were read stay valid; lazy ones can no longer be read."""
         super().close()
+        for reader in self._quantized.values():
+            reader.in_numpy.close()
         for source in self.sources.values():
             source.close()

@@ -1,6 +1,7 @@
 """Lazy tensors and mappings of them.
 
 - `_lazy`: `LazyTensor`, whose shape and dtype are known, and whose elements are read on indexing.
+- `_together`: several of them read at once.
 - `_sharing`: lazy tensors read together; those stored in the same bytes share memory.
 - `_assembled`: a reader of a tensor in several pieces, in any number of files.
 - `_name_patterns`: names selected by patterns, changed, and suggested for a misspelt one. Pure.
@@ -9,7 +10,7 @@
 """
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
-from tensorkeep.tensors.lazy._lazy import LazyTensor, load_together, load_with_progress
+from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.lazy._mapping import LazyTensors, TensorView
 from tensorkeep.tensors.lazy._name_patterns import (
     Renaming,
@@ -21,6 +22,7 @@ from tensorkeep.tensors.lazy._name_patterns import (
 )
 from tensorkeep.tensors.lazy._renamed_state import renamed_state
 from tensorkeep.tensors.lazy._sharing import load_sharing
+from tensorkeep.tensors.lazy._together import load_together, load_with_progress
 
 __all__ = [
     "AssembledReader",

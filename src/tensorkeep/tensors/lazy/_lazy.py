@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, Final
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, SelectionError
-from tensorkeep.limits import ARENA_NBYTES
-from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each
 from tensorkeep.tensors.indexing import parse_index, shard_range
-from tensorkeep.tensors.readers import CastReader, Reader, ReadPlan, cast_target, plan_reads
+from tensorkeep.tensors.readers import (
+    BlockReader,
+    CastReader,
+    Reader,
+    cast_target,
+    reads_blocks,
+)
 from tensorkeep.transport import ByteRange, ByteSource
 
 _NO_MARKS: Final[Mapping[str, Any]] = {}
-
-_N_PARTS_AT_ONCE: Final = 16
-"""Parts that are read in parallel; each one from a server takes several requests in turn."""
 
 
 class LazyTensor:
@@ -93,6 +94,11 @@ class LazyTensor:
         """Whether elements are real floating-point numbers: F64 to F4; not complex numbers."""
         dtype = self._reader.cast_to or self._entry.known_dtype
         return dtype is not None and dtype.is_float
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether elements are blocks of quantized numbers, which `dequantize` gives and `raw` leaves as they are."""
+        return reads_blocks(self._reader)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -185,8 +191,54 @@ class LazyTensor:
                 tensor=self.name,
                 expected="a floating-point tensor",
                 found=self.dtype,
+                hint=f'.dequantize("{target.name.lower()}") gives its numbers' if self.is_quantized else None,
             )
-        reader = CastReader(self._reader, target)
+        return self._read_by(CastReader(self._reader, target))
+
+    def dequantize(self, dtype: Any = "bf16") -> LazyTensor:
+        """Return this quantized tensor as numbers, which are computed when they are read.
+
+        A slice reads only the blocks that hold it. The numbers are computed in F32, bit for bit as the `gguf` package
+        computes them, and then rounded as by `cast`.
+
+            file["blk.0.attn_q.weight"].dequantize("f32")[:10]
+
+        Args:
+            dtype: The dtype of the numbers, one that `cast` accepts.
+
+        Returns:
+            A lazy tensor with the same name and shape.
+
+        Raises:
+            DtypeError: If there is no such dtype, the tensor is not quantized, or its type has no numbers of its own
+                (Q8_1, and the blocks of big-endian files).
+        """
+        reader = self._blocks("dequantized")
+        return self._read_by(reader.dequantized(self.name, self._entry, cast_target(dtype)))
+
+    def raw(self) -> LazyTensor:
+        """Return the blocks of this quantized tensor as bytes, which are mapped where the file is.
+
+        Returns:
+            A lazy U8 tensor with the same name, whose rows are the bytes of this tensor's rows.
+
+        Raises:
+            DtypeError: If the tensor is not quantized.
+        """
+        entry, reader = self._blocks("taken as blocks").raw(self._entry)
+        return LazyTensor(self.name, entry, reader, library=self.library, marks=self.marks)
+
+    def _blocks(self, what: str) -> BlockReader:
+        if not reads_blocks(self._reader):
+            raise DtypeError(
+                f"tensor `{self.name}` cannot be {what}",
+                tensor=self.name,
+                expected="a quantized tensor, of a type such as Q4_K",
+                found=self.dtype,
+            )
+        return self._reader
+
+    def _read_by(self, reader: Reader) -> LazyTensor:
         return LazyTensor(self.name, self._entry, reader, library=self.library, marks=self.marks)
 
     def __getitem__(self, index: Any) -> Any:
@@ -302,57 +354,3 @@ class LazyTensor:
             LimitError: If an expanded view would take far more bytes than it takes in the file.
         """
         return self._reader.tensor_to_write(self.name, self._entry, self._digest)
-
-
-def plan_together(whole: Iterable[LazyTensor], parts: Iterable[tuple[LazyTensor, Any]]) -> ReadPlan:
-    """Plan to read tensors whole, and parts of some."""
-    return plan_reads(
-        ((lazy._reader, lazy._entry) for lazy in whole), ((lazy._reader, lazy._entry, index) for lazy, index in parts)
-    )
-
-
-def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str, Any]:
-    """Read parts of tensors in parallel."""
-    loaded: dict[str, Any] = dict.fromkeys(parts)
-
-    def read(name: str) -> None:
-        lazy, index = parts[name]
-        loaded[name] = lazy[index]
-
-    parallel_for_each(parts, read, n_threads=_N_PARTS_AT_ONCE)
-    return loaded
-
-
-def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None = None) -> dict[str, Any]:
-    """Read whole tensors; those of one file together, in the order of their bytes, in batches if a meter counts."""
-    groups: dict[Reader, dict[str, TensorEntry]] = {}
-    for name, lazy in tensors.items():
-        groups.setdefault(lazy._reader, {})[name] = lazy._entry
-    loaded: dict[str, Any] = {}
-    for reader, entries in groups.items():
-        in_order = sorted(entries.items(), key=lambda item: item[1].data_offsets)
-        for batch in [dict(in_order)] if meter is None else _batches(in_order):
-            loaded |= reader.load(batch)
-            if meter is not None:
-                meter.add(sum(entry.nbytes for entry in batch.values()))
-    return {name: loaded[name] for name in tensors}
-
-
-def load_with_progress(tensors: Mapping[str, LazyTensor], progress: Progress | None) -> dict[str, Any]:
-    """Read whole tensors, and say how far it is, in bytes of the files."""
-    total = sum(lazy.entry.nbytes for lazy in tensors.values())
-    return load_together(tensors, ProgressMeter.of(progress, total))
-
-
-def _batches(entries: Iterable[tuple[str, TensorEntry]]) -> Iterator[dict[str, TensorEntry]]:
-    """Divide tensors into batches that are large enough to be read at full speed."""
-    batch: dict[str, TensorEntry] = {}
-    nbytes = 0
-    for name, entry in entries:
-        if batch and nbytes + entry.nbytes > ARENA_NBYTES:
-            yield batch
-            batch, nbytes = {}, 0
-        batch[name] = entry
-        nbytes += entry.nbytes
-    if batch:
-        yield batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -12,9 +12,10 @@ from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import State
 from tensorkeep.parallel import Progress
 from tensorkeep.phrases import counted
-from tensorkeep.tensors.lazy._lazy import LazyTensor, load_parts_together, load_with_progress, plan_together
+from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.lazy._name_patterns import Renaming, Selector, changed_names, chosen_names, did_you_mean
 from tensorkeep.tensors.lazy._renamed_state import parts_in, renamed_state
+from tensorkeep.tensors.lazy._together import load_parts_together, load_with_progress, plan_together
 from tensorkeep.tensors.readers import ReadPlan, cast_target
 
 _N_IN_REPR = 3
@@ -303,14 +304,22 @@ class LazyTensors(Mapping[str, LazyTensor]):
         """
         target = cast_target(dtype)
         parts = {} if self.state is None else parts_in(self.state)
+        return self._each(lambda name, one: one.cast(target) if one.is_floating_point and name not in parts else one)
+
+    def dequantize(self, dtype: Any = "bf16") -> TensorView:
+        """Return a view with quantized tensors as numbers, computed when they are read; others stay as they are.
+
+        Args:
+            dtype: The dtype of the numbers, such as `"bf16"`; see `LazyTensor.dequantize`.
+
+        Raises:
+            DtypeError: If there is no such dtype, or the type of a tensor has no numbers of its own.
+        """
+        return self._each(lambda _, lazy: lazy.dequantize(dtype) if lazy.is_quantized else lazy)
+
+    def _each(self, changed: Callable[[str, LazyTensor], LazyTensor]) -> TensorView:
         with PausedCollector():
-            return self._view(
-                {
-                    name: lazy.cast(target) if lazy.is_floating_point and name not in parts else lazy
-                    for name, lazy in self.items()
-                },
-                self.state,
-            )
+            return self._view({name: changed(name, lazy) for name, lazy in self.items()}, self.state)
 
     def _flat_state(self) -> State | None:
         """Return the state without its tree, for tensors that are no longer parts of it."""

@@ -13,7 +13,8 @@ from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors.indexing import c_strides
-from tensorkeep.tensors.lazy._lazy import LazyTensor, load_together
+from tensorkeep.tensors.lazy._lazy import LazyTensor
+from tensorkeep.tensors.lazy._together import load_together
 from tensorkeep.tensors.readers import Layout, StridedReader, TensorReader
 from tensorkeep.transport import ByteRange
 

@@ -9,16 +9,25 @@
 - `_read_plan`: what a read would cost.
 """
 
-from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, Reader, StoredTensor, stored_pieces
+from tensorkeep.tensors.readers._base import (
+    RUN_LENGTH,
+    BlockReader,
+    Planned,
+    Reader,
+    StoredTensor,
+    reads_blocks,
+    stored_pieces,
+)
 from tensorkeep.tensors.readers._blocks import put_block
 from tensorkeep.tensors.readers._cast import CastReader, cast_target
 from tensorkeep.tensors.readers._chunked import ChunkedReader
-from tensorkeep.tensors.readers._contiguous import TensorReader
+from tensorkeep.tensors.readers._contiguous import TensorReader, neighbors
 from tensorkeep.tensors.readers._read_plan import ReadPlan, plan_reads
 from tensorkeep.tensors.readers._strided import Layout, StridedReader
 
 __all__ = [
     "RUN_LENGTH",
+    "BlockReader",
     "CastReader",
     "ChunkedReader",
     "Layout",
@@ -29,7 +38,9 @@ __all__ = [
     "StridedReader",
     "TensorReader",
     "cast_target",
+    "neighbors",
     "plan_reads",
     "put_block",
+    "reads_blocks",
     "stored_pieces",
 ]

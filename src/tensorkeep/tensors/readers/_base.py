@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from tensorkeep.arrays import DenseArrays, Extent, TensorToWrite
 from tensorkeep.buffers import Buffer
@@ -73,6 +73,21 @@ class Reader(Protocol):
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:
         """Describe a tensor for writing."""
+
+
+class BlockReader(Reader, Protocol):
+    """A reader of tensors in blocks of quantized numbers, which are no elements: it reads them in two other forms."""
+
+    def dequantized(self, name: str, entry: TensorEntry, dtype: DType) -> Reader:
+        """Return a reader of the numbers, for the same entry; DtypeError if they are not known."""
+
+    def raw(self, entry: TensorEntry) -> tuple[TensorEntry, Reader]:
+        """Return the entry of the blocks as rows of bytes, and their reader."""
+
+
+def reads_blocks(reader: Reader) -> TypeGuard[BlockReader]:
+    """Whether a reader is a `BlockReader`."""
+    return hasattr(reader, "dequantized")
 
 
 class StoredTensor(TensorToWrite, frozen=True):

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.tensors.indexing import parse_index
 from tensorkeep.tensors.readers._base import Reader
@@ -57,8 +56,10 @@ def plan_reads(
         requests += requests_for(source, spans)
     for reader, entry, index in parts:
         selection = parse_index(index, entry.shape)
-        wanted_nbytes += known_dtype("", entry).nbytes(selection.n_elements)
         source, batches = reader.plan(entry, selection)
+        dtype = entry.known_dtype  # blocks of quantized numbers have none, and are wanted whole
+        planned_nbytes = sum(len(span) for batch in batches for span in batch)
+        wanted_nbytes += planned_nbytes if dtype is None else dtype.nbytes(selection.n_elements)
         for batch in batches:
             requests += requests_for(source, batch)
     return ReadPlan(tuple(requests), wanted_nbytes)

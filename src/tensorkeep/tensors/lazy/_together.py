@@ -1,0 +1,69 @@
+"""Several lazy tensors read at once: planned, in parallel, or in the order of their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from tensorkeep.entries import TensorEntry
+from tensorkeep.limits import ARENA_NBYTES
+from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each
+from tensorkeep.tensors.lazy._lazy import LazyTensor
+from tensorkeep.tensors.readers import Reader, ReadPlan, plan_reads
+
+_N_PARTS_AT_ONCE: Final = 16
+"""Parts that are read in parallel; each one from a server takes several requests in turn."""
+
+
+def plan_together(whole: Iterable[LazyTensor], parts: Iterable[tuple[LazyTensor, Any]]) -> ReadPlan:
+    """Plan to read tensors whole, and parts of some."""
+    return plan_reads(
+        ((lazy.reader, lazy.entry) for lazy in whole), ((lazy.reader, lazy.entry, index) for lazy, index in parts)
+    )
+
+
+def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str, Any]:
+    """Read parts of tensors in parallel."""
+    loaded: dict[str, Any] = dict.fromkeys(parts)
+
+    def read(name: str) -> None:
+        lazy, index = parts[name]
+        loaded[name] = lazy[index]
+
+    parallel_for_each(parts, read, n_threads=_N_PARTS_AT_ONCE)
+    return loaded
+
+
+def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None = None) -> dict[str, Any]:
+    """Read whole tensors; those of one file together, in the order of their bytes, in batches if a meter counts."""
+    groups: dict[Reader, dict[str, TensorEntry]] = {}
+    for name, lazy in tensors.items():
+        groups.setdefault(lazy.reader, {})[name] = lazy.entry
+    loaded: dict[str, Any] = {}
+    for reader, entries in groups.items():
+        in_order = sorted(entries.items(), key=lambda item: item[1].data_offsets)
+        for batch in [dict(in_order)] if meter is None else _batches(in_order):
+            loaded |= reader.load(batch)
+            if meter is not None:
+                meter.add(sum(entry.nbytes for entry in batch.values()))
+    return {name: loaded[name] for name in tensors}
+
+
+def load_with_progress(tensors: Mapping[str, LazyTensor], progress: Progress | None) -> dict[str, Any]:
+    """Read whole tensors, and say how far it is, in bytes of the files."""
+    total = sum(lazy.entry.nbytes for lazy in tensors.values())
+    return load_together(tensors, ProgressMeter.of(progress, total))
+
+
+def _batches(entries: Iterable[tuple[str, TensorEntry]]) -> Iterator[dict[str, TensorEntry]]:
+    """Divide tensors into batches that are large enough to be read at full speed."""
+    batch: dict[str, TensorEntry] = {}
+    nbytes = 0
+    for name, entry in entries:
+        if batch and nbytes + entry.nbytes > ARENA_NBYTES:
+            yield batch
+            batch, nbytes = {}, 0
+        batch[name] = entry
+        nbytes += entry.nbytes
+    if batch:
+        yield batch
