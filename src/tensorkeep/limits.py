@@ -20,6 +20,10 @@ MAX_ATTRIBUTE_VALUES: Final = 4_000_000
 MAX_ATTRIBUTE_DEPTH: Final = 16
 """Nesting depth of arrays in a header; the reference reader of GGUF allows 1."""
 
+MAX_BUNDLE_INDEX_NBYTES: Final = 100_000_000
+"""Bytes of the index of a TensorFlow checkpoint, of its blocks when decompressed, and of all keys in them together;
+about 1,000,000 tensors fit."""
+
 MAX_COMPARED_NBYTES: Final = 64 * 2**20
 """Bytes without digests read over the network to see whether a single file and the shards beside it are the same."""
 

@@ -19,6 +19,7 @@
 - `gguf/`: GGUF files, and shards of them.
 - `hdf5/`: HDF5 files.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
+- `tensorflow/`: checkpoints and SavedModels of TensorFlow.
 - `dcp/`: directories of torch.distributed.checkpoint.
 - `orbax/`: directories of orbax, through tensorstore if the caller names it.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.

@@ -10,6 +10,7 @@ import msgspec
 
 from tensorkeep.kinds._base import Kind
 from tensorkeep.kinds._place import Place
+from tensorkeep.transport import exists, split
 
 _SAFETENSORS = ".safetensors"
 
@@ -21,7 +22,9 @@ class LazyKind(msgspec.Struct, frozen=True):
         defined: Module and name of the `Kind`, such as `"tensorkeep.kinds.npy:NPY"`.
         suffixes: Suffixes of its files, in lower case.
         magics: The first bytes that its files may have.
-        names: Shell patterns; a directory of this kind has a file with such a name.
+        names: Shell patterns of names of files; a directory of this kind has such a file.
+        completions: Suffixes that make the name of a file of what is no file itself, but what its files' names begin
+            with.
         looks_closer: Whether it recognizes files by more than suffix and first bytes, so it is asked about each that
             is not named like a safetensors file, and about each directory without such files.
     """
@@ -30,6 +33,7 @@ class LazyKind(msgspec.Struct, frozen=True):
     suffixes: tuple[str, ...] = ()
     magics: tuple[bytes, ...] = ()
     names: tuple[str, ...] = ()
+    completions: tuple[str, ...] = ()
     looks_closer: bool = False
 
     def candidate(self, place: Place) -> Kind[Any] | None:
@@ -47,7 +51,14 @@ class LazyKind(msgspec.Struct, frozen=True):
             return self._may_be_directory(place)
         if self.looks_closer:
             return not (place.trusts_names and place.is_named(_SAFETENSORS))
-        return place.is_named(*self.suffixes) or place.head.startswith(self.magics)
+        if place.is_named(*self.suffixes) or (place.path and self._is_listed(split(place.path)[1])):
+            return True
+        if self.completions and not place.is_known_by_name and place.is_absent:
+            return self._is_completed(place)
+        return place.head.startswith(self.magics)
+
+    def _is_completed(self, place: Place) -> bool:
+        return any(exists(f"{place.path}{completion}") for completion in self.completions)
 
     def _may_be_directory(self, place: Place) -> bool:
         if (not self.names and not self.looks_closer) or place.holds_safetensors:
@@ -57,4 +68,9 @@ class LazyKind(msgspec.Struct, frozen=True):
             return True
         if self.looks_closer:
             return not any(name.endswith(_SAFETENSORS) for name in names)
-        return any(fnmatchcase(name, pattern) for name in names for pattern in self.names)
+        if not names:  # the listing of what is no directory, although its URL looks like one
+            return self._is_completed(place)
+        return any(map(self._is_listed, names))
+
+    def _is_listed(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self.names)

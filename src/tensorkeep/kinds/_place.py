@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import cached_property
 
+from tensorkeep.errors import AccessDeniedError, SourceMissingError
 from tensorkeep.formats import SNIFF_NBYTES
 from tensorkeep.transport import (
     Backend,
@@ -87,10 +88,24 @@ class Place:
         """The bytes of a file."""
         return open_source(self._target, backend=self.backend)
 
+    @property
+    def is_known_by_name(self) -> bool:
+        """Whether the name says what the file is, so that nobody looks at its content."""
+        return self.is_named(".json") or (self.trusts_names and self.is_named(_SAFETENSORS))
+
+    @cached_property
+    def is_absent(self) -> bool:
+        """Whether there is no file at the path; a file that is there is open from then on."""
+        try:
+            _ = self.source
+        except (SourceMissingError, AccessDeniedError):  # buckets that may not be listed deny access to missing files
+            return self.path is not None
+        return False
+
     @cached_property
     def head(self) -> bytes:
         """The first 512 bytes of a file; empty for a directory, or if the name is trusted."""
-        if self.is_directory or (self.trusts_names and self.is_named(_SAFETENSORS)) or self.is_named(".json"):
+        if self.is_directory or self.is_known_by_name:
             return b""
         return bytes(self.source.read(ByteRange(0, min(SNIFF_NBYTES, self.source.nbytes))))
 

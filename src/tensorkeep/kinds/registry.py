@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from tensorkeep.kinds._base import Found, Kind
@@ -10,6 +11,13 @@ from tensorkeep.kinds._lazy import LazyKind
 from tensorkeep.kinds._place import Place
 
 KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
+    LazyKind(
+        "tensorkeep.kinds.tensorflow:TENSORFLOW",
+        suffixes=(".index", ".meta"),
+        magics=(b"\0\0",),
+        names=("saved_model.pb", "*.index", "*.data-*-of-*"),
+        completions=(".index",),
+    ),
     LazyKind(
         "tensorkeep.kinds.dcp:DISTRIBUTED",
         suffixes=(".metadata",),
@@ -75,7 +83,7 @@ _SAFETENSORS: Final = LazyKind("tensorkeep.kinds.safetensors:SAFETENSORS", suffi
 def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
     """Recognize what is at a place; `with_manifests` prefers a directory's manifest to the checkpoint in it."""
     first = (_FOLDER.imported(),) if with_manifests else ()
-    for kind in (*first, *_candidates(place)):
+    for kind in chain(first, _candidates(place)):
         where = kind.find(place)
         if where is not None:
             return Found(kind, where)

@@ -5,12 +5,14 @@ messages are walked by the format that knows the schema, with the same reader, w
 
 - `_reader`: `MessageReader`, which walks the messages of a source.
 - `_field`: `Field`, one field of a message.
+- `_message`: `parse_message`, all fields of a short message in memory.
 - `_varints`: numbers of variable length, one or many.
 """
 
 from tensorkeep.formats.protobuf._field import FIXED32, FIXED64, LENGTH, VARINT, Field, signed32, signed64
+from tensorkeep.formats.protobuf._message import Value, parse_message
 from tensorkeep.formats.protobuf._reader import MessageReader
-from tensorkeep.formats.protobuf._varints import count_varints, read_varints
+from tensorkeep.formats.protobuf._varints import count_varints, parse_varint, read_varints
 
 __all__ = [
     "FIXED32",
@@ -19,7 +21,10 @@ __all__ = [
     "VARINT",
     "Field",
     "MessageReader",
+    "Value",
     "count_varints",
+    "parse_message",
+    "parse_varint",
     "read_varints",
     "signed32",
     "signed64",

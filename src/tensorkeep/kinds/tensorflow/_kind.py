@@ -1,0 +1,54 @@
+"""The kind of TensorFlow's checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Final
+
+from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, UnsafeError
+from tensorkeep.kinds._base import Files, Kind
+from tensorkeep.kinds._checks import Checks
+from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.tensorflow._bundle import TensorBundle
+from tensorkeep.kinds.tensorflow._files import open_files
+from tensorkeep.kinds.tensorflow._location import BundleLocation, find_bundle
+from tensorkeep.phrases import listed
+
+
+def _open(location: BundleLocation, options: OpenOptions) -> TensorBundle:
+    with ExitStack() as opened:
+        files = open_files(location, opened, options)
+        if files.faults:
+            is_missing = all(fault.kind == "missing" for fault in files.faults)
+            error: type[TensorkeepError] = SourceMissingError if is_missing else IntegrityError
+            raise error(
+                "data files of the checkpoint are missing" if is_missing else "the checkpoint is not whole",
+                path=location.path,
+                found=listed(files.faults, separator="; "),
+                hint="Get the named files again",
+            )
+        bundle = TensorBundle(location, files, options)
+        if options.strict and bundle.unknowns:
+            found = ", ".join(f"{unknown} at `{name}`" for name, unknown in bundle.unknowns.items())
+            raise UnsafeError("objects that are not known to be data", path=location.path, found=found)
+        opened.pop_all()
+        return bundle
+
+
+def _check(location: BundleLocation, options: OpenOptions, names: Iterable[str] | None, opened: ExitStack) -> Checks:
+    """Return what can be checked, even if data files are missing or truncated."""
+    files = open_files(location, opened, options)
+    return TensorBundle(location, files, options).checks(names)
+
+
+def _files(location: BundleLocation) -> Files:
+    with ExitStack() as opened:
+        files = open_files(location, opened, OpenOptions())
+        names = (*files.names.values(), f"{location.stem}.index")
+    return Files(location.directory, location.stem, names)
+
+
+TENSORFLOW: Final[Kind[BundleLocation]] = Kind(
+    "a TensorFlow checkpoint", find_bundle, _open, check=_check, files=_files, suffixes=(".index",)
+)
