@@ -30,6 +30,9 @@ DTYPES = (
 """All dtypes of which TensorFlow 2.21 saves variables on a CPU, apart from strings."""
 
 
+_NARROW = {"int4", "uint4", "int2", "uint2"}
+
+
 @cache
 def written_by_tensorflow() -> Path:
     """Return the directory of the files."""
@@ -70,9 +73,13 @@ def _as_json(prefix: str) -> str:
     found = {}
     for key in reader.get_variable_to_shape_map():
         array = np.asarray(reader.get_tensor(key))
-        if array.dtype != object:
+        if key == "_CHECKPOINTABLE_OBJECT_GRAPH":
+            continue
+        if array.dtype.name in _NARROW:
+            found[key] = (array.dtype.name, array.shape, array.astype(np.int8).tobytes().hex())
+        elif array.dtype != object:
             found[key] = (array.dtype.name, array.shape, array.tobytes().hex())
-        elif key != "_CHECKPOINTABLE_OBJECT_GRAPH":
+        else:
             strings = json.dumps([string.hex() for string in array.reshape(-1).tolist()])
             found[key] = ("string", array.shape, strings.encode().hex())
     return json.dumps(found)

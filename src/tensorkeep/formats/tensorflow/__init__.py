@@ -6,6 +6,7 @@
 - `_entries`: the values of an index.
 - `_slice_keys`: the keys of parts of tensors.
 - `_dtypes`: TensorFlow's dtypes.
+- `_narrow`: numbers of 4 and 2 bits.
 - `_names`: readable names of tensors.
 - `_object_graph`: the objects that were saved.
 - `_strings`: tensors of strings.
@@ -15,6 +16,7 @@
 from tensorkeep.formats.tensorflow._bundle import Bundle, BundledTensor, Part, read_bundle
 from tensorkeep.formats.tensorflow._dtypes import BY_NUMBER, NUMBERS, ForeignDType
 from tensorkeep.formats.tensorflow._names import OBJECT_GRAPH_KEY, key_of, names_of
+from tensorkeep.formats.tensorflow._narrow import WidenedSource
 from tensorkeep.formats.tensorflow._object_graph import ObjectGraph, parse_object_graph
 from tensorkeep.formats.tensorflow._paths import (
     INDEX_SUFFIX,
@@ -39,6 +41,7 @@ __all__ = [
     "ForeignDType",
     "ObjectGraph",
     "Part",
+    "WidenedSource",
     "data_name",
     "is_table",
     "key_of",

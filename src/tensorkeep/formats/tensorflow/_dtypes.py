@@ -1,7 +1,6 @@
 """TensorFlow's dtypes by their numbers, and those of our table. Pure.
 
-Numbers narrower than a byte have a byte each in a checkpoint. Whole numbers of 4 and 2 bits are read as the 8-bit
-numbers that they are there.
+Numbers narrower than a byte have a byte each in a checkpoint. Whole numbers of 4 and 2 bits are read as 8-bit ones.
 """
 
 from __future__ import annotations
@@ -22,11 +21,13 @@ class ForeignDType(msgspec.Struct, frozen=True):
         name: TensorFlow's name.
         dtype: Name in the dtype table; None if it has none with these bytes.
         itemsize: Bytes of one element; 0 if they differ in size.
+        bits: Bits of each byte that are the number, if they are fewer than 8.
     """
 
     name: str
     dtype: str | None
     itemsize: int
+    bits: int | None = None
 
     @property
     def listed_as(self) -> str:
@@ -36,7 +37,7 @@ class ForeignDType(msgspec.Struct, frozen=True):
     @property
     def is_read_as_another(self) -> bool:
         """Whether its elements mean more, or less, than the numbers of the other dtype."""
-        return self.dtype is not None and self.name.startswith(("q", "int2", "int4", "uint2", "uint4"))
+        return self.dtype is not None and (self.name[0] == "q" or self.bits is not None)
 
 
 BY_NUMBER: Final = {
@@ -68,10 +69,10 @@ BY_NUMBER: Final = {
     26: ForeignDType("float8_e4m3fnuz", "F8_E4M3FNUZ", 1),
     27: ForeignDType("float8_e4m3b11fnuz", None, 1),
     28: ForeignDType("float8_e5m2fnuz", "F8_E5M2FNUZ", 1),
-    29: ForeignDType("int4", "I8", 1),
-    30: ForeignDType("uint4", "U8", 1),
-    31: ForeignDType("int2", "I8", 1),
-    32: ForeignDType("uint2", "U8", 1),
+    29: ForeignDType("int4", "I8", 1, bits=4),
+    30: ForeignDType("uint4", "U8", 1, bits=4),
+    31: ForeignDType("int2", "I8", 1, bits=2),
+    32: ForeignDType("uint2", "U8", 1, bits=2),
     33: ForeignDType("float4_e2m1fn", None, 1),
 }
 """All that a checkpoint may have; references (numbers over 100) are of running programs."""

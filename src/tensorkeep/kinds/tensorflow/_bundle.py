@@ -12,13 +12,15 @@ import msgspec
 
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import FormatError, TransportError
+from tensorkeep.errors import FormatError, TensorNotFoundError, TransportError
 from tensorkeep.formats import Description, StringArray
 from tensorkeep.formats.tensorflow import (
     OBJECT_GRAPH_KEY,
     BundledTensor,
+    ForeignDType,
     ObjectGraph,
     Part,
+    WidenedSource,
     names_of,
     parse_object_graph,
     parse_strings,
@@ -60,9 +62,9 @@ class TensorBundle(Opened):
         self._options = options
         self._is_closed = False
         self._is_big_endian = files.bundle.header.is_big_endian
-        self._readers: dict[int, TensorReader] = {}
-        saved = files.bundle.tensors
-        named = {name: saved[key] for name, key in names_of(saved).items()}
+        self._readers: dict[tuple[int, ForeignDType | None, str], TensorReader] = {}
+        self._keys = names_of(files.bundle.tensors)
+        named = {name: files.bundle.tensors[key] for name, key in self._keys.items()}
         self._tensors = {name: tensor for name, tensor in named.items() if tensor.dtype.itemsize}
         self._others = {name: tensor for name, tensor in named.items() if not tensor.dtype.itemsize}
         self._assembled = {name: self._assemble(name, it) for name, it in self._tensors.items() if not it.is_whole}
@@ -102,6 +104,20 @@ class TensorBundle(Opened):
             for name, tensor in self._others.items()
             if not (tensor.is_string and tensor.is_whole)
         }
+
+    def key_of(self, name: str) -> str:
+        """Return TensorFlow's key of a tensor, or of an array of strings.
+
+        Args:
+            name: Its name here.
+
+        Raises:
+            TensorNotFoundError: If nothing has that name.
+        """
+        key = self._keys.get(self._own_name(name) or name)
+        if key is None:
+            raise TensorNotFoundError(f"no tensor is called `{name}`", path=self.path, tensor=name)
+        return key
 
     @property
     def variable_names(self) -> dict[str, str]:
@@ -153,8 +169,7 @@ class TensorBundle(Opened):
         lazy = self._assembled.get(own)
         if lazy is None:
             tensor = self._tensors[own]
-            part = tensor.parts[0]
-            lazy = self._part(own, tensor.dtype.listed_as, part, self._reader_of(part.shard))
+            lazy = self._part(own, tensor.dtype, tensor.parts[0], self._options.framework)
         return lazy if own == name else lazy.renamed(name)
 
     def _own_name(self, name: str) -> str | None:
@@ -168,20 +183,21 @@ class TensorBundle(Opened):
     @cached_property
     def _names(self) -> dict[str, str]:
         """Key to name."""
-        return {key: name for name, key in names_of(self._files.bundle.tensors).items()}
+        return {key: name for name, key in self._keys.items()}
 
-    def _part(self, name: str, dtype: str, part: Part, reader: TensorReader) -> LazyTensor:
-        known, span = ALL_BY_NAME.get(dtype), part.span
+    def _part(self, name: str, dtype: ForeignDType, part: Part, framework: str) -> LazyTensor:
+        known, text, span = ALL_BY_NAME.get(dtype.listed_as), dtype.listed_as, part.span
+        reader = self._reader(part.shard, dtype, framework)
         layout = Layout(span.start, c_strides(part.shape), is_big_endian=self._is_big_endian)
         if known is None or layout.is_plain(known, part.shape):
-            return LazyTensor(name, TensorEntry(dtype, part.shape, (span.start, span.stop)), reader)
-        return LazyTensor(name, TensorEntry(dtype, part.shape, (0, len(span))), StridedReader(reader, layout))
+            return LazyTensor(name, TensorEntry(text, part.shape, (span.start, span.stop)), reader)
+        return LazyTensor(name, TensorEntry(text, part.shape, (0, len(span))), StridedReader(reader, layout))
 
     def _assemble(self, name: str, tensor: BundledTensor) -> LazyTensor:
         placed = []
         for part in tensor.parts:
             region = Region(part.starts, tuple(map(sum, zip(part.starts, part.shape, strict=True))))
-            lazy = self._part(name, tensor.dtype.listed_as, part, self._reader_of(part.shard).with_framework("numpy"))
+            lazy = self._part(name, tensor.dtype, part, "numpy")
             placed.append(PlacedPiece.of(region, self._files.names.get(part.shard, ""), lazy))
         return assemble(
             name,
@@ -193,11 +209,16 @@ class TensorBundle(Opened):
             device=self._options.device,
         )
 
-    def _reader_of(self, shard: int) -> TensorReader:
-        if shard not in self._readers:
+    def _reader(self, shard: int, dtype: ForeignDType, framework: str) -> TensorReader:
+        """Return the reader of a data file, one for all tensors that can be loaded together."""
+        key = shard, dtype if dtype.bits else None, framework
+        if key not in self._readers:
             source = self._files.shards[shard]
-            self._readers[shard] = TensorReader(source, 0, self._options.framework, self._options.device)
-        return self._readers[shard]
+            if dtype.bits:
+                source = WidenedSource(source, dtype.bits, is_signed=dtype.listed_as == "I8")
+            device = self._options.device if framework == self._options.framework else "cpu"
+            self._readers[key] = TensorReader(source, 0, framework, device)
+        return self._readers[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
