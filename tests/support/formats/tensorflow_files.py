@@ -27,7 +27,7 @@ DTYPES = (
     *("float8_e5m2", "float8_e4m3fn", "int4", "uint4", "int2", "uint2", "float4_e2m1fn"),
     *("qint8", "quint8", "qint32"),
 )
-"""All dtypes of which TensorFlow 2.21 saves variables on a CPU, apart from strings."""
+"""All dtypes that variables of TensorFlow 2.21 can have on a CPU, apart from strings."""
 
 
 _NARROW = {"int4", "uint4", "int2", "uint2"}

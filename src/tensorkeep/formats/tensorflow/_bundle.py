@@ -1,4 +1,4 @@
-"""The index of a checkpoint: which tensors there are, and which bytes of which data file each has. Pure."""
+"""The index of a checkpoint: its tensors, and where in the data files their bytes are. Pure."""
 
 from __future__ import annotations
 
@@ -84,13 +84,7 @@ class Bundle(msgspec.Struct, frozen=True):
 
 
 def read_bundle(source: ByteSource) -> Bundle:
-    """Read an index.
-
-    Raises:
-        FormatError: If it is damaged, or names a part of a tensor that it does not have.
-        LimitError: If it is too long.
-        UnsupportedError: If it is of another version of the format.
-    """
+    """Read an index, and prove that it is consistent."""
     table = read_table(source)
     head = table.pop(b"", None)
     if head is None:

@@ -1,4 +1,4 @@
-"""TensorFlow's dtypes by their numbers, and those of our table. Pure.
+"""TensorFlow's dtypes by their numbers, with the rows of our table that have the same bytes. Pure.
 
 Numbers narrower than a byte have a byte each in a checkpoint. Whole numbers of 4 and 2 bits are read as 8-bit ones.
 """

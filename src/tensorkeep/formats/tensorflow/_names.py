@@ -23,7 +23,7 @@ def key_of(name: str) -> str:
 
 
 def names_of(keys: Iterable[str]) -> dict[str, str]:
-    """Return name to key. A name that would be that of two tensors is the key itself."""
+    """Return name to key. Where two tensors would have the same name, the second keeps its key."""
     known = dict.fromkeys(keys)
     found: dict[str, str] = {}
     for key in known:

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.transport import ByteRange, ByteSource
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 class WidenedSource:
-    """A data file with narrow numbers as the 8-bit numbers that they mean.
-
-    Args:
-        source: The data file.
-        bits: Bits of a number: 2 or 4.
-        is_signed: Whether the highest of them is a sign.
-    """
+    """A data file with numbers of a few bits, the highest perhaps a sign, as the 8-bit numbers that they mean."""
 
     def __init__(self, source: ByteSource, bits: int, *, is_signed: bool) -> None:
         self.name = source.name
@@ -39,29 +29,30 @@ class WidenedSource:
 
     def read(self, span: ByteRange) -> Buffer:
         """Return the bytes of a range."""
-        return memoryview(self._widened(self._source.read(span))).cast("B")
+        return self._widened(self._source.read(span))
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of a range in order."""
         for piece in self._source.pieces(span):
-            yield memoryview(self._widened(piece)).cast("B")
+            yield self._widened(piece)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Fill buffers."""
         parts = list(parts)
         self._source.read_into(parts)
         for _, into in parts:
-            into[:] = memoryview(self._widened(into)).cast("B")
+            into[:] = self._widened(into)
 
     def close(self) -> None:
         """Close the data file."""
         self._source.close()
 
-    def _widened(self, data: Buffer) -> NDArray[np.integer[Any]]:
+    def _widened(self, data: Buffer) -> memoryview:
         import numpy as np
 
         high = np.frombuffer(data, np.uint8) << (8 - self._bits)
-        return high.view(np.int8 if self._is_signed else np.uint8) >> (8 - self._bits)
+        numbers: Any = high.view(np.int8 if self._is_signed else np.uint8) >> (8 - self._bits)
+        return memoryview(numbers.view(np.uint8))
 
 
 def _restored(source: ByteSource, bits: int, is_signed: bool) -> WidenedSource:

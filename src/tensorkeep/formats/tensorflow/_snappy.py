@@ -15,12 +15,7 @@ _LITERAL, _NEAR, _FAR, _FARTHEST = range(4)
 
 
 def decompress(data: bytes, max_nbytes: int) -> bytes:
-    """Return what Snappy compressed, if it is at most `max_nbytes` long.
-
-    Raises:
-        FormatError: If the data are damaged.
-        LimitError: If the result would be longer.
-    """
+    """Return what Snappy compressed, if it is at most `max_nbytes` long."""
     try:
         nbytes, at = parse_varint(data, 0)
     except IndexError:

@@ -43,12 +43,7 @@ def is_table(source: ByteSource) -> bool:
 
 
 def read_table(source: ByteSource) -> dict[bytes, bytes]:
-    """Return all keys and values in order, read at once.
-
-    Raises:
-        FormatError: If the table is damaged, or readers could disagree about what is in it.
-        LimitError: If it is too long.
-    """
+    """Return all keys and values in order, read at once."""
     if source.nbytes > MAX_BUNDLE_INDEX_NBYTES:
         _refuse_length(source.nbytes)
     data = bytes(source.read(ByteRange(0, source.nbytes)))
@@ -69,7 +64,7 @@ def read_table(source: ByteSource) -> dict[bytes, bytes]:
             _refuse("a block", "entries", "none")
         bound = pointer.key
         if last is not None and last > bound:
-            _refuse("the index of the blocks", "a key after those of the block", repr(bound)[:100])
+            _refuse("the index of the blocks", "a key after all of its block", repr(bound)[:100])
     return found
 
 

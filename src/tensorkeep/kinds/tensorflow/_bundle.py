@@ -106,14 +106,7 @@ class TensorBundle(Opened):
         }
 
     def key_of(self, name: str) -> str:
-        """Return TensorFlow's key of a tensor, or of an array of strings.
-
-        Args:
-            name: Its name here.
-
-        Raises:
-            TensorNotFoundError: If nothing has that name.
-        """
+        """Return TensorFlow's key of a tensor, or of an array of strings."""
         key = self._keys.get(self._own_name(name) or name)
         if key is None:
             raise TensorNotFoundError(f"no tensor is called `{name}`", path=self.path, tensor=name)
