@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.kind import ARRAYS, KindContract
+from tests.contracts.kind import ARRAYS, Arrays, KindContract
 from tests.support.formats.orbax_files import save_arrays
 
 
@@ -24,6 +24,10 @@ class TestOrbaxCheckpoints(KindContract):
     is_pickled = True
     is_local = True
     engine = "tensorstore"
+
+    def save(self, arrays: Arrays, directory: Path) -> Path:
+        save_arrays(arrays, directory / "step")
+        return directory / "step"
 
     @pytest.fixture
     def path(self, saved: Path, tmp_path: Path) -> Path:
