@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,3 +117,39 @@ def test_a_format_may_find_its_tensors_in_its_own_way(path: Path, monkeypatch: p
         assert isinstance(file.with_dtypes({}), Renamed)
     with pytest.raises(TransportError, match="closed"):
         file["w"].load()
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_tensors_at_odd_bytes_are_read_into_aligned_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: Any, framework: str
+) -> None:
+    large, small = np.arange(2**20, dtype=np.float32), np.arange(5, dtype=np.float64)
+    parts = {
+        "odd": (MAGIC + b"x", large),
+        "even": (b"xxx", large + 1),
+        "small": (b"xxxxx", small),
+        "last": (b"", large),
+    }
+    content, places = b"", {}
+    for name, (before, array) in parts.items():
+        content += before
+        places[name] = TensorPlace("F64" if name == "small" else "F32", array.shape, len(content))
+        content += array.tobytes()
+    path = tmp_path / "model.flat"
+    path.write_bytes(content)
+    kind = file_kind("a flat file", lambda _: FileContents(places), suffixes=(), magic=MAGIC)
+    monkeypatch.setattr(registry, "KINDS", (kind, *registry.KINDS))
+
+    with tensorkeep.open(path, backend=backend, framework=framework) as file:
+        loaded = file.load()
+        one = file["odd"].load()
+
+    assert list(loaded) == list(parts)
+    for name, (_, array) in parts.items():
+        assert np.asarray(loaded[name]).flags.aligned
+        assert np.array_equal(np.asarray(loaded[name]), array), name
+    assert np.array_equal(np.asarray(one), large)
+    loaded["odd"][0] = 7
+    assert float(loaded["last"][0]) == 0
+    assert path.read_bytes() == content

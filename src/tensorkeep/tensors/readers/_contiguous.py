@@ -31,6 +31,9 @@ Array = npt.NDArray[Any]
 _MAX_MAPPINGS = 4
 """Mappings of one load: tensors that overlap need several. Tensors that are left after these are read into memory."""
 
+_CROOKED_NBYTES = 2**16
+"""Bytes from which a tensor that is not aligned gets memory of its own; smaller ones are copied from a shared one."""
+
 
 class TensorReader:
     """Reads tensors as they are stored in a source; whole ones from `checked`, if it is given."""
@@ -149,10 +152,13 @@ class TensorReader:
 
     def load(self, entries: Mapping[str, TensorEntry], *, are_apart: bool = False) -> dict[str, Any]:
         """Read whole tensors."""
-        if are_apart or _are_apart(entries):
+        if are_apart:
             return self._load_apart(entries)
-        tensors: dict[str, Any] = {}
-        rest = entries
+        crooked = {name: entry for name, entry in entries.items() if self._is_crooked(entry)}
+        if not crooked and _are_apart(entries):
+            return self._load_apart(entries)
+        tensors = self._load_groups([{name: entry} for name, entry in crooked.items()])
+        rest: Mapping[str, TensorEntry] = {name: entry for name, entry in entries.items() if name not in crooked}
         for _ in range(_MAX_MAPPINGS):
             apart, rest = _split(rest)
             tensors |= self._load_apart(apart)
@@ -182,8 +188,21 @@ class TensorReader:
         with PausedCollector():
             return adapter.views(buffer, entries, base)
 
+    def _is_crooked(self, entry: TensorEntry) -> bool:
+        """Whether a tensor is large and not aligned: a mapping of it would be copied, so it is read instead."""
+        if entry.nbytes < _CROOKED_NBYTES:
+            return False
+        dtype = entry.known_dtype
+        if dtype is None:
+            return False
+        alignment = dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
+        return (self.data_start + entry.data_offsets[0]) % alignment != 0
+
     def _load_into_arenas(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        groups = list(neighbors(entries))
+        return self._load_groups(list(neighbors(entries)))
+
+    def _load_groups(self, groups: list[dict[str, TensorEntry]]) -> dict[str, Any]:
+        """Read groups of adjacent tensors, each into one block of memory."""
         batches = [groups] if self.adapter.is_on_host else [[group] for group in groups]
         tensors: dict[str, Any] = {}
         for batch in batches:
