@@ -8,8 +8,10 @@ import pickle
 import struct
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,6 @@ from tests.support.formats.archives import zipped
 from tests.support.kinds.toy import TOY, save_toy
 from tests.support.peak_memory import with_peak
 
-HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(100)
 PICKLE = b"cmodule\nname\n)R."
 
 
@@ -38,6 +39,14 @@ def messages(file: ScannedFile) -> str:
 def torch_file(value: object) -> bytes:
     buffer = io.BytesIO()
     torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def hdf5(fill: Callable[[h5py.File], object] = lambda file: file.create_dataset("w", data=[1.0])) -> bytes:
+    """Return an HDF5 file."""
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        fill(file)
     return buffer.getvalue()
 
 
@@ -92,7 +101,7 @@ class TestOrdinary:
 
     def test_a_keras_model(self, tmp_path: Path) -> None:
         config = json.dumps({"module": "keras", "class_name": "Functional"}).encode()
-        members = {"metadata.json": b"{}", "config.json": config, "model.weights.h5": HDF5}
+        members = {"metadata.json": b"{}", "config.json": config, "model.weights.h5": hdf5()}
 
         assert scanned(tmp_path / "model.keras", zipped(members)).findings == ()
 
@@ -126,18 +135,37 @@ class TestTold:
         assert scanned(tmp_path / "a.zip", zipped({"m/data.txt": b"", name: b""})).verdict == "unknown"
 
     def test_hdf5(self, tmp_path: Path) -> None:
-        (tmp_path / "model.h5").write_bytes(HDF5)
-        (tmp_path / "behind.h5").write_bytes(bytes(2**20) + HDF5)
-        (tmp_path / "weights").write_bytes(bytes(1024) + HDF5)
-        (tmp_path / "a.zip").write_bytes(zipped({"model.h5": HDF5}))
+        def link(file: h5py.File) -> None:
+            file["w"] = h5py.ExternalLink("/etc/passwd", "/w")
 
-        verdicts = {Path(file.path).name: file.verdict for file in scan(tmp_path).files}
-        assert verdicts == {
-            "model.h5": "unknown",
-            "behind.h5": "unreadable",
-            "weights": "unknown",
-            "a.zip": "unknown",
+        def compress(file: h5py.File) -> None:
+            file.create_dataset("w", data=np.arange(9), compression="lzf")
+
+        def model(file: h5py.File) -> None:
+            file.attrs["model_config"] = json.dumps({"class_name": "Sequential"})
+
+        contents = {
+            "weights.h5": hdf5(),
+            "weights": bytes(1024) + hdf5(),
+            "behind.h5": bytes(2**20) + hdf5(),
+            "a.zip": zipped({"model.h5": hdf5()}),
+            "deflated.zip": zipped({"model.h5": hdf5(link)}, zipfile.ZIP_DEFLATED),
+            "link.h5": hdf5(link),
+            "plugin.h5": hdf5(compress),
+            "model.h5": hdf5(model),
+            "cut.h5": hdf5()[:-100],
         }
+        for name, content in contents.items():
+            (tmp_path / name).write_bytes(content)
+
+        files = {Path(file.path).name: file for file in scan(tmp_path).files}
+        assert {name: file.verdict for name, file in files.items()} == {
+            **dict.fromkeys(("weights.h5", "weights", "behind.h5", "a.zip"), "clean"),
+            **dict.fromkeys(("link.h5", "deflated.zip", "plugin.h5", "model.h5"), "unknown"),
+            "cut.h5": "unreadable",
+        }
+        assert "/etc/passwd" in messages(files["link.h5"])
+        assert "plugin" in messages(files["plugin.h5"])
 
     def test_a_configuration_of_keras_on_its_own(self, tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps({"class_name": "Lambda"}))

@@ -13,7 +13,7 @@ from tensorkeep.formats.safetensors import parse_header_nbytes
 
 Form = Literal["zip archive", "tar archive", "pickle", "NumPy array", "safetensors", "HDF5 file"]
 
-READ_IN_ORDER: Final[frozenset[Form]] = frozenset(("NumPy array", "HDF5 file"))
+READ_IN_ORDER: Final[frozenset[Form]] = frozenset(("NumPy array",))
 """Formats that are scanned from start to end, like bytes without a format; the others are read in any order."""
 
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")

@@ -38,9 +38,6 @@ _MAX_DEPTH: Final = 4
 _EXPECTED_SUFFIXES: Final = (*PICKLE_SUFFIXES, ".npy", ".npz", ".nemo", ".tar", ".keras", ".h5", ".hdf5")
 """Suffixes of files that contain pickles or other programs; such a file is reported if its format is unknown."""
 
-_WEIGHTS: Final = ".weights.h5"
-"""Suffix of the weights of a Keras model, in its archive; Keras takes no model from them."""
-
 
 def scan_file(source: ByteSource, *, is_chosen: bool, spans: Sequence[ByteRange] = ()) -> ScannedFile | None:
     """Scan one file; None if its format is unknown, unless it was chosen by name or has a suffix of pickles."""
@@ -151,9 +148,6 @@ def _scan_as(form: Form, content: Content, log: FindingLog, *, is_only: bool) ->
         _scan_arrays(content, log)
     elif form == "safetensors":
         _check_safetensors(content, log)
-    elif not (content.place and content.name.endswith(_WEIGHTS)):
-        log.name_form("HDF5 file", content)
-        log.add("unknown", "HDF5 is not looked into, and Keras runs the code of a model in it", content)
 
 
 def _scan_zip(content: Content, log: FindingLog, *, is_at_end: bool = False) -> None:

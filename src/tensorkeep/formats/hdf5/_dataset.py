@@ -55,7 +55,7 @@ class Datasets:
             return self._place(name, header)
         except UnsupportedError as error:
             found = f": {error.found}" if error.found else ""
-            return UnknownObject(f"{error.message}{found}", OTHER_READERS)
+            return UnknownObject(f"{error.message}{found}", OTHER_READERS, "what HDF5 would do for it is not known")
         except FormatError as error:
             raise error.with_fields(tensor=name) from None
 
@@ -146,20 +146,21 @@ def _unknown(
     header: ObjectHeader, datatype: Datatype, space: Dataspace, layout: Layout, filters: tuple[Filter, ...]
 ) -> UnknownObject | None:
     """Say why a dataset is not a tensor; None if it is one."""
+    if header.find(EXTERNAL_FILES):
+        return UnknownObject(f"{datatype.what} in other files", "not looked for", "HDF5 reads files that it names")
+    if isinstance(layout, Virtual):
+        return UnknownObject("parts of other datasets", "not looked for", "HDF5 reads files that it names")
+    unknown = unknown_filters(filters) if isinstance(layout, Chunked) else []
+    if unknown:
+        names = ", ".join(each.name for each in unknown)
+        plugins = ", ".join(each.name for each in unknown if each.is_plugin)
+        deed = f"HDF5 loads a plugin from outside to undo {plugins}" if plugins else ""
+        return UnknownObject(f"{datatype.what} behind filters that are not known here: {names}", OTHER_READERS, deed)
     if space.shape is None:
         return UnknownObject("a dataset without elements", "its dataspace is null")
-    if header.find(EXTERNAL_FILES):
-        return UnknownObject(f"{datatype.what} in other files", "which are not looked for")
-    if isinstance(layout, Virtual):
-        return UnknownObject("a dataset that is made of others", "which may be in other files")
     if datatype.form not in {"number", "opaque"}:
         return UnknownObject(datatype.what, OTHER_READERS)
-    names = ", ".join(each.name for each in unknown_filters(filters)) if isinstance(layout, Chunked) else ""
-    return (
-        UnknownObject(f"{datatype.what} that went through filters not known here: {names}", OTHER_READERS)
-        if names
-        else None
-    )
+    return None
 
 
 def typed_by_attribute(name: str, tensor: UntypedTensor, attributes: dict[str, Any]) -> Placed:

@@ -111,7 +111,7 @@ def _tried(name: str, parsing: Parsing[_T]) -> Parsing[_T | UnknownObject]:
         return (yield from parsing)
     except UnsupportedError as error:
         found = f": {error.found}" if error.found else ""
-        return UnknownObject(f"{error.message}{found}", OTHER_READERS)
+        return UnknownObject(f"{error.message}{found}", OTHER_READERS, "what HDF5 would do for it is not known")
     except TensorkeepError as error:
         raise error.with_fields(tensor=name) from None
 
@@ -156,7 +156,7 @@ def _unknown(link: Link, found: _Object | None) -> UnknownObject:
     if found is not None:
         return UnknownObject("a named datatype" if found.find(DATATYPE) else "neither a group nor a dataset")
     if link.elsewhere is not None:
-        return UnknownObject(link.elsewhere, "not followed")
+        return UnknownObject(link.elsewhere, "not followed", "HDF5 follows it when it is read")
     return UnknownObject(f"a link to `{link.path}`", "which is not in the file")
 
 

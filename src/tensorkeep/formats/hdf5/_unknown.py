@@ -16,10 +16,12 @@ class UnknownObject(msgspec.Struct, frozen=True):
     Attributes:
         what: What it is.
         reason: Why it is not read, or what to do; empty if there is nothing to say.
+        deed: What the HDF5 library would do for it beyond reading the file; empty if nothing.
     """
 
     what: str
     reason: str = ""
+    deed: str = ""
 
     def __str__(self) -> str:
         return f"{self.what} ({self.reason})" if self.reason else self.what

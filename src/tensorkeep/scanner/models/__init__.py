@@ -1,6 +1,7 @@
 """Formats that describe models: what a program that builds the model would run, import or open.
 
 - `_base`: `ModelForm`, the record of a format.
+- `_hdf5`: HDF5 files.
 - `_keras`: the configuration of a Keras model.
 - `_orbax`: the files of orbax checkpoints.
 - `_table`: all formats.

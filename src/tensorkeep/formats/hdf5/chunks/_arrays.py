@@ -17,10 +17,10 @@ from tensorkeep.formats.hdf5.structures import (
     Dialect,
     Fields,
     Parsing,
-    check_metadata,
     together,
 )
 
+_WHAT: Final = "an index of chunks"
 _MASK_NBYTES: Final = 4
 _MAX_BITS: Final = 64
 
@@ -72,10 +72,8 @@ def _array(dialect: Dialect, client: int, entry_nbytes: int, page_bits: int) -> 
 
 def read_fixed_array(dialect: Dialect, address: int) -> Parsing[list[Entry]]:
     """Return the chunks that a fixed array lists."""
-    block = (yield [dialect.span(address, 12 + dialect.length_nbytes + dialect.address_nbytes)])[0]
-    fields = Fields(block)
+    fields = Fields((yield [dialect.sealed(address, 12 + dialect.length_nbytes + dialect.address_nbytes, _WHAT)])[0])
     fields.expect(b"FAHD", "fixed array")
-    check_metadata(block, "an index of chunks")
     fields.skip(1)
     client, entry_nbytes, page_bits = fields.uint(1), fields.uint(1), fields.uint(1)
     array = _array(dialect, client, entry_nbytes, page_bits)
@@ -88,9 +86,8 @@ def read_fixed_array(dialect: Dialect, address: int) -> Parsing[list[Entry]]:
     n_pages = -(-length // array.page_length)
     bitmap_nbytes = -(-n_pages // 8)
     prefix_nbytes += bitmap_nbytes + CHECKSUM_NBYTES
-    block = (yield [dialect.span(start, prefix_nbytes)])[0]
+    block = (yield [dialect.sealed(start, prefix_nbytes, _WHAT)])[0]
     Fields(block).expect(b"FADB", "block of a fixed array")
-    check_metadata(block, "an index of chunks")
     bitmap = block[-bitmap_nbytes - CHECKSUM_NBYTES :]
     pages = [
         (page * array.page_length, min(array.page_length, length - page * array.page_length))
@@ -148,10 +145,8 @@ def read_extensible_array(dialect: Dialect, address: int) -> Parsing[list[Entry]
     direct_nbytes = header.n_direct * array.entry_nbytes
     prefix_nbytes = 6 + dialect.address_nbytes
     nbytes = prefix_nbytes + direct_nbytes + (n_blocks + n_super) * dialect.address_nbytes + CHECKSUM_NBYTES
-    block = (yield [dialect.span(header.root, nbytes)])[0]
-    fields = Fields(block)
+    fields = Fields((yield [dialect.sealed(header.root, nbytes, _WHAT)])[0])
     fields.expect(b"EAIB", "index of an extensible array")
-    check_metadata(block, "an index of chunks")
     fields.skip(prefix_nbytes - 4)
     entries = list(array.entries(dialect, fields.take(direct_nbytes), 0))
     blocks: list[Parsing[list[Entry]]] = []
@@ -170,10 +165,10 @@ def read_extensible_array(dialect: Dialect, address: int) -> Parsing[list[Entry]
 
 
 def _read_extensible_header(dialect: Dialect, address: int) -> Parsing[_Extensible]:
-    block = (yield [dialect.span(address, 16 + 6 * dialect.length_nbytes + dialect.address_nbytes)])[0]
-    fields = Fields(block)
+    fields = Fields(
+        (yield [dialect.sealed(address, 16 + 6 * dialect.length_nbytes + dialect.address_nbytes, _WHAT)])[0]
+    )
     fields.expect(b"EAHD", "extensible array")
-    check_metadata(block, "an index of chunks")
     fields.skip(1)
     client, entry_nbytes, size_bits, n_direct, least_length, least_pointers, page_bits = fields.take(7)
     fields.skip(4 * dialect.length_nbytes)
@@ -195,10 +190,8 @@ def _read_super_block(
     bitmap_nbytes = n_blocks * -(-n_pages // 8)
     prefix_nbytes = 6 + dialect.address_nbytes + header.offset_nbytes
     nbytes = prefix_nbytes + bitmap_nbytes + n_blocks * dialect.address_nbytes + CHECKSUM_NBYTES
-    block = (yield [dialect.span(address, nbytes)])[0]
-    fields = Fields(block)
+    fields = Fields((yield [dialect.sealed(address, nbytes, _WHAT)])[0])
     fields.expect(b"EASB", "block of an extensible array")
-    check_metadata(block, "an index of chunks")
     fields.skip(prefix_nbytes - 4)
     bitmap = fields.take(bitmap_nbytes)
     blocks: list[Parsing[list[Entry]]] = []
@@ -234,18 +227,16 @@ def _read_whole(
 ) -> Parsing[list[Entry]]:
     """Read a block without pages."""
     nbytes = prefix_nbytes + length * array.entry_nbytes + CHECKSUM_NBYTES
-    block = (yield [dialect.span(at, nbytes)])[0]
+    block = (yield [dialect.sealed(at, nbytes, _WHAT)])[0]
     Fields(block).expect(signature, "block of an index of chunks")
-    check_metadata(block, "an index of chunks")
     return list(array.entries(dialect, block[prefix_nbytes:-CHECKSUM_NBYTES], first))
 
 
 def _read_pages(dialect: Dialect, array: _Array, pages: list[tuple[int, int, int]]) -> Parsing[list[Entry]]:
     """Read pages, each given as its address, its first entry and its number of entries."""
-    blocks = yield [dialect.span(at, n * array.entry_nbytes + CHECKSUM_NBYTES) for at, _, n in pages]
+    blocks = yield [dialect.sealed(at, n * array.entry_nbytes + CHECKSUM_NBYTES, _WHAT) for at, _, n in pages]
     entries: list[Entry] = []
     for block, (_, first, _) in zip(blocks, pages, strict=True):
-        check_metadata(block, "an index of chunks")
         entries += array.entries(dialect, block[:-CHECKSUM_NBYTES], first)
     return entries
 

@@ -103,7 +103,8 @@ class Hdf5Chunks:
             left_out = (1 << len(dataset.filters)) - 1
         applied = tuple(each for at, each in enumerate(dataset.filters) if not left_out >> at & 1)
         nbytes = self._nbytes if entry.nbytes is None else entry.nbytes
-        if (not applied and nbytes != self._nbytes) or nbytes < min_stored_nbytes(applied, self._nbytes):
+        least = min_stored_nbytes(applied, self._nbytes)
+        if nbytes < least or (not applied and nbytes > least):
             raise FormatError(
                 "a chunk has another size than its shape",
                 expected=f"{self._nbytes:,} bytes",

@@ -156,4 +156,6 @@ def _checked(data: Buffer) -> Buffer:
 
 def min_stored_nbytes(filters: tuple[Filter, ...], nbytes: int) -> int:
     """Return how many bytes of the file a chunk of `nbytes` takes at least."""
-    return nbytes // MAX_DEFLATE_RATIO if any(each.number == DEFLATE for each in filters) else nbytes
+    numbers = [each.number for each in filters]
+    least = nbytes // MAX_DEFLATE_RATIO if DEFLATE in numbers else nbytes
+    return least + CHECKSUM_NBYTES if numbers and numbers[-1] == FLETCHER else least

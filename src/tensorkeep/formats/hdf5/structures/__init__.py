@@ -13,7 +13,7 @@
 
 from tensorkeep.formats.hdf5.structures._btree_v1 import CHUNKS, read_btree_v1
 from tensorkeep.formats.hdf5.structures._btree_v2 import Tree, read_btree_v2
-from tensorkeep.formats.hdf5.structures._checksums import CHECKSUM_NBYTES, FLETCHER32, check_metadata
+from tensorkeep.formats.hdf5.structures._checksums import CHECKSUM_NBYTES, FLETCHER32
 from tensorkeep.formats.hdf5.structures._fields import Fields
 from tensorkeep.formats.hdf5.structures._fractal_heap import read_heap_objects
 from tensorkeep.formats.hdf5.structures._heaps import read_global_heap
@@ -59,7 +59,6 @@ __all__ = [
     "Parsing",
     "Superblock",
     "Tree",
-    "check_metadata",
     "find_superblock",
     "holds_links",
     "parse_superblock",

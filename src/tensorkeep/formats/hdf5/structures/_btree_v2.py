@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.errors import FormatError
-from tensorkeep.formats.hdf5.structures._checksums import CHECKSUM_NBYTES, check_metadata
+from tensorkeep.formats.hdf5.structures._checksums import CHECKSUM_NBYTES
 from tensorkeep.formats.hdf5.structures._fields import Fields
 from tensorkeep.formats.hdf5.structures._reading import Dialect, Parsing, together
 
@@ -61,10 +61,8 @@ def read_btree_v2(dialect: Dialect, address: int) -> Parsing[Tree]:
 
 def _read_header(dialect: Dialect, address: int) -> Parsing[_Header]:
     nbytes = 22 + dialect.address_nbytes + dialect.length_nbytes
-    block = (yield [dialect.span(address, nbytes)])[0]
-    fields = Fields(block)
+    fields = Fields((yield [dialect.sealed(address, nbytes, "a B-tree")])[0])
     fields.expect(b"BTHD", "B-tree")
-    check_metadata(block, "a B-tree")
     fields.skip(1)
     kind, node_nbytes, record_nbytes, depth = fields.uint(1), fields.uint(4), fields.uint(2), fields.uint(2)
     fields.skip(2)
@@ -91,10 +89,8 @@ def _read_node(
     pointer_nbytes = dialect.address_nbytes + n_nbytes + all_nbytes
     n_pointers = node.n_records + 1 if level else 0
     nbytes = _PREFIX_NBYTES + node.n_records * header.record_nbytes + n_pointers * pointer_nbytes + CHECKSUM_NBYTES
-    block = (yield [dialect.span(node.address, nbytes)])[0]
-    fields = Fields(block)
+    fields = Fields((yield [dialect.sealed(node.address, nbytes, "a B-tree")])[0])
     fields.expect(b"BTIN" if level else b"BTLF", "node of a B-tree")
-    check_metadata(block, "a node of a B-tree")
     fields.skip(1)
     if fields.uint(1) != header.kind:
         raise FormatError("a node of a B-tree is of another type than its tree", found=f"address {node.address:,}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, Final
 
 from tensorkeep.buffers import Buffer
@@ -13,31 +15,64 @@ CHECKSUM_NBYTES: Final = 4
 
 _MASK: Final = 0xFFFFFFFF
 _START: Final = 0xDEADBEEF
+_WORTH_NUMPY: Final = 8
+"""Texts of one length from which NumPy mixes them faster together."""
+
 _MODULUS: Final = 65535
 _N_WORDS: Final = 2**16
 """Words that Fletcher's sums add up at once: 2^16 products of two 16-bit numbers fit in 64 bits."""
 
 
-def check_metadata(data: bytes, what: str) -> None:
-    """Refuse a structure whose last four bytes are not the checksum of the others."""
-    expected = int.from_bytes(data[-CHECKSUM_NBYTES:], "little")
-    found = lookup3(data[:-CHECKSUM_NBYTES])
+def check_metadata(structures: Iterable[tuple[bytes, str]]) -> None:
+    """Refuse structures whose last four bytes are not the checksum of the others; a text says what each is."""
+    by_length: dict[int, list[tuple[bytes, str]]] = defaultdict(list)
+    for data, what in structures:
+        by_length[len(data)].append((data, what))
+    for nbytes, alike in by_length.items():
+        texts = [data for data, _ in alike]
+        sums = lookup3_of_all(texts, nbytes - CHECKSUM_NBYTES)
+        for (data, what), found in zip(alike, sums, strict=True):
+            refuse_unequal(what, int.from_bytes(data[-CHECKSUM_NBYTES:], "little"), found)
+
+
+def refuse_unequal(what: str, expected: int, found: int) -> None:
+    """Refuse a structure with another checksum than it should have."""
     if found != expected:
         raise IntegrityError(
             f"{what} of the file is damaged", expected=f"checksum {expected:#010x}", found=f"{found:#010x}"
         )
 
 
+def lookup3_of_all(texts: list[bytes], nbytes: int) -> list[int]:
+    """Return the lookup3 of the first `nbytes` bytes of each text; all of a length."""
+    if len(texts) < _WORTH_NUMPY or not nbytes:
+        return [lookup3(text[:nbytes]) for text in texts]
+    import numpy as np
+
+    n_words = 3 * -(-nbytes // 12)
+    padding = bytes(4 * n_words - nbytes)
+    joined = b"".join([text[:nbytes] + padding for text in texts])
+    words = np.ascontiguousarray(np.frombuffer(joined, "<u4").reshape(len(texts), n_words).T)
+    with np.errstate(over="ignore"):
+        mixed: list[int] = _lookup3(words, np.full(len(texts), (_START + nbytes) & _MASK, np.uint32)).tolist()
+    return mixed
+
+
 def lookup3(data: bytes) -> int:
     """Return Jenkins' lookup3 of some bytes, as `hashlittle` computes it from 0."""
     nbytes = len(data)
-    a = b = c = (_START + nbytes) & _MASK
     if not nbytes:
-        return c
+        return _START
     n_words = 3 * -(-nbytes // 12)
-    words: tuple[int, ...] = struct.unpack(f"<{n_words}I", data.ljust(4 * n_words, b"\0"))
-    for x, y, z in zip(words[0:-3:3], words[1:-3:3], words[2:-3:3], strict=True):
-        a, b, c = a + x & _MASK, b + y & _MASK, c + z & _MASK
+    words = struct.unpack(f"<{n_words}I", data.ljust(4 * n_words, b"\0"))
+    return int(_lookup3(words, (_START + nbytes) & _MASK))
+
+
+def _lookup3(words: Any, start: Any) -> Any:
+    """Mix words, three at a time: numbers, or arrays with one number for each of several texts."""
+    a = b = c = start
+    for at in range(0, len(words) - 3, 3):
+        a, b, c = a + words[at] & _MASK, b + words[at + 1] & _MASK, c + words[at + 2] & _MASK
         a = (a - c & _MASK) ^ (c << 4 & _MASK | c >> 28)
         c = c + b & _MASK
         b = (b - a & _MASK) ^ (a << 6 & _MASK | a >> 26)
@@ -50,9 +85,7 @@ def lookup3(data: bytes) -> int:
         a = a + c & _MASK
         c = (c - b & _MASK) ^ (b << 4 & _MASK | b >> 28)
         b = b + a & _MASK
-    a = (a + words[-3]) & _MASK
-    b = (b + words[-2]) & _MASK
-    c = (c + words[-1]) & _MASK
+    a, b, c = a + words[-3] & _MASK, b + words[-2] & _MASK, c + words[-1] & _MASK
     c = (c ^ b) - _turned(b, 14) & _MASK
     a = (a ^ c) - _turned(c, 11) & _MASK
     b = (b ^ a) - _turned(a, 25) & _MASK
@@ -62,7 +95,7 @@ def lookup3(data: bytes) -> int:
     return (c ^ b) - _turned(b, 24) & _MASK
 
 
-def _turned(word: int, by: int) -> int:
+def _turned(word: Any, by: int) -> Any:
     return (word << by | word >> 32 - by) & _MASK
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
+from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.formats.hdf5.structures._btree_v2 import read_btree_v2
-from tensorkeep.formats.hdf5.structures._checksums import CHECKSUM_NBYTES, check_metadata, lookup3
+from tensorkeep.formats.hdf5.structures._checksums import CHECKSUM_NBYTES, check_metadata, lookup3, refuse_unequal
 from tensorkeep.formats.hdf5.structures._fields import Fields
 from tensorkeep.formats.hdf5.structures._reading import Dialect, Parsing, together
 from tensorkeep.transport import ByteRange
@@ -106,7 +106,7 @@ def _read_header(dialect: Dialect, address: int) -> Parsing[_Heap]:
     id_nbytes, filters_nbytes, flags, max_managed_nbytes = (fields.uint(n) for n in (2, 2, 1, 4))
     if filters_nbytes:
         raise UnsupportedError("a heap of the file is compressed")
-    check_metadata(block, "a heap")
+    check_metadata([(block, "a heap")])
     dialect.length(fields)
     huge = dialect.address(fields)
     dialect.length(fields)
@@ -167,10 +167,7 @@ def _check_block(dialect: Dialect, heap: _Heap, block: bytes) -> None:
         at = fields.position
         expected = fields.uint(CHECKSUM_NBYTES)
         found = lookup3(block[:at] + bytes(CHECKSUM_NBYTES) + block[at + CHECKSUM_NBYTES :])
-        if found != expected:
-            raise IntegrityError(
-                "a block of a heap is damaged", expected=f"checksum {expected:#010x}", found=f"{found:#010x}"
-            )
+        refuse_unequal("a heap", expected, found)
 
 
 def _list_blocks(dialect: Dialect, heap: _Heap) -> Parsing[list[_Block]]:
@@ -196,10 +193,8 @@ def _list_blocks(dialect: Dialect, heap: _Heap) -> Parsing[list[_Block]]:
 def _read_indirect(dialect: Dialect, heap: _Heap, block: _Indirect) -> Parsing[tuple[list[_Block], list[_Indirect]]]:
     prefix_nbytes = 5 + dialect.address_nbytes + heap.offset_nbytes
     nbytes = prefix_nbytes + block.n_rows * heap.width * dialect.address_nbytes + CHECKSUM_NBYTES
-    content = (yield [dialect.span(block.address, nbytes)])[0]
-    fields = Fields(content)
+    fields = Fields((yield [dialect.sealed(block.address, nbytes, "a heap")])[0])
     fields.expect(b"FHIB", "indirect block of a heap")
-    check_metadata(content, "an indirect block of a heap")
     fields.skip(prefix_nbytes - 4)
     direct: list[_Block] = []
     below: list[_Indirect] = []

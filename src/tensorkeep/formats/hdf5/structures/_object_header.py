@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from tensorkeep.errors import FormatError, UnsupportedError
-from tensorkeep.formats.hdf5.structures._checksums import CHECKSUM_NBYTES, check_metadata
+from tensorkeep.formats.hdf5.structures._checksums import CHECKSUM_NBYTES
 from tensorkeep.formats.hdf5.structures._fields import Fields
 from tensorkeep.formats.hdf5.structures._reading import Dialect, Parsing, together
 
@@ -33,7 +34,10 @@ _MUST_UNDERSTAND: Final = 0x80
 _LAST_KNOWN: Final = 0x17
 
 _OLD_PREFIX_NBYTES: Final = 16
-_OLD_MESSAGE_NBYTES: Final = 8
+_OLD_MESSAGE: Final = struct.Struct("<HHB3x")
+_NEW_MESSAGE: Final = struct.Struct("<BHB")
+"""Type, bytes and flags of a message; the place in the order in which messages were made may follow."""
+
 _FIRST_NBYTES: Final = 512
 """Bytes to read first: most headers are shorter."""
 
@@ -71,7 +75,10 @@ class ObjectHeader(msgspec.Struct, frozen=True):
 
     def find(self, kind: int) -> Message | None:
         """Return the first message of a type."""
-        return next((message for message in self.messages if message.kind == kind), None)
+        for message in self.messages:
+            if message.kind == kind:
+                return message
+        return None
 
     def all(self, kind: int) -> list[Message]:
         """Return all messages of a type."""
@@ -132,12 +139,13 @@ def _parse_old(dialect: Dialect, address: int, head: bytes) -> Parsing[list[Mess
             head[_OLD_PREFIX_NBYTES : _OLD_PREFIX_NBYTES + nbytes] if start == address + _OLD_PREFIX_NBYTES else b""
         )
         block = held if len(held) == nbytes else (yield [dialect.span(start, nbytes)])[0]
-        fields = Fields(block)
-        while fields.n_left >= _OLD_MESSAGE_NBYTES and n_messages:
-            kind, size, flags = fields.uint(2), fields.uint(2), fields.uint(1)
-            fields.skip(3)
-            at = dialect.base + start + fields.position
-            _sort(dialect, Message(kind, fields.take(size), at, bool(flags & _SHARED)), flags, messages, waiting)
+        at = 0
+        while at + _OLD_MESSAGE.size <= nbytes and n_messages:
+            kind, size, flags = _OLD_MESSAGE.unpack_from(block, at)
+            at += _OLD_MESSAGE.size
+            message = _message(kind, block[at : at + size], size, dialect.base + start + at, flags)
+            _sort(dialect, message, flags, messages, waiting)
+            at += size
             n_messages -= 1
     return messages
 
@@ -151,34 +159,38 @@ def _parse_new(dialect: Dialect, address: int, head: bytes) -> Parsing[list[Mess
     nbytes = fields.uint(1 << (flags & 3))
     start = fields.position
     whole = start + nbytes + CHECKSUM_NBYTES
-    block = head[:whole] if whole <= len(head) else (yield [dialect.span(address, whole)])[0]
+    block = (yield [dialect.sealed(address, whole, "an object header")])[0]
     messages: list[Message] = []
     waiting: list[tuple[int, int]] = []
     seen: set[int] = set()
     while True:
-        check_metadata(block, "an object header")
         for message, message_flags in _new_messages(block, start, dialect.base + address, flags):
             _sort(dialect, message, message_flags, messages, waiting)
         if not waiting:
             return messages
         address, nbytes = waiting.pop(0)
         _refuse_again(address, seen)
-        block = (yield [dialect.span(address, nbytes)])[0]
+        block = (yield [dialect.sealed(address, nbytes, "an object header")])[0]
         Fields(block).expect(b"OCHK", "continuation of an object header")
         start = 4
-        if nbytes < start + CHECKSUM_NBYTES:
-            raise FormatError("a continuation of an object header is too short", found=f"{nbytes} bytes")
 
 
 def _new_messages(block: bytes, start: int, base: int, flags: int) -> Iterator[tuple[Message, int]]:
     """Give the messages from byte `start` of a block on, which is at byte `base` of the source, and their flags."""
-    prefix_nbytes = 6 if flags & _HAS_ORDER else 4
-    fields = Fields(block[:-CHECKSUM_NBYTES], start)
-    while fields.n_left >= prefix_nbytes:  # fewer are a gap
-        kind, size, message_flags = fields.uint(1), fields.uint(2), fields.uint(1)
-        fields.skip(prefix_nbytes - 4)
-        at = base + fields.position
-        yield Message(kind, fields.take(size), at, bool(message_flags & _SHARED)), message_flags
+    prefix_nbytes = _NEW_MESSAGE.size + (2 if flags & _HAS_ORDER else 0)
+    stop = len(block) - CHECKSUM_NBYTES
+    at = start
+    while at + prefix_nbytes <= stop:  # fewer are a gap
+        kind, size, message_flags = _NEW_MESSAGE.unpack_from(block, at)
+        at += prefix_nbytes
+        yield _message(kind, block[at : min(at + size, stop)], size, base + at, message_flags), message_flags
+        at += size
+
+
+def _message(kind: int, data: bytes, nbytes: int, start: int, flags: int) -> Message:
+    if len(data) != nbytes:
+        raise FormatError("a message is longer than the header that it is in", found=f"{nbytes:,} bytes")
+    return Message(kind, data, start, bool(flags & _SHARED))
 
 
 def _sort(

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tensorkeep.errors import FormatError, LimitError
+from tensorkeep.formats.hdf5.structures._checksums import CHECKSUM_NBYTES, check_metadata
 from tensorkeep.formats.hdf5.structures._fields import Fields
 from tensorkeep.limits import GAP_NBYTES
 from tensorkeep.transport import ByteRange, ByteSource
@@ -33,6 +34,16 @@ _MAX_KEPT_NBYTES: Final = 2**25
 _READS_PER_BYTE: Final = 8
 _MIN_ALLOWANCE_NBYTES: Final = 2**22
 """How many bytes parsers may ask for, so that structures that refer to the same bytes again and again end early."""
+
+
+class Sealed(ByteRange, frozen=True):
+    """A range that ends with the checksum of the rest, which is checked before anyone gets the bytes.
+
+    Attributes:
+        what: What is there, for people.
+    """
+
+    what: str
 
 
 class Dialect(msgspec.Struct, frozen=True):
@@ -70,6 +81,13 @@ class Dialect(msgspec.Struct, frozen=True):
             )
         return ByteRange(self.base + address, self.base + address + nbytes)
 
+    def sealed(self, address: int, nbytes: int, what: str) -> Sealed:
+        """Return the range of a structure that ends with its checksum."""
+        span = self.span(address, nbytes)
+        if nbytes < CHECKSUM_NBYTES:
+            raise FormatError(f"{what} of the file is too short for its checksum", found=f"{nbytes:,} bytes")
+        return Sealed(span.start, span.stop, what)
+
     def up_to(self, address: int, nbytes: int) -> ByteRange:
         """Return the same, cut off at the end of the file."""
         return self.span(address, max(0, min(nbytes, self.nbytes - address)))
@@ -98,7 +116,11 @@ class Blocks:
         found: list[bytes] = []
         for batch in self._batches(spans):
             self._fetch(batch)
-            found += map(self._read, batch)
+            data = [self._read(span) for span in batch]
+            check_metadata(
+                (each, span.what) for each, span in zip(data, batch, strict=True) if isinstance(span, Sealed)
+            )
+            found += data
         return found
 
     def _batches(self, spans: list[ByteRange]) -> Iterator[list[ByteRange]]:

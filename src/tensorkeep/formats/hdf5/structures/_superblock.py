@@ -81,7 +81,7 @@ def _parse(head: bytes, start: int, nbytes: int) -> Superblock:
         fields.skip(length_nbytes)
     root = dialect.address(fields)
     if not is_old:
-        check_metadata(head[: fields.position + 4], "the superblock")
+        check_metadata([(head[: fields.position + 4], "the superblock")])
     if driver is not None:
         raise UnsupportedError("the file is one part of an HDF5 file in several files")
     if root is None or end is None:
