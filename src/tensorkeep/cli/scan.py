@@ -30,7 +30,7 @@ def scan(
         bool, typer.Option("--strict", help="Treat names that are not known to be data as dangerous.")
     ] = False,
 ) -> int:
-    """List what pickles would run.
+    """List what files would run elsewhere.
 
     Scans files of torch.save in all their forms, bare pickles, NumPy arrays, and zip and tar archives with their
     members. Lists every name that would be imported, called or built, where it is, and what is known about it.
