@@ -51,14 +51,14 @@ def _seed(kind: Path) -> Seed:
 
 
 def _write(folder: Path) -> None:
-    from tests.contracts.kind import ARRAYS, KindContract
+    from tests.contracts.kind import KindContract
 
     for module in sorted(_CONTRACTS.glob("test_kinds*.py")):
         importlib.import_module(f"tests.contracts.{module.stem}")
     for contract in _subclasses(KindContract):
         root = folder / contract.__name__.removeprefix("Test") / "files"
         root.mkdir(parents=True)
-        target = contract().save(ARRAYS, root)
+        target = contract().save(contract.arrays, root)
         (root.parent / _TARGET).write_text(str(target.relative_to(root)))
 
 

@@ -62,6 +62,9 @@ MAX_MESSAGE_VALUES: Final = 2_000_000
 MAX_MESSAGE_TEXTS_NBYTES: Final = 100_000_000
 """Bytes of all text in a MessagePack file, keys included, and of all bytes that are not in arrays."""
 
+MAX_ARROW_MESSAGES: Final = 200_000
+"""Batches and dictionaries of an Arrow file: each is parsed, in 20 us or more."""
+
 MAX_PADDLE_TENSORS: Final = 200_000
 """Tensors in one of Paddle's streams: each must be parsed to find the next; models have a few thousand."""
 

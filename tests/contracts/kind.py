@@ -33,6 +33,7 @@ ARRAYS: Arrays = {
 class KindContract:
     """What every kind does; subclasses say how its files come about."""
 
+    arrays: ClassVar[Arrays] = ARRAYS
     has_checksums: ClassVar[bool] = True
     is_pickled: ClassVar[bool] = False
     is_local: ClassVar[bool] = False
@@ -46,37 +47,37 @@ class KindContract:
     def path(self, tmp_path: Path) -> Path:
         directory = tmp_path / "saved"
         directory.mkdir()
-        return self.save(ARRAYS, directory)
+        return self.save(self.arrays, directory)
 
     def test_tensors_are_listed_sliced_and_loaded(self, path: Path) -> None:
         with tensorkeep.open(path, engine=self.engine) as opened:
             assert isinstance(opened, Opened)
-            assert sorted(opened) == sorted(ARRAYS)
-            assert len(opened) == len(ARRAYS)
+            assert sorted(opened) == sorted(self.arrays)
+            assert len(opened) == len(self.arrays)
             assert "bias" in opened
             assert "other" not in opened
-            for name, array in ARRAYS.items():
+            for name, array in self.arrays.items():
                 assert opened[name].shape == array.shape
                 assert np.array_equal(opened[name][1:], array[1:])
                 assert np.array_equal(opened[name].load(), array)
-            assert_equal(opened.load())
+            assert_equal(opened.load(), self.arrays)
 
     def test_all_of_it_is_loaded(self, path: Path) -> None:
-        assert_equal(tensorkeep.load(path, engine=self.engine))
+        assert_equal(tensorkeep.load(path, engine=self.engine), self.arrays)
 
     def test_loading_says_how_far_it_is(self, path: Path) -> None:
         for load in (tensorkeep.load, load_opened):
             seen: list[tuple[int, int]] = []
-            assert_equal(load(path, progress=lambda done, total, seen=seen: seen.append((done, total))))
+            assert_equal(load(path, progress=lambda done, total, seen=seen: seen.append((done, total))), self.arrays)
 
             assert [done for done, _ in seen] == sorted(done for done, _ in seen)
             if seen or not self.is_pickled:  # arrays within a pickle are there once it is open
-                assert seen[-1][0] == seen[-1][1] >= sum(array.nbytes for array in ARRAYS.values())
+                assert seen[-1][0] == seen[-1][1] >= sum(array.nbytes for array in self.arrays.values())
 
     @pytest.mark.parametrize("backend", ["mmap", "pread"])
     def test_it_reads_with_each_backend(self, path: Path, backend: Any) -> None:
         with tensorkeep.open(path, backend=backend, engine=self.engine) as opened:
-            assert_equal(opened.load())
+            assert_equal(opened.load(), self.arrays)
 
     def test_its_files_hold_its_tensors(self, path: Path) -> None:
         with tensorkeep.open(path, engine=self.engine) as opened:
@@ -91,7 +92,7 @@ class KindContract:
 
         with pytest.raises(TransportError, match="closed"):
             opened["bias"].load()
-        assert np.array_equal(kept, ARRAYS["bias"])
+        assert np.array_equal(kept, self.arrays["bias"])
 
     def test_its_description_lists_every_tensor(self, path: Path) -> None:
         with tensorkeep.open(path, engine=self.engine) as opened:
@@ -99,17 +100,17 @@ class KindContract:
             nbytes = {file: source.nbytes for file, source in opened.sources.items()}
 
         entries = {name: entry for file in description.files for name, entry in file.entries.items()}
-        assert sorted(entries) == sorted(ARRAYS)
-        assert {name: entry.shape for name, entry in entries.items()} == {n: a.shape for n, a in ARRAYS.items()}
+        assert sorted(entries) == sorted(self.arrays)
+        assert {name: entry.shape for name, entry in entries.items()} == {n: a.shape for n, a in self.arrays.items()}
         assert {file.file: file.file_nbytes for file in description.files} == nbytes
         assert all(file.form for file in description.files)
 
     def test_a_changed_byte_is_found(self, path: Path) -> None:
         before = tensorkeep.verify(path, engine=self.engine)
         assert before.findings == ()
-        assert before.n_tensors == before.n_checked + before.n_unprotected == len(ARRAYS)
+        assert before.n_tensors == before.n_checked + before.n_unprotected == len(self.arrays)
         if not self.has_checksums:
-            assert before.n_unprotected == len(ARRAYS)
+            assert before.n_unprotected == len(self.arrays)
             return
         assert before.is_whole
         with tensorkeep.open(path, engine=self.engine) as opened:
@@ -134,8 +135,8 @@ class KindContract:
     def test_it_is_converted_to_safetensors(self, path: Path, tmp_path: Path) -> None:
         done = tensorkeep.convert(path, tmp_path / "converted", engine=self.engine)
 
-        assert done.n_tensors == len(ARRAYS)
-        assert_equal(tensorkeep.load(tmp_path / "converted"))
+        assert done.n_tensors == len(self.arrays)
+        assert_equal(tensorkeep.load(tmp_path / "converted"), self.arrays)
         with tensorkeep.open(path, engine=self.engine) as opened:
             assert tensorkeep.diff(opened, tmp_path / "converted").is_equal
 
@@ -146,7 +147,7 @@ class KindContract:
             return
         tensorkeep.reshard(path, tmp_path / "resharded")
 
-        assert_equal(tensorkeep.load(tmp_path / "resharded"))
+        assert_equal(tensorkeep.load(tmp_path / "resharded"), self.arrays)
 
     def test_it_is_read_from_a_store(self, path: Path) -> None:
         store = fsspec.filesystem("memory")
@@ -161,8 +162,8 @@ class KindContract:
                     tensorkeep.open(f"memory:/{root}/{path.name}", engine=self.engine)
                 return
             with tensorkeep.open(f"memory:/{root}/{path.name}") as opened:
-                assert np.array_equal(opened["layers.1.weight"][2:], ARRAYS["layers.1.weight"][2:])
-                assert_equal(opened.load())
+                assert np.array_equal(opened["layers.1.weight"][2:], self.arrays["layers.1.weight"][2:])
+                assert_equal(opened.load(), self.arrays)
         finally:
             store.rm(root, recursive=True)
 
@@ -172,9 +173,9 @@ def load_opened(path: Path, progress: Any) -> Arrays:
         return opened.load(progress=progress)
 
 
-def assert_equal(loaded: dict[str, Any]) -> None:
-    assert sorted(loaded) == sorted(ARRAYS)
-    for name, array in ARRAYS.items():
+def assert_equal(loaded: dict[str, Any], arrays: Arrays) -> None:
+    assert sorted(loaded) == sorted(arrays)
+    for name, array in arrays.items():
         assert np.array_equal(np.asarray(loaded[name]), array), name
 
 

@@ -7,6 +7,7 @@
 - `_attributes`: typed data of headers as text.
 - `_description`: `Description`, what headers declare about files.
 - `safetensors/`: the safetensors format: 8 bytes of length, a JSON header, the tensors' bytes back to back.
+- `arrow/`: Arrow's files and streams of columns.
 - `npy/`: NumPy's arrays, `.npy` and `.npz`.
 - `msgpack/`: Flax's nested data with arrays.
 - `gguf/`: the files of llama.cpp: keys of any type, and tensors in ggml's blocks.

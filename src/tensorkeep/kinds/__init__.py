@@ -15,7 +15,8 @@
 - `safetensors/`: a safetensors file, or an index and its shards.
 - `npy`: NumPy's `.npy` and `.npz`.
 - `msgpack/`: Flax's files of MessagePack.
-- `paddle`: Paddle's parameters for inference.
+- `arrow/`: Arrow's files, also Feather.
+- `paddle/`: Paddle's parameters for inference.
 - `gguf/`: GGUF files, and shards of them.
 - `hdf5/`: HDF5 files.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.

@@ -34,6 +34,11 @@ KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
         names=("*.msgpack", "*.msgpack.index.json"),
     ),
     LazyKind(
+        "tensorkeep.kinds.arrow:ARROW",
+        suffixes=(".arrow", ".arrows", ".feather", ".ipc", ".parquet"),
+        magics=(b"ARROW1", b"\xff\xff\xff\xff", b"PAR1", b"FEA1"),
+    ),
+    LazyKind(
         "tensorkeep.kinds.paddle:PADDLE",
         suffixes=(".pdiparams", ".pdmodel"),
         magics=(bytes(16),),

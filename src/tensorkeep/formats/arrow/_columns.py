@@ -1,0 +1,178 @@
+"""Where the elements of each column are, over all batches. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import msgspec
+
+from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.errors import FormatError, LimitError, UnsupportedError
+from tensorkeep.formats.arrow._buffers import CODECS, MAX_RATIOS, Codec
+from tensorkeep.formats.arrow._flatbuffers import Table
+from tensorkeep.formats.arrow._layout import Layout, Leaf
+from tensorkeep.formats.arrow._messages import Message
+from tensorkeep.limits import MAX_I64
+from tensorkeep.transport import ByteRange
+
+_BIT = "BOOL"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A buffer of a column in one batch.
+
+    Attributes:
+        span: Its bytes in the file.
+        nbytes: Bytes of its elements, decompressed; -1 if only the buffer says so.
+        n_elements: How many elements these are.
+        codec: How it is compressed; None if it is not.
+    """
+
+    span: ByteRange
+    nbytes: int
+    n_elements: int
+    codec: Codec | None
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column of the file.
+
+    Attributes:
+        leaf: What it is.
+        n_rows: Rows in all batches.
+        n_nulls: How many of its elements are missing.
+        parts: Its elements in each batch; of strings, their offsets.
+        texts: The bytes of strings in each batch.
+    """
+
+    leaf: Leaf
+    n_rows: int
+    n_nulls: int
+    parts: tuple[Part, ...]
+    texts: tuple[Part, ...]
+
+    @property
+    def is_bits(self) -> bool:
+        """Whether elements are bits."""
+        return self.leaf.dtype == _BIT
+
+
+def columns_of(layout: Layout, batches: Iterable[Message]) -> list[Column]:
+    """Return all columns that can be read."""
+    n_rows = 0
+    n_nulls = [0] * len(layout.leaves)
+    parts: list[list[Part]] = [[] for _ in layout.leaves]
+    texts: list[list[Part]] = [[] for _ in layout.leaves]
+    for message in batches:
+        batch = _Batch(layout, message)
+        n_rows += batch.n_rows
+        for place, leaf in enumerate(layout.leaves):
+            n_nulls[place] += batch.count_nulls(leaf)
+            parts[place].append(batch.elements(leaf))
+            if leaf.text_width:
+                texts[place].append(batch.text(leaf))
+    return [
+        Column(leaf, n_rows, n_nulls[place], tuple(parts[place]), tuple(texts[place]))
+        for place, leaf in enumerate(layout.leaves)
+    ]
+
+
+class _Batch:
+    """One batch, with everything checked that all columns share."""
+
+    def __init__(self, layout: Layout, message: Message) -> None:
+        header = message.header
+        self.n_rows = header.number(0, "q")
+        self._nodes = header.structs(1, "<qq")
+        self._buffers = header.structs(2, "<qq")
+        self._body = message.body
+        self._codec = _codec_of(header.table(3))
+        self._starts = self._placed(layout, [count for (count,) in header.structs(4, "<q")])
+        self._check_nodes(layout)
+        self._check_buffers()
+
+    def _placed(self, layout: Layout, n_more: list[int]) -> list[int]:
+        """Return the number of the first buffer of each node."""
+        starts, count, more = [], 0, iter(n_more)
+        for node in layout.nodes:
+            starts.append(count)
+            n_views = next(more, 0) if node.is_view else 0
+            count += node.n_buffers + max(n_views, 0)
+        if len(self._nodes) != len(layout.nodes) or len(self._buffers) != count:
+            raise FormatError(
+                "a batch does not have the columns of the schema",
+                expected=f"{len(layout.nodes):,} fields and {count:,} buffers",
+                found=f"{len(self._nodes):,} and {len(self._buffers):,}",
+            )
+        return starts
+
+    def _check_nodes(self, layout: Layout) -> None:
+        if not 0 <= self.n_rows <= MAX_I64:
+            raise FormatError("a batch has an impossible number of rows", found=f"{self.n_rows:,}")
+        for node, (length, n_nulls) in zip(layout.nodes, self._nodes, strict=True):
+            if node.per_row is not None and length != node.per_row * self.n_rows:
+                raise FormatError(
+                    "a column has another number of elements than its batch",
+                    expected=f"{node.per_row * self.n_rows:,}",
+                    found=f"{length:,}",
+                )
+            if not 0 <= n_nulls <= length:
+                raise FormatError("a column has an impossible number of nulls", found=f"{n_nulls:,} of {length:,}")
+
+    def _check_buffers(self) -> None:
+        nbytes = len(self._body)
+        if any(start < 0 or length < 0 or start + length > nbytes for start, length in self._buffers):
+            raise FormatError("a buffer is outside its batch", expected=f"{nbytes:,} bytes")
+        filled = sorted((start, start + length) for start, length in self._buffers if length)
+        if any(stop > start for (_, stop), (start, _) in pairwise(filled)):
+            raise FormatError("two buffers of a batch overlap")
+
+    def count_nulls(self, leaf: Leaf) -> int:
+        return sum(self._nodes[node][1] for node in leaf.rows.nodes)
+
+    def elements(self, leaf: Leaf) -> Part:
+        """Return where the elements of a column are; of strings, their offsets."""
+        n_elements = leaf.rows.per_row * self.n_rows
+        if leaf.text_width:
+            nbytes = leaf.text_width * (n_elements + 1) if n_elements else 0
+        elif leaf.dtype == _BIT:
+            nbytes = -(-n_elements // 8)
+        else:
+            nbytes = ALL_BY_NAME[leaf.dtype or ""].nbytes(n_elements)
+        return self._part(leaf, 1, nbytes, n_elements)
+
+    def text(self, leaf: Leaf) -> Part:
+        """Return where the bytes of strings are."""
+        length = self._buffers[self._starts[leaf.rows.nodes[-1]] + 2][1]
+        return self._part(leaf, 2, -1 if self._codec and length else length, 0)
+
+    def _part(self, leaf: Leaf, place: int, nbytes: int, n_elements: int) -> Part:
+        offset, length = self._buffers[self._starts[leaf.rows.nodes[-1]] + place]
+        start = self._body.start + offset
+        if self._codec and nbytes:
+            if nbytes > MAX_RATIOS[self._codec] * length:
+                raise LimitError(
+                    "a buffer is declared larger than its bytes can decompress to",
+                    tensor=leaf.name,
+                    expected=f"at most {MAX_RATIOS[self._codec]:,} times {length:,} bytes",
+                    found=f"{nbytes:,}",
+                )
+            return Part(ByteRange(start, start + length), nbytes, n_elements, self._codec)
+        if length < nbytes:
+            raise FormatError(
+                f"a buffer of column `{leaf.name}` is too short",
+                tensor=leaf.name,
+                expected=f"{nbytes:,} bytes for {n_elements:,} elements",
+                found=f"{length:,}",
+            )
+        return Part(ByteRange(start, start + nbytes), nbytes, n_elements, None)
+
+
+def _codec_of(compression: Table | None) -> Codec | None:
+    if compression is None:
+        return None
+    codec, method = compression.number(0, "b"), compression.number(1, "b")
+    if method or not 0 <= codec < len(CODECS):
+        raise UnsupportedError("a batch is compressed in an unknown way", found=f"codec {codec}, method {method}")
+    return CODECS[codec]

@@ -1,0 +1,124 @@
+"""Tables of FlatBuffers, read in place: every offset is checked before it is followed. Pure.
+
+Offsets to vectors, texts and tables point forward, so nothing contains itself; but the same table may be in many
+places, so whoever walks nested tables counts them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from tensorkeep.errors import FormatError
+
+_NUMBERS: Final = {code: struct.Struct(f"<{code}").unpack_from for code in ("b", "B", "h", "H", "i", "I", "q")}
+_U16, _I32, _U32 = _NUMBERS["H"], _NUMBERS["i"], _NUMBERS["I"]
+
+
+class Table:
+    """One table in some bytes, with its fields by number.
+
+    A number beyond the end raises `struct.error`, which `checked_offsets` translates.
+    """
+
+    __slots__ = ("_data", "_offsets", "_place", "_shared")
+
+    def __init__(self, data: bytes, place: int, shared: dict[int, tuple[int, ...]]) -> None:
+        self._data = data
+        self._place = place
+        self._shared = shared
+        vtable = place - _I32(data, place)[0]
+        offsets = shared.get(vtable)
+        self._offsets = _offsets_at(data, vtable, shared) if offsets is None else offsets
+
+    @classmethod
+    def root(cls, data: bytes) -> Table:
+        """Return the table that the bytes are a buffer of."""
+        return cls(data, _U32(data, 0)[0], {})
+
+    def _find(self, field: int) -> int | None:
+        """Return where a field is; None if it has its default."""
+        offset = self._offsets[field] if field < len(self._offsets) else 0
+        return self._place + offset if offset else None
+
+    def number(self, field: int, code: str, default: int = 0) -> int:
+        """Return a number of one of the formats of `struct`."""
+        place = self._find(field)
+        if place is None:
+            return default
+        value: int = _NUMBERS[code](self._data, place)[0]
+        return value
+
+    def struct(self, field: int, layout: str) -> tuple[int, ...]:
+        """Return the numbers of a struct that is in the table itself; empty if it is not there."""
+        place = self._find(field)
+        if place is None:
+            return ()
+        return struct.unpack_from(layout, self._data, place)
+
+    def _target(self, field: int) -> int | None:
+        place = self._find(field)
+        return None if place is None else place + _U32(self._data, place)[0]
+
+    def table(self, field: int) -> Table | None:
+        """Return a nested table; None if it is not there."""
+        place = self._target(field)
+        return None if place is None else Table(self._data, place, self._shared)
+
+    def text(self, field: int) -> str:
+        """Return a text; bytes that are not UTF-8 become escapes."""
+        place = self._target(field)
+        if place is None:
+            return ""
+        start, nbytes = place + 4, _U32(self._data, place)[0]
+        if start + nbytes > len(self._data):
+            raise _outside(start + nbytes, self._data)
+        return self._data[start : start + nbytes].decode(errors="backslashreplace")
+
+    def tables(self, field: int) -> Iterator[Table]:
+        """Yield the tables of a vector."""
+        start, count = self._vector(field, 4)
+        for place in range(start, start + 4 * count, 4):
+            yield Table(self._data, place + _U32(self._data, place)[0], self._shared)
+
+    def structs(self, field: int, layout: str) -> list[tuple[int, ...]]:
+        """Return the numbers of each struct in a vector, in a layout of `struct`."""
+        size = struct.calcsize(layout)
+        start, count = self._vector(field, size)
+        return list(struct.iter_unpack(layout, self._data[start : start + size * count]))
+
+    def _vector(self, field: int, size: int) -> tuple[int, int]:
+        """Return where the elements of a vector begin, and how many there are."""
+        place = self._target(field)
+        if place is None:
+            return 0, 0
+        count = _U32(self._data, place)[0]
+        if place + 4 + size * count > len(self._data):
+            raise _outside(place + 4 + size * count, self._data)
+        return place + 4, count
+
+
+def _offsets_at(data: bytes, vtable: int, shared: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
+    """Read where the fields of tables are: many tables share one list of that."""
+    nbytes = _U16(data, vtable)[0] if vtable >= 0 else 0
+    if nbytes < 4:
+        raise _outside(vtable, data)
+    offsets = shared[vtable] = struct.unpack_from(f"<{nbytes // 2 - 2}H", data, vtable + 4)
+    return offsets
+
+
+@contextmanager
+def checked_offsets() -> Iterator[None]:
+    """Translate what a table raises if it points outside of its bytes."""
+    try:
+        yield
+    except struct.error as error:
+        raise FormatError("a description points outside of itself", found=str(error)) from None
+
+
+def _outside(place: int, data: bytes) -> FormatError:
+    return FormatError(
+        "a description points outside of itself", expected=f"at most {len(data):,} bytes", found=f"{place:,}"
+    )

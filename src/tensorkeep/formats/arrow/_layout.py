@@ -1,0 +1,188 @@
+"""How the columns of a schema lie in each batch: a list of nodes and buffers, in the order of the fields. Pure."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.errors import FormatError
+from tensorkeep.formats.arrow._schema import Field, Schema
+from tensorkeep.limits import MAX_I64, MAX_NDIM
+
+_FIXED_SHAPE: Final = "arrow.fixed_shape_tensor"
+_SHAPE_KEY: Final = "ARROW:extension:metadata"
+_N_BUFFERS: Final = {
+    **dict.fromkeys(("null", "run_end_encoded"), 0),
+    **dict.fromkeys(("fixed_size_list", "struct"), 1),
+    **dict.fromkeys(("list", "large_list", "map", "binary_view", "utf8_view"), 2),
+    **dict.fromkeys(("binary", "utf8", "large_binary", "large_utf8", "list_view", "large_list_view"), 3),
+}
+"""Buffers of a node, validity included; 2 for all others. Lists have offsets, and their elements are children."""
+
+_TEXT_WIDTHS: Final = {"binary": 4, "utf8": 4, "large_binary": 8, "large_utf8": 8}
+_VIEWS: Final = frozenset(("binary_view", "utf8_view"))
+_N_LIST_BUFFERS: Final = {"list": 2, "large_list": 2, "map": 2, "list_view": 3, "large_list_view": 3}
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One field of a batch.
+
+    Attributes:
+        n_buffers: How many buffers it has.
+        is_view: Whether more follow, so many as the batch says.
+        per_row: Elements in each row; None if that varies.
+    """
+
+    n_buffers: int
+    is_view: bool
+    per_row: int | None
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """The elements of each row of a column.
+
+    Attributes:
+        nodes: Numbers of the nodes whose nulls are nulls of the column; the last is its own.
+        per_row: How many elements there are.
+        shape: Extents of one row.
+        strides: Elements from one entry to the next in each.
+    """
+
+    nodes: tuple[int, ...]
+    per_row: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def within(self, node: int) -> Rows:
+        return msgspec.structs.replace(self, nodes=(*self.nodes, node))
+
+    def of(self, size: int) -> Rows:
+        return self._divided((size,), (1,), size)
+
+    def of_lists(self, field: Field) -> Rows:
+        """Return the rows of a list, in the shape of tensors if it is a column of tensors."""
+        if field.extension != _FIXED_SHAPE:
+            return self.of(field.size)
+        shape, order = _tensor_shape(field)
+        steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        return self._divided(tuple(shape[axis] for axis in order), tuple(steps[axis] for axis in order), field.size)
+
+    def _divided(self, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Rows:
+        outer = tuple(stride * size for stride in self.strides)
+        rows = Rows(self.nodes, self.per_row * size, (*self.shape, *shape), (*outer, *strides))
+        if len(rows.shape) >= MAX_NDIM or rows.per_row > MAX_I64:
+            raise FormatError("the rows of a column are larger than any tensor", found=f"{rows.shape!r:.100}")
+        return rows
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    """A column, or a part of one, that is a tensor or strings.
+
+    Attributes:
+        name: Its name; after dots, fields of structs.
+        text: Its type, for people.
+        dtype: Name in the dtype table; None for strings.
+        text_width: Bytes of each offset of strings; 0 for tensors.
+        is_binary: Whether strings are bytes.
+        rows: The elements of each row.
+    """
+
+    name: str
+    text: str
+    dtype: str | None
+    text_width: int
+    is_binary: bool
+    rows: Rows
+
+
+class Layout:
+    """What each batch consists of.
+
+    Attributes:
+        nodes: All fields, in the order of their nodes.
+        leaves: Those that can be read.
+        others: Name to type, for the columns that cannot.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self.nodes: list[Node] = []
+        self.leaves: list[Leaf] = []
+        self.others: dict[str, str] = {}
+        self._names: set[str] = set()
+        for field in schema.fields:
+            self._add(field, field.name, Rows((), 1, (), ()))
+
+    def _add(self, field: Field, name: str, rows: Rows) -> None:
+        rows = rows.within(len(self.nodes))
+        self.nodes.append(_node(field, rows.per_row))
+        if field.is_encoded:
+            self._leave_out(name, f"{field.text} in a dictionary")
+        elif field.kind == "struct" and field.children:
+            for child in field.children:
+                self._add(child, f"{name}.{child.name}", rows)
+        elif field.kind == "fixed_size_list" and len(field.children) == 1:
+            self._add(field.children[0], name, rows.of_lists(field))
+        elif field.dtype is not None or (field.kind in _TEXT_WIDTHS and not rows.shape):
+            if field.kind == "fixed_size_binary":
+                rows = rows.of(field.size)
+            self._note(name)
+            width = _TEXT_WIDTHS.get(field.kind, 0)
+            is_binary = "binary" in field.kind
+            self.leaves.append(Leaf(name, field.text, field.dtype, width, is_binary, rows))
+        else:
+            self._leave_out(name, field.text)
+            self._skip(field)
+
+    def _skip(self, field: Field) -> None:
+        waiting = list(reversed(field.children))
+        while waiting:
+            child = waiting.pop()
+            self.nodes.append(_node(child, None))
+            waiting.extend(() if child.is_encoded else reversed(child.children))
+
+    def _leave_out(self, name: str, text: str) -> None:
+        self._note(name)
+        self.others[name] = text
+
+    def _note(self, name: str) -> None:
+        if name in self._names:
+            raise FormatError("two columns have one name", found=repr(name[:100]), hint="Rename one of them")
+        self._names.add(name)
+
+
+def _node(field: Field, per_row: int | None) -> Node:
+    if field.is_encoded:
+        return Node(2, is_view=False, per_row=per_row)
+    if field.kind == "union":
+        return Node(1 + field.is_dense, is_view=False, per_row=per_row)
+    n_buffers = _N_LIST_BUFFERS.get(field.kind, _N_BUFFERS.get(field.kind, 2))
+    return Node(n_buffers, is_view=field.kind in _VIEWS, per_row=per_row)
+
+
+def _tensor_shape(field: Field) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape of each tensor as it is stored, and the order of its axes."""
+    shape: Any = None
+    order: Any = None
+    try:
+        facts: Any = msgspec.json.decode(field.metadata.get(_SHAPE_KEY, "").encode())
+        shape = facts["shape"]
+        order = facts.get("permutation") or list(range(len(shape)))
+    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    if not _is_whole(shape) or not _is_whole(order) or sorted(order) != list(range(len(shape))):
+        raise FormatError("a column of tensors has no shape", found=f"{field.metadata.get(_SHAPE_KEY, '')!r:.100}")
+    if prod(shape) != field.size:
+        raise FormatError(
+            "a column of tensors has another shape than its elements", expected=f"{field.size:,}", found=f"{shape}"
+        )
+    return tuple(shape), tuple(order)
+
+
+def _is_whole(numbers: Any) -> bool:
+    return (
+        type(numbers) is list
+        and len(numbers) <= MAX_NDIM
+        and all(type(number) is int and number >= 0 for number in numbers)
+    )
