@@ -1,7 +1,7 @@
 """Tables of FlatBuffers, read in place: every offset is checked before it is followed. Pure.
 
 Offsets to vectors, texts and tables point forward, so nothing contains itself; but the same table may be in many
-places, so whoever walks nested tables counts them.
+places, so a walk through nested tables counts them.
 """
 
 from __future__ import annotations
