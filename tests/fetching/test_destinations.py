@@ -91,7 +91,7 @@ class TestOneUrlOfTwo:
     @pytest.mark.parametrize("by", ["query", "headers", "user"])
     def test_another_file_comes(self, chooser: str, tmp_path: Path, by: str) -> None:
         for which in (1, 2):
-            path = tensorkeep.fetch(asked_for(chooser, by, which), tmp_path)
+            path = tensorkeep.fetch(asked_for(chooser, by, which), tmp_path, overwrite=which == 2)
             assert is_all(path, which)
 
     @pytest.mark.parametrize("by", ["query", "headers", "user"])
@@ -169,7 +169,7 @@ class TestFilesOfOthers:
             Path(folder, "train.py").write_text("old")
         (tmp_path / "run" / "mine.txt").write_text("mine")
         with FaultServer(served_folder(**{"train.py": b"new"})) as server:
-            tensorkeep.fetch(server.url + "m/", tmp_path / "run")
+            tensorkeep.fetch(server.url + "m/", tmp_path / "run", overwrite=True)
 
         assert (tmp_path / "run" / "train.py").read_text() == "new"
         assert (tmp_path / "run" / "mine.txt").read_text() == "mine"
@@ -179,7 +179,7 @@ class TestFilesOfOthers:
         index = "model.safetensors.index.json"
         shard = min(path.name for path in (tmp_path / "run").glob("*.safetensors"))
         with FaultServer(served_folder(**{shard: plain(5), index: b"{}"})) as server:
-            tensorkeep.fetch(server.url + "m/", tmp_path / "run")
+            tensorkeep.fetch(server.url + "m/", tmp_path / "run", overwrite=True)
 
         assert (tmp_path / "run" / shard).read_bytes() == plain(5)
 
@@ -235,7 +235,7 @@ class TestLinks:
         link.symlink_to(tmp_path / "data" / "real.safetensors")
         (tmp_path / "data" / "real.safetensors").write_bytes(plain(1))
         with FaultServer({"m.safetensors": plain(2)}) as server:
-            path = tensorkeep.fetch(server.url + "m.safetensors", link if named else link.parent)
+            path = tensorkeep.fetch(server.url + "m.safetensors", link if named else link.parent, overwrite=True)
 
         assert path == str(link)
         assert link.is_symlink()

@@ -23,6 +23,7 @@ from tensorkeep.checkpoint import save_folder, verify_folder
 from tensorkeep.errors import (
     AccessDeniedError,
     BusyError,
+    DestinationExistsError,
     FormatError,
     HeaderError,
     IntegrityError,
@@ -253,7 +254,7 @@ class TestWhatIsThere:
         tensorkeep.save_checkpoint(weights(1), tmp_path, max_shard_size="500KB")
         (tmp_path / "mine.txt").write_text("mine")
 
-        tensorkeep.fetch(server.url + "sharded/", tmp_path)
+        tensorkeep.fetch(server.url + "sharded/", tmp_path, overwrite=True)
 
         assert_weights(tmp_path)
         assert tensorkeep.verify(tmp_path).findings == ()
@@ -263,7 +264,7 @@ class TestWhatIsThere:
     def test_a_single_file_replaces_shards(self, server: Nginx, tmp_path: Path) -> None:
         tensorkeep.save_checkpoint(weights(1), tmp_path, max_shard_size="500KB")
 
-        tensorkeep.fetch(server.url + "one/", tmp_path)
+        tensorkeep.fetch(server.url + "one/", tmp_path, overwrite=True)
 
         assert os.listdir(tmp_path) == ["model.safetensors"]
         assert_weights(tmp_path)
@@ -273,7 +274,7 @@ class TestWhatIsThere:
             Path(folder, "old.txt").write_text("old")
         (tmp_path / "run" / "mine.txt").write_text("mine")
 
-        tensorkeep.fetch(server.url + "run-5/", tmp_path / "run")
+        tensorkeep.fetch(server.url + "run-5/", tmp_path / "run", overwrite=True)
 
         assert not (tmp_path / "run" / "old.txt").exists()
         assert (tmp_path / "run" / "mine.txt").read_text() == "mine"
@@ -285,7 +286,7 @@ class TestWhatIsThere:
         (tmp_path / "model.safetensors").chmod(0o640)
         tensorkeep.save(weights(1), tmp_path / "model.safetensors")
 
-        tensorkeep.fetch(server.url + "one/", tmp_path)
+        tensorkeep.fetch(server.url + "one/", tmp_path, overwrite=True)
 
         assert_weights(tmp_path)
         assert (tmp_path / "model.safetensors").stat().st_mode & 0o777 == 0o640
@@ -313,7 +314,7 @@ class TestWhatIsThere:
         data[-1] ^= 1
         (tmp_path / names[1]).write_bytes(data)
 
-        tensorkeep.fetch(server.url + "sharded/", tmp_path)
+        tensorkeep.fetch(server.url + "sharded/", tmp_path, overwrite=True)
 
         large = {path for path, _, _, nbytes in asked() if nbytes > HEAD and path.endswith(".safetensors")}
         assert large == {f"/sharded/{names[1]}"}
@@ -327,7 +328,9 @@ class TestWhatIsThere:
         (tmp_path / "pytorch_model.bin").write_bytes(data)
         os.utime(tmp_path / "pytorch_model.bin", ns=(0, status.st_mtime_ns + 1))
 
-        tensorkeep.fetch(server.url + "pickles/", tmp_path)
+        with pytest.raises(DestinationExistsError):  # it may be somebody's work
+            tensorkeep.fetch(server.url + "pickles/", tmp_path)
+        tensorkeep.fetch(server.url + "pickles/", tmp_path, overwrite=True)
 
         assert contents(tmp_path) == contents(served / "pickles")
 
@@ -410,13 +413,13 @@ class TestDamage:
         damaged[-5000] ^= 64
         with FaultServer(files | {name: bytes(damaged)}) as running:
             with pytest.raises(IntegrityError, match=name) as caught:
-                tensorkeep.fetch(running.url + "m/", tmp_path / "new")
+                tensorkeep.fetch(running.url + "m/", tmp_path / "new", overwrite=True)
             assert caught.value.tensor is not None
             assert_weights(tmp_path / "new", 1)
             assert tensorkeep.verify(tmp_path / "new").is_whole
 
             running.files[name] = files[name]
-            tensorkeep.fetch(running.url + "m/", tmp_path / "new")
+            tensorkeep.fetch(running.url + "m/", tmp_path / "new", overwrite=True)
 
         assert_weights(tmp_path / "new")
         assert sorted(os.listdir(tmp_path / "new")) == sorted(name[2:] for name in files if not name.endswith(".py"))

@@ -101,7 +101,7 @@ def test_killed_at_any_time_the_next_one_asks_for_the_rest(server: Nginx, served
             known = recorded(directory)
             n_logged = len(server.log())
             is_over = not kill_after(
-                run(lambda: tensorkeep.fetch(url, directory)),  # noqa: B023 - called at once
+                run(lambda: tensorkeep.fetch(url, directory, overwrite=True)),  # noqa: B023 - called at once
                 chance.uniform(0, LONGEST_S),
             )
             time.sleep(0.05)  # until the log has it
@@ -357,7 +357,7 @@ class TestFaults:
                 served = {self.FILES["m/model.safetensors"], self.OTHER, self.LONGER}
                 begin = time.monotonic()
                 try:
-                    tensorkeep.fetch(remote(server.url + "m/", **options), folder, durable=False)
+                    tensorkeep.fetch(remote(server.url + "m/", **options), folder, durable=False, overwrite=True)
                 except TensorkeepError as error:
                     outcomes[type(error).__name__] += 1
                     assert (folder / "model.safetensors").read_bytes() == old

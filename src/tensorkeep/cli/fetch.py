@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Variant
+from tensorkeep.cli.inputs import AsJson, Overwrite, Variant
 from tensorkeep.cli.terminal import Line, progress_bar, reporting_interrupt, show_result, size_text, speed_text
 
 
@@ -39,12 +39,14 @@ def fetch(
     durable: Annotated[
         bool, typer.Option("--durable/--no-durable", help="Wait until everything is on the disk (fsync).")
     ] = True,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Download a whole checkpoint.
 
     Many ranges are downloaded at once. A download that was stopped, by Ctrl-C or otherwise, resumes when the same
-    command is run again. Everything is verified before it replaces what was there, in one step.
+    command is run again. Everything is verified before it replaces an older version of the same checkpoint, in one
+    step. Another checkpoint is only replaced with --overwrite.
 
     Credentials come from the environment, such as AWS_ACCESS_KEY_ID or HF_TOKEN, or from the URL.
     """
@@ -55,7 +57,15 @@ def fetch(
         progress_bar("fetching") as progress,
     ):
         extent = _Extent(progress)
-        path = download(url, destination, variant=variant, companions=companions, durable=durable, progress=extent)
+        path = download(
+            url,
+            destination,
+            variant=variant,
+            companions=companions,
+            durable=durable,
+            overwrite=overwrite,
+            progress=extent,
+        )
     show_result(_Fetched(path, extent.nbytes, extent.fetched_nbytes, perf_counter() - start), as_json=as_json)
 
 

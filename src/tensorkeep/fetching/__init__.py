@@ -9,8 +9,9 @@
 - `_unchanged`: files that are already at the destination.
 - `_check`: compares what was downloaded with what was expected.
 - `_download`: downloads many ranges at once.
-- `_overwrite_guard`: which files of the destination may be replaced.
+- `_waiting`: waits for another process that fetches the same.
 - `_destination`: where the files go, and how they appear there all at once.
+- `_overwrite_guard`: which files of the destination may be replaced.
 - `_fetch`: all of this together.
 """
 

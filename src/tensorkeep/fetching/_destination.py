@@ -47,15 +47,22 @@ class Destination(msgspec.Struct, frozen=True):
         """Keep all others from writing there, until the files are published or the block ends."""
         if plan.source is None or not plan.is_flat:
             with save_folder(self.directory, durable=durable) as new:
-                directory, name = os.path.split(os.path.realpath(self.directory))
-                yield os.path.join(directory, _STAGING.format(name)), lambda staging: _fill(new, plan, staging)
+                yield self.staging(plan), lambda staging: _fill(new, plan, staging)
             return
         stem = self.name or plan.stem
         if plan.source.yields and plan.entry is None:
             _refuse_if_hidden(self.directory)
         with _made(self.directory), transaction(self.directory, stem, durable=durable) as commit:
-            path = os.path.join(os.path.realpath(self.directory), _STAGING.format(stem))
-            yield path, lambda staging: self._switch(plan, staging, commit)
+            yield self.staging(plan), lambda staging: self._switch(plan, staging, commit)
+
+    def staging(self, plan: Plan) -> str:
+        """Return the directory in which files arrive."""
+        directory = os.path.realpath(self.directory)
+        if plan.source is None or not plan.is_flat:
+            directory, stem = os.path.split(directory)
+        else:
+            stem = self.name or plan.stem
+        return os.path.join(directory, _STAGING.format(stem))
 
     def _switch(self, plan: Plan, staging: Staging, commit: Transaction) -> None:
         if all(_are_one(staging.path_of(file.name), self.path_of(file.name)) for file in plan.files):
@@ -124,7 +131,7 @@ def _made(directory: str) -> Iterator[None]:
     is_new = not os.path.isdir(directory)
     if is_new:
         try:
-            with as_transport_error("could not make the directory", directory):
+            with as_transport_error("could not make the directory", directory), suppress(FileExistsError):
                 os.mkdir(directory)
         except SourceMissingError as error:
             raise error.with_fields(hint="Create its parent first") from None

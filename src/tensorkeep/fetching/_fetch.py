@@ -23,11 +23,12 @@ from tensorkeep.fetching._check import damaged_spans, findings_in, not_as_saved
 from tensorkeep.fetching._companions import MAX_COMPANION_NBYTES, is_page
 from tensorkeep.fetching._destination import Destination, destination_of
 from tensorkeep.fetching._download import Arrival, download
-from tensorkeep.fetching._overwrite_guard import refuse_to_replace
+from tensorkeep.fetching._overwrite_guard import refuse_other_checkpoint, refuse_to_replace
 from tensorkeep.fetching._plan import Plan, Wanted, plan_fetch
-from tensorkeep.fetching._staging import Staging
+from tensorkeep.fetching._staging import Staging, journal_of
 from tensorkeep.fetching._unchanged import begins_with, is_unchanged, note_origin
 from tensorkeep.fetching._version_id import VersionId
+from tensorkeep.fetching._waiting import patiently
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.transport import RemotePath, RemoteSource, is_remote, refuse_url
 
@@ -42,6 +43,8 @@ def fetch(
     variant: str | None = None,
     companions: bool = True,
     durable: bool = True,
+    overwrite: bool = False,
+    wait_s: float = 3600.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> str:
     """Download a checkpoint from a server or a store, completely or not at all.
@@ -51,9 +54,12 @@ def fetch(
     and up to date are not downloaded again.
 
     Everything is verified before it is published: against the digests that tensorkeep, torch or the store recorded,
-    and otherwise as far as `tensorkeep.open` checks it. The new checkpoint then replaces the old one in one step: a
-    process killed at any instant leaves the old or the new one. Other files at the destination stay. Pickles are
-    downloaded as bytes; nothing in them is run.
+    and otherwise as far as `tensorkeep.open` checks it. A new version then replaces the older one that was fetched
+    from there in one step: a process killed at any instant leaves the old or the new one. Any other checkpoint at the
+    destination is replaced only with `overwrite`. Other files stay. Pickles are downloaded as bytes; nothing in them
+    is run.
+
+    If several processes fetch the same to one place, one of them downloads it and the others wait.
 
     Args:
         url: A URL of a directory, an index or a file, or the result of `tensorkeep.remote`.
@@ -63,8 +69,11 @@ def fetch(
         companions: Whether to download the small files of the model too: configuration, tokenizer, README, license,
             but no code. If a server does not list its files, the usual names are requested.
         durable: Whether to wait until everything is on the disk (fsync), so that even a power cut loses nothing.
-        progress: Called with the bytes done and the bytes in total, by one thread at a time. If it raises, the fetch
-            ends with that error.
+        overwrite: Whether to replace a checkpoint at the destination that was not fetched from this URL, or was
+            changed since.
+        wait_s: Seconds to wait for another process that fetches the same to the same place.
+        progress: Called with the bytes done and the bytes in total, by one thread at a time; while another process
+            is waited for, with its bytes. If it raises, the fetch ends with that error.
 
     Returns:
         The path to open: the directory if `url` is that of a directory, else the file or index in it.
@@ -79,7 +88,8 @@ def fetch(
             supported, or the destination has a checkpoint that would be opened instead of this one.
         RefusedError: If the working directory would be replaced, or if a manifest or an index lists a hidden file or
             the name of a file at the destination that belongs to someone else.
-        BusyError: If another fetch or save to that destination is running.
+        DestinationExistsError: If the destination has another checkpoint and `overwrite` is not set.
+        BusyError: If something else is being fetched or saved there, or the same for longer than `wait_s`.
         MissingDependencyError: If the library for such URLs is not installed.
         TransportError: If the URL cannot be read, the disk is full, or a system call fails.
 
@@ -94,16 +104,15 @@ def fetch(
     place = destination_of(destination, plan)
     sources = _opened(plan)
     plan = msgspec.structs.replace(plan, files=tuple(file for file in plan.files if file.name in sources))
-    fetching = _Fetch(plan, place, sources, progress, durable=durable)
-    staging: Staging | None = None
-    try:
-        with place.publishing(plan, durable=durable) as (staging_path, publish):
-            staging = fetching.bring(staging_path, publish, n_threads=path.connections)
-    except BaseException:
-        if staging is not None:  # publishing failed, and what was downloaded can be used again
-            staging.leave()
-        raise
-    staging.remove()
+    fetching = _Fetch(plan, place, sources, progress, durable=durable, overwrite=overwrite)
+    patiently(
+        lambda: fetching.run(n_threads=path.connections),
+        journal_of(place.staging(plan)),
+        plan.origin,
+        wait_s=wait_s,
+        progress=progress,
+        nbytes=sum(source.nbytes for source in sources.values()),
+    )
     return _entry(place, plan)
 
 
@@ -164,6 +173,7 @@ class _Fetch:
         progress: Callable[[int, int], None] | None,
         *,
         durable: bool,
+        overwrite: bool,
     ) -> None:
         self._plan = plan
         self._place = place
@@ -172,13 +182,28 @@ class _Fetch:
         self._stamps = {name: VersionId.of(source.version) for name, source in sources.items()}
         self._meter = ProgressMeter(progress, sum(source.nbytes for source in sources.values()))
         self._durable = durable
+        self._overwrite = overwrite
 
-    def bring(self, staging_path: str, publish: Callable[[Staging], None], *, n_threads: int) -> Staging:
+    def run(self, *, n_threads: int) -> None:
+        """Download everything and publish it, if nobody else is at it."""
+        staging: Staging | None = None
+        try:
+            with self._place.publishing(self._plan, durable=self._durable) as (staging_path, publish):
+                staging = self._bring(staging_path, publish, n_threads=n_threads)
+        except BaseException:
+            if staging is not None:  # publishing failed, and what was downloaded can be used again
+                staging.leave()
+            raise
+        staging.remove()
+
+    def _bring(self, staging_path: str, publish: Callable[[Staging], None], *, n_threads: int) -> Staging:
         """Download everything that is missing, verify it, and publish it."""
         staging = Staging(staging_path, self._plan.url, self._plan.origin, self._stamps, durable=self._durable)
         try:
             unchanged = self._take_unchanged(staging)
             refuse_to_replace(self._place.directory, self._plan.free_names - unchanged)
+            if not self._overwrite:
+                refuse_other_checkpoint(self._place, self._plan, unchanged)
             arrivals = [
                 Arrival(name, source, staging) for name, source in self._sources.items() if name not in unchanged
             ]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Final
 
+from tensorkeep.checkpoint import destination_exists
 from tensorkeep.errors import RefusedError, TensorkeepError
+from tensorkeep.fetching._destination import Destination
+from tensorkeep.fetching._plan import Plan
+from tensorkeep.fetching._unchanged import came_from
 from tensorkeep.kinds.folder import read_manifest
 from tensorkeep.layout import MANIFEST, locate, parse_index
-from tensorkeep.transport import ByteRange, open_source
+from tensorkeep.transport import ByteRange, RemotePath, open_source
 
 _USUAL: Final = "model"
 """The usual stem of a checkpoint; a single file with another name may belong to anyone."""
@@ -29,6 +33,24 @@ def refuse_to_replace(directory: str, names: Iterable[str]) -> None:
             found=", ".join(foreign[:10]),
             hint="Move them away, or fetch into another directory",
         )
+
+
+def refuse_other_checkpoint(place: Destination, plan: Plan, unchanged: Collection[str]) -> None:
+    """Refuse to replace a checkpoint that is not an older version of the one that comes."""
+    names = {file.name for file in plan.files if file.role == "tensors" or file.name == plan.index}
+    if plan.source is None:
+        remote = plan.files[-1].path.split()[0]
+        with suppress(TensorkeepError):
+            names.update(read_manifest(place.directory))
+    else:
+        remote = RemotePath.of(plan.source.directory)
+        names.update(() if place.name else plan.source.entries)
+    paths = {name: place.path_of(name) for name in names - set(unchanged)}
+    other = [
+        name for name, path in paths.items() if os.path.lexists(path) and not came_from(path, remote.joined(name))
+    ]
+    if other:
+        raise destination_exists(place.directory, sorted(place.name or name for name in other))
 
 
 def _in_the_way(directory: str, name: str) -> str | None:

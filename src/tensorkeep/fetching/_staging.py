@@ -35,12 +35,18 @@ from tensorkeep.transport import (
 _FAILED: Final = "could not write what is fetched"
 
 
+def journal_of(path: str) -> str:
+    """Return the journal in a staging directory."""
+    return os.path.join(path, "journal")
+
+
 class Staging:
     """A directory in which files arrive; locked until it is left."""
 
     def __init__(self, path: str, url: str, origin: str, stamps: Mapping[str, VersionId], *, durable: bool) -> None:
         self._path = path
         self.files = os.path.join(path, "files")
+        self._journal_path = journal_of(path)
         self._fetch = Fetch(url, None if durable else host_tag(), origin=origin)
         self._stamps = stamps
         self._durable = durable
@@ -75,7 +81,7 @@ class Staging:
 
     def _read(self) -> Progress:
         try:
-            with open(os.path.join(self._path, "journal"), "rb") as file:
+            with open(self._journal_path, "rb") as file:
                 known = decode_journal(file.read())
         except FileNotFoundError:
             return Progress()
@@ -94,7 +100,7 @@ class Staging:
 
     def _written_anew(self) -> int:
         """Write what is known now as a new journal, and open it for more."""
-        path = os.path.join(self._path, "journal")
+        path = self._journal_path
         with publish(path, durable=False) as sink:
             sink.write([encode_line(self._fetch)])
             for name, spans in self._spans.items():
@@ -178,7 +184,7 @@ class Staging:
             self._close()
         shutil.rmtree(self.files, ignore_errors=True)
         with suppress(OSError):
-            os.unlink(os.path.join(self._path, "journal"))
+            os.unlink(self._journal_path)
         leave_working_directory(self._path, self._lock)
 
     def _close(self) -> None:

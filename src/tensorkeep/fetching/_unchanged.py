@@ -12,7 +12,7 @@ from tensorkeep.errors import TensorkeepError
 from tensorkeep.fetching._check import findings_in
 from tensorkeep.fetching._plan import Promise, Wanted
 from tensorkeep.fetching._version_id import VersionId
-from tensorkeep.transport import get_xattr_note, set_xattr_note
+from tensorkeep.transport import RemotePath, get_xattr_note, set_xattr_note
 
 
 def is_unchanged(path: str, wanted: Wanted, stamp: VersionId, head: Buffer) -> bool:
@@ -41,6 +41,12 @@ def note_origin(path: str, wanted: Wanted, stamp: VersionId) -> None:
     """Note the origin of a file in its extended attributes, for the next fetch."""
     if stamp.is_unique:
         set_xattr_note(path, _origin(wanted, stamp))
+
+
+def came_from(path: str, origin: RemotePath) -> bool:
+    """Say whether a file was fetched from a URL in any version, and not written by anyone since."""
+    note = get_xattr_note(path)
+    return note is not None and note.startswith(f"fetched {origin} {origin.fingerprint} ")
 
 
 def _origin(wanted: Wanted, stamp: VersionId) -> str:

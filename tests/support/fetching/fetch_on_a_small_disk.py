@@ -38,12 +38,12 @@ def attempt(directory: str, url: str, n_pages: int) -> bool:
         tensorkeep.save({"old": np.arange(1000)}, f"{directory}/model.safetensors")
         before = contents(directory)
         try:
-            tensorkeep.fetch(url, directory)
+            tensorkeep.fetch(url, directory, overwrite=True)
         except TensorkeepError as error:
             is_as_before = contents(directory) == before and tensorkeep.verify(directory).is_whole
             subprocess.run(["mount", "-o", "remount,size=64m", directory], check=True)
             told: list[int] = []
-            tensorkeep.fetch(url, directory, progress=lambda done, total: told.append(done))
+            tensorkeep.fetch(url, directory, overwrite=True, progress=lambda done, total: told.append(done))
             assert tensorkeep.verify(directory).is_whole
             assert "old" not in tensorkeep.load(directory)
             report = {"errno": getattr(error, "errno", None), "as before": is_as_before, "goes on": told[0] > 0}

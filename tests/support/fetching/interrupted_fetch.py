@@ -14,6 +14,7 @@ import shutil
 import sys
 import traceback
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,8 @@ def main(folder: Path, kind: str, step: int) -> Counter[str]:
             for torn in (False, True):
                 place = folder / f"{at}{'t' if torn else ''}"
                 shutil.copytree(template, place)
-                pid = stopped(lambda: tensorkeep.fetch(url, place / "x"), at, torn=torn)  # noqa: B023 - called at once
+                fetch = partial(tensorkeep.fetch, url, place / "x", overwrite=True)
+                pid = stopped(fetch, at, torn=torn)
                 if pid is None and torn:
                     shutil.rmtree(place)
                     continue
@@ -97,7 +99,7 @@ def main(folder: Path, kind: str, step: int) -> Counter[str]:
                 assert number in {OLD, NEW}
                 counts["kills"] += 1
                 counts["new" if number == NEW else "old"] += 1
-                assert os.waitpid(run(lambda: tensorkeep.fetch(url, place / "x")), 0)[1] == 0  # noqa: B023
+                assert os.waitpid(run(fetch), 0)[1] == 0
                 assert number_in(place / "x", kind) == NEW
                 assert contents(place) == {f"x/{name}": data for name, data in served.items()} | mine()
                 shutil.rmtree(place)

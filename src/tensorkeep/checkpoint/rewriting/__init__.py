@@ -10,7 +10,7 @@
 
 from tensorkeep.checkpoint.rewriting._add_sha256 import add_sha256
 from tensorkeep.checkpoint.rewriting._edit import edit
-from tensorkeep.checkpoint.rewriting._existing import refuse_existing
+from tensorkeep.checkpoint.rewriting._existing import destination_exists, refuse_existing
 from tensorkeep.checkpoint.rewriting._pipeline import (
     RewriteOptions,
     check_replaced,
@@ -30,6 +30,7 @@ __all__ = [
     "add_sha256",
     "check_replaced",
     "concatenate",
+    "destination_exists",
     "digests_to_replace",
     "edit",
     "identity_of",

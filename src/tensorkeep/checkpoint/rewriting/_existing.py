@@ -22,12 +22,17 @@ def refuse_existing(directory: str, stem: str, sources: Iterable[Opened], new: C
     names = dict.fromkeys([*FileNames.of_safetensors(stem).entries, *new])
     found = [name for name in names if _is_there(path := join(directory, name)) and _place(path) not in own]
     if found:
-        raise DestinationExistsError(
-            "there is a checkpoint at the destination, which would be replaced",
-            path=without_secrets(directory),
-            found=listed(found),
-            hint="Choose another; overwrite=True (--overwrite) replaces its tensors and keeps other files",
-        ).numbered(EEXIST)
+        raise destination_exists(directory, found)
+
+
+def destination_exists(directory: str, found: Collection[str]) -> DestinationExistsError:
+    """Return the error for a destination with files of another checkpoint."""
+    return DestinationExistsError(
+        "there is a checkpoint at the destination, which would be replaced",
+        path=without_secrets(directory),
+        found=listed(found),
+        hint="Choose another; overwrite=True (--overwrite) replaces its tensors and keeps other files",
+    ).numbered(EEXIST)
 
 
 def _files_of(source: Opened) -> list[str]:

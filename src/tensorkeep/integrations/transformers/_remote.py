@@ -102,7 +102,8 @@ def fetched(given: str | os.PathLike[str], options: dict[str, Any]) -> str:
     with as_transport_error("could not create the directory", destination):
         os.makedirs(os.path.dirname(destination), exist_ok=True)
     try:
-        fetch(join(url, inner) if inner else url, destination, variant=options.get("variant"))
+        source = join(url, inner) if inner else url
+        fetch(source, destination, variant=options.get("variant"), overwrite=True)  # it holds nothing else
     except TensorkeepError as error:
         if not is_remote(os.fspath(given)):
             error.add_note(f"{os.fspath(given)} is not a directory here, so it was looked for on the Hub")
