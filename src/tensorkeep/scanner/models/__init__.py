@@ -2,6 +2,8 @@
 
 - `_base`: `ModelForm`, the record of a format.
 - `_hdf5`: HDF5 files.
+- `_gguf`: chat templates of GGUF files.
+- `_templates`: what a Jinja template uses beyond plain templating.
 - `_keras`: the configuration of a Keras model.
 - `_orbax`: the files of orbax checkpoints.
 - `_table`: all formats.

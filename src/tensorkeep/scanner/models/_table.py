@@ -7,11 +7,12 @@ from typing import Final
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner.models._base import ModelForm
+from tensorkeep.scanner.models._gguf import GGUF
 from tensorkeep.scanner.models._hdf5 import HDF5_FILE
 from tensorkeep.scanner.models._keras import KERAS_CONFIG
 from tensorkeep.scanner.models._orbax import ORBAX
 
-MODELS: Final[tuple[ModelForm, ...]] = (HDF5_FILE, KERAS_CONFIG, ORBAX)
+MODELS: Final[tuple[ModelForm, ...]] = (HDF5_FILE, KERAS_CONFIG, ORBAX, GGUF)
 
 
 def scan_models(content: Content, log: FindingLog) -> bool:
