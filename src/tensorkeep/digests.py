@@ -19,7 +19,18 @@ from tensorkeep.parallel import LibraryThreads, may_start
 if TYPE_CHECKING:
     from blake3 import blake3
 
-__all__ = ["BLAKE3", "CRC32", "CRC32C", "DIGEST_NBYTES", "SHA256", "Algorithm", "Hasher", "digest_of", "new_hasher"]
+__all__ = [
+    "BLAKE3",
+    "CRC32",
+    "CRC32C",
+    "DIGEST_NBYTES",
+    "SHA1",
+    "SHA256",
+    "Algorithm",
+    "Hasher",
+    "digest_of",
+    "new_hasher",
+]
 
 DIGEST_NBYTES: Final = 32
 """Bytes of a digest."""
@@ -116,11 +127,20 @@ def _new_sha256(_: bool) -> Hasher:
     return hashlib.sha256()
 
 
+def _new_sha1(_: bool) -> Hasher:
+    import hashlib
+
+    return hashlib.sha1(usedforsecurity=False)
+
+
 BLAKE3: Final = Algorithm("digest", lambda parallel: new_hasher(parallel=parallel))
 """What files of ours carry for each tensor."""
 
 SHA256: Final = Algorithm("SHA-256", _new_sha256)
 """The name that Git LFS and the Hugging Face Hub give to a file."""
+
+SHA1: Final = Algorithm("SHA-1", _new_sha1)
+"""What ONNX models may have of other files; it finds accidents, not attacks."""
 
 CRC32: Final = Algorithm("CRC-32", lambda _: _Crc32())
 """What zip archives have of each member; its 4 bytes are big-endian here."""

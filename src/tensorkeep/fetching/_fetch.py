@@ -250,6 +250,8 @@ class _Fetch:
         path = staging.files
         if self._plan.index is not None or len(self._plan.shards) == 1:
             path = staging.path_of(self._plan.index or self._plan.shards[0])
+        elif not self._plan.source.opens_alone:
+            path = staging.path_of(self._plan.source.names[0])
         try:
             open_checkpoint(path, dangerous="record").close()
         except TransportError:

@@ -95,11 +95,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def free_names(self) -> set[str]:
-        """Names that the manifest or index chose freely: all except the usual names of shards."""
+        """Names that the manifest, index or model chose freely: all except the usual names of shards."""
         if self.source is None:
             return {file.name for file in self.files}
         if self.index is None:
-            return set()
+            return set() if self.source.opens_alone else set(self.source.names[1:])
         return {name for name in self.shards if "/" in name or not _is_shard(name)}
 
     @property
@@ -151,7 +151,8 @@ def _of_files(path: RemotePath, variant: str | None) -> Plan:
         raise UnsupportedError(f"this is {found.kind.name}, which cannot be fetched", path=str(path))
     directory = RemotePath.of(source.directory)
     if source.index is None:
-        files = tuple(Wanted(name, directory.joined(name), role="tensors") for name in source.names)
+        role: Literal["tensors", "other"] = "tensors" if source.opens_alone else "other"
+        files = tuple(Wanted(name, directory.joined(name), role=role) for name in source.names)
         return Plan(source, str(path), path.fingerprint, source.stem, files)
     place = directory.joined(source.index)
     text = _read(place)

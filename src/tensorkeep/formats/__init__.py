@@ -15,6 +15,7 @@
 - `orbax/`: the JSON files of orbax checkpoints.
 - `archives/`: zip and tar archives, read in place and so strictly that all readers find the same members.
 - `tensorflow/`: TensorFlow's checkpoints.
+- `onnx/`: ONNX models.
 - `protobuf/`: messages of Protocol Buffers, walked without a schema.
 - `paddle/`: PaddlePaddle's files.
 - `pickles/`: PyTorch's checkpoints, which are pickles, read without importing or calling anything they name.

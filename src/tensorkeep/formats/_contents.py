@@ -92,6 +92,7 @@ class FileContents(msgspec.Struct, frozen=True):
         unknowns: Dotted name to each object in the file that is not read; its text says what it is. The dtype of an
             `UntypedTensor` can be given by name.
         strings: Name to each array of strings.
+        files: Path to each other file that holds tensors, below the directory of this one.
     """
 
     tensors: Mapping[str, TensorPlace]
@@ -99,6 +100,7 @@ class FileContents(msgspec.Struct, frozen=True):
     attributes: Mapping[str, Any] = {}
     unknowns: Mapping[str, Any] = {}
     strings: Mapping[str, StringArray] = {}
+    files: Mapping[str, ByteSource] = {}
 
     def check_ranges(self, source: ByteSource) -> None:
         """Refuse shapes that no tensor has, and bytes outside the file or what a member unpacks to."""

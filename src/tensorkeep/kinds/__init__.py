@@ -19,6 +19,7 @@
 - `paddle/`: Paddle's parameters for inference.
 - `gguf/`: GGUF files, and shards of them.
 - `hdf5/`: HDF5 files.
+- `graphs/`: ONNX models, with the files beside them.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `tensorflow/`: checkpoints and SavedModels of TensorFlow.
 - `dcp/`: directories of torch.distributed.checkpoint.

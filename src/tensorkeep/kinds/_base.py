@@ -39,6 +39,7 @@ class Files(msgspec.Struct, frozen=True):
         is_index: Whether a name is an index of this kind, of any checkpoint.
         suffixes: Suffixes of its shards.
         yields: Whether safetensors files in the same directory take precedence.
+        opens_alone: Whether each file can be opened without the others, to be checked as soon as it is there.
     """
 
     directory: str
@@ -49,6 +50,7 @@ class Files(msgspec.Struct, frozen=True):
     is_index: Callable[[str], object] = stem_of_index
     suffixes: tuple[str, ...] = ()
     yields: bool = False
+    opens_alone: bool = True
 
 
 class Kind(msgspec.Struct, Generic[_Where], frozen=True):

@@ -6,6 +6,7 @@ NPY = file_kind("a NumPy file", parse_npy, suffixes=(".npy",), magic=b"\x93NUMPY
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +14,7 @@ from tensorkeep.dtypes import ALL_BY_NAME, find_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, FormatError, RefusedError, TensorNotFoundError, TransportError, UnsafeError
 from tensorkeep.formats import (
+    Checksum,
     Description,
     FileContents,
     FileDescription,
@@ -32,6 +34,9 @@ from tensorkeep.transport import ByteRange, ByteSource, split
 Parse = Callable[[ByteSource], FileContents]
 """Reads the header of a file; `file_kind` adds the file's name to errors, and proves that all ranges are in it."""
 
+ParseFiles = Callable[[Place, ExitStack], FileContents]
+"""The same for a format with tensors in files of their own: opened ones are left to the stack."""
+
 
 class FlatFile(Opened):
     """An open file of any format whose tensors are byte ranges: a mapping of name to `LazyTensor`, in file order.
@@ -50,6 +55,8 @@ class FlatFile(Opened):
         self._readers: dict[int, TensorReader] = {}
         self._options = options
         self._closed = False
+        self._files = {source.name: split(source.name)[1]}
+        self._files |= {other.name: file for file, other in contents.files.items()}
 
     @property
     def path(self) -> str:
@@ -58,8 +65,23 @@ class FlatFile(Opened):
 
     @property
     def sources(self) -> Mapping[str, ByteSource]:
-        """The name of the file to its bytes."""
-        return {split(self.path)[1]: self._source}
+        """The name of the file, and of others that hold its tensors, to their bytes."""
+        return {split(self.path)[1]: self._source, **self._contents.files}
+
+    def shard_of(self, name: str) -> str:
+        """Return the name of the file that holds a tensor.
+
+        Args:
+            name: The tensor.
+
+        Raises:
+            TensorNotFoundError: If no tensor has that name.
+        """
+        self[name]
+        return self._file_of(self._contents.tensors[name].source)
+
+    def _file_of(self, source: ByteSource | None) -> str:
+        return self._files[self.path if source is None or source.name not in self._files else source.name]
 
     @property
     def format_name(self) -> str:
@@ -151,42 +173,48 @@ class FlatFile(Opened):
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:
         """Return the checksums in the file for some tensors or all."""
-        file = next(iter(self.sources))
         chosen = list(self) if names is None else names_to_check(names, self, self.path)
-        checks: list[Check] = []
+        shared: dict[int, tuple[Checksum, str, list[str]]] = {}  # several tensors may share the checksum of a file
         n_checked = 0
         for name in chosen:
             sums = self._contents.tensors[name].checksums()
             n_checked += bool(sums)
-            checks += [
-                Check(file, name, sum_.source or self._source, sum_.span, sum_.algorithm, sum_.expected, place == 0)
-                for place, sum_ in enumerate(sums)
-            ]
-        return Checks(checks, n_unprotected=len(chosen) - n_checked, n_files=1, n_tensors=len(self))
+            for place, sum_ in enumerate(sums):
+                tensors = shared.setdefault(id(sum_), (sum_, name, []))[2]
+                tensors += [name] if place == 0 else []
+        checks = [self._check(sum_, name, len(tensors)) for sum_, name, tensors in shared.values()]
+        return Checks(checks, n_unprotected=len(chosen) - n_checked, n_files=len(self.sources), n_tensors=len(self))
+
+    def _check(self, sum_: Checksum, name: str, n_tensors: int) -> Check:
+        """Return the check of a tensor, or of another file as a whole."""
+        source = sum_.source or self._source
+        file = self._file_of(source)
+        is_whole = source is self._contents.files.get(file) and len(sum_.span) == source.nbytes
+        tensor = None if is_whole else name
+        return Check(file, tensor, source, sum_.span, sum_.algorithm, sum_.expected, n_tensors)
 
     def describe(self) -> Description:
         """Return the contents of the header, for `tensorkeep inspect`."""
-        entries = {}
+        entries: dict[str, dict[str, TensorEntry]] = {file: {} for file in self.sources}
         for name, place in self._contents.tensors.items():
             span = _span(place)
-            entries[name] = TensorEntry(place.dtype, place.shape, (span.start, span.stop))
-        file = FileDescription(
-            next(iter(self.sources)),
-            self._source.nbytes,
-            0,
-            entries,
-            self.metadata if self.has_metadata else None,
-            form=self._form,
-            n_unknown=len(self.unknowns),
+            entry = TensorEntry(place.dtype, place.shape, (span.start, span.stop))
+            entries[self._file_of(place.source)][name] = entry
+        (own, source), *others = self.sources.items()
+        metadata = self.metadata if self.has_metadata else None
+        first = FileDescription(
+            own, source.nbytes, 0, entries[own], metadata, form=self._form, n_unknown=len(self.unknowns)
         )
-        return Description((file,))
+        rest = [FileDescription(file, other.nbytes, 0, entries[file], form=self._form) for file, other in others]
+        return Description((first, *rest), own if rest else None)
 
     def close(self) -> None:
         """Close the file. Tensors that were read stay valid; lazy ones can no longer be read."""
         self._closed = True
         for reader in self._readers.values():
             reader.close()
-        self._source.close()
+        for source in self.sources.values():
+            source.close()
 
     def __repr__(self) -> str:
         return f"FlatFile({self.path!r}, {self._form}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes)"
@@ -212,6 +240,7 @@ def file_kind(
     parse: Parse,
     *,
     suffixes: tuple[str, ...],
+    parse_files: ParseFiles | None = None,
     magic: bytes | None = None,
     is_one: Callable[[ByteSource], bool] | None = None,
     opens: type[FlatFile] = FlatFile,
@@ -224,6 +253,7 @@ def file_kind(
         name: What such a file is, for people: `"a GGUF file"`.
         parse: Reads a header.
         suffixes: Suffixes of such files, in lower case.
+        parse_files: Reads a header and opens the files beside it that hold tensors; None if no tensor is elsewhere.
         magic: The first bytes of such files; None to go by the suffix.
         is_one: Looks closer at a file with these first bytes, if other kinds begin with them too.
         opens: The class of open files, if tensors are read in a special way.
@@ -240,11 +270,13 @@ def file_kind(
 
     def open_file(place: Place, options: OpenOptions) -> Opened:
         source = place.source
-        try:
-            contents = parse(source)
-            contents.check_ranges(source)
-        except (FormatError, RefusedError) as error:
-            raise error if error.path is not None else error.with_fields(path=source.name) from None
+        with ExitStack() as opened:
+            try:
+                contents = parse(source) if parse_files is None else parse_files(place, opened)
+                contents.check_ranges(source)
+            except (FormatError, RefusedError) as error:
+                raise error if error.path is not None else error.with_fields(path=source.name) from None
+            opened.pop_all()
         if options.strict and contents.unknowns:
             texts = ", ".join(f"{unknown} at `{at}`" for at, unknown in contents.unknowns.items())
             raise UnsafeError("objects that are not known to be data", path=source.name, found=texts)
@@ -252,6 +284,9 @@ def file_kind(
 
     def files(place: Place) -> Files:
         directory, own_name = split(place.path or "")
-        return Files(directory, own_name, (own_name,))
+        if parse_files is None:
+            return Files(directory, own_name, (own_name,))
+        with open_file(place, OpenOptions()) as opened:
+            return Files(directory, own_name, tuple(opened.sources), opens_alone=len(opened.sources) == 1)
 
     return Kind(name, find, open_file, files=files, suffixes=suffixes, only_tensors=only_tensors, engines=engines)

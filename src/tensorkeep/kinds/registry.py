@@ -60,6 +60,11 @@ KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
         ),
     ),
     LazyKind(
+        "tensorkeep.kinds.graphs:ONNX",
+        suffixes=(".onnx",),
+        magics=tuple(bytes((0x08, version, key)) for version in range(3, 32) for key in b"\x12\x3a"),
+    ),
+    LazyKind(
         "tensorkeep.kinds.pickles:PICKLES",
         suffixes=(
             ".bin",

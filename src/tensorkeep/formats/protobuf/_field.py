@@ -44,6 +44,11 @@ class Field(msgspec.Struct, frozen=True, gc=False):
             )
 
     @property
+    def is_packed(self) -> bool:
+        """Whether a repeated number is written as bytes that hold several."""
+        return self.wire_type == LENGTH
+
+    @property
     def span(self) -> ByteRange:
         """The bytes of a text, of a message or of packed numbers."""
         self.expect(LENGTH)

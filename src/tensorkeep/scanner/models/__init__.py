@@ -6,6 +6,7 @@
 - `_templates`: what a Jinja template uses beyond plain templating.
 - `_keras`: the configuration of a Keras model.
 - `_orbax`: the files of orbax checkpoints.
+- `_onnx`: operators of ONNX models.
 - `_table`: all formats.
 """
 

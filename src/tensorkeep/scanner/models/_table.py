@@ -10,9 +10,16 @@ from tensorkeep.scanner.models._base import ModelForm
 from tensorkeep.scanner.models._gguf import GGUF
 from tensorkeep.scanner.models._hdf5 import HDF5_FILE
 from tensorkeep.scanner.models._keras import KERAS_CONFIG
+from tensorkeep.scanner.models._onnx import ONNX_MODEL
 from tensorkeep.scanner.models._orbax import ORBAX
 
-MODELS: Final[tuple[ModelForm, ...]] = (HDF5_FILE, KERAS_CONFIG, ORBAX, GGUF)
+MODELS: Final[tuple[ModelForm, ...]] = (
+    GGUF,
+    HDF5_FILE,
+    KERAS_CONFIG,
+    ONNX_MODEL,
+    ORBAX,
+)
 
 
 def scan_models(content: Content, log: FindingLog) -> bool:

@@ -1,0 +1,194 @@
+"""Broken and hostile models: each gives tensors or one of our errors, quickly."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+import tensorkeep
+from tensorkeep.errors import FormatError, LimitError, TensorkeepError
+from tensorkeep.formats.onnx import is_onnx, parse_onnx
+from tensorkeep.transport import MemorySource
+
+
+def model_of(*tensors: TensorProto, nodes: tuple[NodeProto, ...] = ()) -> ModelProto:
+    return helper.make_model(helper.make_graph(list(nodes), "graph", [], [], initializer=list(tensors)))
+
+
+def parse(model: ModelProto | bytes) -> Any:
+    data = model if isinstance(model, bytes) else model.SerializeToString()
+    source = MemorySource(data)
+    contents = parse_onnx(source)
+    contents.check_ranges(source)
+    return contents
+
+
+def of(**fields: Any) -> ModelProto:
+    return model_of(TensorProto(name="w", **fields))
+
+
+def with_attribute(attribute: AttributeProto) -> ModelProto:
+    return model_of(nodes=(NodeProto(op_type="Constant", output=["k"], attribute=[attribute]),))
+
+
+BROKEN: dict[str, tuple[Callable[[], ModelProto | bytes], str]] = {
+    "no graph": (lambda: ModelProto(ir_version=8), "it has no graph"),
+    "nothing": (lambda: b"", "it has no graph"),
+    "two graphs": (lambda: model_of().SerializeToString() * 2, "field 7 twice"),
+    "too few bytes": (lambda: of(data_type=1, dims=[2], raw_data=bytes(7)), "tensor `w`: its bytes .*expected 8"),
+    "too many bytes": (lambda: of(data_type=1, dims=[2], raw_data=bytes(9)), "expected 8 .*found 9"),
+    "a half byte too few": (lambda: of(data_type=22, dims=[3], raw_data=b"1"), "expected 2"),
+    "a shape of no tensor": (lambda: of(data_type=1, dims=[-1], raw_data=b""), "no tensor has its shape"),
+    "a shape too large": (lambda: of(data_type=1, dims=[2**62, 2**62], raw_data=b""), "no tensor has its shape"),
+    "a large shape": (lambda: of(data_type=1, dims=[2**40], raw_data=b""), "expected 4,398,046,511,104"),
+    "dimensions": (lambda: of(data_type=1, dims=[1] * 1025, raw_data=bytes(4)), "no tensor has its shape"),
+    "raw and typed": (lambda: of(data_type=1, dims=[1], raw_data=bytes(4), float_data=[1]), "in several fields"),
+    "typed twice": (lambda: of(data_type=1, dims=[1], float_data=[1], int32_data=[1]), "in several fields"),
+    "another type": (lambda: of(data_type=1, dims=[1], int32_data=[1]), "the field of another type"),
+    "too few numbers": (lambda: of(data_type=6, dims=[2], int32_data=[1]), "2 numbers of 1 to 10 bytes, found 1"),
+    "too many numbers": (lambda: of(data_type=7, dims=[1], int64_data=[1] * 11), "found 11 bytes"),
+    "too few floats": (lambda: of(data_type=1, dims=[2], float_data=[1]), "expected 8"),
+    "too few strings": (lambda: of(data_type=8, dims=[2], string_data=[b"a"]), "expected 2, found 1"),
+    "two of one name": (lambda: model_of(*[numpy_helper.from_array(np.ones(1), "w")] * 2), "two tensors are called"),
+    "a constant without a value": (lambda: with_attribute(AttributeProto(name="value_float")), "expected 4 for"),
+    "a sparse tensor of nothing": (
+        lambda: ModelProto(graph=GraphProto(sparse_initializer=[{}])),
+        "no values or no indices",
+    ),
+    "metadata twice": (
+        lambda: ModelProto(graph=GraphProto(), metadata_props=[{"key": "a"}, {"key": "a"}]),
+        "metadata key twice",
+    ),
+    "a place named twice": (
+        lambda: of(data_type=1, data_location=1, external_data=[{"key": "location"}, {"key": "location"}]),
+        "another file twice",
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "message"), BROKEN.values(), ids=BROKEN)
+def test_broken_models(model: Callable[[], ModelProto | bytes], message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        parse(model())
+
+
+def test_elements_that_are_fewer_than_their_bytes_are_refused_when_read() -> None:
+    model = of(data_type=6, dims=[2], int32_data=[1 << 20])  # three bytes could be two numbers
+
+    with tensorkeep.open(model.SerializeToString()) as file, pytest.raises(FormatError, match="expected 8 bytes"):
+        file["w"].load()
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"data_type": 99, "dims": [1], "raw_data": b"a"}, "data type 99"),
+        ({"data_type": 0, "dims": [1], "raw_data": b"a"}, "data type 0"),
+        ({"data_type": 1, "dims": [2]}, "whose elements are not in the file"),
+        ({"data_type": 23, "dims": [3], "raw_data": b"ab"}, "do not fill whole bytes"),
+        (
+            {"data_type": 1, "dims": [1], "raw_data": bytes(4), "segment": {"begin": 0, "end": 1}},
+            "a part of a tensor",
+        ),
+    ],
+)
+def test_what_is_not_read_is_listed(fields: dict[str, Any], why: str) -> None:
+    assert why in str(parse(of(**fields)).unknowns["w"])
+
+
+def test_graphs_within_graphs_have_an_end() -> None:
+    for depth, is_fine in ((99, True), (101, False), (3000, False)):
+        data = b""
+        for _ in range(depth):
+            attribute = b"\x32" + length(data) + data  # g = 6
+            node = b"\x2a" + length(attribute) + attribute
+            data = b"\x0a" + length(node) + node
+        model = b"\x08\x08\x3a" + length(data) + data
+        if is_fine:
+            parse(model)
+        else:
+            with pytest.raises(LimitError, match="nested too deeply"):
+                parse(model)
+
+
+def length(data: bytes) -> bytes:
+    n, found = len(data), b""
+    while n > 127:
+        found += bytes([n & 127 | 128])
+        n >>= 7
+    return found + bytes([n])
+
+
+def test_many_graphs_do_not_repeat_a_long_path() -> None:
+    node = NodeProto(output=["x" * 40_000], op_type="If")
+    inner = GraphProto(node=[NodeProto(op_type="If", attribute=[AttributeProto(name="g", g=GraphProto())])] * 10_000)
+    node.attribute.append(AttributeProto(name="g", g=inner))
+
+    with pytest.raises(LimitError, match="names of tensors are too long"):
+        parse(model_of(nodes=(node,)))
+
+
+def seed() -> bytes:
+    branch = helper.make_graph([], "g", [], [], initializer=[numpy_helper.from_array(np.arange(2), "v")])
+    nodes = (
+        helper.make_node("If", ["c"], ["r"], then_branch=branch),
+        helper.make_node("Constant", [], ["k"], value_ints=[1, 2, 300]),
+        helper.make_node("Constant", [], ["s"], value_strings=["a", "b"]),
+    )
+    values = numpy_helper.from_array(np.array([1.5], np.float32), "sparse")
+    model = model_of(
+        numpy_helper.from_array(np.arange(3, dtype=np.float32), "w"),
+        helper.make_tensor("t", TensorProto.FLOAT16, [2], [1.0, 2.0]),
+        helper.make_tensor("n", TensorProto.INT4, [3], [1, -2, 3]),
+        nodes=nodes,
+    )
+    model.graph.sparse_initializer.append(
+        helper.make_sparse_tensor(values, numpy_helper.from_array(np.arange(1)), [4])
+    )
+    helper.set_model_props(model, {"a": "b"})
+    return model.SerializeToString()
+
+
+def read_all(data: bytes) -> None:
+    try:
+        with tensorkeep.open(data) as file:
+            file.load()
+            for array in file.strings.values():
+                array.load()
+    except TensorkeepError:
+        pass
+
+
+def test_every_truncation_and_many_flips() -> None:
+    data = seed()
+    for stop in range(len(data)):
+        read_all(data[:stop])
+    chance = random.Random(0)
+    for _ in range(2000):
+        broken = bytearray(data)
+        for _ in range(chance.randrange(1, 4)):
+            broken[chance.randrange(len(broken))] = chance.randrange(256)
+        read_all(bytes(broken))
+
+
+def test_other_bytes_are_not_models() -> None:
+    assert is_onnx(MemorySource(seed()))
+    assert not is_onnx(MemorySource(seed()[:-1]))
+    core_ml = b"\x08\x04\x12\x04abcd\x52\x00"  # another program's message begins the same way
+    assert not is_onnx(MemorySource(core_ml))
+    assert not is_onnx(MemorySource(b"\x08\x08\x12\x01a\x3a\x00"))
+
+
+def test_twenty_thousand_small_tensors_open_quickly() -> None:
+    tensors = [numpy_helper.from_array(np.ones(4, np.float32), f"layers.{place}.weight") for place in range(20_000)]
+    data = model_of(*tensors).SerializeToString()
+
+    begun = time.perf_counter()
+    assert len(parse(data).tensors) == 20_000
+    assert time.perf_counter() - begun < 5
