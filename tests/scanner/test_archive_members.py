@@ -142,7 +142,7 @@ class TestTold:
             file.create_dataset("w", data=np.arange(9), compression="lzf")
 
         def model(file: h5py.File) -> None:
-            file.attrs["model_config"] = json.dumps({"class_name": "Sequential"})
+            file.attrs["model_config"] = json.dumps({"class_name": "Lambda"})
 
         contents = {
             "weights.h5": hdf5(),

@@ -327,7 +327,7 @@ def test_a_folder_that_is_not_looked_into_is_told_of(tmp_path: Path) -> None:
     [
         json.dumps({"class_name": "Lambda"}).replace("Lambda", r"\u004cambda"),
         " " * 70_000 + json.dumps({"layers": [{"class_name": "Lambda"}]}),
-        json.dumps({"module": "os", "class_name": "function", "config": "system"}),
+        json.dumps({"module": "my_model", "class_name": "function", "config": "system"}),
         json.dumps({"module": "keras.utils", "class_name": "TorchModuleWrapper"}),
         json.dumps({"module": "keras.layers", "class_name": "TFSMLayer"}),
     ],

@@ -20,6 +20,7 @@
 - `gguf/`: GGUF files, and shards of them.
 - `hdf5/`: HDF5 files.
 - `graphs/`: ONNX models, with the files beside them.
+- `keras/`: Keras's archives, and shards of HDF5.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `tensorflow/`: checkpoints and SavedModels of TensorFlow.
 - `dcp/`: directories of torch.distributed.checkpoint.

@@ -26,6 +26,12 @@ KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
     LazyKind("tensorkeep.kinds.npy:NPY", suffixes=(".npy",), magics=(b"\x93NUMPY",)),
     LazyKind("tensorkeep.kinds.npy:NPZ", suffixes=(".npz",), magics=(b"PK\x03\x04",)),
     LazyKind("tensorkeep.kinds.gguf:GGUF", suffixes=(".gguf",), magics=(b"GGUF",), names=("*.gguf", "*.GGUF")),
+    LazyKind("tensorkeep.kinds.keras:KERAS", suffixes=(".keras",), magics=(b"PK\x03\x04",)),
+    LazyKind(
+        "tensorkeep.kinds.keras:KERAS_SHARDS",
+        suffixes=(".weights.json", ".h5.index.json"),
+        names=("*.h5.index.json", "*.weights.json"),
+    ),
     LazyKind("tensorkeep.kinds.hdf5:HDF5", suffixes=(".h5", ".hdf5", ".hdf"), magics=(b"\x89HDF\r\n\x1a\n",)),
     LazyKind(
         "tensorkeep.kinds.msgpack:MSGPACK",

@@ -43,6 +43,10 @@ class Hdf5File:
         self.tree = blocks.run(read_tree(self._dialect, superblock.root))
         self.attributes: Mapping[str, Mapping[str, Any]] = Attributes(source, self._dialect, self.tree)
 
+    def root_attributes(self) -> dict[str, Any]:
+        """Read the attributes of the root group, and no others."""
+        return Blocks(self._source).run(read_attributes(self._dialect, [self.tree.groups[ROOT]]))[0]
+
     def contents(self) -> FileContents:
         """Return where the tensors are."""
         datasets = Datasets(self._dialect, self._source)

@@ -1,4 +1,4 @@
-"""HDF5 files as a kind: every dataset of numbers, by its path as h5py shows it."""
+"""HDF5 files as a kind: every dataset of numbers, by its path as h5py shows it; in Keras's files, by its layer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.formats.hdf5 import MAGIC, SUFFIXES, is_hdf5, parse_hdf5
+from tensorkeep.formats.hdf5 import MAGIC, SUFFIXES, is_hdf5
+from tensorkeep.formats.keras import parse_weights
 from tensorkeep.kinds._base import Kind
 from tensorkeep.kinds._flat_file import file_kind
 from tensorkeep.kinds._place import Place
 
-_FILE: Final = file_kind("an HDF5 file", parse_hdf5, suffixes=SUFFIXES, magic=MAGIC)
+_FILE: Final = file_kind("an HDF5 file", parse_weights, suffixes=SUFFIXES, magic=MAGIC)
 
 
 def _find(place: Place) -> Place | None:

@@ -4,7 +4,8 @@
 - `_hdf5`: HDF5 files.
 - `_gguf`: chat templates of GGUF files.
 - `_templates`: what a Jinja template uses beyond plain templating.
-- `_keras`: the configuration of a Keras model.
+- `_keras_config`: what Keras would run to build a model from its configuration.
+- `_keras`: that configuration, as a file of JSON.
 - `_orbax`: the files of orbax checkpoints.
 - `_onnx`: operators of ONNX models.
 - `_table`: all formats.

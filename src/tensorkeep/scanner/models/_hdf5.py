@@ -8,11 +8,12 @@ from tensorkeep.formats.hdf5 import MAGIC, SUFFIXES, Hdf5File, UnknownObject, is
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner.models._base import ModelForm
+from tensorkeep.scanner.models._keras import scan_configuration
 
 _NAME: Final = "HDF5 file"
 _FIRST_START: Final = 512
 _KERAS_MODEL: Final = ("model_config", "training_config")
-"""Attributes from which Keras builds a model, and so may run code in them."""
+"""Attributes from which Keras builds a model; in such files it runs Lambda layers even in safe mode."""
 
 
 def _is_hdf5(content: Content) -> bool:
@@ -33,9 +34,12 @@ def _scan(content: Content, log: FindingLog) -> bool:
     for name, unknown in file.contents().unknowns.items():
         if isinstance(unknown, UnknownObject) and unknown.deed:
             log.add("suspicious", f"{name} is {unknown}: {unknown.deed}", content)
+    root = file.root_attributes()
     for name in _KERAS_MODEL:
-        if name in file.attributes["/"]:
-            log.add("unknown", f"Keras builds a model from the attribute {name}, and runs code in it", content)
+        if isinstance(root.get(name), str):
+            scan_configuration(root[name], content, log)
+        elif name in root:
+            log.add("unreadable", f"the attribute {name}, from which Keras builds a model, is not a text", content)
     return True
 
 

@@ -1,0 +1,63 @@
+"""HDF5 files of weights: where the tensors are, and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.formats._contents import FileContents
+from tensorkeep.formats.hdf5 import Hdf5File
+from tensorkeep.formats.keras._names import VARS, is_variable, may_be_legacy, names_of_variables, names_of_weights
+from tensorkeep.formats.keras._shard_index import ShardIndex
+from tensorkeep.transport import ByteSource
+
+_LAYER_NAMES: Final = ("layer_names", "layer_names0")
+"""Attributes of the root group of weights alone; if there are many layers, the list is cut into numbered parts."""
+
+
+def parse_weights(source: ByteSource) -> FileContents:
+    """Read the headers of an HDF5 file; one that Keras did not write keeps its own names."""
+    file = Hdf5File(source)
+    contents = file.contents()
+    paths = [*contents.tensors, *contents.unknowns]
+    if any(map(is_variable, paths)):
+        return _renamed(contents, names_of_variables(paths, _layers_of([file])))
+    if may_be_legacy(paths) and _is_legacy(file):
+        return _renamed(contents, names_of_weights(paths))
+    return contents
+
+
+def parse_shards(index: ShardIndex, sources: Mapping[str, ByteSource]) -> dict[str, FileContents]:
+    """Read the headers of all shards of a model: a layer may be in several, and has its name in the first."""
+    files = {name: Hdf5File(source) for name, source in sources.items()}
+    found = {name: file.contents() for name, file in files.items()}
+    paths = {name: [*contents.tensors, *contents.unknowns] for name, contents in found.items()}
+    index.check(paths)
+    names = names_of_variables(chain.from_iterable(paths.values()), _layers_of(files.values()))
+    return {name: _renamed(contents, names) for name, contents in found.items()}
+
+
+def _layers_of(files: Iterable[Hdf5File]) -> dict[str, str]:
+    """Return the path of each layer's folder, and the layer's name."""
+    layers: dict[str, str] = {}
+    for file in files:
+        for group in file.tree.groups:
+            folder, _, last = group.rpartition("/")
+            if last == VARS:
+                name = file.attributes[group].get("name")
+                if isinstance(name, str):
+                    layers.setdefault(folder, name)
+    return layers
+
+
+def _is_legacy(file: Hdf5File) -> bool:
+    return "model_weights" in file.tree.groups or not file.root_attributes().keys().isdisjoint(_LAYER_NAMES)
+
+
+def _renamed(contents: FileContents, names: Mapping[str, str]) -> FileContents:
+    tensors = {names[path]: place for path, place in contents.tensors.items()}
+    unknowns: dict[str, Any] = {names[path]: unknown for path, unknown in contents.unknowns.items()}
+    return msgspec.structs.replace(contents, tensors=tensors, unknowns=unknowns)
