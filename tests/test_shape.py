@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -192,10 +193,18 @@ def test_arguments_that_are_explained_are_those_there_are() -> None:
         each.place: sorted(difference)
         for each in definitions()
         if each.is_public and each.parameters and each.section("Args")
-        if (difference := (each.section("Args") ^ each.parameters) - {"cls"})
+        if (difference := (explained(each) ^ each.parameters) - {"cls"})
     }
 
     assert wrong == {}
+
+
+def explained(each: Documented) -> set[str]:
+    """Return the arguments that the help explains: for some functions, those of another as well."""
+    if "All other arguments are as for" not in each.docstring:
+        return each.section("Args")
+    told = getattr(importlib.import_module(module_of(each.path)), each.name).__doc__
+    return set(re.findall(r"^    (\w+):", told.partition("Args:")[2].partition("\n\n")[0], re.MULTILINE))
 
 
 def test_what_a_public_function_raises_is_documented() -> None:

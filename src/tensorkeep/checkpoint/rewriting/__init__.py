@@ -2,6 +2,7 @@
 
 - `_pipeline`: what checkpoints go through before they are written again.
 - `_existing`: another checkpoint at the destination is replaced only if the caller said so.
+- `_same_arguments`: arguments that two functions share, explained once.
 - `_reshard`: `reshard` and `merge`.
 - `_in_place`: an existing checkpoint, held open for an edit.
 - `_edit`: names and metadata, changed without a copy of the data.

@@ -25,6 +25,7 @@ from tensorkeep.checkpoint.rewriting._pipeline import (
     subprogress,
     transform,
 )
+from tensorkeep.checkpoint.rewriting._same_arguments import same_arguments_as
 from tensorkeep.checkpoint.saving import SaveOptions, refuse_file_name, write_checkpoint
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds import Opened, OpenOptions, Place
@@ -91,6 +92,7 @@ def reshard(
             exception from it ends the work and leaves the directory as it was.
 
     Raises:
+        DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
         SourceMissingError: If there is no checkpoint, or a shard is missing.
         IntegrityError: If the checkpoint is not whole, or bytes that would change are not those that were saved.
         FormatError: If the index or a header is malformed, or a new name or text is impossible.
@@ -122,7 +124,8 @@ def reshard(
     _write_as_one([source], directory, variant, rewrite, options, overwrite=overwrite)
 
 
-def merge(
+@same_arguments_as(reshard)
+def merge(  # noqa: D417 - the decorator explains the others
     sources: Iterable[_Path],
     directory: _Path,
     *,
@@ -146,28 +149,15 @@ def merge(
 ) -> None:
     """Write several checkpoints as one, complete or not at all, in constant memory.
 
+    All other arguments are as for `reshard`.
+
     Args:
         sources: Directories, indexes or single files. Their tensors follow each other; names must be unique.
         directory: The destination, created if its parent exists, or the URL of a directory in a bucket.
-        max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
-        balance: Whether to make shards as equal in size as the order of the tensors allows.
-        split_large: Whether to split larger tensors over shards by rows.
-        layout: An index or its path: each tensor goes to the file that the index names, split as it says.
-        base_name: What file names begin with.
         variant: Which checkpoint of each source directory, such as `"fp16"`.
-        output_variant: The variant of the new checkpoint, such as `"fp16"`.
-        select: Tensors to take from all sources together.
-        drop: Tensors to leave out of the selected ones.
-        rename: Old name to new, for those that change; or a function that returns the new name of each.
-        strip_prefix: Removed from names after renaming, where they have it.
-        cast: The dtype to convert floating-point tensors to, such as `"bf16"`.
+        select: Tensors to take from all sources together; all if None.
         metadata: Free text by key, for each shard; None keeps the metadata of all sources, and the first source's
             text where they differ.
-        sha256: Whether the index gets the SHA-256 of each shard.
-        overwrite: Whether to replace a checkpoint at the destination that is not a source: its tensors and its index.
-            Other files there, such as `config.json`, stay. Otherwise it is refused.
-        durable: Whether to wait until everything is on the disk (fsync).
-        progress: Called with the bytes checked and written so far and the total, by one thread at a time.
 
     Raises:
         DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
