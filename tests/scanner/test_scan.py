@@ -571,6 +571,18 @@ def test_a_directory_of_texts_is_clean(tmp_path: Path) -> None:
     assert (report.files, report.n_skipped, report.verdict) == ((), 9, "clean")
 
 
+@pytest.mark.parametrize("code", ["at.py", "deep/at.cpython-311-x86_64-linux-gnu.so", "at/__init__.py", "at/dog.pyc"])
+def test_a_text_that_imports_code_beside_it_is_listed(tmp_path: Path, code: str) -> None:
+    (tmp_path / "names.txt").write_text("cat\ndog\nRabbit\n")
+    assert scan(tmp_path).verdict == "clean"
+    (tmp_path / code).parent.mkdir(exist_ok=True)
+    (tmp_path / code).write_text("print('this runs')")
+
+    (found,) = scan(tmp_path).files
+    assert (Path(found.path).name, found.verdict) == ("names.txt", "unknown")
+    assert "at.dog" in {finding.name for finding in found.findings}
+
+
 @pytest.fixture
 def report(tmp_path: Path) -> ScanReport:
     (tmp_path / "evil ü.pkl").write_bytes(pickle.dumps(Payload("touch it\x1b[31m\x7f")))

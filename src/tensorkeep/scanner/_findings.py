@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from tensorkeep.errors import LimitError, TensorkeepError
@@ -28,10 +28,12 @@ class FindingLog:
         known_names: Names found that are in the table of known data.
         n_pickles: Number of pickles scanned.
         ignores_texts: Whether the format counts as unknown if a reader of pickles only imports a module and fails.
+        modules: Modules whose code lies beside the file; a text that imports one of them is never ignored.
     """
 
-    def __init__(self, nbytes: int, *, ignores_texts: bool = False) -> None:
+    def __init__(self, nbytes: int, *, ignores_texts: bool = False, modules: Collection[str] = ()) -> None:
         self.ignores_texts = ignores_texts
+        self.modules = modules
         self.form = ""
         self.findings: dict[ScanFinding, None] = {}
         self.known_names: set[str] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from tensorkeep.errors import SourceMissingError, TensorkeepError
 from tensorkeep.scanner._findings import error_text
@@ -25,6 +25,8 @@ _METADATA = ".metadata"
 """The file of a distributed checkpoint that declares where its tensors are."""
 
 _PARTS = ".distcp"
+_IMPORTABLE = (".py", ".pyc", ".pyd", ".so")
+
 _MAX_DEPTH = 8
 """Levels of directories that are listed on a server."""
 
@@ -51,17 +53,26 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     chosen = [found for root in roots for found in _some_files_of(root)]
     sizes = [_size(file) for file, _ in chosen]
     n_all = sum(sizes)
+    modules = {found for file, _ in chosen for found in _modules_of(file)}
     files: list[ScannedFile] = []
     spans = _Spans()
     n_done = 0
     for (file, is_chosen), size in zip(chosen, sizes, strict=True):
-        found = _scanned(file, spans.of(file), is_chosen=is_chosen)
+        found = _scanned(file, spans.of(file), modules, is_chosen=is_chosen)
         if found is not None:
             files.append(found)
         n_done += size
         if progress is not None:
             progress(n_done, n_all)
     return ScanReport(tuple(map(str, roots)), tuple(files), len(chosen) - len(files))
+
+
+def _modules_of(file: str) -> Iterator[str]:
+    """Yield the names under which Python could import a file: as a module, and as a part of a package."""
+    folder, name = split(file)
+    if name.endswith(_IMPORTABLE):
+        yield name.partition(".")[0]
+        yield split(folder)[1]
 
 
 class _Spans:
@@ -166,14 +177,16 @@ def _size(file: str) -> int:
         return 0
 
 
-def _scanned(file: str, spans: Sequence[ByteRange], *, is_chosen: bool) -> ScannedFile | None:
+def _scanned(
+    file: str, spans: Sequence[ByteRange], modules: Collection[str], *, is_chosen: bool
+) -> ScannedFile | None:
     if not is_remote(file) and os.path.isdir(file):
         message = "it cannot be read, or is a link to a directory elsewhere; it was not scanned"
         return ScannedFile(file, "folder", 0, (ScanFinding(severity="unreadable", message=message),))
     try:
         source = open_source(file)
         try:
-            return scan_file(source, is_chosen=is_chosen, spans=spans)
+            return scan_file(source, is_chosen=is_chosen, spans=spans, modules=modules)
         finally:
             source.close()
     except TensorkeepError as error:

@@ -7,7 +7,7 @@ format it may be taken for.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -39,10 +39,15 @@ _EXPECTED_SUFFIXES: Final = (*PICKLE_SUFFIXES, ".npy", ".npz", ".nemo", ".tar", 
 """Suffixes of files that contain pickles or other programs; such a file is reported if its format is unknown."""
 
 
-def scan_file(source: ByteSource, *, is_chosen: bool, spans: Sequence[ByteRange] = ()) -> ScannedFile | None:
-    """Scan one file; None if its format is unknown, unless it was chosen by name or has a suffix of pickles."""
+def scan_file(
+    source: ByteSource, *, is_chosen: bool, spans: Sequence[ByteRange] = (), modules: Collection[str] = ()
+) -> ScannedFile | None:
+    """Scan one file; None if its format is unknown, unless it was chosen by name or has a suffix of pickles.
+
+    `modules` are those whose code was found in the same directories.
+    """
     is_expected = is_chosen or source.name.lower().endswith(_EXPECTED_SUFFIXES)
-    log = FindingLog(source.nbytes, ignores_texts=not is_expected)
+    log = FindingLog(source.nbytes, ignores_texts=not is_expected, modules=modules)
     whole = Content(source, ByteRange(0, source.nbytes))
     with log.recording_errors(whole):
         if spans:

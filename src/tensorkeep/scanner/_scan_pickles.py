@@ -39,9 +39,7 @@ def scan_pickles(
     is_certain = is_certain or _is_called_one(content) or declares_protocol(data)
     is_whole = len(data) == content.nbytes
     is_text = not is_certain and is_whole and _only_imports(row)
-    is_ignored = (
-        is_text and may_be_text and (content.nbytes <= _NUMBER_NBYTES if content.place else log.ignores_texts)
-    )
+    is_ignored = is_text and may_be_text and _is_harmless(content, row, log)
     if not is_certain and (is_ignored or not are_pickles(data, row, is_whole=is_whole)):
         return []
     for start, audit in row:
@@ -81,6 +79,14 @@ def _only_imports(row: Row) -> bool:
     return (
         not more and audit.is_broken and deeds == {"import"} and not any(mention.danger for mention in audit.mentions)
     )
+
+
+def _is_harmless(content: Content, row: Row, log: FindingLog) -> bool:
+    """Say whether an import and its failure matter to nobody: it can run only the code of installed modules."""
+    if content.place:
+        return content.nbytes <= _NUMBER_NBYTES
+    imported = {mention.module.partition(".")[0] for _, audit in row for mention in audit.mentions}
+    return log.ignores_texts and imported.isdisjoint(log.modules)
 
 
 def _check_legacy(content: Content, log: FindingLog) -> None:
