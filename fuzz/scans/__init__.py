@@ -7,6 +7,7 @@
 - `arrays`: NumPy's files.
 - `squeezed`: files compressed as a whole.
 - `zips`: zip archives, field by field.
+- `keras_models`: configurations of Keras, and HDF5 files with them.
 - `zip_files`: archives of torch, torch.package, NumPy and Keras.
 - `tars`: tar archives, field by field, and those of torch 0.1.
 - `files`: all of these, inside each other and broken.

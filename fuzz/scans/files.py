@@ -10,6 +10,7 @@ from fuzz.pickle_mutations import FILE_MUTATIONS, mutated_file
 from fuzz.pickle_seeds import files
 from fuzz.scans.arrays import arrays
 from fuzz.scans.chance import Chance
+from fuzz.scans.keras_models import keras_hdf5
 from fuzz.scans.squeezed import squeezed
 from fuzz.scans.streams import legacy, stream
 from fuzz.scans.tars import any_tar, torch_tar, wrapped_in_a_pickle
@@ -19,7 +20,21 @@ __all__ = ["File", "random_file"]
 
 _MAX_DEPTH = 3
 _MAX_NBYTES = 2**21
-_SUFFIXES = ("", ".pt", ".pkl", ".dat", ".npy", ".npz", ".bin", ".zip", ".keras", ".nemo", ".joblib", ".safetensors")
+_SUFFIXES = (
+    "",
+    ".pt",
+    ".pkl",
+    ".dat",
+    ".npy",
+    ".npz",
+    ".bin",
+    ".zip",
+    ".keras",
+    ".h5",
+    ".nemo",
+    ".joblib",
+    ".safetensors",
+)
 
 
 class File(NamedTuple):
@@ -62,6 +77,7 @@ def _any(chance: Chance, depth: int) -> bytes:
         *((30, stream), (8, legacy), (10, arrays), (8, any_zip), (6, npz), (14, torch_zip), (5, package)),
         *(
             (2, keras_zip),
+            (2, keras_hdf5),
             (8, any_tar),
             (5, torch_tar),
             (6, _squeezed),

@@ -12,6 +12,7 @@ from fuzz.pickle_seeds import files, parts_of
 from fuzz.scans.arrays import array
 from fuzz.scans.chance import Chance
 from fuzz.scans.frames import framed
+from fuzz.scans.keras_models import configuration
 from fuzz.scans.programs import Program
 from fuzz.scans.zips import Member, write_zip
 
@@ -123,24 +124,9 @@ def package(chance: Chance, inner: _Inner) -> bytes:
 
 
 def keras_zip(chance: Chance, inner: _Inner) -> bytes:
-    """Return a Keras model, with layers that are or contain Python code."""
+    """Return a model of Keras."""
     chance.note("keras")
-    code = {"class_name": "__lambda__", "config": {"code": "4wAA", "defaults": None, "closure": None}}
-    layers: list[object] = [
-        {"module": "keras.layers", "class_name": "Dense", "config": {"units": 2}, "registered_name": None},
-        {"module": "keras.layers", "class_name": "Lambda", "config": {"function": code}},
-        {"module": "recorder", "class_name": "mark", "config": {}},
-        {"module": None, "class_name": "Lambda", "config": {"function": code}},
-        {"module": "keras.layers", "class_name": "Dense", "config": {"units": 2, "activation": code}},
-        {"module": "builtins", "class_name": "function", "config": "eval", "registered_name": "function"},
-    ]
-    config = {
-        "module": "keras",
-        "class_name": "Sequential",
-        "config": {"name": "s", "trainable": True, "layers": [chance.choice(layers), chance.choice(layers)]},
-        "registered_name": None,
-    }
-    text = json.dumps(config).encode()
+    text = json.dumps(configuration(chance)).encode()
     if chance.often(0.2):
         text = chance.choice((
             b"\xef\xbb\xbf" + text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import sys
 import zipfile
@@ -10,12 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
 
 from fuzz.scans.children import Children, Finding, Question
 from fuzz.scans.files import random_file
+from fuzz.scans.keras_models import BYTECODE
 from fuzz.scans.run import Tally, run
 from tests.support.soak import SEED, rounds
 
@@ -84,6 +87,19 @@ def test_every_reader_sees_a_payload(children: Children) -> None:
     assert {"C pickle.loads", "C pickle, unbuffered file", "Python pickle, file", "numpy, path"} <= readers
     assert {"joblib, memory", "torch, path"} <= readers
     assert {"torch, memory", "torch, path"} <= {finding.reader for finding in saved}
+
+
+def test_keras_runs_the_code_of_a_model_in_hdf5(children: Children) -> None:
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        code = {"class_name": "__lambda__", "config": {"code": BYTECODE, "defaults": None, "closure": None}}
+        layers = [{"class_name": "Lambda", "config": {"name": "l", "function": code}}]
+        config = {"class_name": "Sequential", "config": {"name": "s", "layers": layers}}
+        file.attrs["model_config"] = json.dumps(config)
+
+    (found,) = findings(children, Question(buffer.getvalue()))
+
+    assert {finding.reader for finding in found} == {"keras"}
 
 
 def test_readers_of_harmless_files_do_nothing_else(children: Children) -> None:

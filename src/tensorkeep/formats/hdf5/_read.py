@@ -44,8 +44,9 @@ class Hdf5File:
         self.attributes: Mapping[str, Mapping[str, Any]] = Attributes(source, self._dialect, self.tree)
 
     def root_attributes(self) -> dict[str, Any]:
-        """Read the attributes of the root group, and no others."""
-        return Blocks(self._source).run(read_attributes(self._dialect, [self.tree.groups[ROOT]]))[0]
+        """Read the attributes of the root group, and no others; none if it is unknown."""
+        root = self.tree.groups.get(ROOT) or self.tree.datasets.get(ROOT)
+        return {} if root is None else Blocks(self._source).run(read_attributes(self._dialect, [root]))[0]
 
     def contents(self) -> FileContents:
         """Return where the tensors are."""
