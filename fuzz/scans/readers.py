@@ -149,16 +149,18 @@ def _joblib_readers() -> dict[str, Reader]:
     }
 
 
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
 def _keras_readers() -> dict[str, Reader]:
     os.environ.setdefault("KERAS_BACKEND", "torch")
-    import h5py
     import keras
 
     for width in ("8_sig", "16", "16_le", "16_be", "32", "32_le", "32_be"):  # which json finds in a configuration
         importlib.import_module(f"encodings.utf_{width}")
 
     def load(data: bytes, path: str) -> None:
-        if data.startswith(b"PK") or h5py.is_hdf5(io.BytesIO(data)):
+        if data.startswith(b"PK") or _HDF5 in data:
             copy = f"{path}.keras" if data.startswith(b"PK") else f"{path}.h5"
             try:
                 with open(copy, "wb") as file:
