@@ -9,13 +9,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from benchmarks.case import Case, Place
-from benchmarks.cases import find_cases
+from benchmarks.cases import find_case, find_cases
 from benchmarks.machine import describe_machine
 from benchmarks.report import case_line, page
 from benchmarks.results import CaseResult, Memory
@@ -97,12 +98,13 @@ def _tasks(case: Case, place: Place, rounds: int) -> list[Task]:
 
 
 def _perform(tasks: list[Task], place: Place) -> Iterator[Any]:
-    """Yield the outcomes one by one: from a process per task or, in a quick run, one for all."""
-    if place.quick:
-        yield from run_in_worker(tasks, place)
-        return
-    for task in tasks:
-        yield from run_in_worker([task], place)
+    """Yield the outcomes one by one: from a process per task or, in a quick run, one for many."""
+    for _, together in groupby(enumerate(tasks), lambda at: _company(at[1]) if place.quick else at[0]):
+        yield from run_in_worker([task for _, task in together], place)
+
+
+def _company(task: Task) -> object:
+    return find_case(task.case).company
 
 
 def _gather(case: Case, outcomes: list[Any]) -> CaseResult:

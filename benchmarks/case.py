@@ -75,6 +75,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         rounds: How many times each contender runs.
         has_memory: Whether a contender's memory is meaningful.
         remark: A note for the reader.
+        company: In a quick run, cases of equal company share a process; some libraries crash beside others.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 15
     has_memory: bool = True
     remark: str = ""
+    company: str = ""
 
     @property
     def contenders(self) -> tuple[Contender, ...]:

@@ -18,6 +18,7 @@ GROUPS = (
     "checkpoint",
     "store",
     "pickles",
+    "formats",
     "model",
     "trainers",
     "remote",

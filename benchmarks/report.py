@@ -22,6 +22,7 @@ _HEADINGS = {
     "store": "Steps of a run",
     "model": "Loading into a model",
     "pickles": "Files of `torch.save`",
+    "formats": "Files of other libraries",
     "trainers": "Training libraries",
     "remote": "From a web server",
     "serve": "Serving",
