@@ -14,6 +14,7 @@ import io
 import lzma
 import os
 import pickle
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -154,6 +155,7 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 def _keras_readers() -> dict[str, Reader]:
     os.environ.setdefault("KERAS_BACKEND", "torch")
+    sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type] # it takes seconds
     import keras
 
     for width in ("8_sig", "16", "16_le", "16_be", "32", "32_le", "32_be"):  # which json finds in a configuration
