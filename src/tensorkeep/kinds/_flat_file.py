@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
-from tensorkeep.dtypes import ALL_BY_NAME, find_dtype
+from tensorkeep.dtypes import ALL_BY_NAME, FOREIGN_DTYPES, find_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, FormatError, RefusedError, TensorNotFoundError, TransportError, UnsafeError
 from tensorkeep.formats import (
@@ -29,7 +29,9 @@ from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds._place import Place
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import ChunkedReader, Layout, LazyTensor, StridedReader, TensorReader, c_strides
-from tensorkeep.transport import ByteRange, ByteSource, split
+from tensorkeep.transport import ByteSource, split
+
+_FOREIGN: Final = frozenset(dtype.name for dtype in FOREIGN_DTYPES)
 
 Parse = Callable[[ByteSource], FileContents]
 """Reads the header of a file; `file_kind` adds the file's name to errors, and proves that all ranges are in it."""
@@ -150,17 +152,17 @@ class FlatFile(Opened):
         return None if place is None else self._lazy(name, place)
 
     def _lazy(self, name: str, place: TensorPlace) -> LazyTensor:
-        dtype, span = ALL_BY_NAME.get(place.dtype), _span(place)
+        entry = TensorEntry(place.dtype, place.shape, (place.start, _stop(place)))
         if place.chunks is not None:
             reader = ChunkedReader(place.chunks, self._options.framework, self._options.device)
-            return LazyTensor(name, TensorEntry(place.dtype, place.shape, (span.start, span.stop)), reader)
+            return LazyTensor(name, entry, reader)
         stored = self._reader(place.source or self._source)
+        if _is_plain(place):
+            return LazyTensor(name, entry, stored)
         strides = c_strides(place.shape) if place.strides is None else place.strides
         layout = Layout(place.start, strides, is_big_endian=place.is_big_endian)
-        if dtype is None or layout.is_plain(dtype, place.shape):
-            return LazyTensor(name, TensorEntry(place.dtype, place.shape, (span.start, span.stop)), stored)
-        entry = TensorEntry(place.dtype, place.shape, (0, _nbytes(place)))
-        return LazyTensor(name, entry, StridedReader(stored, layout))
+        gathered = TensorEntry(place.dtype, place.shape, (0, _nbytes(place)))
+        return LazyTensor(name, gathered, StridedReader(stored, layout))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._contents.tensors)
@@ -197,8 +199,7 @@ class FlatFile(Opened):
         """Return the contents of the header, for `tensorkeep inspect`."""
         entries: dict[str, dict[str, TensorEntry]] = {file: {} for file in self.sources}
         for name, place in self._contents.tensors.items():
-            span = _span(place)
-            entry = TensorEntry(place.dtype, place.shape, (span.start, span.stop))
+            entry = TensorEntry(place.dtype, place.shape, (place.start, _stop(place)))
             entries[self._file_of(place.source)][name] = entry
         (own, source), *others = self.sources.items()
         metadata = self.metadata if self.has_metadata else None
@@ -231,8 +232,18 @@ def _nbytes(place: TensorPlace) -> int:
     return dtype.nbytes(n_elements)
 
 
-def _span(place: TensorPlace) -> ByteRange:
-    return ByteRange(place.start, place.start + (_nbytes(place) if place.nbytes is None else place.nbytes))
+def _stop(place: TensorPlace) -> int:
+    return place.start + (_nbytes(place) if place.nbytes is None else place.nbytes)
+
+
+def _is_plain(place: TensorPlace) -> bool:
+    """Say whether the elements are as in a safetensors file; a dtype that nobody knows is not looked into."""
+    if place.strides is None and not place.is_big_endian:
+        return place.dtype not in _FOREIGN
+    dtype = ALL_BY_NAME.get(place.dtype)
+    strides = c_strides(place.shape) if place.strides is None else place.strides
+    layout = Layout(place.start, strides, is_big_endian=place.is_big_endian)
+    return dtype is None or layout.is_plain(dtype, place.shape)
 
 
 def file_kind(
