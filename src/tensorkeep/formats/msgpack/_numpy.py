@@ -1,7 +1,11 @@
-"""The payload of an extension that holds an array of NumPy: its shape, the name of its dtype, its bytes. Pure."""
+"""The payload of an extension that holds an array of NumPy: its shape, the name of its dtype, its bytes. Pure.
+
+Most arrays of a model begin with the bytes of another one, so what was parsed once is looked up.
+"""
 
 from __future__ import annotations
 
+import re
 from math import prod
 from typing import Final
 
@@ -23,24 +27,48 @@ _LENGTHS: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 _MAX_DTYPE_LENGTH: Final = 100
 
 
-def parse_array(head: bytes, span: ByteRange, *, is_scalar: bool) -> Array:
-    """Parse the head of a payload, which is in this range of the file."""
-    try:
-        shape, at = _shape(head)
-        length, at = _length(head, at)
-        if length > _MAX_DTYPE_LENGTH:
-            raise FormatError("the name of a dtype is too long", found=f"{length:,} bytes")
-        dtype = head[at : at + length].decode("ascii", "backslashreplace")
-        nbytes, at = _length(head, at + length)
-    except IndexError:
-        raise FormatError("an array ends before its elements", found=f"{len(span):,} bytes") from None
-    if at + nbytes != len(span):
-        raise FormatError(
-            "the elements of an array do not end where it does",
-            expected=f"{len(span) - at:,} bytes",
-            found=f"{nbytes:,}",
-        )
-    return Array(dtype, shape, (ByteRange(span.start + at, span.stop),), is_scalar)
+_match_usual = re.compile(
+    rb"(\x93[\x90-\x9f](?:[\0-\x7f]|\xcc.|\xcd..|\xce.{4})*+[\xa0-\xbf][a-z0-9_]++)[\xc4-\xc6]", re.DOTALL
+).match
+"""The shape and the name of the dtype, as Flax writes them. Such bytes mean the same whatever follows them."""
+
+
+class ArrayParser:
+    """Parses the heads of payloads."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[bytes, tuple[tuple[int, ...], str]] = {}
+
+    def parse(self, head: bytes, span: ByteRange, *, is_scalar: bool) -> Array:
+        """Parse the head of a payload, which is in this range of the file."""
+        usual = _match_usual(head)
+        start = usual[1] if usual else b""
+        try:
+            if start in self._parsed:
+                (shape, dtype), at = self._parsed[start], len(start)
+            else:
+                shape, dtype, at = _shape_and_dtype(head)
+                if at == len(start):
+                    self._parsed[start] = shape, dtype
+            nbytes, at = _length(head, at)
+        except IndexError:
+            raise FormatError("an array ends before its elements", found=f"{len(span):,} bytes") from None
+        if at + nbytes != len(span):
+            raise FormatError(
+                "the elements of an array do not end where it does",
+                expected=f"{len(span) - at:,} bytes",
+                found=f"{nbytes:,}",
+            )
+        return Array(dtype, shape, (ByteRange(span.start + at, span.stop),), is_scalar)
+
+
+def _shape_and_dtype(head: bytes) -> tuple[tuple[int, ...], str, int]:
+    """Return shape and dtype, and where the elements begin with their length."""
+    shape, at = _shape(head)
+    length, at = _length(head, at)
+    if length > _MAX_DTYPE_LENGTH:
+        raise FormatError("the name of a dtype is too long", found=f"{length:,} bytes")
+    return shape, head[at : at + length].decode("ascii", "backslashreplace"), at + length
 
 
 def _shape(head: bytes) -> tuple[tuple[int, ...], int]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import IntegrityError, LimitError
 from tensorkeep.formats.msgpack._chunks import unchunked
 from tensorkeep.formats.msgpack._nested import rebuilt
@@ -40,9 +41,10 @@ class Document(msgspec.Struct, frozen=True):
 
 def read_document(source: ByteSource) -> Document:
     """Read a file, all but the elements of arrays."""
-    naming = _Naming()
+    naming, whole = _Naming(), read_value(source)
     try:
-        value = rebuilt(read_value(source), naming.named)
+        with PausedCollector():
+            value = rebuilt(whole, naming.named)
     except RecursionError:
         raise LimitError("values are nested too deeply", hint="Open it from a shallower call stack") from None
     return Document(value, naming.arrays, naming.unknowns)

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.formats.msgpack._cursor import Cursor
-from tensorkeep.formats.msgpack._numpy import HEAD_NBYTES, parse_array
+from tensorkeep.formats.msgpack._numpy import HEAD_NBYTES, ArrayParser
 from tensorkeep.formats.msgpack._values import Extension
 from tensorkeep.limits import MAX_GRAPH_DEPTH, MAX_MESSAGE_TEXTS_NBYTES, MAX_MESSAGE_VALUES, MAX_NUMBER_KEYS
 from tensorkeep.transport import ByteSource
 
 _NDARRAY, _COMPLEX, _SCALAR = 1, 2, 3
+_ARRAYS: Final = frozenset((_NDARRAY, _SCALAR))
 """Flax's types of extensions."""
 
 _PAIR: Final = struct.Struct(">BBdBd")
@@ -48,6 +49,7 @@ class _Walk:
     def __init__(self, source: ByteSource) -> None:
         self.cursor = Cursor(source)
         self._open: list[_Open] = []
+        self._arrays = ArrayParser()
         self._n_values = 0
         self._n_text_bytes = 0
         self._n_number_keys = 0
@@ -136,12 +138,12 @@ class _Walk:
 
     def extension(self, nbytes: int) -> Any:
         """Read the type of an extension, and its payload."""
-        kind = int.from_bytes(self.cursor.take(1), "big", signed=True)
-        if kind in {_NDARRAY, _SCALAR}:
+        kind = self.cursor.byte()
+        if kind in _ARRAYS:
             head = self.cursor.peek(min(nbytes, HEAD_NBYTES))
-            return parse_array(head, self.cursor.skip(nbytes), is_scalar=kind == _SCALAR)
+            return self._arrays.parse(head, self.cursor.skip(nbytes), is_scalar=kind == _SCALAR)
         if kind != _COMPLEX:
-            return Extension(kind, self.cursor.skip(nbytes))
+            return Extension(kind - 256 if kind > 127 else kind, self.cursor.skip(nbytes))
         if nbytes == _PAIR.size:
             listed, first, real, second, imaginary = _PAIR.unpack(self.cursor.take(nbytes))
             if (listed, first, second) == _PAIR_CODES:

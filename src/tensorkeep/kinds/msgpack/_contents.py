@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import BY_NUMPY, FOREIGN_DTYPES
 from tensorkeep.errors import FormatError
 from tensorkeep.formats import FileContents, TensorPlace, UntypedTensor
@@ -30,12 +31,13 @@ def parse_msgpack(source: ByteSource) -> NestedContents:
     document = read_document(source)
     tensors: dict[str, TensorPlace] = {}
     unknowns: dict[str, Any] = dict(document.unknowns)
-    for name, array in document.arrays.items():
-        place = _place(array, source)
-        if array.dtype in _DTYPES:
-            tensors[name] = place
-        else:
-            unknowns[name] = _untyped(name, array, place)
+    with PausedCollector():
+        for name, array in document.arrays.items():
+            place = _place(array, source)
+            if array.dtype in _DTYPES:
+                tensors[name] = place
+            else:
+                unknowns[name] = _untyped(name, array, place)
     return NestedContents(tensors, unknowns=unknowns, value=document.value)
 
 
