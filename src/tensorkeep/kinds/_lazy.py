@@ -13,6 +13,8 @@ from tensorkeep.kinds._place import Place
 from tensorkeep.transport import exists, split
 
 _SAFETENSORS = ".safetensors"
+_CERTAIN = 4
+"""First bytes that are more than chance; the length of a safetensors header may begin with fewer."""
 
 
 class LazyKind(msgspec.Struct, frozen=True):
@@ -55,7 +57,8 @@ class LazyKind(msgspec.Struct, frozen=True):
             return True
         if self.completions and not place.is_known_by_name and place.is_absent:
             return self._is_completed(place)
-        return place.head.startswith(self.magics)
+        found = next((magic for magic in self.magics if place.head.startswith(magic)), b"")
+        return len(found) >= _CERTAIN or (found != b"" and not place.begins_like_safetensors)
 
     def _is_completed(self, place: Place) -> bool:
         return any(exists(f"{place.path}{completion}") for completion in self.completions)

@@ -109,6 +109,11 @@ class Place:
             return b""
         return bytes(self.source.read(ByteRange(0, min(SNIFF_NBYTES, self.source.nbytes))))
 
+    @property
+    def begins_like_safetensors(self) -> bool:
+        """Whether the first bytes are the length of a header that fits the file, and the start of the header."""
+        return self.head[8:9] == b"{" and int.from_bytes(self.head[:8], "little") <= self.source.nbytes
+
     def is_named(self, *suffixes: str) -> bool:
         """Whether its name ends in one of these, ignoring case; bytes have no name."""
         return self.path is not None and split(self.path)[1].lower().endswith(suffixes)
