@@ -3,6 +3,7 @@
 - `_format`: `ExportFormat`, the record of one format, and what it plans: the files, and how each is written.
 - `_npy`: NumPy's `.npz` and `.npy`.
 - `_msgpack`: Flax's `.msgpack`.
+- `_hdf5`: HDF5 files, and Keras's weights.
 - `_registry`: all formats, by name and suffix.
 - `_fit`: which tensors a format cannot hold.
 - `_content`: the tensors to write, and the digests of the bytes that were.

@@ -7,10 +7,11 @@ from typing import Final
 
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.exporting._format import ExportFormat
+from tensorkeep.exporting._hdf5 import HDF5
 from tensorkeep.exporting._msgpack import MSGPACK
 from tensorkeep.exporting._npy import NPY, NPZ
 
-FORMATS: Final[tuple[ExportFormat, ...]] = (NPZ, NPY, MSGPACK)
+FORMATS: Final[tuple[ExportFormat, ...]] = (NPZ, NPY, MSGPACK, HDF5)
 """Every format, in the order in which messages list them."""
 
 

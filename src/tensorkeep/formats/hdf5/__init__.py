@@ -10,6 +10,7 @@ Nothing outside the file is followed, no plugin is loaded, and what is not known
 - `_unknown`: what is not read.
 - `chunks/`: datasets in chunks.
 - `structures/`: how a file arranges its metadata.
+- `writing/`: files of contiguous datasets.
 """
 
 from tensorkeep.formats.hdf5._read import SUFFIXES, Hdf5File, is_hdf5, parse_hdf5

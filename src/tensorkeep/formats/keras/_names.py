@@ -72,3 +72,22 @@ def _name_of(parts: list[str], is_model: bool, n_folders: int) -> str:
         return "/".join([_OPTIMIZER, *parts[1:]])
     below = parts[1:] if is_model and parts[0] == _MODEL_WEIGHTS else parts
     return "/".join(below[n_folders:] if len(below) > n_folders + 1 else below)
+
+
+def paths_of_variables(names: Iterable[str], layers: Mapping[str, str]) -> dict[str, str]:
+    """Return name to path: the reverse of `names_of_variables`, or the names themselves if that is not certain."""
+    own: dict[str, dict[str, str]] = {}
+    for folder, name in layers.items():
+        around, _, last = folder.rpartition("/")
+        if folder != _OPTIMIZER and name and "/" not in name:
+            own.setdefault(around, {})[name] = last
+    paths: dict[str, str] = {}
+    for name in names:
+        folder = ""
+        for shown in name.split("/"):
+            part = own.get(folder, {}).get(shown, shown)
+            folder = f"{folder}/{part}" if folder else part
+        paths[name] = folder
+    again = names_of_variables(paths.values(), layers)
+    is_certain = len(again) == len(paths) and all(again[path] == name for name, path in paths.items())
+    return paths if is_certain else {name: name for name in paths}
