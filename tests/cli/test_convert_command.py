@@ -57,7 +57,7 @@ def test_convert(run: Any, source: Path, tmp_path: Path) -> None:
         "  stored once  model.tied is model.w",
         "  in parts     mask (sparse_coo)",
         "  kept         1 value beside the tensors",
-        "  checked      3 CRC-32 of the source, and every tensor, read back",
+        "  checked      3 checksums of the source, and every tensor, read back",
     ]
     found = tensorkeep.load(tmp_path / "safe")
     np.testing.assert_array_equal(found["model"]["w"], [[0, 1, 2], [3, 4, 5]])
@@ -86,6 +86,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str], source: Path, tmp_path: Pat
         "n_values": 1,
         "is_checked": False,
         "n_summed": 0,
+        "n_metadata": 0,
     }
 
 
@@ -143,3 +144,12 @@ def test_a_progress_bar_is_for_terminals_only(run: Any, source: Path, tmp_path: 
 def test_one_path_is_not_enough(capsys: pytest.CaptureFixture[str], source: Path) -> None:
     assert main(["convert", str(source)]) == 1
     assert "Missing argument" in capsys.readouterr().err
+
+
+def test_it_counts_the_metadata_that_it_keeps(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    source = tmp_path / "a.safetensors"
+    tensorkeep.save({"w": torch.ones(2)}, source, metadata={"format": "pt", "license": "MIT", "author": "me"})
+
+    out = call(capsys, source, tmp_path / "safe")
+
+    assert "  kept     tensors by name, and 2 metadata keys\n" in out

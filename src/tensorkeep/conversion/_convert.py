@@ -62,7 +62,8 @@ class Conversion(msgspec.Struct, frozen=True):
             name, because only some were selected or there were several sources.
         n_values: Number of plain values, such as numbers and text, in the nested value.
         is_checked: Whether each tensor was read back and compared with its source.
-        n_summed: Number of storages whose bytes were compared with the CRC-32 in their archive.
+        n_summed: Number of checksums in the source that its bytes were compared with.
+        n_metadata: Number of entries of metadata in the new files, beside `format` and what tensorkeep adds.
     """
 
     path: str
@@ -79,6 +80,7 @@ class Conversion(msgspec.Struct, frozen=True):
     n_values: int = 0
     is_checked: bool = False
     n_summed: int = 0
+    n_metadata: int = 0
 
 
 def convert(
@@ -256,6 +258,7 @@ def convert(
         n_values=sources.n_values,
         is_checked=check,
         n_summed=checks.n_summed,
+        n_metadata=len((texts or {}).keys() - set(_RESERVED)),
     )
 
 

@@ -56,10 +56,13 @@ def _facts(conversion: Conversion) -> Iterator[tuple[str, str]]:
 
 
 def _kept(conversion: Conversion) -> Iterator[tuple[str, str]]:
+    values = [counted(n, "value")] if (n := conversion.n_values) and conversion.has_tree else []
+    entries = [counted(n, "metadata key")] if (n := conversion.n_metadata) else []
+    others = " and ".join(values + entries)
     if not conversion.has_tree:
-        yield "kept", "tensors by name, and nothing else"
-    elif n := conversion.n_values:
-        yield "kept", f"{counted(n, 'value')} beside the tensors"
+        yield "kept", f"tensors by name, and {others or 'nothing else'}"
+    elif others:
+        yield "kept", f"{others} beside the tensors"
 
 
 def facts(label: str, texts: list[str], after: str = "") -> Iterator[tuple[str, str]]:
@@ -71,5 +74,5 @@ def facts(label: str, texts: list[str], after: str = "") -> Iterator[tuple[str, 
 def _checks(conversion: Conversion) -> str:
     if not conversion.is_checked:
         return "nothing, as requested"
-    sums = f"{conversion.n_summed:,} CRC-32 of the source, and " if conversion.n_summed else ""
+    sums = f"{counted(conversion.n_summed, 'checksum')} of the source, and " if conversion.n_summed else ""
     return f"{sums}every tensor, read back"
