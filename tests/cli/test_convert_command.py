@@ -152,4 +152,4 @@ def test_it_counts_the_metadata_that_it_keeps(capsys: pytest.CaptureFixture[str]
 
     out = call(capsys, source, tmp_path / "safe")
 
-    assert "  kept     tensors by name, and 2 metadata keys\n" in out
+    assert "  kept     2 metadata keys beside the tensors\n" in out

@@ -68,7 +68,8 @@ class KindContract:
     def test_loading_says_how_far_it_is(self, path: Path) -> None:
         for load in (tensorkeep.load, load_opened):
             seen: list[tuple[int, int]] = []
-            assert_equal(load(path, progress=lambda done, total, seen=seen: seen.append((done, total))), self.arrays)
+            note = lambda done, total, seen=seen: seen.append((done, total))  # noqa: E731
+            assert_equal(load(path, engine=self.engine, progress=note), self.arrays)
 
             assert [done for done, _ in seen] == sorted(done for done, _ in seen)
             if seen or not self.is_pickled:  # arrays within a pickle are there once it is open
@@ -168,8 +169,8 @@ class KindContract:
             store.rm(root, recursive=True)
 
 
-def load_opened(path: Path, progress: Any) -> Arrays:
-    with tensorkeep.open(path) as opened:
+def load_opened(path: Path, *, engine: str | None, progress: Any) -> Arrays:
+    with tensorkeep.open(path, engine=engine) as opened:
         return opened.load(progress=progress)
 
 

@@ -96,6 +96,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.reshard": lambda url: tensorkeep.reshard(url, f"{url}-resharded"),
     "tensorkeep.merge": lambda url: tensorkeep.merge([url], f"{url}-merged"),
     "tensorkeep.convert": lambda url: tensorkeep.convert(url, f"{url}-converted"),
+    "tensorkeep.export": lambda url: tensorkeep.export(f"{url}.safetensors", f"{url}.npz"),
     "tensorkeep.CheckpointStore": lambda url: tensorkeep.CheckpointStore(url).save(1, STATE),
     "tensorkeep.edit": lambda url: tensorkeep.edit(url, set_metadata={"a": "b"}),
     "tensorkeep.add_sha256": tensorkeep.add_sha256,
@@ -152,6 +153,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
 """Every public function with a path to save to or to load from, called with a URL."""
 
 REFUSED = {
+    "tensorkeep.export",
     "tensorkeep.CheckpointStore",
     "tensorkeep.edit",
     "tensorkeep.add_sha256",

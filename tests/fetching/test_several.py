@@ -63,7 +63,7 @@ def test_one_downloads_and_the_others_take_its_result(server: Nginx, served: Pat
     time.sleep(0.1)  # until the log has it
     assert large_answers(server) - before < 1.5 * nbytes
     assert told[-1][0] == told[-1][1]
-    assert len({done for done, _ in told}) > 2, "those who wait hear of the bytes that come"
+    assert len({done for done, _ in told}) >= 2, "those who wait hear of the bytes that come"
     assert not [path for path in tmp_path.rglob("*") if "tensorkeep-fetch" in path.name]
 
 

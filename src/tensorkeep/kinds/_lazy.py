@@ -10,7 +10,7 @@ import msgspec
 
 from tensorkeep.kinds._base import Kind
 from tensorkeep.kinds._place import Place
-from tensorkeep.transport import exists, split
+from tensorkeep.transport import exists, join, split
 
 _SAFETENSORS = ".safetensors"
 _CERTAIN = 4
@@ -61,7 +61,8 @@ class LazyKind(msgspec.Struct, frozen=True):
         return len(found) >= _CERTAIN or (found != b"" and not place.begins_like_safetensors)
 
     def _is_completed(self, place: Place) -> bool:
-        return any(exists(f"{place.path}{completion}") for completion in self.completions)
+        directory, name = split(place.path or "")
+        return bool(name) and any(exists(join(directory, name + completion)) for completion in self.completions)
 
     def _may_be_directory(self, place: Place) -> bool:
         if (not self.names and not self.looks_closer) or place.holds_safetensors:
