@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 
 import tensorkeep
@@ -107,3 +108,10 @@ def test_a_configuration_that_is_not_a_text_is_not_passed_over(tmp_path: Path) -
         file.attrs["model_config"] = [1, 2]
 
     assert any("not a text" in message for message in messages(tmp_path / "a.h5"))
+
+
+def test_a_configuration_that_ends_early_for_hdf5_is_found(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.attrs["model_config"] = np.bytes_(b'{"class_name": "Lambda"}\0more')
+
+    assert any("Lambda" in message for message in messages(tmp_path / "a.h5"))

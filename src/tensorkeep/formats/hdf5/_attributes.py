@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any, Final
 
@@ -68,12 +68,19 @@ class _Attribute(msgspec.Struct, frozen=True):
     data: bytes
 
 
-def read_attributes(dialect: Dialect, headers: list[ObjectHeader]) -> Parsing[list[dict[str, Any]]]:
-    """Return the attributes of each object by name; each heap that they share is read once."""
+def as_text(data: bytes) -> str:
+    """Return a text, which ends at a zero byte; bytes that are not UTF-8 are escaped."""
+    return data.partition(b"\0")[0].decode(errors="backslashreplace")
+
+
+def read_attributes(
+    dialect: Dialect, headers: list[ObjectHeader], text: Callable[[bytes], Any] = as_text
+) -> Parsing[list[dict[str, Any]]]:
+    """Return the attributes of each object by name, with what `text` makes of texts; each heap is read once."""
     found = yield from together(_read_messages(dialect, header) for header in headers)
     addresses = {at for attributes in found for each in attributes for at, _ in _references(dialect, each)}
     heaps = yield from together(read_global_heap(dialect, address) for address in addresses)
-    values = Values(dialect, dict(zip(addresses, heaps, strict=True)))
+    values = Values(dialect, dict(zip(addresses, heaps, strict=True)), text)
     return [{each.name: values.of(each) for each in attributes} for attributes in found]
 
 
@@ -152,9 +159,12 @@ def _n_elements(attribute: _Attribute) -> int:
 class Values:
     """Turns the elements of attributes into plain values; `heaps` holds what is not in them."""
 
-    def __init__(self, dialect: Dialect, heaps: dict[int, dict[int, bytes]]) -> None:
+    def __init__(
+        self, dialect: Dialect, heaps: dict[int, dict[int, bytes]], text: Callable[[bytes], Any] = as_text
+    ) -> None:
         self._dialect = dialect
         self._heaps = heaps
+        self._text = text
         self._known: dict[tuple[int, int, int, str], Any] = {}
 
     def of(self, attribute: _Attribute) -> Any:
@@ -169,7 +179,7 @@ class Values:
             values: Sequence[Any] | None = _numbers(datatype, attribute.data[: n_elements * datatype.nbytes])
         elif datatype.form == "text":
             values = [
-                _text(attribute.data[start : start + datatype.nbytes])
+                self._text(attribute.data[start : start + datatype.nbytes])
                 for start in range(0, n_elements * datatype.nbytes, datatype.nbytes)
             ]
         elif datatype.form in {"long text", "list"}:
@@ -199,7 +209,7 @@ class Values:
                 raise FormatError(
                     "an attribute is not in its heap", found=f"object {index} of the heap at {address:,}"
                 )
-            self._known[key] = _text(data[:nbytes]) if base is None else _numbers(base, data[:nbytes])
+            self._known[key] = self._text(data[:nbytes]) if base is None else _numbers(base, data[:nbytes])
         return self._known[key]
 
 
@@ -210,10 +220,6 @@ def _numbers(datatype: Datatype, data: bytes) -> tuple[Any, ...] | None:
     order = "><"[not datatype.is_big_endian]
     found = struct.iter_unpack(f"{order}{code}", data)
     return tuple(complex(*each) if len(each) == 2 else each[0] for each in found)
-
-
-def _text(data: bytes) -> str:
-    return data.partition(b"\0")[0].decode(errors="backslashreplace")
 
 
 def _nested(values: Sequence[Any], shape: tuple[int, ...]) -> Any:

@@ -45,8 +45,14 @@ class Hdf5File:
 
     def root_attributes(self) -> dict[str, Any]:
         """Read the attributes of the root group, and no others; none if it is unknown."""
-        root = self.tree.groups.get(ROOT) or self.tree.datasets.get(ROOT)
+        root = self.tree.groups.get(ROOT)
         return {} if root is None else Blocks(self._source).run(read_attributes(self._dialect, [root]))[0]
+
+    def raw_attributes(self) -> dict[str, dict[str, Any]]:
+        """Read the attributes of all groups and datasets, with texts as the bytes that are stored."""
+        headers = self.tree.groups | self.tree.datasets
+        found = Blocks(self._source).run(read_attributes(self._dialect, list(headers.values()), bytes))
+        return dict(zip(headers, found, strict=True))
 
     def contents(self) -> FileContents:
         """Return where the tensors are."""
