@@ -290,3 +290,16 @@ def test_on_a_server_only_what_is_needed_is_read() -> None:
         assert np.array_equal(opened["large5"][1000:1010], np.full(10, 5))
         assert len(server.requests) == before + 1
         assert sum(asked.nbytes for asked in server.requests) < 2**20
+
+
+def test_shards_and_single_files_are_fetched(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    save_shards(tmp_path / "there", SHARDS, MAP)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "there").iterdir()}
+    files["single.msgpack"] = files[A]
+    with FaultServer(files) as server:
+        tensorkeep.fetch(server.url + "flax_model.msgpack.index.json", tmp_path / "set")
+        tensorkeep.fetch(server.url + "single.msgpack", tmp_path / "one")
+
+    assert sorted(tensorkeep.open(tmp_path / "set")) == ["model.embed.kernel", "model.head.kernel"]
+    assert {path.name for path in (tmp_path / "one").iterdir()} >= {"single.msgpack"}
