@@ -12,7 +12,7 @@ import pytest
 from tensorkeep import limits
 from tensorkeep.errors import IndexFileError, IntegrityError, LimitError, TensorkeepError
 from tensorkeep.formats.keras import parse_shard_index
-from tensorkeep.formats.keras._names import may_be_legacy, names_of_variables, names_of_weights
+from tensorkeep.formats.keras._names import in_order, may_be_legacy, names_of_variables, names_of_weights
 from tests.support.soak import rounds
 
 
@@ -62,6 +62,12 @@ def test_names_that_are_swapped_stay_distinct() -> None:
         "layers/dense_1/vars/0",
         "layers/dense/vars/0",
     ]
+
+
+def test_variables_are_in_the_order_of_their_numbers() -> None:
+    paths = ["a", "o/vars/0", "o/vars/1", "o/vars/10", "o/vars/2", "o/x", "z/vars/0"]
+
+    assert in_order(paths) == ["a", "o/vars/0", "o/vars/1", "o/vars/2", "o/vars/10", "o/x", "z/vars/0"]
 
 
 @pytest.mark.parametrize(

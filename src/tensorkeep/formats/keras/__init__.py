@@ -3,14 +3,16 @@
 The model itself, a text that names classes and may hold code, is never built.
 
 - `_names`: names of tensors, in which layers are called as Keras shows them.
-- `_weights`: `parse_weights` and `parse_shards`: HDF5 files as Keras writes them, and any others; `write_as`.
+- `_weights`: `parse_weights` and `parse_shards`: HDF5 files as Keras writes them, and any others.
+- `_written`: `write_as`, the way back from names to paths.
 - `_archive`: `.keras`: an archive of the weights and the model.
 - `_shard_index`: `.weights.json`: the shards in which the variables of each layer are.
 """
 
 from tensorkeep.formats.keras._archive import ModelArchive, is_keras_archive, read_model_archive
 from tensorkeep.formats.keras._shard_index import ShardIndex, parse_shard_index
-from tensorkeep.formats.keras._weights import Written, parse_shards, parse_weights, write_as
+from tensorkeep.formats.keras._weights import parse_shards, parse_weights
+from tensorkeep.formats.keras._written import Written, write_as
 
 __all__ = [
     "ModelArchive",

@@ -20,6 +20,9 @@ _OPTIMIZER: Final = "optimizer"
 _MODEL_WEIGHTS: Final = "model_weights"
 _OPTIMIZER_WEIGHTS: Final = "optimizer_weights"
 
+LAYER_NAMES: Final = ("layer_names", "layer_names0")
+"""Attributes of a file of weights alone before Keras 3; if there are many layers, the list is in numbered parts."""
+
 is_variable: Final = re.compile(rf"(?:.*/)?{VARS}/[0-9]+").fullmatch
 """Whether a path is a variable as Keras 3 writes it."""
 
@@ -48,6 +51,14 @@ def names_of_variables(paths: Iterable[str], layers: Mapping[str, str]) -> dict[
         )
         for path, around in folders.items()
     }
+
+
+def in_order(paths: Iterable[str]) -> list[str]:
+    """Return paths in their order, but variables of a layer by their numbers: HDF5 sorts 10 before 2."""
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folders.setdefault(path.rpartition("/")[0] if is_variable(path) else path, []).append(path)
+    return [path for inside in folders.values() for path in sorted(inside, key=lambda path: (len(path), path))]
 
 
 def may_be_legacy(paths: Iterable[str]) -> bool:
