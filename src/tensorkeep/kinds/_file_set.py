@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tensorkeep.errors import IntegrityError
-from tensorkeep.formats import Description
+from tensorkeep.formats import Description, StringArray
 from tensorkeep.kinds._checks import Checks, combined, names_to_check
 from tensorkeep.kinds._convertible import LeftOut
 from tensorkeep.kinds._opened import Opened
@@ -68,6 +68,16 @@ class FileSet(Opened):
     def metadata(self) -> dict[str, str]:
         """The metadata of all files together; of a key that is in several, the first file's text."""
         return {key: text for file in reversed(self._files.values()) for key, text in file.metadata.items()}
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What headers say in types of their own; of a key that is in several, what the first file says."""
+        return {key: value for file in reversed(self._files.values()) for key, value in file.attributes.items()}
+
+    @property
+    def strings(self) -> Mapping[str, StringArray]:
+        """Name to array of strings, for those that the files hold beside tensors."""
+        return {name: strings for file in self._files.values() for name, strings in file.strings.items()}
 
     @property
     def unknowns(self) -> Mapping[str, Any]:

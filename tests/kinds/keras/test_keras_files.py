@@ -207,6 +207,26 @@ def test_shards_of_transformers_are_one_checkpoint(tmp_path: Path) -> None:
         tensorkeep.open(tmp_path)
 
 
+def test_shards_give_what_each_of_them_says(tmp_path: Path) -> None:
+    transformers_files(tmp_path)
+    with h5py.File(tmp_path / "tf_model-00002-of-00002.h5", "a") as file:
+        file["vocabulary"] = ["a", "bc"]
+        file.create_dataset("packed", data=np.arange(4000), chunks=(500,), compression="gzip")
+        file.attrs["backend"] = "tensorflow"
+    index = json.loads((tmp_path / "tf_model.h5.index.json").read_text())
+    index["weight_map"]["packed"] = "tf_model-00002-of-00002.h5"
+    (tmp_path / "tf_model.h5.index.json").write_text(json.dumps(index))
+
+    with tensorkeep.open(tmp_path) as opened:
+        assert "vocabulary" in {**opened.unknowns, **opened.strings}
+        assert opened.metadata["backend"] == "tensorflow"
+        assert opened["packed"][1000:1003].tolist() == [1000, 1001, 1002]
+    done = tensorkeep.convert(tmp_path, tmp_path / "converted", drop_unknown=True)
+    assert list(done.left_out) == ["vocabulary"]
+    assert np.array_equal(tensorkeep.load(tmp_path / "converted")["packed"], np.arange(4000))
+    assert tensorkeep.open(tmp_path / "converted").metadata["backend"] == "tensorflow"
+
+
 def test_weights_of_keras_2_have_their_own_names(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "old.h5", "w") as file:
         file.attrs["layer_names"] = [b"dense", b"tower"]
