@@ -277,7 +277,7 @@ FORMATS = (
         lambda path: {tensor.name: (tensor.dims, tensor.data_type) for tensor in _onnx(path)},
         _load_onnx,
         _rows_of_onnx,
-        frozenset({"many", "large"}),
+        frozenset({"many"}),
     ),
     ForeignFormat(
         "msgpack",
