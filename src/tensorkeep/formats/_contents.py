@@ -133,16 +133,16 @@ class FileContents(msgspec.Struct, frozen=True):
 def _stop_of(name: str, place: TensorPlace) -> int:
     """Return the byte after the last element."""
     shape, strides, dtype = place.shape, place.strides, ALL_BY_NAME.get(place.dtype)
-    n_elements = prod(shape[:MAX_LISTED_NDIM])
-    if len(shape) > MAX_LISTED_NDIM or min(shape, default=0) < 0 or max(n_elements, *shape, 0) > MAX_I64:
-        raise FormatError(f"no tensor has the shape of tensor `{name}`", tensor=name, found=f"{shape!r:.100}")
+    n_elements = prod(shape) if len(shape) <= MAX_LISTED_NDIM else -1
+    if not 0 < n_elements <= MAX_I64 or min(shape, default=0) < 0:
+        _check_empty(name, shape, n_elements)
     if dtype is None:
         nbytes = place.nbytes or 0
-    elif n_elements % dtype.n_per_group:
+    elif dtype.bits < 8 and n_elements % dtype.n_per_group:
         raise FormatError(f"tensor `{name}` ends within a byte", tensor=name, found=f"{shape} {dtype.name}")
     elif strides is None or not n_elements:
         nbytes = dtype.nbytes(n_elements)
-        if place.nbytes not in {None, nbytes}:
+        if place.nbytes is not None and place.nbytes != nbytes:
             raise FormatError(
                 f"tensor `{name}` has another size than its dtype and shape say",
                 tensor=name,
@@ -153,6 +153,12 @@ def _stop_of(name: str, place: TensorPlace) -> int:
         raise FormatError(f"no tensor has the strides of tensor `{name}`", tensor=name, found=f"{strides!r:.100}")
     else:
         nbytes = dtype.nbytes(1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)))
-    if min(place.start, nbytes) < 0 or max(place.start, nbytes) > MAX_I64:
+    if not (0 <= place.start <= MAX_I64 and 0 <= nbytes <= MAX_I64):
         raise FormatError(f"tensor `{name}` is where no file has bytes", tensor=name, found=f"byte {place.start}")
     return place.start + nbytes
+
+
+def _check_empty(name: str, shape: tuple[int, ...], n_elements: int) -> None:
+    """Refuse a shape without elements if a tensor cannot have it, and any other."""
+    if n_elements or min(shape) < 0 or max(shape) > MAX_I64:
+        raise FormatError(f"no tensor has the shape of tensor `{name}`", tensor=name, found=f"{shape!r:.100}")
