@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from tensorkeep.errors import LimitError, TensorkeepError, UnsupportedError
+from tensorkeep.errors import FormatError, LimitError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.hdf5._unknown import OTHER_READERS, UnknownObject
 from tensorkeep.formats.hdf5.structures import (
     DATATYPE,
@@ -125,6 +125,8 @@ def read_tree(dialect: Dialect, root: int) -> Parsing[Tree]:
     """Read the headers of all objects that links lead to."""
     walk = _Walk(dialect)
     yield from walk.run(root)
+    if walk.group_at.get(root) != ROOT:
+        raise FormatError("the root of the file is no group", hint="It may be damaged")
     return _in_order(walk, Link(ROOT, address=root))
 
 

@@ -6,6 +6,7 @@ parallel, straight into the result. Elements of chunks that are not stored are t
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
@@ -24,16 +25,23 @@ from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError
 from tensorkeep.formats import Chunks, StoredChunk
-from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES, MAX_EXPANDED_NBYTES, PACK_NBYTES
+from tensorkeep.limits import (
+    COPIED_BY_ONE_NBYTES,
+    COPIED_PIECE_NBYTES,
+    GAP_NBYTES,
+    MAX_EXPANDED_NBYTES,
+    READ_NBYTES,
+)
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors.indexing import Axis, Region, Selection, cover_run, parse_index, run_of
 from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, writable_dtype
 from tensorkeep.tensors.readers._blocks import put_block
 
 Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
 
 _MAX_THREADS = 8
-"""Chunks that are unpacked at once."""
+"""Batches of chunks that are read and unpacked at once."""
 
 
 class _Part(msgspec.Struct, frozen=True, eq=False):
@@ -94,7 +102,8 @@ class ChunkedReader:
 
     def run_length(self, entry: TensorEntry) -> int:
         """Return how many elements one `read_run` should take: whole rows of chunks, each unpacked once."""
-        return max(RUN_LENGTH, self._band_length(entry))
+        band = self._chunks.shape[0] * prod(entry.shape[1:]) if entry.n_elements and entry.shape else 1
+        return band * -(-RUN_LENGTH // band)
 
     def plan(self, entry: TensorEntry, selection: Selection) -> Planned:  # noqa: ARG002 - a reader of one tensor
         """Return what reading a part would read, once the index of the chunks is read."""
@@ -121,80 +130,94 @@ class ChunkedReader:
     def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
         reader = self.with_framework("numpy")
         itemsize = ALL_BY_NAME[entry.dtype].itemsize
-        nbytes = max(PACK_NBYTES, self._band_length(entry) * itemsize)
-        for index in pieces(entry.shape, itemsize, nbytes):
+        for index in pieces(entry.shape, itemsize, self.run_length(entry) * itemsize):
             yield from tensor_to_write(reader.read(name, entry, parse_index(index, entry.shape)), name).buffers()
-
-    def _band_length(self, entry: TensorEntry) -> int:
-        """Return how many elements are in the chunks that hold the first one of each row."""
-        return self._chunks.shape[0] * prod(entry.shape[1:]) if entry.shape else 1
 
     def _block(self, name: str, dtype: DType, selection: Selection) -> Array:
         """Return the block of a selection, of dtype `bits_name`."""
         if not selection.n_elements:
             return np.empty(selection.block_shape, dtype.bits_name)
         self._refuse_empty(name, dtype, selection.n_elements)
-        block = np.empty(selection.block_shape, dtype.bits_name)
         parts = list(self._parts(selection))
-        if sum(part.selection.n_elements for part in parts) < block.size:
-            block[...] = self._fill(dtype, selection)
+        block = self._empty_block(dtype, selection, is_full=_n_elements(parts) == selection.n_elements)
+        is_worth_threads = block.nbytes >= COPIED_BY_ONE_NBYTES
+        batches = list(self._batches(parts))
+        parallel_for_each(
+            batches,
+            partial(self._put, block),
+            n_threads=min(_MAX_THREADS, os.cpu_count() or 1) if is_worth_threads else 1,
+        )
+        resolve(block, dtype, swap=dtype.bits > 8 and self._chunks.is_big_endian == np.little_endian)
+        return block
+
+    def _empty_block(self, dtype: DType, selection: Selection, *, is_full: bool) -> Array:
+        """Return a block for a selection, with the fill value unless chunks hold all of it."""
+        chunks = self._chunks
+        if is_full:
+            return np.empty(selection.block_shape, dtype.bits_name)
+        if not chunks.fill:
+            return np.zeros(selection.block_shape, dtype.bits_name)  # takes no memory until it is touched
+        fill = np.frombuffer(chunks.fill, dtype.bits_name)
+        if chunks.fill_shape:
+            axes = selection.axes[len(selection.axes) - len(chunks.fill_shape) :]
+            fill = fill.reshape(chunks.fill_shape)[np.ix_(*axes)]
+        block = np.empty(selection.block_shape, dtype.bits_name)
+        block[...] = fill if chunks.fill_shape else fill[0]
+        return block
+
+    def _batches(self, parts: list[_Part]) -> Iterator[list[_Part]]:
+        """Group chunks that are read at once: so many as stay in a core's cache, or as are worth requests."""
+        is_near = self._chunks.source.gap_nbytes == GAP_NBYTES
         batch: list[_Part] = []
         nbytes = 0
         for part in parts:
             batch.append(part)
             nbytes += len(part.chunk.span)
-            if nbytes >= ARENA_NBYTES:
-                self._put(batch, block)
+            if nbytes >= (COPIED_PIECE_NBYTES if is_near else READ_NBYTES):
+                yield batch
                 batch, nbytes = [], 0
-        self._put(batch, block)
-        resolve(block, dtype, swap=dtype.bits > 8 and self._chunks.is_big_endian == np.little_endian)
-        return block
+        if batch:
+            yield batch
 
-    def _fill(self, dtype: DType, selection: Selection) -> Array:
-        """Return what the elements are that are not stored; it may be an array for the last dimensions."""
-        chunks = self._chunks
-        fill = np.frombuffer(chunks.fill or bytes(dtype.itemsize), dtype.bits_name)
-        if len(fill) == 1:
-            return fill[:1].reshape(())
-        axes = selection.axes[len(selection.axes) - len(chunks.fill_shape) :]
-        return fill.reshape(chunks.fill_shape)[np.ix_(*axes)]
-
-    def _put(self, parts: list[_Part], block: Array) -> None:
-        """Read some chunks at once, those that need no unpacking into their place, and then unpack the others."""
+    def _put(self, block: Array, parts: list[_Part]) -> None:
+        """Read some chunks into their place, or unpack them there if they cannot be read as they are."""
         reads: list[tuple[int, memoryview]] = []
-        packed: list[tuple[_Part, Buffer]] = []
+        packed: list[tuple[_Part, Bytes]] = []
         for part in parts:
             place = _at(block, part.into)
             run = _run_of(part.selection) if part.chunk.is_plain and place.flags.c_contiguous else None
             if run is None:
-                data = bytearray(len(part.chunk.span))
-                reads.append((part.chunk.span.start, memoryview(data)))
+                data = np.empty(len(part.chunk.span), np.uint8)
+                reads.append((part.chunk.span.start, data.data))
                 packed.append((part, data))
             else:
                 reads.append((part.chunk.span.start + run * block.itemsize, place.reshape(-1).view(np.uint8).data))
         self._chunks.source.read_into(reads)
-        is_worth_threads = len(packed) > 1 and block.nbytes >= COPIED_BY_ONE_NBYTES
-        parallel_for_each(packed, partial(self._unpack, block), n_threads=_MAX_THREADS if is_worth_threads else 1)
-
-    def _unpack(self, block: Array, packed: tuple[_Part, Buffer]) -> None:
-        part, data = packed
-        elements = data if part.chunk.is_plain else self._chunks.unpack(part.chunk, data)
-        whole = np.frombuffer(elements, block.dtype).reshape(self._chunks.shape)
-        put_block(_at(block, part.into), whole, part.selection)
+        for part, data in packed:
+            elements = data if part.chunk.is_plain else self._chunks.unpack(part.chunk, data.data)
+            whole = np.frombuffer(elements, block.dtype).reshape(self._chunks.shape)
+            put_block(_at(block, part.into), whole, part.selection)
 
     def _parts(self, selection: Selection) -> Iterator[_Part]:
         """Give, for each stored chunk, the part of a selection that it holds."""
         shape = self._chunks.shape
         stored = self._chunks.stored()
-        axes = [dict(_cuts(axis, step)) for axis, step in zip(selection.axes, shape, strict=True)]
-        places = product(*axes) if prod(map(len, axes)) <= len(stored) else sorted(stored)
+        axes = list(zip(selection.axes, shape, strict=True))
+        touched = [_chunks_along(axis, step) for axis, step in axes]
+        # whichever are fewer: the chunks of an axis that was hardly written may be too many to go through
+        places = product(*touched) if prod(map(len, touched)) <= len(stored) else sorted(stored)
         for place in places:
             chunk = stored.get(place)
-            if chunk is not None and all(at in axis for at, axis in zip(place, axes, strict=True)):
-                cuts = [axis[at] for at, axis in zip(place, axes, strict=True)]
+            if chunk is None:
+                continue
+            cuts = [
+                (bisect_left(axis, at * step), bisect_left(axis, (at + 1) * step))
+                for at, (axis, step) in zip(place, axes, strict=True)
+            ]
+            if all(begin < end for begin, end in cuts):
                 inner = tuple(
                     _moved(axis[begin:end], -at * step)
-                    for axis, (begin, end), at, step in zip(selection.axes, cuts, place, shape, strict=True)
+                    for at, (axis, step), (begin, end) in zip(place, axes, cuts, strict=True)
                 )
                 yield _Part(chunk, Selection(shape, inner, ()), tuple(slice(*cut) for cut in cuts))
 
@@ -214,14 +237,13 @@ class ChunkedReader:
             )
 
 
-def _cuts(axis: Axis, step: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Give, for each chunk along an axis that holds some of its positions, the range of these positions."""
-    begin = 0
-    while begin < len(axis):
-        at = int(axis[begin]) // step
-        end = bisect_left(axis, (at + 1) * step, begin)
-        yield at, (begin, end)
-        begin = end
+def _n_elements(parts: list[_Part]) -> int:
+    return sum(part.selection.n_elements for part in parts)
+
+
+def _chunks_along(axis: Axis, step: int) -> range:
+    """Return the chunks along an axis from its first position to its last."""
+    return range(int(axis[0]) // step, int(axis[-1]) // step + 1) if len(axis) else range(0)
 
 
 def _run_of(selection: Selection) -> int | None:
