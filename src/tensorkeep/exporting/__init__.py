@@ -4,6 +4,7 @@
 - `_npy`: NumPy's `.npz` and `.npy`.
 - `_msgpack`: Flax's `.msgpack`.
 - `_hdf5`: HDF5 files, and Keras's weights.
+- `_gguf`: GGUF.
 - `_registry`: all formats, by name and suffix.
 - `_fit`: which tensors a format cannot hold.
 - `_content`: the tensors to write, and the digests of the bytes that were.

@@ -19,8 +19,8 @@ def compare(path: str, tensors: Mapping[str, WatchedTensor], plan: Plan, on_read
         with find_kind(Place(path, backend="pread")).open(OpenOptions(backend="pread")) as opened:
             for name, tensor in tensors.items():
                 found = opened.get(plan.names.get(name, name))
-                is_same = found is not None and (name in plan.encoded or _is_same(found, tensor))
-                if found is None or found.shape != tensor.shape or not is_same:
+                is_encoded = name in plan.encoded
+                if found is None or not (found.shape == tensor.shape if is_encoded else _is_same(found, tensor)):
                     raise _difference(name, tensor, found)
                 on_read(tensor.nbytes)
     except TensorkeepError as error:
@@ -33,10 +33,12 @@ def compare(path: str, tensors: Mapping[str, WatchedTensor], plan: Plan, on_read
 
 
 def _is_same(found: LazyTensor, tensor: WatchedTensor) -> bool:
-    if found.dtype != tensor.dtype.name or found.nbytes != tensor.nbytes:
+    written = described(found)  # quantized blocks as rows of bytes
+    facts = written.dtype.name, written.shape, written.nbytes
+    if facts != (tensor.dtype.name, tensor.shape, tensor.nbytes):
         return False
     hasher = new_hasher()
-    for buffer in described(found).buffers():
+    for buffer in written.buffers():
         hasher.update(buffer)
     return hasher.digest() == tensor.digests[-1]
 

@@ -7,11 +7,12 @@ from typing import Final
 
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.exporting._format import ExportFormat
+from tensorkeep.exporting._gguf import GGUF
 from tensorkeep.exporting._hdf5 import HDF5
 from tensorkeep.exporting._msgpack import MSGPACK
 from tensorkeep.exporting._npy import NPY, NPZ
 
-FORMATS: Final[tuple[ExportFormat, ...]] = (NPZ, NPY, MSGPACK, HDF5)
+FORMATS: Final[tuple[ExportFormat, ...]] = (NPZ, NPY, MSGPACK, HDF5, GGUF)
 """Every format, in the order in which messages list them."""
 
 

@@ -70,7 +70,8 @@ class TestOneFile:
         assert metadata["floats"] == '[0.1,"inf"]'
         record = json.loads(metadata["tensorkeep.gguf"])
         assert record["types"]["floats"] == "[f32]"
-        assert record["tensors"] == {"q": ["Q4_K", [4, 512]]}
+        assert record["tensors"]["q"] == ["Q4_K", [4, 512]]
+        assert list(record["tensors"]) == [*ARRAYS, *BLOCKS]
 
     def test_other_files_have_no_attributes(self, tmp_path: Path) -> None:
         tensorkeep.save({"w": np.ones(2)}, tmp_path / "a.safetensors")

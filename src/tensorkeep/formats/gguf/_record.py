@@ -3,23 +3,24 @@
 Each key keeps its name, with its value as text: a text as it is, anything else as JSON. What that leaves open is in
 one more key, `tensorkeep.gguf`, as JSON:
 
-    {"version": 3, "types": {"llama.block_count": "u32", ...}, "tensors": {"output.weight": ["Q6_K", [32000, 4096]]}}
+    {"types": {"llama.block_count": "u32", ...}, "tensors": {"output.weight": ["Q6_K", [32000, 4096]]}}
 
-`types` has the type of each value; `tensors` has the type and shape of each quantized tensor, which safetensors files
-hold as rows of bytes.
+`types` has the type of each value, `tensors` the type and shape of each tensor, both in the order of the file. In a
+safetensors file, quantized tensors are rows of bytes, and tensors and keys are sorted.
 """
 
 from __future__ import annotations
 
 import struct
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from tensorkeep.errors import FormatError
 from tensorkeep.formats._attributes import attribute_text
 from tensorkeep.formats._contents import TensorPlace
-from tensorkeep.formats.gguf._types import GGML_TYPES_BY_NAME
 from tensorkeep.formats.gguf._values import ValueType
 
 RECORD_KEY: Final = "tensorkeep.gguf"
@@ -30,16 +31,18 @@ _MOST_DIGITS: Final = 9
 """Decimal digits that tell any two F32 numbers apart."""
 
 
-class GgufRecord(msgspec.Struct, frozen=True):
+class GgufRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the texts of a GGUF header leave open.
 
     Attributes:
         version: Version of the format.
-        types: Key to the type of its value.
-        tensors: Name to type and shape of each quantized tensor.
+        types: Key to the type of its value, in the order of the file.
+        tensors: Name to type and shape of each tensor, in the order of the file.
+        is_big_endian: Whether their blocks have the highest byte first.
     """
 
     version: int = 3
+    is_big_endian: bool = False
     types: Mapping[str, ValueType] = {}
     tensors: Mapping[str, tuple[str, tuple[int, ...]]] = {}
 
@@ -49,15 +52,14 @@ def record_texts(
     types: Mapping[str, ValueType],
     tensors: Mapping[str, TensorPlace],
     version: int,
+    *,
+    is_big_endian: bool = False,
 ) -> dict[str, str]:
     """Return a header as metadata."""
     texts = {key: attribute_text(_shortest(value, types[key])) for key, value in attributes.items()}
-    quantized = {
-        name: (place.dtype, place.shape)
-        for name, place in tensors.items()
-        if place.dtype in GGML_TYPES_BY_NAME and GGML_TYPES_BY_NAME[place.dtype].is_quantized
-    }
-    record = GgufRecord(version, types, quantized)
+    listed = {name: (place.dtype, place.shape) for name, place in tensors.items()}
+    types = {key: "bytes" if isinstance(attributes[key], bytes) else type_ for key, type_ in types.items()}
+    record = GgufRecord(version, is_big_endian, types, listed)
     return texts | {RECORD_KEY: msgspec.json.encode(record).decode()}
 
 
@@ -76,3 +78,40 @@ def _shortest_number(number: float) -> float:
         if abs(short) < 1e38 and _F32.unpack(_F32.pack(short))[0] == number:
             return short
     return number
+
+
+def parse_texts(texts: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, ValueType], GgufRecord]:
+    """Return the values in metadata, the types of those that the record knows, and the record."""
+    try:
+        record = msgspec.json.decode(texts.get(RECORD_KEY, "{}"), type=GgufRecord)
+        in_order = [
+            *(key for key in record.types if key in texts),
+            *(key for key in texts if key not in record.types),
+        ]
+        typed = {key: record.types.get(key, "string") for key in in_order if key != RECORD_KEY}
+        values = {key: _value(texts[key], type_) for key, type_ in typed.items()}
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise FormatError(
+            f"the metadata are not what {RECORD_KEY} says of them",
+            found=f"{error!r:.200}",
+            hint=f"Without {RECORD_KEY}, all metadata are written as text",
+        ) from None
+    return values, {key: "string" if type_ == "bytes" else type_ for key, type_ in typed.items()}, record
+
+
+def _value(text: str, type_: ValueType) -> Any:
+    return text if type_ == "string" else _unplain(msgspec.json.decode(text), type_)
+
+
+def _unplain(value: Any, type_: ValueType) -> Any:
+    """Undo what `attribute_text` did to what JSON does not have: bytes, and numbers that are not finite."""
+    if isinstance(value, list):
+        inner = type_[1:-1] if isinstance(type_, str) else ""
+        return [_unplain(item, inner) for item in value] if isinstance(type_, str) else _unplain_each(value, type_)
+    if isinstance(value, dict):
+        return b64decode(value["base64"], validate=True)
+    return float(value) if type_ in {"f32", "f64"} else value
+
+
+def _unplain_each(values: list[Any], types: list[Any]) -> list[Any]:
+    return [_unplain(value, type_) for value, type_ in zip(values, types, strict=True)]

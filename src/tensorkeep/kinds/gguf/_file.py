@@ -44,7 +44,13 @@ class GgufFile(FlatFile):
     @cached_property
     def _texts(self) -> dict[str, str]:
         contents = self._gguf
-        return record_texts(contents.attributes, contents.types, contents.tensors, contents.version)
+        return record_texts(
+            contents.attributes,
+            contents.types,
+            contents.tensors,
+            contents.version,
+            is_big_endian=contents.is_big_endian,
+        )
 
     @property
     def metadata(self) -> dict[str, str]:

@@ -13,10 +13,11 @@
 
 from tensorkeep.tensors.quantized._dequantize import DEQUANTIZED, dequantize
 from tensorkeep.tensors.quantized._quantize import quantize_q8_0
-from tensorkeep.tensors.quantized._readers import QuantizedReader
+from tensorkeep.tensors.quantized._readers import BlocksToWrite, QuantizedReader
 
 __all__ = [
     "DEQUANTIZED",
+    "BlocksToWrite",
     "QuantizedReader",
     "dequantize",
     "quantize_q8_0",

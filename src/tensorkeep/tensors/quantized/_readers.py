@@ -34,6 +34,20 @@ _N_THREADS: Final = 8
 _HINT: Final = '.dequantize("bf16") gives its numbers, .raw() its bytes; load(..., dequantize="bf16") loads numbers'
 
 
+class BlocksToWrite(StoredTensor, frozen=True, kw_only=True):
+    """Blocks described for writing: rows of bytes.
+
+    Attributes:
+        type_name: Their type.
+        numbers_shape: Shape of the tensor in numbers.
+        is_big_endian: Whether the scales have their highest byte first.
+    """
+
+    type_name: str
+    numbers_shape: tuple[int, ...]
+    is_big_endian: bool
+
+
 class QuantizedReader(msgspec.Struct, frozen=True):
     """Knows where blocks are, and reads none: they are no elements.
 
@@ -125,7 +139,13 @@ class QuantizedReader(msgspec.Struct, frozen=True):
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> StoredTensor:
         """Describe the blocks for writing: rows of bytes."""
-        return self.stored.tensor_to_write(name, raw_entry(entry), digest)
+        raw = self.stored.tensor_to_write(name, raw_entry(entry), digest)
+        return BlocksToWrite(
+            **msgspec.structs.asdict(raw),
+            type_name=entry.dtype,
+            numbers_shape=entry.shape,
+            is_big_endian=self.is_big_endian,
+        )
 
 
 class DequantizedReader(msgspec.Struct, frozen=True):
