@@ -58,15 +58,16 @@ def export(
 ) -> None:
     """Write a checkpoint as a file of another format.
 
-        tensorkeep export model.safetensors model.npz --cast f32
-        tensorkeep export checkpoint/ embedding.npy --select model.embed.weight
+    \b
+      tensorkeep export model.safetensors model.npz --cast f32
+      tensorkeep export checkpoint/ embedding.npy --select embedding.weight
 
     Nothing in the source is run. Whenever this is stopped, the target is the new file or what it was before.
     Metadata, numbers, text and nesting that the format cannot hold are left out, and the report says so.
 
     Options apply in this order: --select, --drop, --rename, --strip-prefix, --dequantize, --cast. The first three can
     be repeated.
-    """
+    """  # noqa: D301 - typer takes it as a mark to keep the lines
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
     write = tensorkeep.export  # import everything before the clock starts
     start = perf_counter()
