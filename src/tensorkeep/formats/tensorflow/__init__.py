@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoints: an index, and data files with the bytes of tensors.
+"""TensorFlow's checkpoints: an index, and data files with the bytes of tensors. And its programs, for `scan`.
 
 - `_bundle`: `read_bundle`, which tensors an index lists, and where their bytes are.
 - `_table`: the file of an index: sorted keys and values in blocks.
@@ -10,6 +10,7 @@
 - `_names`: readable names of tensors.
 - `_object_graph`: the objects that were saved.
 - `_strings`: tensors of strings.
+- `programs/`: which operators of a program do more than compute.
 - `_paths`: the file names of a checkpoint, and the file that says which one is the latest.
 """
 

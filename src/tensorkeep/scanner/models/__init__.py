@@ -8,6 +8,7 @@
 - `_keras`: that configuration, as a file of JSON.
 - `_orbax`: the files of orbax checkpoints.
 - `_onnx`: operators of ONNX models.
+- `_tensorflow`: TensorFlow's programs and checkpoints.
 - `_table`: all formats.
 """
 

@@ -12,6 +12,7 @@ from tensorkeep.scanner.models._hdf5 import HDF5_FILE
 from tensorkeep.scanner.models._keras import KERAS_CONFIG
 from tensorkeep.scanner.models._onnx import ONNX_MODEL
 from tensorkeep.scanner.models._orbax import ORBAX
+from tensorkeep.scanner.models._tensorflow import TENSORFLOW_CHECKPOINT, TENSORFLOW_PROGRAM
 
 MODELS: Final[tuple[ModelForm, ...]] = (
     GGUF,
@@ -19,6 +20,8 @@ MODELS: Final[tuple[ModelForm, ...]] = (
     KERAS_CONFIG,
     ONNX_MODEL,
     ORBAX,
+    TENSORFLOW_CHECKPOINT,
+    TENSORFLOW_PROGRAM,
 )
 
 

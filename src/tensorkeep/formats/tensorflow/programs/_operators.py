@@ -1,0 +1,222 @@
+"""TensorFlow's operators: those that only compute, and what others do. Pure.
+
+A list of what is forbidden would miss every operator that nobody thought of, so there is one of what is known to
+compute: all of TensorFlow 2.21 that touch nothing but tensors, variables and tables in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_READS: Final = "reads a file"
+_WRITES: Final = "writes a file"
+_PYTHON: Final = "calls a Python function of the program that loads it"
+_NETWORK: Final = "connects to another machine"
+_PROGRAM: Final = "runs a program in another form, which is not looked into"
+
+_DEEDS: Final = {
+    _READS: (
+        "ReadFile ImmutableConst WholeFileReader WholeFileReaderV2 TextLineReader TextLineReaderV2 TFRecordReader "
+        "TFRecordReaderV2 FixedLengthRecordReader FixedLengthRecordReaderV2 LMDBReader IdentityReader RecordInput "
+        "TextLineDataset TFRecordDataset TFRecordDatasetV2 FixedLengthRecordDataset FixedLengthRecordDatasetV2 "
+        "CSVDataset CSVDatasetV2 ExperimentalCSVDataset LMDBDataset ExperimentalLMDBDataset SqlDataset "
+        "ExperimentalSqlDataset LoadDataset ListSnapshotChunksDataset SnapshotChunkDataset SnapshotDatasetReader "
+        "SnapshotNestedDatasetReader LoadAndRemapMatrix GenerateVocabRemapping DecodeProtoV2 EncodeProto Skipgram "
+        "FixedUnigramCandidateSampler DTensorRestoreV2"
+    ),
+    "lists the names of files": "MatchingFiles MatchingFilesDataset ExperimentalMatchingFilesDataset",
+    _WRITES: (
+        "WriteFile DumpTensor DebugIdentity DebugIdentityV2 DebugIdentityV3 DebugNanCount DebugNumericSummary "
+        "DebugNumericSummaryV2 Copy CopyHost DatasetToTFRecord ExperimentalDatasetToTFRecord SaveDataset "
+        "SaveDatasetV2 SnapshotDataset SnapshotDatasetV2 CacheDataset CacheDatasetV2 DistributedSave "
+        "SummaryWriter CreateSummaryFileWriter CreateSummaryDbWriter ImportEvent WriteSummary WriteScalarSummary "
+        "WriteHistogramSummary WriteImageSummary WriteAudioSummary WriteGraphSummary WriteRawProtoSummary "
+        "StatsAggregatorSetSummaryWriter CalibrationStatisticsSaver"
+    ),
+    _PYTHON: "PyFunc PyFuncStateless EagerPyFunc GeneratorDataset",
+    _NETWORK: (
+        "RpcCall RpcClient RpcServer RpcServerRegister RpcServerStart RemoteCall DataServiceDataset "
+        "DataServiceDatasetV2 DataServiceDatasetV3 DataServiceDatasetV4 RegisterDataset RegisterDatasetV2 Send Recv"
+    ),
+    _PROGRAM: (
+        "XlaCallModule XlaCustomCall XlaCustomCallV2 XlaLaunch XlaLaunchV2 MlirPassthroughOp DatasetFromGraph "
+        "IteratorFromStringHandle IteratorFromStringHandleV2 DeserializeIterator TPUExecute TPUCompile"
+    ),
+    "ends the process": "Abort",
+    "changes how file systems are accessed": "FileSystemSetConfiguration",
+}
+
+DEEDS: Final = {operator: deed for deed, operators in _DEEDS.items() for operator in operators.split()}
+"""Operator to what it does besides computing."""
+
+NAMED_FILES: Final = {
+    "SaveV2": ((0,), _WRITES),
+    "Save": ((0,), _WRITES),
+    "SaveSlices": ((0,), _WRITES),
+    "MergeV2Checkpoints": ((0, 1), "moves files"),
+    "RestoreV2": ((0,), _READS),
+    "Restore": ((0,), _READS),
+    "RestoreSlice": ((0,), _READS),
+    "InitializeTableFromTextFile": ((1,), _READS),
+    "InitializeTableFromTextFileV2": ((1,), _READS),
+}
+"""Operator to its inputs that name files, and what it does with them.
+
+Every SavedModel has some: its variables are saved and restored so, and its vocabularies read. They are harmless where
+the caller names the files.
+"""
+
+_COMPUTING: Final = """
+Abs AccumulateNV2 AccumulatorApplyGradient AccumulatorNumAccumulated AccumulatorSetGlobalStep
+AccumulatorTakeGradient Acos Acosh Add AddN AddV2 AdjustContrast AdjustContrastv2 AdjustHue AdjustSaturation All
+AllCandidateSampler Angle AnonymousHashTable AnonymousMutableDenseHashTable AnonymousMutableHashTable
+AnonymousMutableHashTableOfTensors Any ApplyAdaMax ApplyAdadelta ApplyAdagrad ApplyAdagradDA ApplyAdagradV2
+ApplyAdam ApplyAddSign ApplyCenteredRMSProp ApplyFtrl ApplyFtrlV2 ApplyGradientDescent ApplyMomentum
+ApplyPowerSign ApplyProximalAdagrad ApplyProximalGradientDescent ApplyRMSProp ApproxTopK ApproximateEqual ArgMax
+ArgMin AsString Asin Asinh Assert Assign AssignAdd AssignAddVariableOp AssignSub AssignSubVariableOp
+AssignVariableOp Atan Atan2 Atanh AudioSpectrogram AudioSummary AudioSummaryV2 AvgPool AvgPool3D AvgPool3DGrad
+AvgPoolGrad BandedTriangularSolve BarrierClose BarrierIncompleteSize BarrierInsertMany BarrierReadySize
+BarrierTakeMany Batch BatchCholesky BatchCholeskyGrad BatchFFT BatchFFT2D BatchFFT3D BatchFunction BatchIFFT
+BatchIFFT2D BatchIFFT3D BatchMatMul BatchMatMulV2 BatchMatMulV3 BatchMatrixBandPart BatchMatrixDeterminant
+BatchMatrixDiag BatchMatrixDiagPart BatchMatrixInverse BatchMatrixSetDiag BatchMatrixSolve BatchMatrixSolveLs
+BatchMatrixTriangularSolve BatchNormWithGlobalNormalization BatchNormWithGlobalNormalizationGrad
+BatchSelfAdjointEig BatchSelfAdjointEigV2 BatchSvd BatchToSpace BatchToSpaceND BesselI0 BesselI0e BesselI1
+BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Betainc BiasAdd BiasAddGrad
+BiasAddV1 Bincount Bitcast BitwiseAnd BitwiseOr BitwiseXor BlockLSTM BlockLSTMGrad BlockLSTMGradV2 BlockLSTMV2
+BroadcastArgs BroadcastGradientArgs BroadcastTo Bucketize CSRSparseMatrixComponents CSRSparseMatrixToDense
+CSRSparseMatrixToSparseTensor CTCBeamSearchDecoder CTCGreedyDecoder CTCLoss CTCLossV2 Case Cast Ceil CheckNumerics
+CheckNumericsV2 Cholesky CholeskyGrad ClipByValue CombinedNonMaxSuppression Complex ComplexAbs
+CompositeTensorVariantFromComponents CompositeTensorVariantToComponents CompressElement ComputeAccidentalHits
+Concat ConcatOffset ConcatV2 ConditionalAccumulator Conj ConjugateTranspose Const ControlTrigger Conv Conv2D
+Conv2DBackpropFilter Conv2DBackpropFilterV2 Conv2DBackpropInput Conv2DBackpropInputV2 Conv3D Conv3DBackpropFilter
+Conv3DBackpropFilterV2 Conv3DBackpropInput Conv3DBackpropInputV2 ConvertToListOfSparseCoreCooTensors
+ConvertToSparseCoreCsrWrappedCooTensor Cos Cosh CountUpTo CropAndResize CropAndResizeGradBoxes
+CropAndResizeGradImage Cross CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3
+CudnnRNNCanonicalToParams CudnnRNNCanonicalToParamsV2 CudnnRNNParamsSize CudnnRNNParamsToCanonical
+CudnnRNNParamsToCanonicalV2 CudnnRNNV2 CudnnRNNV3 Cumprod Cumsum CumulativeLogsumexp DataFormatDimMap
+DataFormatVecPermute Dawsn DebugGradientIdentity DebugGradientRefIdentity DecodeAndCropJpeg DecodeBase64 DecodeBmp
+DecodeCSV DecodeCompressed DecodeGif DecodeImage DecodeJSONExample DecodeJpeg DecodeJxl DecodePaddedRaw DecodePng
+DecodeRaw DecodeWav DecodeWebP DeepCopy DenseBincount DenseCountSparseOutput DenseToCSRSparseMatrix
+DenseToDenseSetOperation DenseToSparseSetOperation DepthToSpace DepthwiseConv2dNative
+DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Dequantize DeserializeManySparse
+DeserializeSparse DestroyResourceOp DestroyTemporaryVariable DeviceIndex Diag DiagPart Digamma Dilation2D
+Dilation2DBackpropFilter Dilation2DBackpropInput DisableCopyOnRead Div DivNoNan DrawBoundingBoxes
+DrawBoundingBoxesV2 DynamicPartition DynamicStitch EditDistance Eig Einsum Elu EluGrad Empty EmptyTensorList
+EmptyTensorMap EncodeBase64 EncodeJpeg EncodeJpegVariableQuality EncodePng EncodeWav EnsureShape Enter Equal Erf
+Erfc Erfinv EuclideanNorm Exit Exp ExpandDims Expint Expm1 ExtractGlimpse ExtractGlimpseV2 ExtractImagePatches
+ExtractJpegShape ExtractVolumePatches FFT FFT2D FFT3D FFTND FakeParam FakeQuantWithMinMaxArgs
+FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsGradient
+FakeQuantWithMinMaxVarsPerChannel FakeQuantWithMinMaxVarsPerChannelGradient Fill Fingerprint Floor FloorDiv
+FloorMod For FractionalAvgPool FractionalAvgPoolGrad FractionalMaxPool FractionalMaxPoolGrad FresnelCos FresnelSin
+FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3
+FusedPadConv2D FusedResizeAndPadConv2D GRUBlockCell GRUBlockCellGrad Gather GatherNd GatherV2
+GenerateBoundingBoxProposals GetElementAtIndex Greater GreaterEqual GuaranteeConst HSVToRGB HashTable HashTableV2
+HistogramFixedWidth HistogramSummary IFFT IFFT2D IFFT3D IFFTND IRFFT IRFFT2D IRFFT3D IRFFTND Identity IdentityN If
+Igamma IgammaGradA Igammac Imag ImageProjectiveTransformV2 ImageProjectiveTransformV3 ImageSummary InTopK InTopKV2
+InitializeTable InitializeTableV2 InplaceAdd InplaceSub InplaceUpdate Inv InvGrad Invert InvertPermutation
+IsFinite IsInf IsNan IsVariableInitialized IsotonicRegression KthOrderStatistic L2Loss LRN LRNGrad LSTMBlockCell
+LSTMBlockCellGrad LeakyRelu LeakyReluGrad LearnedUnigramCandidateSampler LeftShift Less LessEqual Lgamma LinSpace
+ListDiff ListInput ListOutput Log Log1p LogMatrixDeterminant LogSoftmax LogUniformCandidateSampler LogicalAnd
+LogicalNot LogicalOr LookupTableExport LookupTableExportV2 LookupTableFind LookupTableFindV2 LookupTableImport
+LookupTableImportV2 LookupTableInsert LookupTableInsertV2 LookupTableRemoveV2 LookupTableSize LookupTableSizeV2
+LoopCond LowerBound Lu MapDefun MatMul MatrixBandPart MatrixDeterminant MatrixDiag MatrixDiagPart MatrixDiagPartV2
+MatrixDiagPartV3 MatrixDiagV2 MatrixDiagV3 MatrixExponential MatrixInverse MatrixLogarithm MatrixSetDiag
+MatrixSetDiagV2 MatrixSetDiagV3 MatrixSolve MatrixSolveLs MatrixSquareRoot MatrixTriangularSolve Max MaxPool
+MaxPool3D MaxPool3DGrad MaxPool3DGradGrad MaxPoolGrad MaxPoolGradGrad MaxPoolGradGradV2 MaxPoolGradGradWithArgmax
+MaxPoolGradV2 MaxPoolGradWithArgmax MaxPoolV2 MaxPoolWithArgmax Maximum Mean Merge MergeSummary Mfcc Min Minimum
+MirrorPad MirrorPadGrad Mod Mul MulNoNan Multinomial MutableDenseHashTable MutableDenseHashTableV2
+MutableHashTable MutableHashTableOfTensors MutableHashTableOfTensorsV2 MutableHashTableV2 Ndtri NearestNeighbors
+Neg NextAfter NextIteration NoOp NonDeterministicInts NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3
+NonMaxSuppressionV4 NonMaxSuppressionV5 NonMaxSuppressionWithOverlaps NotEqual NthElement OneHot OnesLike
+OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone Pack Pad PadV2 ParallelConcat
+ParallelDynamicStitch ParameterizedTruncatedNormal ParseExample ParseExampleV2 ParseSequenceExample
+ParseSequenceExampleV2 ParseSingleExample ParseSingleSequenceExample ParseTensor PartitionedCall Placeholder
+PlaceholderV2 PlaceholderWithDefault Polygamma PopulationCount Pow PreventGradient Print Prod Qr
+QuantizeAndDequantize QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4
+QuantizeAndDequantizeV4Grad QuantizeDownAndShrinkRange QuantizeV2 QuantizedAdd QuantizedAvgPool
+QuantizedBatchNormWithGlobalNormalization QuantizedBiasAdd QuantizedConcat QuantizedConcatV2 QuantizedConv2D
+QuantizedConv2DAndRelu QuantizedConv2DAndReluAndRequantize QuantizedConv2DAndRequantize QuantizedConv2DPerChannel
+QuantizedConv2DWithBias QuantizedConv2DWithBiasAndRelu QuantizedConv2DWithBiasAndReluAndRequantize
+QuantizedConv2DWithBiasAndRequantize QuantizedConv2DWithBiasSignedSumAndReluAndRequantize
+QuantizedConv2DWithBiasSumAndRelu QuantizedConv2DWithBiasSumAndReluAndRequantize QuantizedDepthwiseConv2D
+QuantizedDepthwiseConv2DWithBias QuantizedDepthwiseConv2DWithBiasAndRelu
+QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize QuantizedInstanceNorm QuantizedMatMul QuantizedMatMulWithBias
+QuantizedMatMulWithBiasAndDequantize QuantizedMatMulWithBiasAndRelu QuantizedMatMulWithBiasAndReluAndRequantize
+QuantizedMatMulWithBiasAndRequantize QuantizedMaxPool QuantizedMul QuantizedRelu QuantizedRelu6 QuantizedReluX
+QuantizedReshape QuantizedResizeBilinear QueueClose QueueDequeue QueueDequeueMany QueueDequeueUpTo QueueEnqueue
+QueueEnqueueMany QueueIsClosed QueueSize RFFT RFFT2D RFFT3D RFFTND RGBToHSV RaggedBincount RaggedCountSparseOutput
+RaggedCross RaggedFillEmptyRows RaggedFillEmptyRowsGrad RaggedGather RaggedRange RaggedTensorFromVariant
+RaggedTensorToSparse RaggedTensorToTensor RaggedTensorToVariant RaggedTensorToVariantGradient RandomCrop
+RandomGamma RandomGammaGrad RandomIndexShuffle RandomPoisson RandomPoissonV2 RandomShuffle RandomStandardNormal
+RandomUniform RandomUniformInt Range Rank ReadVariableOp Real RealDiv Reciprocal ReciprocalGrad ReduceJoin
+RefEnter RefExit RefIdentity RefMerge RefNextIteration RefSelect RefSwitch RegexFullMatch RegexReplace Relu Relu6
+Relu6Grad ReluGrad RequantizationRange RequantizationRangePerChannel Requantize RequantizePerChannel Reshape
+ResizeArea ResizeBicubic ResizeBicubicGrad ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
+ResizeNearestNeighborGrad ResourceApplyAdaMax ResourceApplyAdadelta ResourceApplyAdagrad ResourceApplyAdagradDA
+ResourceApplyAdagradV2 ResourceApplyAdam ResourceApplyAdamWithAmsgrad ResourceApplyAddSign
+ResourceApplyCenteredRMSProp ResourceApplyFtrl ResourceApplyFtrlV2 ResourceApplyGradientDescent
+ResourceApplyKerasMomentum ResourceApplyMomentum ResourceApplyPowerSign ResourceApplyProximalAdagrad
+ResourceApplyProximalGradientDescent ResourceApplyRMSProp ResourceCountUpTo ResourceGather ResourceGatherNd
+ResourceScatterAdd ResourceScatterDiv ResourceScatterMax ResourceScatterMin ResourceScatterMul
+ResourceScatterNdAdd ResourceScatterNdMax ResourceScatterNdMin ResourceScatterNdSub ResourceScatterNdUpdate
+ResourceScatterSub ResourceScatterUpdate ResourceSparseApplyAdadelta ResourceSparseApplyAdagrad
+ResourceSparseApplyAdagradDA ResourceSparseApplyAdagradV2 ResourceSparseApplyCenteredRMSProp
+ResourceSparseApplyFtrl ResourceSparseApplyFtrlV2 ResourceSparseApplyKerasMomentum ResourceSparseApplyMomentum
+ResourceSparseApplyProximalAdagrad ResourceSparseApplyProximalGradientDescent ResourceSparseApplyRMSProp
+ResourceStridedSliceAssign Reverse ReverseSequence ReverseV2 RightShift Rint RngReadAndSkip RngSkip Roll Round
+Rsqrt RsqrtGrad SampleDistortedBoundingBox SampleDistortedBoundingBoxV2 ScalarSummary ScaleAndTranslate
+ScaleAndTranslateGrad ScatterAdd ScatterDiv ScatterMax ScatterMin ScatterMul ScatterNd ScatterNdAdd ScatterNdMax
+ScatterNdMin ScatterNdNonAliasingAdd ScatterNdSub ScatterNdUpdate ScatterSub ScatterUpdate SegmentMax SegmentMaxV2
+SegmentMean SegmentMin SegmentMinV2 SegmentProd SegmentProdV2 SegmentSum SegmentSumV2 Select SelectV2
+SelfAdjointEig SelfAdjointEigV2 Selu SeluGrad SerializeManySparse SerializeSparse SerializeTensor SetSize Shape
+ShapeN ShardedFilename Sigmoid SigmoidGrad Sign Sin Sinh Size Slice Snapshot SobolSample Softmax
+SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign SoftsignGrad SpaceToBatch SpaceToBatchND SpaceToDepth
+SparseAccumulatorApplyGradient SparseAccumulatorTakeGradient SparseAdd SparseAddGrad SparseApplyAdadelta
+SparseApplyAdagrad SparseApplyAdagradDA SparseApplyAdagradV2 SparseApplyCenteredRMSProp SparseApplyFtrl
+SparseApplyFtrlV2 SparseApplyMomentum SparseApplyProximalAdagrad SparseApplyProximalGradientDescent
+SparseApplyRMSProp SparseBincount SparseConcat SparseConditionalAccumulator SparseCountSparseOutput SparseCross
+SparseCrossHashed SparseCrossV2 SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul SparseFillEmptyRows
+SparseFillEmptyRowsGrad SparseMatMul SparseMatrixAdd SparseMatrixMatMul SparseMatrixMul SparseMatrixNNZ
+SparseMatrixOrderingAMD SparseMatrixSoftmax SparseMatrixSoftmaxGrad SparseMatrixSparseCholesky
+SparseMatrixSparseMatMul SparseMatrixTranspose SparseMatrixZeros SparseReduceMax SparseReduceMaxSparse
+SparseReduceSum SparseReduceSumSparse SparseReorder SparseReshape SparseSegmentMean SparseSegmentMeanGrad
+SparseSegmentMeanGradV2 SparseSegmentMeanWithNumSegments SparseSegmentSqrtN SparseSegmentSqrtNGrad
+SparseSegmentSqrtNGradV2 SparseSegmentSqrtNWithNumSegments SparseSegmentSum SparseSegmentSumGrad
+SparseSegmentSumGradV2 SparseSegmentSumWithNumSegments SparseSlice SparseSliceGrad SparseSoftmax
+SparseSoftmaxCrossEntropyWithLogits SparseSparseMaximum SparseSparseMinimum SparseSplit SparseTensorDenseAdd
+SparseTensorDenseMatMul SparseTensorToCSRSparseMatrix SparseToDense SparseToSparseSetOperation Spence Split SplitV
+Sqrt SqrtGrad Square SquaredDifference Squeeze Stack StackClose StackCloseV2 StackPop StackPopV2 StackPush
+StackPushV2 StackV2 StatefulPartitionedCall StatefulRandomBinomial StatefulStandardNormal StatefulStandardNormalV2
+StatefulTruncatedNormal StatefulUniform StatefulUniformFullInt StatefulUniformInt StatelessCase StatelessIf
+StatelessMultinomial StatelessParameterizedTruncatedNormal StatelessRandomBinomial StatelessRandomGammaV2
+StatelessRandomGammaV3 StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg
+StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomPoisson StatelessRandomUniform
+StatelessRandomUniformFullInt StatelessRandomUniformFullIntV2 StatelessRandomUniformInt
+StatelessRandomUniformIntV2 StatelessRandomUniformV2 StatelessSampleDistortedBoundingBox StatelessShuffle
+StatelessTruncatedNormal StatelessTruncatedNormalV2 StatelessWhile StaticRegexFullMatch StaticRegexReplace
+StopGradient StridedSlice StridedSliceAssign StridedSliceGrad StringFormat StringJoin StringLength StringLower
+StringNGrams StringSplit StringSplitV2 StringStrip StringToHashBucket StringToHashBucketFast
+StringToHashBucketStrong StringToNumber StringUpper Sub Substr Sum Svd Switch SymbolicGradient Tan Tanh TanhGrad
+TemporaryVariable TensorArray TensorArrayClose TensorArrayCloseV2 TensorArrayCloseV3 TensorArrayConcat
+TensorArrayConcatV2 TensorArrayConcatV3 TensorArrayGather TensorArrayGatherV2 TensorArrayGatherV3 TensorArrayGrad
+TensorArrayGradV2 TensorArrayGradV3 TensorArrayGradWithShape TensorArrayPack TensorArrayRead TensorArrayReadV2
+TensorArrayReadV3 TensorArrayScatter TensorArrayScatterV2 TensorArrayScatterV3 TensorArraySize TensorArraySizeV2
+TensorArraySizeV3 TensorArraySplit TensorArraySplitV2 TensorArraySplitV3 TensorArrayUnpack TensorArrayV2
+TensorArrayV3 TensorArrayWrite TensorArrayWriteV2 TensorArrayWriteV3 TensorListConcat TensorListConcatLists
+TensorListConcatV2 TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem TensorListLength
+TensorListPopBack TensorListPushBack TensorListPushBackBatch TensorListReserve TensorListResize TensorListScatter
+TensorListScatterIntoExistingList TensorListScatterV2 TensorListSetItem TensorListSplit TensorListStack
+TensorMapErase TensorMapHasKey TensorMapInsert TensorMapLookup TensorMapSize TensorMapStackKeys TensorScatterAdd
+TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate TensorStridedSliceUpdate TensorSummary
+TensorSummaryV2 ThreadUnsafeUnigramCandidateSampler Tile TileGrad Timestamp ToBool TopK TopKV2 Transpose
+TridiagonalMatMul TridiagonalSolve TruncateDiv TruncateMod TruncatedNormal Unbatch UnbatchGrad UncompressElement
+UnicodeDecode UnicodeDecodeWithOffsets UnicodeEncode UnicodeScript UnicodeTranscode UniformCandidateSampler
+UniformDequantize UniformQuantize UniformQuantizedAdd UniformQuantizedClipByValue UniformQuantizedConvolution
+UniformQuantizedConvolutionHybrid UniformQuantizedDot UniformQuantizedDotHybrid UniformRequantize Unique UniqueV2
+UniqueWithCounts UniqueWithCountsV2 Unpack UnravelIndex UnsortedSegmentJoin UnsortedSegmentMax UnsortedSegmentMin
+UnsortedSegmentProd UnsortedSegmentSum UpperBound VarHandleOp VarIsInitializedOp Variable VariableShape VariableV2
+Where While Xdivy Xlog1py Xlogy ZerosLike Zeta
+"""
+
+COMPUTING: Final = frozenset(_COMPUTING.split())
+"""Operators that only compute, or call functions of the same program."""

@@ -1,0 +1,113 @@
+"""TensorFlow's programs, whose operators may read and write files and run Python, and its checkpoints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from tensorkeep.errors import FormatError
+from tensorkeep.formats.protobuf import LENGTH, VARINT, MessageReader, parse_message
+from tensorkeep.formats.tensorflow import is_table, read_bundle
+from tensorkeep.formats.tensorflow.programs import COMPUTING, Program, ProgramReader, deeds_of
+from tensorkeep.scanner._content import Content
+from tensorkeep.scanner._findings import FindingLog
+from tensorkeep.scanner.models._base import ModelForm
+from tensorkeep.scanner.models._keras import scan_configuration
+from tensorkeep.transport import ByteSource
+
+_SAVED_MODEL_START: Final = b"\x08\x01\x12"
+"""The version of a SavedModel, 1, and the tag of its first program."""
+
+_TABLE_START: Final = b"\0\0"
+_KERAS_METADATA: Final = "keras_metadata.pb"
+_FINGERPRINT: Final = "fingerprint.pb"
+_MAX_NBYTES: Final = 64 * 2**20
+_TOP: Final = {
+    "SavedModel": {1: VARINT, 2: LENGTH},
+    "GraphDef": {1: LENGTH, 2: LENGTH, 3: VARINT, 4: LENGTH, 5: LENGTH},
+    "MetaGraphDef": dict.fromkeys(range(1, 8), LENGTH),
+}
+"""Fields of each form of a program, and how they are written."""
+
+_is_data = re.compile(r".+\.data-[0-9]{5}-of-[0-9]{5}", re.DOTALL).fullmatch
+
+
+def _is_checkpoint(content: Content) -> bool:
+    if _is_data(content.name):
+        return True
+    return content.head().startswith(_TABLE_START) and is_table(content.alone())
+
+
+def _scan_checkpoint(content: Content, log: FindingLog) -> bool:
+    """Report objects that TensorFlow restores by their own classes; tensors and strings are data."""
+    if _is_data(content.name):
+        return True
+    for key, tensor in read_bundle(content.alone()).tensors.items():
+        if not tensor.dtype.itemsize and not tensor.is_string:
+            log.add("unknown", f"{key} is a {tensor.dtype.name}, which TensorFlow restores by a class of it", content)
+    return True
+
+
+def _is_program(content: Content) -> bool:
+    name = content.name.lower()
+    return name.endswith((".pb", ".pbtxt", ".meta")) or content.head().startswith(_SAVED_MODEL_START)
+
+
+def _scan_program(content: Content, log: FindingLog) -> bool:
+    """Report operators that do more than compute, and the code of Keras layers."""
+    name = content.name.lower()
+    if name.endswith(".pbtxt"):
+        log.add("unknown", "a program of TensorFlow as text, which is not looked into", content)
+        return True
+    if name.endswith(_KERAS_METADATA):
+        return _scan_keras_metadata(content, log)
+    if name.endswith(_FINGERPRINT):
+        return content.nbytes < _MAX_NBYTES and bool(parse_message(content.read(content.nbytes)))
+    programs = _programs(content.alone(), is_meta=name.endswith(".meta"))
+    for program in programs or ():
+        for deed in deeds_of(program):
+            log.add(deed.severity, deed.message, content, deed.position)
+        for text in program.metadata:
+            scan_configuration(text, content, log)
+    return programs is not None
+
+
+def _programs(source: ByteSource, *, is_meta: bool) -> list[Program] | None:
+    """Read the programs of a file; None if it is something else."""
+    reader = ProgramReader(source, COMPUTING)
+    if not is_meta and _has_form("SavedModel", source):
+        return reader.saved_model()
+    forms: dict[str, Callable[[], list[Program]]] = {"GraphDef": reader.graph, "MetaGraphDef": reader.meta_graph}
+    possible = [form for form in forms if _has_form(form, source) and not (is_meta and form == "GraphDef")]
+    for form in possible:
+        try:
+            return forms[form]()
+        except FormatError:
+            if form == possible[-1]:
+                raise
+    return None
+
+
+def _has_form(form: str, source: ByteSource) -> bool:
+    """Say whether a form has all fields of a message."""
+    known = _TOP[form]
+    try:
+        numbers = {field.number for field in MessageReader(source).fields() if known[field.number] == field.wire_type}
+    except (FormatError, KeyError):
+        return False
+    return bool(numbers)
+
+
+def _scan_keras_metadata(content: Content, log: FindingLog) -> bool:
+    """Report code in the configurations of layers, which are in a file beside the program."""
+    reader = MessageReader(content.alone())
+    for node in reader.fields():
+        for part in reader.fields(node.span) if node.number == 1 else ():
+            if part.number == 5:
+                scan_configuration(reader.read(part.span, max_nbytes=_MAX_NBYTES), content, log)
+    return True
+
+
+TENSORFLOW_CHECKPOINT: Final = ModelForm("TensorFlow checkpoint", _is_checkpoint, _scan_checkpoint)
+TENSORFLOW_PROGRAM: Final = ModelForm("TensorFlow program", _is_program, _scan_program)
