@@ -123,17 +123,33 @@ def test_a_dtype_that_numpy_forgot_is_given_by_name(tmp_path: Path, save: Callab
     save(tmp_path / "a.npz", w=np.asfortranarray(weights), text=np.array(["a"]), x=np.ones(2))
     file = flat(tmp_path / "a.npz")
     assert list(file) == ["x"]
-    assert set(file.unknowns) == {"w", "text"}
+    assert set(file.unknowns) == {"w"}
+    assert file.strings["text"].load().tolist() == ["a"]
 
     named = file.with_dtypes({"w": "bfloat16"})
 
     assert named["w"].dtype == "BF16"
     assert named.load()["w"].tobytes() == weights.tobytes()
-    assert set(named.unknowns) == {"text"}
+    assert not named.unknowns
+    assert set(named.strings) == {"text"}
     with pytest.raises(DtypeError):
         file.with_dtypes({"w": "float32"})
     with pytest.raises(TensorNotFoundError):
         file.with_dtypes({"text": "float32"})
+
+
+def test_many_arrays_on_a_server_are_opened_in_few_requests(tmp_path: Path) -> None:
+    """What lies between headers is read with them, 16 MiB at a time: 100,000 arrays of 1 kB take 21 requests."""
+    n_arrays = 20_000
+    np.savez(tmp_path / "a.npz", **{f"layers.{number}": np.full(100, number) for number in range(n_arrays)})
+
+    with FaultServer({"a.npz": (tmp_path / "a.npz").read_bytes()}) as server:
+        with tensorkeep.open(f"{server.url}a.npz") as file:
+            n_opening = len(server.requests)
+            assert file["layers.17777"][3:5].tolist() == [17777, 17777]
+        assert len(file) == n_arrays
+        assert n_opening <= 12
+        assert len(server.requests) == n_opening + 1
 
 
 def test_objects_are_listed_and_never_run(tmp_path: Path) -> None:

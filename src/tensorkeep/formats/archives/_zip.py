@@ -24,7 +24,7 @@ from tensorkeep.limits import MAX_ARCHIVE_MEMBERS, MAX_DIRECTORY_NBYTES, MAX_INF
 from tensorkeep.transport import ByteRange, ByteSource
 
 _SMALL_NBYTES: Final = 2**20
-_BATCH_NBYTES: Final = 2 * 2**20
+_BATCH_NBYTES: Final = 16 * 2**20
 _MAX_STRAYS: Final = 1000
 
 

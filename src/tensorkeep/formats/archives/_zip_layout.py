@@ -29,7 +29,7 @@ _EXTRA_HEAD: Final = struct.Struct("<2H")
 _READ_THROUGH_NBYTES: Final = 8 * 2**10
 """Members up to this size are read along with their neighbors; skipping them would cost more."""
 
-_RUN_NBYTES: Final = 2**20
+_RUN_NBYTES: Final = 8 * 2**20
 """Bytes of members that are read in one run."""
 
 _MAX_SPARE: Final = 0xFFFF + _WIDE_DESCRIPTOR.size

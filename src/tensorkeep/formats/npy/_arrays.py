@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from math import prod
+from typing import Any
+
 import msgspec
 
 from tensorkeep.digests import CRC32
 from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.errors import FormatError
 from tensorkeep.formats._chunks import Checksum
 from tensorkeep.formats._contents import TensorPlace, UntypedTensor
+from tensorkeep.formats._strings import StringArray
 from tensorkeep.formats.archives import InflatedSource, Member
 from tensorkeep.formats.npy._elements import Field
 from tensorkeep.formats.npy._header import ArrayHeader
 from tensorkeep.transport import ByteRange, ByteSource
+
+_LAST_CHARACTER, _SURROGATES, _N_SURROGATES = 0x10FFFF, 27, 0x800
+"""The last code point, and the block of 2,048 that are no characters."""
 
 _APART = "a field whose numbers are not whole multiples of their size apart"
 
@@ -31,7 +39,7 @@ class UnknownArray(msgspec.Struct, frozen=True):
         return f"{self.code}: {self.reason}" if self.code else self.reason
 
 
-Placed = TensorPlace | UntypedTensor | UnknownArray
+Placed = TensorPlace | UntypedTensor | StringArray | UnknownArray
 
 
 class ArrayBytes(msgspec.Struct, frozen=True):
@@ -39,11 +47,13 @@ class ArrayBytes(msgspec.Struct, frozen=True):
 
     Attributes:
         start: Byte of the source at which the header starts.
-        source: What a deflated member inflates to; None if the bytes are in the file itself.
+        whole: What that is a byte of: the file itself, or what a deflated member inflates to.
+        source: The latter; None if the bytes are in the file itself.
         checksum: Of header and data; None if the archive has none.
     """
 
     start: int
+    whole: ByteSource
     source: ByteSource | None = None
     checksum: Checksum | None = None
 
@@ -53,7 +63,12 @@ def bytes_of(member: Member, archive: ByteSource) -> ArrayBytes:
     source = InflatedSource(archive, member) if member.is_compressed else None
     span = ByteRange(0, member.nbytes) if source else member.span
     checksum = Checksum(CRC32, member.crc.to_bytes(4, "big"), span, source) if member.crc else None
-    return ArrayBytes(span.start, source, checksum)
+    return ArrayBytes(span.start, source or archive, source, checksum)
+
+
+def times_of(name: str, header: ArrayHeader) -> dict[str, str]:
+    """Return NumPy's text for the dtypes of dates and time spans, which are integers as tensors."""
+    return {name + field.path: field.code for field in header.elements.fields if field.is_time}
 
 
 def place_array(name: str, header: ArrayHeader, data_start: int, where: ArrayBytes) -> dict[str, Placed]:
@@ -63,6 +78,8 @@ def place_array(name: str, header: ArrayHeader, data_start: int, where: ArrayByt
 
 def _place_field(field: Field, header: ArrayHeader, data_start: int, where: ArrayBytes) -> Placed:
     if header.elements.holds_objects or not (field.dtype or field.is_raw):
+        if field.is_text and field.nbytes and not header.elements.holds_objects:
+            return _strings(field, header, data_start, where)
         return UnknownArray(field.code, field.reason or "next to Python objects, in one pickle, which is never run")
     shape, steps = header.shape + field.shape, header.steps + field.steps
     nbytes = ALL_BY_NAME[field.dtype].itemsize if field.dtype else field.nbytes
@@ -78,3 +95,26 @@ def _place_field(field: Field, header: ArrayHeader, data_start: int, where: Arra
         checksum=where.checksum,
     )
     return place if field.dtype else UntypedTensor(f"{field.code}: {field.reason}", nbytes, place)
+
+
+def _strings(field: Field, header: ArrayHeader, data_start: int, where: ArrayBytes) -> StringArray:
+    """Return an array of strings, read with what is around it: zero bytes at their end are not part of them."""
+    shape, steps = header.shape + field.shape, header.steps + field.steps
+    start = where.start + data_start
+    span = ByteRange(start, start + header.data_nbytes)
+
+    def read() -> list[Any]:
+        if not prod(shape):
+            return []
+        import numpy as np
+
+        code = field.code.replace("a", "S")
+        array: Any = np.ndarray(shape, code, where.whole.read(span), field.start, steps).ravel()
+        if array.dtype.kind == "U":  # NumPy would make texts of any numbers
+            points = array.view(f"{array.dtype.str[0]}u4")
+            if (points > _LAST_CHARACTER).any() or (points // _N_SURROGATES == _SURROGATES).any():
+                raise FormatError("a text has a character that does not exist", found=f"{points.max():#x}")
+        found: list[Any] = array.tolist()
+        return found
+
+    return StringArray(shape, read)

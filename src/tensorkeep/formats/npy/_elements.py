@@ -23,19 +23,18 @@ _DTYPES: Final = {
     f"{letter}{dtype.itemsize}": dtype.name
     for dtype in (*BY_NUMPY.values(), *FOREIGN_DTYPES)
     if (letter := LETTERS.get(dtype.numpy.rstrip("0123456789")))
-}
-"""NumPy's letter and bytes, such as `f4`, to the name in the dtype table."""
+} | {"M8": "I64", "m8": "I64"}
+"""NumPy's letter and bytes, such as `f4`, to the name in the dtype table; dates and spans count their unit."""
 
 _REASONS: Final = {
     "O": "Python objects in a pickle, which is never run",
     "S": "text",
     "a": "text",
     "U": "text",
-    "M": "dates",
-    "m": "time spans",
     "f": "floating-point numbers whose layout depends on the machine",
     "c": "complex numbers whose layout depends on the machine",
 }
+_TEXTS: Final = frozenset("SaU")
 _RAW: Final = "bytes without a dtype, as NumPy saves bfloat16 and float8"
 _NO_ORDER: Final = "numbers without a byte order"
 _WIDTHS: Final = {"U": 4}
@@ -52,6 +51,7 @@ class Field(msgspec.Struct, frozen=True):
         dtype: Name in the dtype table, or None if it is not a tensor's.
         reason: Why it is not; empty if it is.
         is_raw: Whether the bytes have no dtype, so that one can be named for them.
+        is_text: Whether they are a text, or bytes of any length up to a limit.
         is_big_endian: Whether numbers have their highest byte first.
         start: First byte, from the start of the element.
         shape: Dimensions that the field adds to the array's.
@@ -64,10 +64,16 @@ class Field(msgspec.Struct, frozen=True):
     dtype: str | None = None
     reason: str = ""
     is_raw: bool = False
+    is_text: bool = False
     is_big_endian: bool = False
     start: int = 0
     shape: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
+
+    @property
+    def is_time(self) -> bool:
+        """Whether numbers are dates or time spans, in a unit that the code names."""
+        return self.dtype is not None and "8" in self.code and self.code.lstrip("<>|")[0] in "Mm"
 
 
 class Elements(msgspec.Struct, frozen=True):
@@ -114,7 +120,7 @@ def _parse_code(code: str) -> Field:
         return Field("", code, nbytes, reason=_RAW, is_raw=True)
     if letter not in _REASONS:
         raise FormatError("the array has a dtype that NumPy does not have", found=repr(code))
-    return Field("", code, nbytes, reason=_REASONS[letter])
+    return Field("", code, nbytes, reason=_REASONS[letter], is_text=letter in _TEXTS)
 
 
 def _parse_record(descr: list[Any]) -> Elements:

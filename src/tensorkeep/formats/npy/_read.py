@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
+from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, LimitError, TensorkeepError
 from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor
 from tensorkeep.formats._sniff import SNIFF_NBYTES
+from tensorkeep.formats._strings import StringArray
 from tensorkeep.formats.archives import InflatedSource, Member, inflate_head, read_archive
-from tensorkeep.formats.npy._arrays import Placed, UnknownArray, bytes_of, place_array
+from tensorkeep.formats.npy._arrays import Placed, UnknownArray, bytes_of, place_array, times_of
 from tensorkeep.formats.npy._header import FIRST_NBYTES, MAGIC, ArrayHeader, header_nbytes, parse_array_header
 from tensorkeep.limits import MAX_ARRAY_HEADERS_NBYTES
 from tensorkeep.transport import ByteRange, ByteSource
@@ -22,6 +25,13 @@ _ALONE: Final = "tensor"
 _NOT_AN_ARRAY: Final = UnknownArray("", "a member of the archive that is not an array")
 ZIP_MAGIC: Final = b"PK\3\4"
 """First bytes of any zip archive."""
+
+_TIMES_KEY: Final = "numpy.types"
+"""Key of the dtypes of dates and time spans, such as `<M8[ns]`, in JSON by name."""
+
+_NEAR_NBYTES: Final = 4096
+_MOST_NBYTES: Final = 2**24
+"""Bytes between two headers up to which they are read together, and the most to read together."""
 
 _ZIP_NAME_START: Final = 30
 _FIRST_DEFLATED_NBYTES: Final = 512
@@ -43,11 +53,17 @@ def parse_npy(source: ByteSource) -> FileContents:
 
 def parse_npz(source: ByteSource) -> FileContents:
     """Read the directory of an archive and the headers of all arrays in it."""
+    with PausedCollector():
+        return _parse_npz(source)
+
+
+def _parse_npz(source: ByteSource) -> FileContents:
     members = read_archive(source, has_top=False).members
-    named = [(name.removesuffix(_SUFFIX), member) for name, member in members.items() if name.endswith(_SUFFIX)]
-    contents = _contents_of(source, named, has_others=True)
+    arrays = [(name.removesuffix(_SUFFIX), member) for name, member in members.items() if name.endswith(_SUFFIX)]
+    contents = _contents_of(source, arrays, has_others=True)
     others = [name for name in members if not name.endswith(_SUFFIX)]
-    if twice := [name for name in others if name in contents.tensors or name in contents.unknowns]:
+    named = contents.tensors.keys() | contents.unknowns.keys() | contents.strings.keys()
+    if twice := [name for name in others if name in named]:
         raise FormatError("a member has the name of an array", path=source.name, found=twice[0])
     unknowns = {**contents.unknowns, **dict.fromkeys(others, _NOT_AN_ARRAY)}
     return msgspec.structs.replace(contents, unknowns=unknowns)
@@ -56,35 +72,65 @@ def parse_npz(source: ByteSource) -> FileContents:
 def _contents_of(source: ByteSource, named: list[tuple[str, Member]], *, has_others: bool) -> FileContents:
     tensors: dict[str, TensorPlace] = {}
     unknowns: dict[str, UntypedTensor | UnknownArray] = {}
+    strings: dict[str, StringArray] = {}
+    times: dict[str, str] = {}
     headers = _Headers(source)
     for (name, member), head in zip(named, _heads_of(source, [member for _, member in named]), strict=True):
         try:
             placed: dict[str, Placed] = {name: _NOT_AN_ARRAY}
             if not has_others or head.startswith(MAGIC):
-                placed = place_array(name, *headers.read(member, head), bytes_of(member, source))
+                header, data_start = headers.read(member, head)
+                placed = place_array(name, header, data_start, bytes_of(member, source))
+                times |= times_of(name, header)
             for part, array in placed.items():
-                if part in tensors or part in unknowns:
+                if part in tensors or part in unknowns or part in strings:
                     raise FormatError("two arrays, or fields of them, have one name", found=repr(part))
                 if isinstance(array, TensorPlace):
                     tensors[part] = array
+                elif isinstance(array, StringArray):
+                    strings[part] = array
                 else:
                     unknowns[part] = array
         except TensorkeepError as error:
             raise error.with_fields(path=source.name, tensor=error.tensor or name) from None
-    return FileContents(tensors, unknowns=unknowns)
+    metadata = {_TIMES_KEY: msgspec.json.encode(times).decode()} if times else None
+    return FileContents(tensors, metadata, unknowns=unknowns, strings=strings)
 
 
 def _heads_of(source: ByteSource, members: list[Member]) -> list[bytes]:
-    """Read the first bytes of all members at once."""
-    limits = [_FIRST_DEFLATED_NBYTES if member.is_compressed else FIRST_NBYTES for member in members]
-    heads = [bytearray(min(limit, len(member.span))) for limit, member in zip(limits, members, strict=True)]
-    source.read_into([
-        (member.span.start, memoryview(head)) for member, head in zip(members, heads, strict=True) if head
-    ])
+    """Read the first bytes of all members at once; together with what is between them, where that is little."""
+    spans = []
+    for member in members:
+        limit = _FIRST_DEFLATED_NBYTES if member.is_compressed else FIRST_NBYTES
+        spans.append((member.span.start, min(member.span.start + limit, member.span.stop)))
+    blocks: list[tuple[int, bytearray]] = []
+    groups = list(_together(sorted(range(len(spans)), key=spans.__getitem__), spans))
+    for group in groups:
+        start = spans[group[0]][0]
+        blocks.append((start, bytearray(max(spans[place][1] for place in group) - start)))
+    source.read_into([(start, memoryview(block)) for start, block in blocks if block])
+    heads = [b""] * len(members)
+    for group, (first, block) in zip(groups, blocks, strict=True):
+        for place in group:
+            start, stop = spans[place]
+            heads[place] = bytes(block[start - first : stop - first])
     return [
-        inflate_head(bytes(head), FIRST_NBYTES) if member.is_compressed else bytes(head)
+        inflate_head(head, FIRST_NBYTES) if member.is_compressed else head
         for head, member in zip(heads, members, strict=True)
     ]
+
+
+def _together(places: list[int], spans: list[tuple[int, int]]) -> Iterator[list[int]]:
+    """Yield places of spans that are read together, in the order of their bytes."""
+    group: list[int] = []
+    for place in places:
+        start, stop = spans[place]
+        if group and (start > spans[group[-1]][1] + _NEAR_NBYTES or stop > spans[group[0]][0] + _MOST_NBYTES):
+            yield group
+            group = []
+        group.append(place)
+    if group:
+        yield group
 
 
 class _Headers:
