@@ -13,9 +13,20 @@ Nothing outside the file is followed, no plugin is loaded, and what is not known
 - `writing/`: files of contiguous datasets.
 """
 
+from tensorkeep.formats.hdf5._dataset import typed_by_attribute
 from tensorkeep.formats.hdf5._read import SUFFIXES, Hdf5File, is_hdf5, parse_hdf5
 from tensorkeep.formats.hdf5._tree import ROOT, Tree
 from tensorkeep.formats.hdf5._unknown import UnknownObject
 from tensorkeep.formats.hdf5.structures import MAGIC
 
-__all__ = ["MAGIC", "ROOT", "SUFFIXES", "Hdf5File", "Tree", "UnknownObject", "is_hdf5", "parse_hdf5"]
+__all__ = [
+    "MAGIC",
+    "ROOT",
+    "SUFFIXES",
+    "Hdf5File",
+    "Tree",
+    "UnknownObject",
+    "is_hdf5",
+    "parse_hdf5",
+    "typed_by_attribute",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, TypeVar
 
@@ -163,7 +163,7 @@ def _unknown(
     return None
 
 
-def typed_by_attribute(name: str, tensor: UntypedTensor, attributes: dict[str, Any]) -> Placed:
+def typed_by_attribute(name: str, tensor: UntypedTensor, attributes: Mapping[str, Any]) -> Placed:
     """Return bytes without a dtype as the tensor that their attribute `dtype` makes of them, as Keras does."""
     spelling = attributes.get("dtype")
     if not isinstance(spelling, str):

@@ -10,9 +10,14 @@ from tensorkeep.formats.hdf5 import MAGIC, SUFFIXES, is_hdf5
 from tensorkeep.formats.keras import parse_weights
 from tensorkeep.kinds._base import Kind
 from tensorkeep.kinds._flat_file import file_kind
+from tensorkeep.kinds._opened import Opened
+from tensorkeep.kinds._options import OpenOptions
 from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.hdf5._h5py_contents import contents_by_h5py
+from tensorkeep.kinds.hdf5._library import ENGINE
 
 _FILE: Final = file_kind("an HDF5 file", parse_weights, suffixes=SUFFIXES, magic=MAGIC)
+_BY_H5PY: Final = file_kind("an HDF5 file, read by h5py", contents_by_h5py, suffixes=SUFFIXES, magic=MAGIC)
 
 
 def _find(place: Place) -> Place | None:
@@ -22,4 +27,8 @@ def _find(place: Place) -> Place | None:
     return place if is_hdf5(place.source) else None
 
 
-HDF5: Final[Kind[Place]] = msgspec.structs.replace(_FILE, find=_find)
+def _open(place: Place, options: OpenOptions) -> Opened:
+    return (_FILE if options.engine is None else _BY_H5PY).open(place, options)
+
+
+HDF5: Final[Kind[Place]] = msgspec.structs.replace(_FILE, find=_find, open=_open, engines=(ENGINE,))
