@@ -128,7 +128,7 @@ class LibraryChunks:
 
 
 class _All(Mapping[tuple[int, ...], StoredChunk]):
-    """Every chunk of a grid, by its place; its bytes follow those of the one before it."""
+    """Every chunk of a grid, by its place; its bytes follow the ones before it."""
 
     def __init__(self, shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int) -> None:
         self._grid = _grid_of(shape, chunk)
