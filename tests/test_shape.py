@@ -18,8 +18,8 @@ MAX_FILES_IN_A_FOLDER = 16
 MAX_DOCSTRING_SHARE = 0.18
 
 EXPLAINED = {
-    "kinds/_flat_file.py",  # what a new format fills in
-    "kinds/_place.py",  # what a new format is given
+    "kinds/base/_flat_file.py",  # what a new format fills in
+    "kinds/base/_place.py",  # what a new format is given
     "integrations/accelerate/_load.py",  # methods of the public Accelerator
     "integrations/accelerate/_save.py",
     "integrations/accelerate/_loaders.py",  # replaces a function of accelerate

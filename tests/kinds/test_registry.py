@@ -11,7 +11,7 @@ import pytest
 
 import tensorkeep
 from tensorkeep.kinds import registry
-from tensorkeep.kinds._lazy import LazyKind
+from tensorkeep.kinds.base import LazyKind
 
 ROWS = [kind for kind in registry.KINDS if isinstance(kind, LazyKind)]
 

@@ -21,11 +21,7 @@ from tensorkeep.errors import (
     TensorkeepError,
     UnsupportedError,
 )
-from tensorkeep.kinds._base import Kind
-from tensorkeep.kinds._checks import Check, Checks, combined
-from tensorkeep.kinds._findings import Finding
-from tensorkeep.kinds._options import OpenOptions
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Check, Checks, Finding, Kind, OpenOptions, Place, combined
 from tensorkeep.kinds.safetensors import check_files, header_digest, open_file
 from tensorkeep.layout import MANIFEST, FileRecord, parse_manifest
 from tensorkeep.limits import MAX_INDEX_NBYTES

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
-from tensorkeep.kinds._base import Found, Kind
-from tensorkeep.kinds._lazy import LazyKind
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Found, Kind, LazyKind, Place
 
 KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
     LazyKind(

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from tensorkeep.formats.arrow import MAGIC, is_message
-from tensorkeep.kinds._base import Kind
-from tensorkeep.kinds._flat_file import file_kind
-from tensorkeep.kinds._place import Place
 from tensorkeep.kinds.arrow._contents import parse_arrow
+from tensorkeep.kinds.base import Kind, Place, file_kind
 
 _MAGICS: Final = (MAGIC, b"PAR1", b"FEA1")
 """Those of Parquet and of the first Feather get an error that says what to do."""

@@ -13,10 +13,7 @@ import msgspec
 from tensorkeep.errors import FormatError, LimitError, TransportError
 from tensorkeep.formats import Description
 from tensorkeep.formats.pickles import StorageRecord, TensorRecord, Unknown
-from tensorkeep.kinds._checks import Checks, names_to_check
-from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import LoadOptions
+from tensorkeep.kinds.base import Checks, LeftOut, LoadOptions, NestedData, Opened, StoredView, names_to_check
 from tensorkeep.kinds.dcp._checks import PartChecks
 from tensorkeep.kinds.dcp._files import ChunkFiles, OpenedChunk
 from tensorkeep.kinds.dcp._metadata import SavedState

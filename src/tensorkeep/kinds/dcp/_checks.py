@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tensorkeep.digests import CRC32
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.kinds._checks import Check, Checks
-from tensorkeep.kinds._findings import Finding
+from tensorkeep.kinds.base import Check, Checks, Finding
 from tensorkeep.kinds.dcp._files import ChunkFiles, OpenedChunk
 from tensorkeep.kinds.dcp._metadata import Item, SavedState
 from tensorkeep.kinds.pickles import PickleFile

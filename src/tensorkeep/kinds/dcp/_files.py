@@ -9,7 +9,7 @@ import msgspec
 from tensorkeep.errors import HeaderError, IntegrityError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.pickles import PickleLimits, TensorRecord, read_pickle, short_repr
 from tensorkeep.formats.safetensors import Header, read_header
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import OpenOptions
 from tensorkeep.kinds.dcp._metadata import Chunk, Item
 from tensorkeep.kinds.pickles import PickleFile, lazy_record, pickle_over
 from tensorkeep.limits import MAX_I64

@@ -8,11 +8,7 @@ from contextlib import ExitStack
 
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS
-from tensorkeep.kinds._base import Kind
-from tensorkeep.kinds._checks import Checks, names_to_check
-from tensorkeep.kinds._findings import Finding
-from tensorkeep.kinds._options import OpenOptions
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Checks, Finding, Kind, OpenOptions, Place, names_to_check
 from tensorkeep.kinds.dcp._checks import PartChecks
 from tensorkeep.kinds.dcp._files import ChunkFiles
 from tensorkeep.kinds.dcp._location import DistributedLocation, find_distributed

@@ -13,7 +13,7 @@ from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.errors import IntegrityError, LimitError, SourceMissingError, TensorkeepError, UnsafeError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Unknown
 from tensorkeep.formats.safetensors import read_header
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import OpenOptions
 from tensorkeep.kinds.dcp._checkpoint import DistributedCheckpoint
 from tensorkeep.kinds.dcp._files import ChunkFiles
 from tensorkeep.kinds.dcp._location import DistributedLocation

@@ -9,8 +9,7 @@ from typing import cast
 from tensorkeep.entries import TensorEntry
 from tensorkeep.formats import Description, FileContents, FileDescription
 from tensorkeep.formats.gguf import GGML_TYPES_BY_NAME, GgufContents, record_texts
-from tensorkeep.kinds._flat_file import FlatFile
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import FlatFile, OpenOptions
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.tensors.quantized import QuantizedReader
 from tensorkeep.transport import ByteSource, split

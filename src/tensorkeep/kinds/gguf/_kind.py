@@ -8,9 +8,7 @@ from typing import Final
 
 from tensorkeep.errors import FormatError, IntegrityError, RefusedError, UnsafeError
 from tensorkeep.formats.gguf import GgufContents, join_shards, n_shards, parse_gguf, shard_names
-from tensorkeep.kinds._base import Files, Kind
-from tensorkeep.kinds._options import OpenOptions
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Files, Kind, OpenOptions, Place
 from tensorkeep.kinds.gguf._file import GgufFile
 from tensorkeep.kinds.gguf._location import SUFFIX, find_gguf
 from tensorkeep.parallel import parallel_for_each

@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack
 
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Place
 from tensorkeep.paths import is_inside
 from tensorkeep.transport import ByteSource, is_remote, join, open_source, split
 

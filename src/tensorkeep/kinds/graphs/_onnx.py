@@ -11,9 +11,7 @@ from tensorkeep.digests import SHA1
 from tensorkeep.errors import FormatError
 from tensorkeep.formats import Checksum, FileContents, TensorPlace
 from tensorkeep.formats.onnx import MAGICS, ExternalTensor, begins_like_onnx, is_onnx, parse_onnx, place_raw
-from tensorkeep.kinds._base import Kind
-from tensorkeep.kinds._flat_file import file_kind
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Kind, Place, file_kind
 from tensorkeep.kinds.graphs._beside import FilesBeside
 from tensorkeep.transport import ByteRange, ByteSource
 

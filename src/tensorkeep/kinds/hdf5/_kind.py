@@ -8,11 +8,7 @@ import msgspec
 
 from tensorkeep.formats.hdf5 import MAGIC, SUFFIXES, is_hdf5
 from tensorkeep.formats.keras import parse_weights
-from tensorkeep.kinds._base import Kind
-from tensorkeep.kinds._flat_file import file_kind
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import OpenOptions
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Kind, Opened, OpenOptions, Place, file_kind
 from tensorkeep.kinds.hdf5._h5py_contents import contents_by_h5py
 from tensorkeep.kinds.hdf5._library import ENGINE
 

@@ -11,10 +11,7 @@ from tensorkeep.digests import CRC32
 from tensorkeep.formats import FileContents, TensorPlace
 from tensorkeep.formats.archives import InflatedSource, Member
 from tensorkeep.formats.keras import is_keras_archive, parse_weights, read_model_archive
-from tensorkeep.kinds._base import Kind
-from tensorkeep.kinds._checks import Check, Checks, names_to_check
-from tensorkeep.kinds._flat_file import FlatFile, file_kind
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Check, Checks, FlatFile, Kind, Place, file_kind, names_to_check
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 
 

@@ -12,14 +12,18 @@ from tensorkeep.errors import TensorkeepError, UnsafeError
 from tensorkeep.formats import FileContents
 from tensorkeep.formats.hdf5 import parse_hdf5
 from tensorkeep.formats.keras import parse_shard_index, parse_shards
-from tensorkeep.kinds._base import Files, Kind
-from tensorkeep.kinds._file_set import FileSet
-from tensorkeep.kinds._flat_file import FlatFile
-from tensorkeep.kinds._indexed_files import find_indexed
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import OpenOptions
-from tensorkeep.kinds._place import Place
-from tensorkeep.kinds._weight_map import refuse_disagreement, refuse_missing_shards
+from tensorkeep.kinds.base import (
+    Files,
+    FileSet,
+    FlatFile,
+    Kind,
+    Opened,
+    OpenOptions,
+    Place,
+    find_indexed,
+    refuse_disagreement,
+    refuse_missing_shards,
+)
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.transport import ByteRange, ByteSource, join, open_source, split

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.kinds._flat_file import FlatFile
+from tensorkeep.kinds.base import FlatFile
 from tensorkeep.kinds.msgpack._contents import NestedContents
 from tensorkeep.kinds.msgpack._nested import NestedTensors
 from tensorkeep.tensors import LazyTensor

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tensorkeep.formats.msgpack import is_msgpack
-from tensorkeep.kinds._base import Files, Kind
-from tensorkeep.kinds._flat_file import file_kind
-from tensorkeep.kinds._indexed_files import IndexedFiles, find_indexed
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import OpenOptions
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Files, IndexedFiles, Kind, Opened, OpenOptions, Place, file_kind, find_indexed
 from tensorkeep.kinds.msgpack._contents import parse_msgpack
 from tensorkeep.kinds.msgpack._file import MsgpackFile
 from tensorkeep.kinds.msgpack._set import MsgpackSet

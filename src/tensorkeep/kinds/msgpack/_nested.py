@@ -7,9 +7,7 @@ from typing import Any
 
 from tensorkeep.arrays import EncodedObject
 from tensorkeep.formats.msgpack import LEFT_OUT, Array, Extension, part_of, rebuilt
-from tensorkeep.kinds._convertible import NestedData, TensorLeaf
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import LoadOptions
+from tensorkeep.kinds.base import LoadOptions, NestedData, Opened, TensorLeaf
 from tensorkeep.tensors import LazyTensor, chooser, nothing_chosen, selectors_of
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorkeep.errors import IntegrityError
 from tensorkeep.formats.msgpack import merged
-from tensorkeep.kinds._file_set import FileSet
+from tensorkeep.kinds.base import FileSet
 from tensorkeep.kinds.msgpack._file import MsgpackFile
 from tensorkeep.kinds.msgpack._nested import NestedTensors
 from tensorkeep.tensors import LazyTensor

@@ -14,9 +14,7 @@ from tensorkeep.arrays import is_tensor
 from tensorkeep.errors import FormatError, TransportError
 from tensorkeep.formats import Description
 from tensorkeep.formats.orbax import Leaf, Step
-from tensorkeep.kinds._convertible import NestedData, TensorLeaf
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import LoadOptions
+from tensorkeep.kinds.base import LoadOptions, NestedData, Opened, TensorLeaf
 from tensorkeep.kinds.orbax._folder import FolderSource
 from tensorkeep.kinds.orbax._items import OpenedItem, built
 from tensorkeep.phrases import counted

@@ -12,7 +12,7 @@ from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError
 from tensorkeep.formats.orbax import Leaf, NamedTupleNode, leaves_of, parse_json, parse_tree, parse_value
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import OpenOptions
 from tensorkeep.kinds.orbax._links import size_without_links
 from tensorkeep.kinds.orbax._location import DATABASE, JSON, TEXTS, TREE, Item, read_text
 from tensorkeep.kinds.orbax._reader import ArrayReader

@@ -6,9 +6,7 @@ import os
 from typing import Final
 
 from tensorkeep.errors import UnsafeError, UnsupportedError
-from tensorkeep.kinds._base import Kind
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import Kind, Opened, OpenOptions
 from tensorkeep.kinds.orbax._checkpoint import OrbaxCheckpoint
 from tensorkeep.kinds.orbax._items import open_item
 from tensorkeep.kinds.orbax._location import (

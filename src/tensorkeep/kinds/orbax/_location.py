@@ -11,7 +11,7 @@ import msgspec
 
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, UnsupportedError
 from tensorkeep.formats.orbax import Step, parse_step
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Place
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.phrases import listed
 from tensorkeep.transport import ByteRange, is_remote, join, list_names, open_source

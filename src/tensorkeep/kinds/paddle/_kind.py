@@ -17,10 +17,7 @@ from tensorkeep.formats.paddle import (
     structured_names,
 )
 from tensorkeep.formats.pickles import read_pickle
-from tensorkeep.kinds._base import Files, Kind
-from tensorkeep.kinds._flat_file import FlatFile
-from tensorkeep.kinds._options import OpenOptions
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Files, FlatFile, Kind, OpenOptions, Place
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.phrases import listed
 from tensorkeep.transport import ByteRange, exists, join, open_source, split

@@ -26,7 +26,7 @@ from tensorkeep.formats.pickles import (
     TensorRecord,
     Unknown,
 )
-from tensorkeep.kinds._convertible import NestedData, TensorLeaf
+from tensorkeep.kinds.base import NestedData, TensorLeaf
 from tensorkeep.kinds.pickles._flat import leaves_of
 from tensorkeep.kinds.pickles._keys import PLAIN, key_text
 from tensorkeep.kinds.pickles._records import array_of, dtype_of, is_tensor_like, strides_of, tensor_of

@@ -22,10 +22,17 @@ from tensorkeep.formats.pickles import (
     Unknown,
     read_pickle,
 )
-from tensorkeep.kinds._checks import Check, Checks, names_to_check
-from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import LoadOptions, OpenOptions
+from tensorkeep.kinds.base import (
+    Check,
+    Checks,
+    LeftOut,
+    LoadOptions,
+    NestedData,
+    Opened,
+    OpenOptions,
+    StoredView,
+    names_to_check,
+)
 from tensorkeep.kinds.pickles._data import is_of_pairs, nested_data
 from tensorkeep.kinds.pickles._flat import Leaf, Leaves, leaves_of
 from tensorkeep.kinds.pickles._load import ValueToLoad, part_of_value, whole_value

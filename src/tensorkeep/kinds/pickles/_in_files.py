@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from tensorkeep.kinds._convertible import LeftOut, StoredView
+from tensorkeep.kinds.base import LeftOut, StoredView
 from tensorkeep.kinds.pickles._file import PickleFile
 from tensorkeep.tensors import LazyTensor
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
-from tensorkeep.kinds._base import Files, Kind
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import OpenOptions
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Files, Kind, Opened, OpenOptions, Place
 from tensorkeep.kinds.pickles._file import pickle_over
 from tensorkeep.kinds.pickles._location import PickleLocation, find_pickled, pickle_index_names, stem_of_pickle_index
 from tensorkeep.kinds.pickles._set import open_pickled

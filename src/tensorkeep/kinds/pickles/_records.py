@@ -23,7 +23,7 @@ from tensorkeep.formats.pickles import (
     StorageView,
     TensorRecord,
 )
-from tensorkeep.kinds._convertible import StoredView
+from tensorkeep.kinds.base import StoredView
 from tensorkeep.kinds.pickles._keys import joined
 from tensorkeep.kinds.pickles._tree import Copy
 from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader

@@ -13,11 +13,19 @@ from typing import Any, TypeAlias
 from tensorkeep.errors import IntegrityError
 from tensorkeep.formats import Description
 from tensorkeep.formats.pickles import Unknown
-from tensorkeep.kinds._checks import Checks, combined, names_to_check
-from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import LoadOptions, OpenOptions
-from tensorkeep.kinds._weight_map import refuse_disagreement, refuse_missing_shards
+from tensorkeep.kinds.base import (
+    Checks,
+    LeftOut,
+    LoadOptions,
+    NestedData,
+    Opened,
+    OpenOptions,
+    StoredView,
+    combined,
+    names_to_check,
+    refuse_disagreement,
+    refuse_missing_shards,
+)
 from tensorkeep.kinds.pickles._data import nested_data
 from tensorkeep.kinds.pickles._file import PickleFile, pickle_over
 from tensorkeep.kinds.pickles._in_files import left_out_of, pairs_of, records_of, refuse_expanded_of, views_of

@@ -11,10 +11,7 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
 from tensorkeep.formats import Description
 from tensorkeep.formats.safetensors import Alias, State, parse_state
-from tensorkeep.kinds._checks import Checks
-from tensorkeep.kinds._findings import Finding, refuse
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import Checks, Finding, Opened, OpenOptions, refuse
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._consistent_read import read_consistently
 from tensorkeep.kinds.safetensors._digests import digest_checks

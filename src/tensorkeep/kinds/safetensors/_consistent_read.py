@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.kinds._findings import Finding
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import Finding, OpenOptions
 from tensorkeep.kinds.safetensors._duplicate import without_duplicate
 from tensorkeep.kinds.safetensors._examine import Examination, examine, open_shard
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over

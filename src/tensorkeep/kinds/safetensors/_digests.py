@@ -8,8 +8,7 @@ from typing import Protocol
 from tensorkeep.digests import BLAKE3, SHA256
 from tensorkeep.entries import TensorEntry
 from tensorkeep.formats.safetensors import Alias, Seal
-from tensorkeep.kinds._checks import Check, Checks, names_to_check
-from tensorkeep.kinds._findings import Finding
+from tensorkeep.kinds.base import Check, Checks, Finding, names_to_check
 from tensorkeep.layout import Index
 from tensorkeep.transport import ByteRange, ByteSource
 

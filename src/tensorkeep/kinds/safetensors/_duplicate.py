@@ -13,7 +13,7 @@ import msgspec
 
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import OpenOptions
 from tensorkeep.kinds.safetensors._examine import Examination, examine, open_shard, read_index
 from tensorkeep.kinds.safetensors._file import TensorFile
 from tensorkeep.layout import Location

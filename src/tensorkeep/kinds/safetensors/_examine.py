@@ -24,8 +24,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.formats import SNIFF_NBYTES, sniff
-from tensorkeep.kinds._findings import Finding
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import Finding, OpenOptions
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over
 from tensorkeep.layout import Index, Location, ShardRecord, parse_index
 from tensorkeep.limits import MAX_INDEX_NBYTES

@@ -24,8 +24,7 @@ from tensorkeep.formats.safetensors import (
     read_header,
     read_seal,
 )
-from tensorkeep.kinds._checks import Checks
-from tensorkeep.kinds._options import LoadOptions, OpenOptions
+from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._digests import digest_checks
 from tensorkeep.kinds.safetensors._saved import SavedTensors

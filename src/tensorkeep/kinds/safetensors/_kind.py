@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 
-from tensorkeep.kinds._base import Files, Kind
-from tensorkeep.kinds._checks import Checks
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import OpenOptions
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base import Checks, Files, Kind, Opened, OpenOptions, Place
 from tensorkeep.kinds.safetensors._checkpoint import open_safetensors
 from tensorkeep.kinds.safetensors._duplicate import without_duplicate
 from tensorkeep.kinds.safetensors._file import file_over

@@ -18,9 +18,7 @@ from tensorkeep.arrays import (
 )
 from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State
-from tensorkeep.kinds._convertible import StoredView
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import LoadOptions
+from tensorkeep.kinds.base import LoadOptions, Opened, StoredView
 from tensorkeep.kinds.safetensors._aliases import alias_tensor
 from tensorkeep.kinds.safetensors._attributes import WithAttributes
 from tensorkeep.kinds.safetensors._tied import load_tied, refuse_copies

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.kinds._findings import Finding
+from tensorkeep.kinds.base import Finding
 from tensorkeep.kinds.safetensors._examine import names_in, read_index, stray_shards
 from tensorkeep.layout import stem_of_index
 

@@ -13,7 +13,7 @@ from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError, SharedMemoryError
 from tensorkeep.formats.safetensors import Alias
-from tensorkeep.kinds._options import LoadOptions
+from tensorkeep.kinds.base import LoadOptions
 from tensorkeep.limits import MAX_COPIES, MAX_EXPANDED_NBYTES
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensor, Reader, TensorReader, c_strides, load_together

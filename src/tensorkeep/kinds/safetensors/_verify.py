@@ -7,9 +7,7 @@ from contextlib import ExitStack
 
 from tensorkeep.errors import TensorkeepError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias
-from tensorkeep.kinds._checks import Checks
-from tensorkeep.kinds._findings import Finding
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import Checks, Finding, OpenOptions
 from tensorkeep.kinds.safetensors._checkpoint import Checkpoint
 from tensorkeep.kinds.safetensors._consistent_read import Reading, read_consistently
 from tensorkeep.kinds.safetensors._digests import digest_checks

@@ -25,9 +25,7 @@ from tensorkeep.formats.tensorflow import (
     parse_object_graph,
     parse_strings,
 )
-from tensorkeep.kinds._checks import Checks, names_to_check
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import Checks, Opened, OpenOptions, names_to_check
 from tensorkeep.kinds.tensorflow._checks import checks_of
 from tensorkeep.kinds.tensorflow._files import BundleFiles
 from tensorkeep.kinds.tensorflow._location import BundleLocation

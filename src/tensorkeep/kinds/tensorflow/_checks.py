@@ -7,7 +7,7 @@ from math import prod
 
 from tensorkeep.digests import CRC32C
 from tensorkeep.formats.tensorflow import BundledTensor, string_crc
-from tensorkeep.kinds._checks import Check, Checks
+from tensorkeep.kinds.base import Check, Checks
 from tensorkeep.kinds.tensorflow._files import BundleFiles
 
 

@@ -8,8 +8,7 @@ import msgspec
 
 from tensorkeep.errors import FormatError, RefusedError, SourceMissingError
 from tensorkeep.formats.tensorflow import INDEX_SUFFIX, Bundle, data_name, read_bundle
-from tensorkeep.kinds._findings import Finding
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import Finding, OpenOptions
 from tensorkeep.kinds.tensorflow._location import BundleLocation
 from tensorkeep.transport import ByteSource, open_source
 

@@ -7,9 +7,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, UnsafeError
-from tensorkeep.kinds._base import Files, Kind
-from tensorkeep.kinds._checks import Checks
-from tensorkeep.kinds._options import OpenOptions
+from tensorkeep.kinds.base import Checks, Files, Kind, OpenOptions
 from tensorkeep.kinds.tensorflow._bundle import TensorBundle
 from tensorkeep.kinds.tensorflow._files import open_files
 from tensorkeep.kinds.tensorflow._location import BundleLocation, find_bundle

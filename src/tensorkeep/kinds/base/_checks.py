@@ -8,7 +8,7 @@ import msgspec
 
 from tensorkeep.digests import Algorithm
 from tensorkeep.errors import TensorNotFoundError
-from tensorkeep.kinds._findings import Finding
+from tensorkeep.kinds.base._findings import Finding
 from tensorkeep.tensors import chosen_names
 from tensorkeep.transport import ByteRange, ByteSource
 

@@ -18,10 +18,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.kinds._checks import Checks
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import OpenOptions
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base._checks import Checks
+from tensorkeep.kinds.base._opened import Opened
+from tensorkeep.kinds.base._options import OpenOptions
+from tensorkeep.kinds.base._place import Place
 from tensorkeep.layout import stem_of_index
 
 _Where = TypeVar("_Where")

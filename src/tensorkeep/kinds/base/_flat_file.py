@@ -22,11 +22,11 @@ from tensorkeep.formats import (
     TensorPlace,
     attribute_texts,
 )
-from tensorkeep.kinds._base import Files, Kind
-from tensorkeep.kinds._checks import Check, Checks, names_to_check
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._options import OpenOptions
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base._checks import Check, Checks, names_to_check
+from tensorkeep.kinds.base._kind import Files, Kind
+from tensorkeep.kinds.base._opened import Opened
+from tensorkeep.kinds.base._options import OpenOptions
+from tensorkeep.kinds.base._place import Place
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import ChunkedReader, Layout, LazyTensor, StridedReader, TensorReader, c_strides
 from tensorkeep.transport import ByteSource, split

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.kinds._base import Kind
-from tensorkeep.kinds._place import Place
+from tensorkeep.kinds.base._kind import Kind
+from tensorkeep.kinds.base._place import Place
 from tensorkeep.transport import exists, join, split
 
 _SAFETENSORS = ".safetensors"

@@ -9,10 +9,10 @@ import msgspec
 
 from tensorkeep.errors import IntegrityError
 from tensorkeep.formats import Description, StringArray
-from tensorkeep.kinds._checks import Checks, combined, names_to_check
-from tensorkeep.kinds._convertible import LeftOut
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._weight_map import refuse_disagreement
+from tensorkeep.kinds.base._checks import Checks, combined, names_to_check
+from tensorkeep.kinds.base._convertible import LeftOut
+from tensorkeep.kinds.base._opened import Opened
+from tensorkeep.kinds.base._weight_map import refuse_disagreement
 from tensorkeep.phrases import counted, listed
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import ByteSource, split

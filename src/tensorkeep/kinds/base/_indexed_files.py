@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import msgspec
 
-from tensorkeep.kinds._base import Files
-from tensorkeep.kinds._opened import Opened
-from tensorkeep.kinds._place import Place
-from tensorkeep.kinds._weight_map import refuse_missing_shards
+from tensorkeep.kinds.base._kind import Files
+from tensorkeep.kinds.base._opened import Opened
+from tensorkeep.kinds.base._place import Place
+from tensorkeep.kinds.base._weight_map import refuse_missing_shards
 from tensorkeep.transport import join, split
 
 _INDEX = ".index.json"

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Self
 from tensorkeep.entries import TensorEntry
 from tensorkeep.formats import Description, FileDescription, StringArray
 from tensorkeep.formats.safetensors import Alias
-from tensorkeep.kinds._checks import Checks, names_to_check
-from tensorkeep.kinds._convertible import LeftOut, NestedData, StoredView
-from tensorkeep.kinds._options import LoadOptions
+from tensorkeep.kinds.base._checks import Checks, names_to_check
+from tensorkeep.kinds.base._convertible import LeftOut, NestedData, StoredView
+from tensorkeep.kinds.base._options import LoadOptions
 from tensorkeep.layout import Index
 from tensorkeep.tensors import LazyTensor, LazyTensors, chosen_names, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteSource
