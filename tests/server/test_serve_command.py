@@ -97,7 +97,7 @@ def test_it_ends_at_once_and_by_itself(tmp_path: Path, number: int) -> None:
         took_s = time.monotonic() - begin
 
     assert (code, errors) == (0, "")
-    assert took_s < 2
+    assert took_s < 8  # not when a connection ends by itself
     assert len(lines) == 1
     assert lines[0].startswith("served 1 request, ")
 

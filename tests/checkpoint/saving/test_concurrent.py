@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,19 @@ import pytest
 
 import tensorkeep
 from tensorkeep.errors import BusyError, TransportError
+from tensorkeep.layout import Location, locate
 from tests.support import SUPPORT
-from tests.support.checkpoint.numbered_saves import FIVE, SCENARIOS, SINGLE, THREE, contents, save, tensors, whole
+from tests.support.checkpoint.numbered_saves import (
+    FIVE,
+    SCENARIOS,
+    SINGLE,
+    THREE,
+    contents,
+    number_of,
+    save,
+    tensors,
+    whole,
+)
 from tests.support.soak import rounds
 
 READER = SUPPORT / "checkpoint" / "read_during_saves.py"
@@ -41,6 +53,49 @@ def test_files_of_the_next_save_are_not_taken_for_strays(tmp_path: Path, monkeyp
     monkeypatch.setattr("tensorkeep.kinds.safetensors._consistent_read._is_replaced", lambda *_: True)
 
     assert whole(tmp_path) == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_old_files_are_not_taken_for_strays_of_a_save_that_began_during_the_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 0, THREE)
+    pids: list[int] = []
+
+    def locate_while_saved(path: str, variant: str | None) -> Location | None:
+        """Let a save put its index into place right after the first look, and end before the second."""
+        if pids:
+            with suppress(ProcessLookupError):
+                os.kill(pids[0], signal.SIGCONT)
+                os.waitpid(pids[0], 0)
+            return locate(path, variant)
+        location = locate(path, variant)
+        pids.append(save_until_old_shards_are_removed(tmp_path))
+        return location
+
+    monkeypatch.setattr("tensorkeep.kinds.safetensors._consistent_read.locate", locate_while_saved)
+
+    assert number_of(tensorkeep.load(tmp_path)) == 1
+
+
+def save_until_old_shards_are_removed(directory: Path) -> int:
+    """Return the pid of a save that has stopped before it removes the first shard of the old checkpoint."""
+    pid = os.fork()
+    if pid:
+        assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+        return pid
+    unlink = os.unlink
+
+    def stopping(path: Any, **keywords: Any) -> None:
+        if os.fspath(path).endswith("model-00001-of-00003.safetensors"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        unlink(path, **keywords)
+
+    os.unlink = stopping
+    try:
+        save(directory, 1, FIVE)
+    finally:
+        os._exit(0)
 
 
 @pytest.mark.parametrize("sides", ALTERNATIONS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -18,6 +19,9 @@ _MAX_WAITING: Final = 10_000
 """Most requests that wait to be printed; if the terminal is slower, the others are only counted."""
 
 _MAX_BATCH: Final = 1_000
+
+_LOOK_S: Final = 0.5
+"""Seconds after which a wait looks for signals: one that arrives just before the wait begins does not end it."""
 
 
 class AccessLog:
@@ -46,7 +50,7 @@ class AccessLog:
 
     def batches(self) -> Iterator[list[Served]]:
         """Yield requests as they arrive, until `end` is called."""
-        for first in iter(self._waiting.get, None):
+        for first in iter(self._next, None):
             batch = [first]
             for _ in range(min(self._waiting.qsize(), _MAX_BATCH)):
                 served = self._waiting.get()
@@ -55,6 +59,11 @@ class AccessLog:
                     break
                 batch.append(served)
             yield batch
+
+    def _next(self) -> Served | None:
+        while True:
+            with suppress(Empty):
+                return self._waiting.get(timeout=_LOOK_S)
 
 
 def served_line(served: Served) -> Line:

@@ -18,7 +18,7 @@ from tensorkeep.kinds.safetensors._duplicate import without_duplicate
 from tensorkeep.kinds.safetensors._examine import Examination, examine, open_shard
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over
 from tensorkeep.layout import Location, locate
-from tensorkeep.transport import forget_listing, has_staging, identity, is_remote, open_source
+from tensorkeep.transport import forget_listing, has_commit, has_staging, identity, is_remote, open_source
 
 _ATTEMPTS: Final = 50
 """How often to read a checkpoint that saves keep replacing."""
@@ -91,7 +91,9 @@ def _identity(location: Location | None) -> tuple[object, ...]:
     if location is None or (location.index is None and is_remote(location.entry)):  # objects are replaced atomically
         return ()
     file = identity(location.entry)
-    return (location.entry, location.pending is not None, *file) if file else ()
+    # Asked after the file: a save that put it there since `locate` may not have removed the old files yet.
+    is_pending = not is_remote(location.entry) and has_commit(location.directory or os.curdir, location.stem)
+    return (location.entry, is_pending, *file) if file else ()
 
 
 def _is_replaced(path: str, variant: str | None, before: tuple[object, ...]) -> bool:

@@ -37,7 +37,7 @@ Two simpler cases: a single file is staged and renamed (`_file`), and a whole di
 from tensorkeep.transport.atomic._directory import publish_directory, recover_directories
 from tensorkeep.transport.atomic._file import publish, sweep_leftovers
 from tensorkeep.transport.atomic._lock import DirectoryLock, take_lock
-from tensorkeep.transport.atomic._recovery import PendingCommit, finish_pending_commit
+from tensorkeep.transport.atomic._recovery import PendingCommit, finish_pending_commit, has_commit
 from tensorkeep.transport.atomic._removal import delete_directory, delete_moved_aside, move_aside
 from tensorkeep.transport.atomic._reserved import Reserved, ReservedFile
 from tensorkeep.transport.atomic._sparse_file import PartialFile
@@ -56,6 +56,7 @@ __all__ = [
     "delete_moved_aside",
     "enter_working_directory",
     "finish_pending_commit",
+    "has_commit",
     "has_staging",
     "leave_working_directory",
     "move_aside",

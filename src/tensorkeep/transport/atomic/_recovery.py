@@ -65,6 +65,11 @@ def finish_pending_commit(directory: str | os.PathLike[str], base: str) -> Pendi
     return PendingCommit(staging, journal, identity)
 
 
+def has_commit(directory: str | os.PathLike[str], base: str) -> bool:
+    """Say whether a transaction is committed and not finished, whoever is at work on it."""
+    return Staging(os.fsdecode(directory), base).commit_identity() is not None
+
+
 def _finish(staging: Staging) -> bool:
     """Say whether nothing is left to do, because this or another process did it."""
     try:
