@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
@@ -14,8 +15,6 @@ import tensorkeep
 from tensorkeep.scanner.models._templates import faults_of
 from tests.support.formats.crafted_gguf import crafted, entry, info
 from tests.support.formats.gguf_files import random_blocks, write_gguf
-
-jinja2 = pytest.importorskip("jinja2")
 
 PLAIN = {
     "roles": "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n'}}"

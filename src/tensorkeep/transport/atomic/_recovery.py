@@ -66,7 +66,7 @@ def finish_pending_commit(directory: str | os.PathLike[str], base: str) -> Pendi
 
 
 def has_commit(directory: str | os.PathLike[str], base: str) -> bool:
-    """Say whether a transaction is committed and not finished, whoever is at work on it."""
+    """Say whether a transaction is committed and not finished."""
     return Staging(os.fsdecode(directory), base).commit_identity() is not None
 
 
