@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from onnx import TensorProto
 
 import tensorkeep
 from tensorkeep.formats.tensorflow.programs import COMPUTING
@@ -128,6 +130,58 @@ def test_a_variable_that_names_a_file_may_not_be_changed_elsewhere(tmp_path: Pat
     assert len(messages_of(tmp_path, *honest, *evil)) == 1
 
 
+def test_a_function_may_not_name_its_file_through_what_it_was_saved_with(tmp_path: Path) -> None:
+    function = message((1, message((1, b"f"), (2, message((1, b"path"))))), (3, node("s", SAVER, "path")))
+    objects = [(1, message((5, b""))), (1, message((9, b"")))]
+    path = tmp_path / "saved_model.pb"
+
+    def verdict(bound: bytes) -> str:
+        called = message((1, b"f"), (2, message((2, bound))))
+        graph = message((2, message((1, function))))
+        path.write_bytes(b"\x08\x01" + message((2, message((2, graph), (7, message(*objects, (2, called)))))))
+        return tensorkeep.scan(path).verdict
+
+    assert verdict(b"") == "clean"
+    assert verdict(b"\0") == "clean"  # a file of the model
+    assert verdict(b"\1") == "unknown"
+    assert verdict(b"\2") == "unknown"
+
+
+def test_each_name_of_a_file_is_looked_at(tmp_path: Path) -> None:
+    twice = (("v", "../../etc/passwd"), ("v", "words.txt"))
+    (text,) = messages_of(tmp_path, node("v", "Const", text=b"words.txt"), assets=twice)
+    assert "outside its directory" in text
+
+
+@pytest.mark.parametrize("unknown", [b"\x78\x01", b"\xfa\x07\x01x", b"\x08\x01", b"\x15abcd"])
+@pytest.mark.parametrize("name", ["saved_model.pb", "my_fingerprint.pb", "x_keras_metadata.pb"])
+def test_fields_that_nobody_knows_hide_nothing(files: Path, tmp_path: Path, name: str, unknown: bytes) -> None:
+    content = (files / "writes" / "saved_model.pb").read_bytes()
+    for changed in (content + unknown, unknown + content):
+        (tmp_path / name).write_bytes(changed)
+        (file,) = tensorkeep.scan(tmp_path).files
+        assert any("WriteFile writes a file" in finding.message for finding in file.findings)
+
+
+@pytest.mark.parametrize("unread", [b"\x7b\x7c", b"\x78" + b"\xff" * 9 + b"\x02"])
+def test_what_tensorflow_passes_over_and_the_scan_cannot_is_not_clean(
+    files: Path, tmp_path: Path, unread: bytes
+) -> None:
+    content = (files / "module" / "saved_model.pb").read_bytes()
+    (tmp_path / "other.pb").write_bytes(content + unread)
+    assert tensorkeep.scan(tmp_path).verdict == "unreadable"
+
+
+def test_other_messages_are_no_programs(files: Path, tmp_path: Path) -> None:
+    shutil.copy(files / "module" / "saved_model.pb", tmp_path)
+    for name in ("tensor.pb", "x.meta"):
+        (tmp_path / name).write_bytes(TensorProto(dims=[1], data_type=1, raw_data=bytes(4)).SerializeToString())
+    (tmp_path / "y.meta").write_text("fileFormatVersion: 2")
+    report = tensorkeep.scan(tmp_path)
+    assert report.verdict == "clean"
+    assert report.n_skipped == 3
+
+
 def test_unknown_operators_and_other_streams_are_reported(tmp_path: Path) -> None:
     (text,) = messages_of(tmp_path, node("x", "MyOwnOperator"), node("y", "MyOwnOperator"))
     assert text == "the operator MyOwnOperator is not known to only compute: `x` and 1 more"
@@ -146,6 +200,8 @@ def test_code_of_keras_layers_is_reported(tmp_path: Path) -> None:
 
 def test_text_and_damage_are_no_clean_programs(files: Path, tmp_path: Path) -> None:
     (tmp_path / "saved_model.pbtxt").write_text("saved_model_schema_version: 1")
+    assert tensorkeep.scan(tmp_path).verdict == "unknown"
+    (tmp_path / "saved_model.pbtxt").rename(tmp_path / "saved_model.cpb")
     assert tensorkeep.scan(tmp_path).verdict == "unknown"
 
     content = (files / "writes" / "saved_model.pb").read_bytes()

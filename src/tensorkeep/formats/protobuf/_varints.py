@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from tensorkeep.errors import FormatError
+from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.transport import ByteRange, ByteSource
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def parse_varint(data: bytes, index: int) -> tuple[int, int]:
     else:
         raise _too_long()
     if value >= 2**64:
-        raise _too_long()
+        raise UnsupportedError("a number of a message has more than 64 bits, of which other readers drop some")
     return value, index
 
 

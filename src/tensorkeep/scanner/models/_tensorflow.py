@@ -14,14 +14,19 @@ from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner.models._base import ModelForm
 from tensorkeep.scanner.models._keras import scan_configuration
-from tensorkeep.transport import ByteSource
+from tensorkeep.transport import ByteSource, split
 
 _SAVED_MODEL_START: Final = b"\x08\x01\x12"
 """The version of a SavedModel, 1, and the tag of its first program."""
 
 _TABLE_START: Final = b"\0\0"
+_SAVED_MODEL: Final = "saved_model.pb"
 _KERAS_METADATA: Final = "keras_metadata.pb"
 _FINGERPRINT: Final = "fingerprint.pb"
+_UNREAD: Final = {
+    ".pbtxt": "a program of TensorFlow as text, which is not looked into",
+    ".cpb": "a program of TensorFlow in chunks, which are not looked into",
+}
 _MAX_NBYTES: Final = 64 * 2**20
 _TOP: Final = {
     "SavedModel": {1: VARINT, 2: LENGTH},
@@ -51,42 +56,59 @@ def _scan_checkpoint(content: Content, log: FindingLog) -> bool:
 
 def _is_program(content: Content) -> bool:
     name = content.name.lower()
-    return name.endswith((".pb", ".pbtxt", ".meta")) or content.head().startswith(_SAVED_MODEL_START)
+    return name.endswith((".pb", ".meta", *_UNREAD)) or content.head().startswith(_SAVED_MODEL_START)
 
 
 def _scan_program(content: Content, log: FindingLog) -> bool:
     """Report operators that do more than compute, and the code of Keras layers."""
-    name = content.name.lower()
-    if name.endswith(".pbtxt"):
-        log.add("unknown", "a program of TensorFlow as text, which is not looked into", content)
-        return True
-    if name.endswith(_KERAS_METADATA):
+    name = split(content.name)[1].lower()
+    for suffix, what in _UNREAD.items():
+        if name.endswith(suffix):
+            log.add("unknown", what, content)
+            return True
+    if name == _KERAS_METADATA:
         return _scan_keras_metadata(content, log)
-    if name.endswith(_FINGERPRINT):
+    if name == _FINGERPRINT:
         return content.nbytes < _MAX_NBYTES and bool(parse_message(content.read(content.nbytes)))
-    programs = _programs(content.alone(), is_meta=name.endswith(".meta"))
-    for program in programs or ():
+    programs, is_certain = _programs(content.alone(), name)
+    n_before = len(log.findings)
+    for program in programs:
         for deed in deeds_of(program):
             log.add(deed.severity, deed.message, content, deed.position)
-        for text in program.metadata:
+        for text in program.saved.metadata:
             scan_configuration(text, content, log)
-    return programs is not None
+    return is_certain or len(log.findings) > n_before
 
 
-def _programs(source: ByteSource, *, is_meta: bool) -> list[Program] | None:
-    """Read the programs of a file; None if it is something else."""
+def _programs(source: ByteSource, name: str) -> tuple[list[Program], bool]:
+    """Read the programs of a file as TensorFlow would, and say whether it can be nothing else.
+
+    Like every reader of Protocol Buffers, TensorFlow passes over fields that it does not know. So a file with such
+    fields is read too; what is found in it matters only if it does more than compute.
+    """
     reader = ProgramReader(source, COMPUTING)
-    if not is_meta and _has_form("SavedModel", source):
-        return reader.saved_model()
-    forms: dict[str, Callable[[], list[Program]]] = {"GraphDef": reader.graph, "MetaGraphDef": reader.meta_graph}
-    possible = [form for form in forms if _has_form(form, source) and not (is_meta and form == "GraphDef")]
-    for form in possible:
+    if name == _SAVED_MODEL:
+        return reader.saved_model(), True
+    read: dict[str, Callable[[], list[Program]]] = {
+        "SavedModel": reader.saved_model,
+        "GraphDef": reader.graph,
+        "MetaGraphDef": reader.meta_graph,
+    }
+    is_meta = name.endswith(".meta")
+    possible = ["MetaGraphDef"] if is_meta else [form for form in read if _has_form(form, source)]
+    is_certain = bool(possible) and _has_form(possible[0], source)
+    found: list[Program] = []
+    for form in possible or read:
         try:
-            return forms[form]()
+            programs = read[form]()
         except FormatError:
-            if form == possible[-1]:
+            if is_certain and form == possible[-1]:
                 raise
-    return None
+        else:
+            if is_certain:
+                return programs, True
+            found += programs
+    return found, False
 
 
 def _has_form(form: str, source: ByteSource) -> bool:

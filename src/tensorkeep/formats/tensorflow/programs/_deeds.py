@@ -62,6 +62,6 @@ def _summed(operator: str, deed: str, nodes: list[tuple[Graph, Node]]) -> Deed:
 
 
 def _outside(program: Program) -> Iterator[Deed]:
-    for file in program.assets.values():
+    for file in dict.fromkeys(file for files in program.assets.values() for file in files):
         if not is_inside(file):
             yield Deed("suspicious", f"a file of the model is outside its directory: {file[:200]!r}")

@@ -73,7 +73,14 @@ class FileNames:
         return node is not None and node.operator == "Const" and node.text == _USUAL_DEFAULT
 
     def _is_given_argument(self, graph: Graph, place: int, depth: int) -> bool:
-        """Say whether every call of a function passes such a name; one without calls is called from outside."""
+        """Say whether every call of a function passes such a name; one without calls is called from outside.
+
+        Calls from outside pass the last arguments as they were saved, and only files of the model are such names.
+        """
+        bound = self._program.saved.bound.get(graph.name, ())
+        n_passed = len(graph.arguments) - len(bound)
+        if place >= n_passed and bound[place - n_passed] not in self._program.saved.assets:
+            return False
         return all(
             node.operator in {*_CALLS, graph.name}
             and place < len(node.inputs)

@@ -5,17 +5,16 @@ Fields have the numbers of TensorFlow's SavedModel, MetaGraphDef, GraphDef, Func
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.formats.protobuf import LENGTH, Field, MessageReader
+from tensorkeep.formats.tensorflow.programs._saved_objects import SavedObjects, read_saved_objects
 from tensorkeep.transport import ByteRange, ByteSource
 
 _MAX_TEXT_NBYTES: Final = 2**16
-_MAX_METADATA_NBYTES: Final = 2**26
 _MAX_KEPT: Final = 1_000_000
 """Nodes that are kept; the largest programs have about 100,000 variables, each with a few such nodes."""
 
@@ -68,15 +67,15 @@ class Program(msgspec.Struct, frozen=True):
         main: The main graph.
         functions: Name to function.
         operators: Every node that may do more than compute, with its graph.
-        assets: Name of a node that gives the path of a file of the model, to that file's name.
-        metadata: Texts of saved objects; Keras has its configurations there.
+        assets: Name of a node that gives the path of a file of the model, to the names that the program has for it.
+        saved: Objects beside the graph.
     """
 
     main: Graph
     functions: dict[str, Graph] = {}
     operators: list[tuple[Graph, Node]] = []
-    assets: dict[str, str] = {}
-    metadata: list[bytes] = []
+    assets: dict[str, list[str]] = {}
+    saved: SavedObjects = SavedObjects()
 
 
 class ProgramReader:
@@ -101,8 +100,8 @@ class ProgramReader:
 
     def _meta_graph(self, span: ByteRange | None) -> Program:
         program: Program | None = None
-        assets: dict[str, str] = {}
-        metadata: list[bytes] = []
+        assets: dict[str, list[str]] = {}
+        saved: SavedObjects | None = None
         for field in self._reader.fields(span):
             if _is_message(field, 2):
                 if program is not None:
@@ -110,10 +109,12 @@ class ProgramReader:
                 program = self._program(field.span)
             elif _is_message(field, 6):
                 node, file = self._asset(field)
-                assets[node] = file
+                assets.setdefault(node, []).append(file)
             elif _is_message(field, 7):
-                metadata += self._metadata(field)
-        return msgspec.structs.replace(program or Program(Graph("")), assets=assets, metadata=metadata)
+                if saved is not None:
+                    raise FormatError("a program has two tables of objects")
+                saved = read_saved_objects(self._reader, field)
+        return msgspec.structs.replace(program or Program(Graph("")), assets=assets, saved=saved or SavedObjects())
 
     def _program(self, span: ByteRange | None) -> Program:
         program = Program(Graph("", [], {}), {}, [])
@@ -217,14 +218,6 @@ class ProgramReader:
             elif _is_message(part, 2):
                 file = self._text(part)
         return node, file
-
-    def _metadata(self, field: Field) -> Iterator[bytes]:
-        """Yield the texts of saved objects."""
-        for node in self._reader.fields(field.span):
-            for part in self._reader.fields(node.span) if _is_message(node, 1) else ():
-                for text in self._reader.fields(part.span) if _is_message(part, 4) else ():
-                    if _is_message(text, 3):
-                        yield self._reader.read(text.span, max_nbytes=_MAX_METADATA_NBYTES)
 
     def _text(self, field: Field) -> str:
         return self._reader.read_text(field.span, max_nbytes=_MAX_TEXT_NBYTES)
