@@ -33,7 +33,7 @@ def parse_varint(data: bytes, index: int) -> tuple[int, int]:
     else:
         raise _too_long()
     if value >= 2**64:
-        raise UnsupportedError("a number of a message has more than 64 bits, of which other readers drop some")
+        raise UnsupportedError("a number of a message has more than 64 bits: other readers drop some")
     return value, index
 
 
