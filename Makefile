@@ -47,7 +47,7 @@ format: $(READY) ## Fix style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(READY) ## Compare with other libraries; writes docs/benchmarks.md
+bench: $(READY) ## Compare with other libraries; writes benchmarks/record.json and docs/benchmarks.md
 	@$(BIN)/python tests/support/remote/get_nginx.py
 	$(BIN)/python -m benchmarks
 

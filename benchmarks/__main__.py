@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, print the results, write the page."""
+"""`python -m benchmarks`: measure, print the results, record them, write the page."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ import msgspec
 
 from benchmarks.case import Case, Place
 from benchmarks.cases import find_case, find_cases
-from benchmarks.machine import describe_machine
+from benchmarks.machine import Machine, describe_machine
+from benchmarks.record import Measurement, read_record, recorded, write_record
 from benchmarks.report import case_line, page
 from benchmarks.results import CaseResult, Memory
 from benchmarks.worker import MeasureMemory, Prepare, Task, Time, run_in_worker
 
 _ROOT = Path(__file__).parents[1]
 _PAGE = _ROOT / "docs" / "benchmarks.md"
+_RECORD = _ROOT / "benchmarks" / "record.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,15 +37,19 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     folder, tmpfs = (_own_folder(parent, keep=options.keep) for parent in (options.folder, options.tmpfs))
     place = Place(folder, tmpfs, options.quick)
+    record = read_record(options.record) if options.record else {}
     try:
-        machine = describe_machine(place.folder)
-        results = _measure(cases, place, options.rounds)
+        for result in _measure(cases, place, options.rounds):
+            print(case_line(result), flush=True)
+            record[result.case.name] = Measurement.of(result)
+            if options.record:  # at once: a run that is stopped keeps what it measured
+                write_record(options.record, record)
     finally:
         if not options.keep:
             shutil.rmtree(place.folder)
             shutil.rmtree(place.tmpfs)
     if options.output is not None:
-        options.output.write_text(page(results, machine, datetime.now(UTC)))
+        options.output.write_text(page(recorded(find_cases("*"), record)))
         print(f"wrote {options.output}")
     return 0
 
@@ -56,10 +62,14 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=_default_folder(), help="where the files go, on a disk")
     parser.add_argument("--tmpfs", type=Path, default=Path("/dev/shm"), help="where files in memory go")
     parser.add_argument("--keep", action="store_true", help="leave the files there, for the next run")
-    parser.add_argument("--output", type=Path, help=f"the page; a run of everything in full writes {_PAGE}")
+    parser.add_argument(
+        "--record", type=Path, help=f"the record to update; a run that is not quick updates {_RECORD}"
+    )
+    parser.add_argument("--output", type=Path, help=f"the page to write; a run that is not quick writes {_PAGE}")
     options = parser.parse_args(arguments)
-    if options.output is None and not options.quick and options.only == "*":
-        options.output = _PAGE
+    if not options.quick:
+        options.record = options.record or _RECORD
+        options.output = options.output or _PAGE
     return options
 
 
@@ -78,15 +88,12 @@ def _default_folder() -> Path:
     return Path(os.environ.get("TMPDIR") or _ROOT.parent)
 
 
-def _measure(cases: list[Case], place: Place, rounds: int | None) -> list[CaseResult]:
+def _measure(cases: list[Case], place: Place, rounds: int | None) -> Iterator[CaseResult]:
+    machine = describe_machine(place.folder)
     tasks = [_tasks(case, place, rounds or case.rounds) for case in cases]
     outcomes = _perform([task for each in tasks for task in each], place)
-    results = []
     for case, each in zip(cases, tasks, strict=True):
-        result = _gather(case, [next(outcomes) for _ in each])
-        print(case_line(result), flush=True)
-        results.append(result)
-    return results
+        yield _gather(case, [next(outcomes) for _ in each], machine)
 
 
 def _tasks(case: Case, place: Place, rounds: int) -> list[Task]:
@@ -107,13 +114,15 @@ def _company(task: Task) -> object:
     return find_case(task.case).company
 
 
-def _gather(case: Case, outcomes: list[Any]) -> CaseResult:
+def _gather(case: Case, outcomes: list[Any], machine: Machine) -> CaseResult:
     _, times, *memories = outcomes
     names = [contender.name for contender in (case.ours, *case.peers)]
     return CaseResult(
         case,
         msgspec.convert(times, dict[str, list[float]]),
         dict(zip(names, msgspec.convert(memories, list[Memory]), strict=False)),
+        machine,
+        datetime.now(UTC),
     )
 
 

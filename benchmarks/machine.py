@@ -21,6 +21,14 @@ _LIBRARIES = (
     "huggingface_hub",
     "transformers",
     "accelerate",
+    "gguf",
+    "h5py",
+    "onnx",
+    "flax",
+    "tensorflow-cpu",
+    "paddlepaddle",
+    "pyarrow",
+    "ztensor",
 )
 
 
@@ -31,13 +39,15 @@ class Machine(msgspec.Struct, frozen=True):
         hardware: Processor, cores, memory.
         system: Kernel, and the file system of the files.
         software: Python and the libraries, with versions.
-        load: The load from other work at the start.
+        n_cores: Number of cores.
+        n_busy: Cores busy with other work when the run began: the load average of the last minute.
     """
 
     hardware: str
     system: str
     software: str
-    load: str
+    n_cores: int
+    n_busy: float
 
 
 def describe_machine(folder: Path) -> Machine:
@@ -52,7 +62,8 @@ def describe_machine(folder: Path) -> Machine:
         hardware=f"{_processor()}, {os.cpu_count()} cores, {memory_nbytes / 2**30:.0f} GiB of memory",
         system=f"{platform.system()} {platform.release().split('-')[0]}, files on {_file_system(folder)}",
         software=", ".join([f"Python {platform.python_version()}", *libraries]),
-        load=f"{os.getloadavg()[0]:.1f} of {os.cpu_count()} cores were busy with other work when the run began",
+        n_cores=os.cpu_count() or 1,
+        n_busy=round(os.getloadavg()[0], 1),
     )
 
 

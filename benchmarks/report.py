@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from itertools import groupby
 
 from benchmarks.case import AtLeast, Case, Contender
-from benchmarks.machine import Machine
 from benchmarks.results import CaseResult
 
 __all__ = ["case_line", "page"]
@@ -33,7 +31,8 @@ _HEADINGS = {
 _INTRODUCTION = """\
 # Benchmarks
 
-`python -m benchmarks`, run from the project root, measures everything on this page and writes it.
+`python -m benchmarks`, run from the project root, measures everything on this page and writes it; with
+`--only 'load/*'` it measures a part again. Every section says when it was measured, and how busy the machine was.
 
 - tensorkeep and its peers run each case in the same process, in turns. The order changes with each round, so that
   each follows each other about equally often.
@@ -48,18 +47,16 @@ _INTRODUCTION = """\
 """
 
 
-def page(results: list[CaseResult], machine: Machine, when: datetime) -> str:
+def page(results: list[CaseResult]) -> str:
     """Write the page.
 
     Args:
         results: The results, with cases of a group adjacent.
-        machine: The machine they were measured on.
-        when: The time of measurement.
 
     Returns:
         The page in Markdown.
     """
-    parts = [_INTRODUCTION, _circumstances(results, machine, when)]
+    parts = [_INTRODUCTION, _machines(results)]
     for group, members in groupby(results, key=lambda result: result.case.group):
         parts.append(_group(_HEADINGS[group], list(members)))
     parts.extend((_shortfalls(results), _details(results)))
@@ -76,13 +73,19 @@ def case_line(result: CaseResult) -> str:
     )
 
 
-def _circumstances(results: list[CaseResult], machine: Machine, when: datetime) -> str:
+def _machines(results: list[CaseResult]) -> str:
+    """Describe all machines; usually there is one."""
+    machines = [(result.machine.hardware, result.machine.system, result.machine.software) for result in results]
+    described = [f"Measured on {'; '.join(machine)}." for machine in dict.fromkeys(machines)]
+    return "\n\n".join([*described, "Ratios are more reproducible than times.\n"])
+
+
+def _circumstances(results: list[CaseResult]) -> str:
     numbers = [len(result.times_s[result.case.ours.name]) for result in results]
     rounds = " to ".join(str(number) for number in sorted({min(numbers), max(numbers)}))
-    return (
-        f"Measured on {when:%d %B %Y} on {machine.hardware}; {machine.system}; {machine.software}. "
-        f"{machine.load}; {rounds} rounds of each case. Ratios are more reproducible than times.\n"
-    )
+    days = " and ".join(f"{day:%d %B %Y}" for day in sorted({result.when.date() for result in results}))
+    busy = max(result.machine.n_busy for result in results)
+    return f"{days}; {rounds} rounds of each case; {busy:.1f} of {results[0].machine.n_cores} cores busy otherwise.\n"
 
 
 def _group(heading: str, results: list[CaseResult]) -> str:
@@ -100,7 +103,7 @@ def _group(heading: str, results: list[CaseResult]) -> str:
     ]
     head = ("Case", "Target", "tensorkeep", "Peer", "Ratio", "Limit", "Memory")
     remarks = [f"- {result.case.title}: {result.case.remark}" for result in results if result.case.remark]
-    return "\n".join([f"## {heading}\n", *_table(head, rows), "", *remarks, ""])
+    return "\n".join([f"## {heading}\n", _circumstances(results), *_table(head, rows), "", *remarks, ""])
 
 
 def _shortfalls(results: list[CaseResult]) -> str:

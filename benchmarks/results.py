@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from statistics import quantiles
 from typing import Literal
 
 import msgspec
 
 from benchmarks.case import AtLeast, Case, Contender
+from benchmarks.machine import Machine
 
 __all__ = ["CaseResult", "Memory", "Quartiles", "Verdict", "quartiles_of"]
 
@@ -47,11 +49,15 @@ class CaseResult(msgspec.Struct, frozen=True):
         case: The case.
         times_s: Contender's name to seconds, one value per round.
         memory: Contender's name to its cost; empty if not meaningful.
+        machine: What it was measured on.
+        when: The time of measurement.
     """
 
     case: Case
     times_s: dict[str, list[float]]
     memory: dict[str, Memory]
+    machine: Machine
+    when: datetime
 
     def time_s(self, contender: Contender) -> float:
         """Return a contender's median time in seconds."""

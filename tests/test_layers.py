@@ -43,7 +43,7 @@ STRANGERS = {
 TRANSPORT_VOCABULARY = {"ByteRange", "ByteSource", "MemorySource"}
 """All that formats know of transport: something to read, what to read of it, and a file that is within another."""
 
-IMPORTED_BY_NAME = {"__init__.py", "arrays/_registry.py", "install.py", "kinds/base/_lazy.py"}
+IMPORTED_BY_NAME = {"__init__.py", "arrays/_registry.py", "install.py", "kinds/base/_lazy.py", "torch.py"}
 """Files that may import modules by name, on first use: public names, array libraries, kinds of files,
 stand-ins for safetensors."""
 

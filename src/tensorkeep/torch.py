@@ -12,33 +12,47 @@ import; docs/compatibility.md lists what is better here. There are four more fun
 
 from __future__ import annotations
 
+import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorkeep.errors import TensorkeepError, importing
 
 with importing(torch='"tensorkeep[torch]"'):
     import torch
 
-from tensorkeep.arrays import TensorToWrite, adapter_for, library_for
 from tensorkeep.collector import PausedCollector
-from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file, torch_raw, torch_sharing
-from tensorkeep.compat.torch_sharing import storage_ptr, storage_size
-from tensorkeep.compat.wording import (
-    check_backend,
-    check_content,
-    check_device,
-    check_metadata,
-    check_names,
-    check_path,
-    writing_errors,
-)
-from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.safetensors import load as load_tensors
-from tensorkeep.kinds.safetensors import open_file
-from tensorkeep.models import LoadReport, load_into, load_sharded, refuse_partitioned
-from tensorkeep.tensors import near_others, serialize_tensors, write_tensors
-from tensorkeep.training import capture, restore
+
+with PausedCollector():  # a collection during the import would walk all objects of torch, for twice the time
+    from tensorkeep.arrays import TensorToWrite, adapter_for, library_for
+    from tensorkeep.arrays.torch.partitioned import refuse_partitioned
+    from tensorkeep.compat import (
+        TensorSpec,
+        deserialize,
+        safe_open,
+        serialize,
+        serialize_file,
+        torch_raw,
+        torch_sharing,
+    )
+    from tensorkeep.compat.torch_sharing import storage_ptr, storage_size
+    from tensorkeep.compat.wording import (
+        check_backend,
+        check_content,
+        check_device,
+        check_metadata,
+        check_names,
+        check_path,
+        writing_errors,
+    )
+    from tensorkeep.kinds import OpenOptions
+    from tensorkeep.kinds.safetensors import load as load_tensors
+    from tensorkeep.kinds.safetensors import open_file
+    from tensorkeep.tensors import near_others, serialize_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from tensorkeep.models import LoadReport, load_into, load_sharded
+    from tensorkeep.training import capture, restore
 
 __all__ = [
     "LoadReport",
@@ -60,6 +74,23 @@ __all__ = [
     "storage_ptr",
     "storage_size",
 ]
+
+_ON_DEMAND = {
+    "LoadReport": "models",
+    "capture": "training",
+    "load_into": "models",
+    "load_sharded": "models",
+    "restore": "training",
+}
+"""Each name that is imported on first use, with its module: `load_file` needs half as many modules."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"tensorkeep.{_ON_DEMAND[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 _SIZE = torch_raw.SIZE

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.cases import find_case
 from benchmarks.machine import Machine
+from benchmarks.record import Measurement, read_record, recorded
 from benchmarks.report import page
 from benchmarks.results import CaseResult, Memory
 from tests.support import ROOT
@@ -39,7 +40,8 @@ GROUPS = {
     "ranks",
 }
 
-MACHINE = Machine(hardware="one core", system="Linux", software="Python", load="nothing else ran")
+MACHINE = Machine(hardware="one core", system="Linux", software="Python", n_cores=1, n_busy=0.0)
+WHEN = datetime(2026, 11, 21, tzinfo=UTC)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks read Linux's page cache and /proc")
 
@@ -105,10 +107,31 @@ def test_memory_above_its_target_is_a_target_that_is_not_met() -> None:
     times = {contender.name: [0.01] for contender in case.contenders}
     for nbytes, is_met in ((10_000_000, True), (12_000_000, False)):
         memory = {contender.name: Memory(nbytes, 0) for contender in case.contenders}
-        text = page([CaseResult(case, times, memory)], MACHINE, datetime(2026, 11, 21, tzinfo=UTC))
+        text = page([CaseResult(case, times, memory, MACHINE, WHEN)])
         assert "at most 30.0 ms more, at most 10 MB |" in text
         assert ("12 MB, 12 MB of memory; the target is at most 10 MB." not in text) == is_met
         assert ("Targets not met" not in text) == is_met
+
+
+def test_a_later_run_replaces_what_it_measures_and_keeps_the_rest(tmp_path: Path) -> None:
+    files = ("--record", str(tmp_path / "record.json"), "--output", str(tmp_path / "page.md"))
+
+    for only, n_cases in (("startup/*keep", 1), ("startup/torch", 2), ("startup/*keep", 2)):
+        before = read_record(tmp_path / "record.json")
+        done = run_benchmarks(tmp_path, "--only", only, *files)
+        assert done.returncode == 0, done.stderr
+        after = read_record(tmp_path / "record.json")
+        assert len(after) == n_cases
+        assert {name for name in after if after[name] != before.get(name)} == names_in(done.stdout)
+        assert len(re.findall("^## ", (tmp_path / "page.md").read_text(), re.MULTILINE)) >= n_cases + 1
+
+
+def test_what_is_recorded_of_other_contenders_is_not_shown() -> None:
+    case = find_case("startup/tensorkeep")
+    times = {contender.name: [0.01] for contender in case.contenders}
+
+    assert len(recorded([case], {case.name: Measurement(times, {}, MACHINE, WHEN)})) == 1
+    assert recorded([case], {case.name: Measurement({**times, "gone": [1.0]}, {}, MACHINE, WHEN)}) == []
 
 
 def test_a_pattern_that_matches_nothing_is_an_error(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 - `_match`: the names and shapes of a model compared with those of a checkpoint. Pure.
 - `_ties`: tied weights: which they are, and whether the saved ones are equal.
-- `_partitioned`: models whose parameters DeepSpeed has partitioned.
 - `_parameters`: a model's parameters and buffers: their memory, and the names and modules that it belongs to.
 - `_hooks`: names that modules change while they are loaded.
 - `_plan`: which tensor of the checkpoint goes into which parameter, checked before anything is written.
@@ -21,7 +20,6 @@ from tensorkeep.models._fill_parts import PartJob, check_castable, fill_parts
 from tensorkeep.models._load import LoadReport, load_into
 from tensorkeep.models._match import Match, ShapeMismatch, mismatch_error
 from tensorkeep.models._parameters import is_batch_counter
-from tensorkeep.models._partitioned import refuse_partitioned
 from tensorkeep.models._sharded import load_sharded
 from tensorkeep.models._ties import equal_loaded, equal_stored, memory_key, tie_conflicts, tie_error
 
@@ -39,7 +37,6 @@ __all__ = [
     "load_sharded",
     "memory_key",
     "mismatch_error",
-    "refuse_partitioned",
     "tie_conflicts",
     "tie_error",
 ]

@@ -9,8 +9,8 @@ import msgspec
 import torch
 from torch import nn
 
+from tensorkeep.arrays.torch.partitioned import refuse_partitioned
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.models._partitioned import refuse_partitioned
 from tensorkeep.models._ties import memory_key
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from tensorkeep.arrays.torch.partitioned import refuse_partitioned
 from tensorkeep.errors import StateDictMismatchError, UnsupportedError
 from tensorkeep.models import (
     Match,
@@ -18,7 +19,6 @@ from tensorkeep.models import (
     is_batch_counter,
     memory_key,
     mismatch_error,
-    refuse_partitioned,
     tie_conflicts,
     tie_error,
 )

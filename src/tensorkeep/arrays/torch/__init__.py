@@ -1,6 +1,7 @@
 """torch's tensors. Nothing here is imported before a tensor is needed.
 
 - `devices`: the devices that torch has on this machine.
+- `partitioned`: models whose parameters DeepSpeed has partitioned.
 - `_dense`: `TorchArrays`, dense tensors over buffers and storages, on devices, cast, and described for writing.
 - `_attributes`: Parameter or Buffer, requires_grad, memory format.
 - `_composed`: sparse, quantized, nested and wide complex tensors, checked and made.

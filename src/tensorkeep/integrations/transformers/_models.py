@@ -14,6 +14,7 @@ import torch
 from huggingface_hub import ModelHubMixin
 from transformers import PreTrainedModel
 
+from tensorkeep.arrays.torch.partitioned import refuse_partitioned
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.checkpoint import verify as verify_checkpoint
 from tensorkeep.dtypes import find_dtype
@@ -30,7 +31,6 @@ from tensorkeep.integrations.transformers._ties import tie_again
 from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
 from tensorkeep.kinds import refuse
 from tensorkeep.layout import parse_size
-from tensorkeep.models import refuse_partitioned
 from tensorkeep.phrases import listed
 from tensorkeep.transport import is_remote
 
