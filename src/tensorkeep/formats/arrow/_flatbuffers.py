@@ -1,7 +1,7 @@
 """Tables of FlatBuffers, read in place: every offset is checked before it is followed. Pure.
 
-Offsets to vectors, texts and tables point forward, so nothing contains itself; but the same table may be in many
-places, so a walk through nested tables counts them.
+Offsets to vectors, texts and tables point forward, so nothing contains itself. But the same bytes may be in many
+places, so what is read of a buffer in all is limited to a few times its size.
 """
 
 from __future__ import annotations
@@ -11,10 +11,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from tensorkeep.errors import FormatError
+import msgspec
+
+from tensorkeep.errors import FormatError, LimitError
 
 _NUMBERS: Final = {code: struct.Struct(f"<{code}").unpack_from for code in ("b", "B", "h", "H", "i", "I", "q")}
 _U16, _I32, _U32 = _NUMBERS["H"], _NUMBERS["i"], _NUMBERS["I"]
+
+_MAX_FIELDS: Final = 32
+"""Fields of a table that are looked at; Arrow's tables have up to 8."""
+
+_MAX_TIMES: Final = 4
+_SPARE_NBYTES: Final = 2**12
+"""How often the bytes of a buffer may be read as texts and vectors; honest ones are read once."""
+
+
+class _Buffer(msgspec.Struct, gc=False):
+    """The bytes that tables are in, where fields are by place of that list, and the bytes that may still be read."""
+
+    data: bytes
+    fields: dict[int, tuple[int, ...]]
+    n_left: int
+
+    def spend(self, nbytes: int) -> None:
+        self.n_left -= nbytes
+        if self.n_left < 0:
+            raise LimitError(
+                "a description repeats itself too often",
+                expected=f"at most {_MAX_TIMES} times its {len(self.data):,} bytes",
+            )
 
 
 class Table:
@@ -23,20 +48,20 @@ class Table:
     A number beyond the end raises `struct.error`, which `checked_offsets` translates.
     """
 
-    __slots__ = ("_data", "_offsets", "_place", "_shared")
+    __slots__ = ("_buffer", "_data", "_offsets", "_place")
 
-    def __init__(self, data: bytes, place: int, shared: dict[int, tuple[int, ...]]) -> None:
-        self._data = data
+    def __init__(self, buffer: _Buffer, place: int) -> None:
+        self._buffer = buffer
+        self._data = buffer.data
         self._place = place
-        self._shared = shared
-        vtable = place - _I32(data, place)[0]
-        offsets = shared.get(vtable)
-        self._offsets = _offsets_at(data, vtable, shared) if offsets is None else offsets
+        vtable = place - _I32(buffer.data, place)[0]
+        offsets = buffer.fields.get(vtable)
+        self._offsets = _offsets_at(vtable, buffer) if offsets is None else offsets
 
     @classmethod
     def root(cls, data: bytes) -> Table:
         """Return the table that the bytes are a buffer of."""
-        return cls(data, _U32(data, 0)[0], {})
+        return cls(_Buffer(data, {}, _MAX_TIMES * len(data) + _SPARE_NBYTES), _U32(data, 0)[0])
 
     def _find(self, field: int) -> int | None:
         """Return where a field is; None if it has its default."""
@@ -65,7 +90,7 @@ class Table:
     def table(self, field: int) -> Table | None:
         """Return a nested table; None if it is not there."""
         place = self._target(field)
-        return None if place is None else Table(self._data, place, self._shared)
+        return None if place is None else Table(self._buffer, place)
 
     def text(self, field: int) -> str:
         """Return a text; bytes that are not UTF-8 become escapes."""
@@ -75,13 +100,14 @@ class Table:
         start, nbytes = place + 4, _U32(self._data, place)[0]
         if start + nbytes > len(self._data):
             raise _outside(start + nbytes, self._data)
+        self._buffer.spend(nbytes)
         return self._data[start : start + nbytes].decode(errors="backslashreplace")
 
     def tables(self, field: int) -> Iterator[Table]:
         """Yield the tables of a vector."""
         start, count = self._vector(field, 4)
         for place in range(start, start + 4 * count, 4):
-            yield Table(self._data, place + _U32(self._data, place)[0], self._shared)
+            yield Table(self._buffer, place + _U32(self._data, place)[0])
 
     def structs(self, field: int, layout: str) -> list[tuple[int, ...]]:
         """Return the numbers of each struct in a vector, in a layout of `struct`."""
@@ -97,15 +123,17 @@ class Table:
         count = _U32(self._data, place)[0]
         if place + 4 + size * count > len(self._data):
             raise _outside(place + 4 + size * count, self._data)
+        self._buffer.spend(size * count)
         return place + 4, count
 
 
-def _offsets_at(data: bytes, vtable: int, shared: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
+def _offsets_at(vtable: int, buffer: _Buffer) -> tuple[int, ...]:
     """Read where the fields of tables are: many tables share one list of that."""
-    nbytes = _U16(data, vtable)[0] if vtable >= 0 else 0
+    nbytes = _U16(buffer.data, vtable)[0] if vtable >= 0 else 0
     if nbytes < 4:
-        raise _outside(vtable, data)
-    offsets = shared[vtable] = struct.unpack_from(f"<{nbytes // 2 - 2}H", data, vtable + 4)
+        raise _outside(vtable, buffer.data)
+    n_fields = min(nbytes // 2 - 2, _MAX_FIELDS)
+    offsets = buffer.fields[vtable] = struct.unpack_from(f"<{n_fields}H", buffer.data, vtable + 4)
     return offsets
 
 

@@ -63,6 +63,7 @@ class Document(msgspec.Struct, frozen=True):
         others: Name to type of each column that is neither numbers nor strings.
         metadata: Free text by key; None if there is no schema.
         is_big_endian: Whether elements have their highest byte first.
+        pickled: Names of the columns whose types some versions of pyarrow unpickle.
     """
 
     columns: list[Column] = []
@@ -70,6 +71,7 @@ class Document(msgspec.Struct, frozen=True):
     others: dict[str, str] = {}
     metadata: dict[str, str] | None = None
     is_big_endian: bool = False
+    pickled: list[str] = []
 
 
 def read_document(source: ByteSource) -> Document:
@@ -104,7 +106,8 @@ def _read(source: ByteSource, head: bytes) -> Document:
 def _with_columns(schema: Schema, extra: dict[str, str], batches: Iterator[Message]) -> Document:
     layout = Layout(schema)
     columns = columns_of(layout, batches)
-    return Document(columns, [], layout.others, schema.metadata | extra, schema.is_big_endian)
+    pickled = [field.name for field in schema.fields if field.is_pickled]
+    return Document(columns, [], layout.others, schema.metadata | extra, schema.is_big_endian, pickled)
 
 
 def _lone_tensor(message: Message) -> LoneTensor:

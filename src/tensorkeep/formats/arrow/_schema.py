@@ -17,6 +17,8 @@ _MAX_DEPTH: Final = MAX_NDIM
 _UNITS: Final = ("s", "ms", "us", "ns")
 _FLOATS: Final = ("F16", "F32", "F64")
 _EXTENSION: Final = "ARROW:extension:name"
+_PICKLED: Final = (_EXTENSION, "arrow.py_extension_type")
+"""What a column says whose type is a pickle, which pyarrow before 14.0.1 loads with the schema."""
 _NAMES: Final = (
     *("", "null", "int", "float", "binary", "utf8", "bool", "decimal", "date", "time", "timestamp", "interval"),
     *("list", "struct", "union", "fixed_size_binary", "fixed_size_list", "map", "duration", "large_binary"),
@@ -38,6 +40,7 @@ class Field(msgspec.Struct, frozen=True):
         metadata: Free text by key.
         is_encoded: Whether its values are places in a dictionary.
         is_dense: Whether a union has offsets.
+        is_pickled: Whether some versions of pyarrow unpickle its type, or a type in it.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Field(msgspec.Struct, frozen=True):
     metadata: dict[str, str] = {}
     is_encoded: bool = False
     is_dense: bool = False
+    is_pickled: bool = False
 
     @property
     def extension(self) -> str:
@@ -79,7 +83,11 @@ def parse_schema(table: Table, nbytes: int) -> Schema:
 
 def parse_metadata(table: Table, field: int) -> dict[str, str]:
     """Return the free text of a table."""
-    return {entry.text(0): entry.text(1) for entry in table.tables(field)}
+    return dict(_pairs(table, field))
+
+
+def _pairs(table: Table, field: int) -> list[tuple[str, str]]:
+    return [(entry.text(0), entry.text(1)) for entry in table.tables(field)]
 
 
 class _Count:
@@ -100,9 +108,15 @@ def _parse_field(table: Table, count: _Count, depth: int) -> Field:
         raise LimitError("columns are nested too deeply", expected=f"at most {_MAX_DEPTH} levels")
     kind, facts = parse_type(table.number(2, "B"), table.table(3))
     children = tuple(_parse_field(child, count, depth + 1) for child in table.tables(5))
-    is_encoded = table.table(4) is not None
+    metadata = _pairs(table, 6)
     return Field(
-        table.text(0), kind, children=children, metadata=parse_metadata(table, 6), is_encoded=is_encoded, **facts
+        table.text(0),
+        kind,
+        children=children,
+        metadata=dict(metadata),
+        is_encoded=table.table(4) is not None,
+        is_pickled=_PICKLED in metadata or any(child.is_pickled for child in children),
+        **facts,
     )
 
 

@@ -6,6 +6,7 @@
 - `_templates`: what a Jinja template uses beyond plain templating.
 - `_keras_config`: what Keras would run to build a model from its configuration.
 - `_keras`: that configuration, as a file of JSON.
+- `_arrow`: pickled types in Arrow's files.
 - `_orbax`: the files of orbax checkpoints.
 - `_onnx`: operators of ONNX models.
 - `_tensorflow`: TensorFlow's programs and checkpoints.

@@ -6,6 +6,7 @@ from typing import Final
 
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
+from tensorkeep.scanner.models._arrow import ARROW
 from tensorkeep.scanner.models._base import ModelForm
 from tensorkeep.scanner.models._gguf import GGUF
 from tensorkeep.scanner.models._hdf5 import HDF5_FILE
@@ -15,6 +16,7 @@ from tensorkeep.scanner.models._orbax import ORBAX
 from tensorkeep.scanner.models._tensorflow import TENSORFLOW_CHECKPOINT, TENSORFLOW_PROGRAM
 
 MODELS: Final[tuple[ModelForm, ...]] = (
+    ARROW,
     GGUF,
     HDF5_FILE,
     KERAS_CONFIG,
