@@ -83,3 +83,13 @@ def test_damaged_models_are_unreadable(tmp_path: Path) -> None:
     (tmp_path / "a.onnx").write_bytes(model_of().SerializeToString()[:-3])
 
     assert [severity for severity, _ in findings_in(tmp_path / "a.onnx")] == ["unreadable"]
+
+
+@pytest.mark.parametrize("unknown", [b"\x78\x01", b"\xf8\x07\x01", b"\x7b\x7c", b"\x1d1234", b"\x19" + bytes(8)])
+def test_fields_that_onnx_passes_over_hide_nothing(unknown: bytes, tmp_path: Path) -> None:
+    node = helper.make_node("PyOp", ["w"], ["y"], domain="ai.onnx.contrib")
+    (tmp_path / "a.onnx").write_bytes(unknown + model_of(node).SerializeToString())
+    assert onnx.load(tmp_path / "a.onnx").graph.node
+
+    np.save(tmp_path / "b.npy", np.ones(2))
+    assert tensorkeep.scan(tmp_path).verdict != "clean"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tensorkeep.formats.onnx import MAGICS, OnnxModel, begins_like_onnx, is_onnx, parse_onnx
+from tensorkeep.formats.onnx import MAGICS, OnnxModel, is_onnx, parse_onnx
 from tensorkeep.paths import is_inside
 from tensorkeep.phrases import listed
 from tensorkeep.scanner._content import Content
@@ -13,6 +13,9 @@ from tensorkeep.scanner.models._base import ModelForm
 
 _SUFFIX: Final = ".onnx"
 _MAX_NAME_LENGTH: Final = 200
+
+_WRITTEN: Final = (0, 1, 2, 3, 5)
+"""How fields of a message may be written: as a varint, 8 bytes, bytes, a group or 4 bytes."""
 
 _KNOWN_DOMAINS: Final = frozenset((
     *("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview", "ai.onnx.preview.training"),
@@ -35,8 +38,13 @@ _RUNS_CODE: Final = {
 def _is_model(content: Content) -> bool:
     head = content.head()
     if content.name.lower().endswith(_SUFFIX):
-        return begins_like_onnx(head)
+        return _may_be_message(head)
     return head.startswith(MAGICS) and is_onnx(content.alone())
+
+
+def _may_be_message(head: bytes) -> bool:
+    """Say whether the first byte can begin a field, even one that ONNX does not know and passes over."""
+    return bool(head) and head[0] >> 3 > 0 and head[0] & 7 in _WRITTEN
 
 
 def _scan_model(content: Content, log: FindingLog) -> bool:
