@@ -9,6 +9,7 @@ class TestGguf(KindContract):
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,6 +38,7 @@ class KindContract:
     has_checksums: ClassVar[bool] = True
     is_pickled: ClassVar[bool] = False
     is_local: ClassVar[bool] = False
+    is_fetched: ClassVar[bool] = True
     engine: ClassVar[str | None] = None
 
     def save(self, arrays: Arrays, directory: Path) -> Path:
@@ -150,23 +152,36 @@ class KindContract:
 
         assert_equal(tensorkeep.load(tmp_path / "resharded"), self.arrays)
 
-    def test_it_is_read_from_a_store(self, path: Path) -> None:
+    @pytest.fixture
+    def url(self, path: Path) -> Iterator[str]:
+        """The checkpoint in a store."""
         store = fsspec.filesystem("memory")
         root = f"/{type(self).__name__}"
         store.put(str(path), f"{root}/{path.name}", recursive=path.is_dir())
         for beside in path.parent.iterdir():
             if beside.is_file():
                 store.put(str(beside), f"{root}/{beside.name}")
-        try:
-            if self.is_local:
-                with pytest.raises(tensorkeep.errors.UnsupportedError, match="local directories only"):
-                    tensorkeep.open(f"memory:/{root}/{path.name}", engine=self.engine)
-                return
-            with tensorkeep.open(f"memory:/{root}/{path.name}") as opened:
-                assert np.array_equal(opened["layers.1.weight"][2:], self.arrays["layers.1.weight"][2:])
-                assert_equal(opened.load(), self.arrays)
-        finally:
-            store.rm(root, recursive=True)
+        yield f"memory:/{root}/{path.name}"
+        store.rm(root, recursive=True)
+
+    def test_it_is_read_from_a_store(self, url: str) -> None:
+        if self.is_local:
+            with pytest.raises(tensorkeep.errors.UnsupportedError, match="local directories only"):
+                tensorkeep.open(url, engine=self.engine)
+            return
+        with tensorkeep.open(url) as opened:
+            assert np.array_equal(opened["layers.1.weight"][2:], self.arrays["layers.1.weight"][2:])
+            assert_equal(opened.load(), self.arrays)
+
+    def test_it_is_fetched_from_a_store_again_and_again(self, url: str, tmp_path: Path) -> None:
+        if not self.is_fetched:
+            with pytest.raises(tensorkeep.errors.UnsupportedError, match="cannot be fetched"):
+                tensorkeep.fetch(url, tmp_path / "fetched")
+            return
+        for _ in range(2):
+            entry = tensorkeep.fetch(url, tmp_path / "fetched")
+
+            assert_equal(load_opened(Path(entry), engine=None, progress=None), self.arrays)
 
 
 def load_opened(path: Path, *, engine: str | None, progress: Any) -> Arrays:

@@ -65,6 +65,7 @@ class TestSetsOfPickles(KindContract):
 
 class TestDistributedCheckpoints(KindContract):
     is_pickled = True
+    is_fetched = False
 
     def save(self, arrays: Arrays, directory: Path) -> Path:
         dcp.save(as_torch(arrays), checkpoint_id=directory / "step")

@@ -23,6 +23,7 @@ class TestOrbaxCheckpoints(KindContract):
     has_checksums = False
     is_pickled = True
     is_local = True
+    is_fetched = False
     engine = "tensorstore"
 
     def save(self, arrays: Arrays, directory: Path) -> Path:

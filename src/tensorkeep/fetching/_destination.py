@@ -72,7 +72,7 @@ class Destination(msgspec.Struct, frozen=True):
             commit.link(self.name or file.name, LocalFile(staging.path_of(file.name), backend="pread"), b"")
         source = plan.source
         if self.name is not None or source is None or not source.entries:
-            commit.commit(last=self.name or plan.stem)
+            commit.commit(last=self.name or plan.files[0].name)
             return
         names = FileNames(source.entries, source.is_index, source.suffixes)
         commit_files(commit, self.directory, plan.shards, plan.index, names)

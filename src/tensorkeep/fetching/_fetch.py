@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.checkpoint import open_checkpoint, verify
 from tensorkeep.errors import (
     AccessDeniedError,
     IntegrityError,
@@ -201,7 +201,7 @@ class _Fetch:
         staging = Staging(staging_path, self._plan.url, self._plan.origin, self._stamps, durable=self._durable)
         try:
             unchanged = self._take_unchanged(staging)
-            refuse_to_replace(self._place.directory, self._plan.free_names - unchanged)
+            refuse_to_replace(self._place, self._plan, self._plan.free_names - unchanged)
             if not self._overwrite:
                 refuse_other_checkpoint(self._place, self._plan, unchanged)
             arrivals = [
@@ -254,10 +254,20 @@ class _Fetch:
             path = staging.path_of(self._plan.source.names[0])
         try:
             open_checkpoint(path, dangerous="record").close()
+            if not self._plan.source.opens_alone:
+                self._check_parts(path, staging)
         except TransportError:
             raise
         except TensorkeepError as error:  # each file is whole, so downloading the same versions again would not help
             raise error.with_fields(path=self._plan.url) from None
+
+    def _check_parts(self, path: str, staging: Staging) -> None:
+        """Verify files that need each other."""
+        findings = [finding for finding in verify(path).findings if finding.is_damage]
+        for name in self._sources if findings else ():
+            staging.forget(name, None)
+        if findings:
+            raise not_as_saved(findings, self._plan.files[0])
 
 
 def _is_of_another(staging: Staging, name: str, head: Buffer) -> bool:

@@ -20,8 +20,10 @@ _USUAL: Final = "model"
 """The usual stem of a checkpoint; a single file with another name may belong to anyone."""
 
 
-def refuse_to_replace(directory: str, names: Iterable[str]) -> None:
-    """Refuse to replace files that belong neither to the destination's manifest nor to its checkpoint."""
+def refuse_to_replace(place: Destination, plan: Plan, names: Iterable[str]) -> None:
+    """Refuse to replace files that belong neither to the destination's checkpoint nor to an older version of it."""
+    directory, remote = place.directory, _origin_of(plan)
+    names = [name for name in names if not came_from(place.path_of(name), remote.joined(name))]
     there = sorted({found for name in names if (found := _in_the_way(directory, name)) is not None})
     if not there:
         return
@@ -37,20 +39,24 @@ def refuse_to_replace(directory: str, names: Iterable[str]) -> None:
 
 def refuse_other_checkpoint(place: Destination, plan: Plan, unchanged: Collection[str]) -> None:
     """Refuse to replace a checkpoint that is not an older version of the one that comes."""
-    names = {file.name for file in plan.files if file.role == "tensors" or file.name == plan.index}
+    names = {file.name for file in plan.files if file.name in plan.shards or file.name == plan.index}
     if plan.source is None:
-        remote = plan.files[-1].path.split()[0]
         with suppress(TensorkeepError):
             names.update(read_manifest(place.directory))
     else:
-        remote = RemotePath.of(plan.source.directory)
         names.update(() if place.name else plan.source.entries)
+    remote = _origin_of(plan)
     paths = {name: place.path_of(name) for name in names - set(unchanged)}
     other = [
         name for name, path in paths.items() if os.path.lexists(path) and not came_from(path, remote.joined(name))
     ]
     if other:
         raise destination_exists(place.directory, sorted(place.name or name for name in other))
+
+
+def _origin_of(plan: Plan) -> RemotePath:
+    """Return the directory that the names of files are relative to."""
+    return RemotePath.of(plan.files[-1].path.split()[0] if plan.source is None else plan.source.directory)
 
 
 def _in_the_way(directory: str, name: str) -> str | None:

@@ -17,7 +17,7 @@ from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.paths import is_inside, is_plain_name
 from tensorkeep.transport import ByteRange, RemotePath, is_directory
 
-_is_shard = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\b.*\.(?:safetensors|bin|pt|pth|ckpt)").fullmatch
+_is_shard = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\b.*\.(?:safetensors|bin|pt|pth|ckpt|gguf)").fullmatch
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -52,14 +52,15 @@ class Wanted(msgspec.Struct, frozen=True):
         name: Its destination, relative, separated by `/`.
         path: Its source.
         promise: What is declared about it.
-        role: `"tensors"`; `"other"` for a required file such as the index; or a companion that the server listed, or
-            whose name was guessed because many models have such a file.
+        role: `"tensors"`; `"part"` for a file that can only be checked together with the others; `"other"` for a
+            required file such as the index; or a companion that the server listed, or whose name was guessed because
+            many models have such a file.
     """
 
     name: str
     path: RemotePath
     promise: Promise = Promise()
-    role: Literal["tensors", "other", "listed", "guessed"] = "other"
+    role: Literal["tensors", "part", "other", "listed", "guessed"] = "other"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -86,12 +87,12 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def is_one_file(self) -> bool:
         """Whether the URL refers to a single file."""
-        return self.entry is not None and self.index is None
+        return self.entry is not None and self.index is None and len(self.files) == 1
 
     @property
     def shards(self) -> list[str]:
         """Names of the files with tensors."""
-        return [file.name for file in self.files if file.role == "tensors"]
+        return [file.name for file in self.files if file.role in {"tensors", "part"}]
 
     @property
     def free_names(self) -> set[str]:
@@ -99,7 +100,8 @@ class Plan(msgspec.Struct, frozen=True):
         if self.source is None:
             return {file.name for file in self.files}
         if self.index is None:
-            return set() if self.source.opens_alone else set(self.source.names[1:])
+            stem = self.source.stem
+            return {name for name in self.source.names[1:] if not name.startswith(stem) and not _is_shard(name)}
         return {name for name in self.shards if "/" in name or not _is_shard(name)}
 
     @property
@@ -151,7 +153,7 @@ def _of_files(path: RemotePath, variant: str | None) -> Plan:
         raise UnsupportedError(f"this is {found.kind.name}, which cannot be fetched", path=str(path))
     directory = RemotePath.of(source.directory)
     if source.index is None:
-        role: Literal["tensors", "other"] = "tensors" if source.opens_alone else "other"
+        role: Literal["tensors", "part"] = "tensors" if source.opens_alone else "part"
         files = tuple(Wanted(name, directory.joined(name), role=role) for name in source.names)
         return Plan(source, str(path), path.fingerprint, source.stem, files)
     place = directory.joined(source.index)
@@ -175,7 +177,10 @@ def _promise_of(text: bytes) -> Promise:
 
 
 def _companions(directory: RemotePath, plan: Plan) -> list[Wanted]:
-    listed = directory.names()
+    try:
+        listed = directory.names()
+    except SourceMissingError:  # the URL is what the names of files begin with
+        return []
     names = USUAL_COMPANIONS if listed is None else companions_among(filter(is_plain_name, listed))
     role: Literal["listed", "guessed"] = "guessed" if listed is None else "listed"
     known = {file.name for file in plan.files}

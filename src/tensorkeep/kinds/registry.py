@@ -101,6 +101,8 @@ def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
         where = kind.find(place)
         if where is not None:
             return Found(kind, where)
+    if place.missing is not None:
+        raise place.missing
     safetensors = _SAFETENSORS.imported()
     return Found(safetensors, safetensors.find(place))
 

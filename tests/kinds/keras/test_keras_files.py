@@ -143,6 +143,14 @@ def shards(folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "sharded.weights.json"
 
 
+def test_shards_are_fetched(shards: Path, tmp_path: Path) -> None:
+    files = {path.name: path.read_bytes() for path in shards.parent.glob("sharded*") if path.suffix != ".npz"}
+    with FaultServer(files) as server:
+        there = tensorkeep.fetch(f"{server.url}{shards.name}", tmp_path / "fetched")
+
+    assert tensorkeep.diff(there, shards).is_equal
+
+
 def test_a_missing_shard_is_named(shards: Path) -> None:
     (shards.parent / "sharded_00001.weights.h5").unlink()
 

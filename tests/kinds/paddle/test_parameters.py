@@ -37,6 +37,15 @@ def test_parameters_have_the_names_and_values_of_the_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_fetched_with_their_program(name: str, tmp_path: Path) -> None:
+    path = copied(name, tmp_path)
+    with FaultServer({file.name: file.read_bytes() for file in tmp_path.iterdir()}) as server:
+        there = tensorkeep.fetch(f"{server.url}{name}", tmp_path / "fetched")
+
+    assert tensorkeep.diff(there, path).is_equal
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_a_directory_and_a_program_open_their_parameters(name: str, tmp_path: Path) -> None:
     path = copied(name, tmp_path)
 

@@ -50,6 +50,7 @@ class Place:
         self.variant = variant
         self.backend = backend
         self.trusts_names = trusts_names
+        self.missing: SourceMissingError | None = None
         self._target = target
 
     @classmethod
@@ -67,7 +68,15 @@ class Place:
     @cached_property
     def listing(self) -> list[str] | None:
         """The sorted names in a directory; None if it is not a directory, or a server does not list it."""
-        return list_names(self.path) if self.path is not None and self.is_directory else None
+        if self.path is None or not self.is_directory:
+            return None
+        try:
+            return list_names(self.path)
+        except SourceMissingError as error:
+            if not is_remote(self.path):
+                raise
+            self.missing = error  # a URL without a suffix may also be what the names of several files begin with
+            return []
 
     @cached_property
     def holds_safetensors(self) -> bool:

@@ -77,7 +77,7 @@ def _naming(path: str) -> Iterator[None]:
 def _files(place: Place) -> Files:
     directory, own_name = split(place.path or "")
     names: Sequence[str] = shard_names(own_name) or (own_name,)
-    return Files(directory, own_name, tuple(names))
+    return Files(directory, own_name, tuple(names), opens_alone=len(names) == 1)
 
 
 GGUF: Final[Kind[Place]] = Kind(_NAME, find_gguf, _open, files=_files, suffixes=(SUFFIX,))

@@ -119,7 +119,7 @@ def _files(where: _Index) -> Files:
     directory, name = split(where.path)
     if not where.is_of_keras:
         return Files(directory, name, (), name, (name,), suffixes=(_SUFFIX,))
-    return Files(directory, name, (name, *parse_shard_index(_text_of(where.path)).files))
+    return Files(directory, name, (name, *parse_shard_index(_text_of(where.path)).files), opens_alone=False)
 
 
 KERAS_SHARDS: Final[Kind[_Index]] = Kind("shards of HDF5", _find, _open, files=_files, suffixes=(_KERAS,))

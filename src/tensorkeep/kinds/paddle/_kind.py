@@ -117,7 +117,7 @@ def _files(place: Place) -> Files | None:
     directory, name = split(place.path or "")
     stem = name.removesuffix(_PARAMETERS)
     beside = [stem + suffix for suffix in (*_PROGRAMS, _INFO) if exists(join(directory, stem + suffix))]
-    return Files(directory, stem, (name, *beside), entries=(name,))
+    return Files(directory, stem, (name, *beside), entries=(name,), opens_alone=not beside)
 
 
 PADDLE: Final[Kind[Place]] = Kind(

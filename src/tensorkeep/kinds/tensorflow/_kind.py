@@ -10,8 +10,9 @@ from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepErro
 from tensorkeep.kinds.base import Checks, Files, Kind, OpenOptions
 from tensorkeep.kinds.tensorflow._bundle import TensorBundle
 from tensorkeep.kinds.tensorflow._files import open_files
-from tensorkeep.kinds.tensorflow._location import BundleLocation, find_bundle
+from tensorkeep.kinds.tensorflow._location import PROGRAM_FILES, BundleLocation, find_bundle
 from tensorkeep.phrases import listed
+from tensorkeep.transport import exists
 
 
 def _open(location: BundleLocation, options: OpenOptions) -> TensorBundle:
@@ -43,8 +44,9 @@ def _check(location: BundleLocation, options: OpenOptions, names: Iterable[str] 
 def _files(location: BundleLocation) -> Files:
     with ExitStack() as opened:
         files = open_files(location, opened, OpenOptions())
-        names = (*files.names.values(), f"{location.stem}.index")
-    return Files(location.directory, location.stem, names)
+        names = (f"{location.stem}.index", *files.names.values())
+    program = [name for name in PROGRAM_FILES if exists(location.path_of(name))] if location.is_saved_model else ()
+    return Files(location.directory, location.stem, (*names, *program), opens_alone=False)
 
 
 TENSORFLOW: Final[Kind[BundleLocation]] = Kind(

@@ -13,6 +13,9 @@ from tensorkeep.phrases import listed
 from tensorkeep.transport import ByteRange, exists, join, open_source, split
 
 _SAVED_MODEL: Final = "saved_model.pb"
+PROGRAM_FILES: Final = (_SAVED_MODEL, "fingerprint.pb")
+"""What a SavedModel has beside its checkpoint, and is fetched with it."""
+
 _VARIABLES: Final = "variables/variables"
 """Where a SavedModel has its checkpoint."""
 
