@@ -9,11 +9,13 @@ does everything right. A library is imported when the first tensor of it is made
 - `_codec`: objects of any library as plain data and back.
 - `_attributes`: what is kept of a dense tensor beside its elements. Pure.
 - `_pieces`: how a tensor is cut to be copied in bounded memory. Pure.
+- `_by_numpy`: dense tensors of libraries that are given and give NumPy's arrays (imports NumPy).
 - `elements`: elements as unsigned integers, the form in which they are moved; F4 and F6 unpacked (imports NumPy).
 - `in_memory`: tensors whose memory is what a file will hold (imports ctypes).
 - `sharing`: tensors over common memory, also for libraries that can only copy (imports NumPy).
 - `numpy/`: NumPy's arrays.
 - `torch/`: torch's tensors.
+- `jax/`, `tensorflow/`, `mlx/`, `paddle/`, `cupy/`: the tensors of these libraries.
 """
 
 from tensorkeep.arrays._attributes import dense_order

@@ -38,7 +38,8 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
         name: What users pass as `framework`, and what files say.
         aliases: Other names for it, such as those of safetensors' API.
         module: The module to look for in `sys.modules`: tensors exist only once it is imported.
-        tensor_classes: Attributes of that module: the classes of its tensors, of every kind.
+        tensor_classes: Attributes of that module: the classes of its tensors, of every kind. Empty if they
+            belong to another record, which this one only makes in another way.
         arrays: `"module:class"` of its `DenseArrays`. The class takes a device if `has_devices`, else nothing.
         codec: `"module:class"` of its `ObjectCodec`; None if it has no objects of its own.
         install: The command that installs it.
@@ -46,8 +47,10 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
         can_share_memory: Whether several tensors can be views of one storage; its arrays are then `SharedMemory`.
         alignment: Bytes. A tensor over a buffer shares its memory if its address is a multiple of this and of the
             size of an element; else it is a copy. 1 if the size of an element decides alone.
+        copies: Whether it has no tensors over memory that is not its own: each is a copy.
         attributes: What it can keep of a dense tensor beside its elements: `"order"`, `"grad"`, `"class"`.
         known_packages: Packages whose classes its codec may rebuild without the caller allowing it.
+        as_reference: The record with which `safe_open` makes its tensors, as the reference does; its own if empty.
         gives_views: Whether `safe_open` hands out views of one mapping, as the reference does for torch alone.
     """
 
@@ -61,8 +64,10 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
     has_devices: bool = False
     can_share_memory: bool = False
     alignment: int = 1
+    copies: bool = False
     attributes: frozenset[str] = frozenset()
     known_packages: tuple[str, ...] = ()
+    as_reference: str = ""
     gives_views: bool = False
 
 
@@ -174,6 +179,9 @@ class DenseArrays(Protocol):
 
     def from_elements(self, elements: np.ndarray[Any, Any], dtype: DType) -> Any:
         """Make a tensor on the device of elements in the form of `tensorkeep.arrays.elements`."""
+
+    def has_dtype(self, dtype: DType) -> bool:
+        """Say whether the library, as it is set up here, has a dtype."""
 
     def cast(self, tensor: Any, dtype: DType) -> Any:
         """Convert numbers to another floating-point dtype, rounded to nearest, ties to even.

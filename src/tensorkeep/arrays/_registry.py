@@ -45,6 +45,61 @@ LIBRARIES: Final = {
             can_share_memory=True,
             attributes=frozenset({"order"}),
         ),
+        Library(
+            name="jax",
+            module="jax",
+            tensor_classes=("Array",),
+            arrays="tensorkeep.arrays.jax._dense:JaxArrays",
+            install="pip install jax",
+            has_devices=True,
+            alignment=64,
+            as_reference="flax",
+        ),
+        Library(
+            name="flax",
+            module="jax",
+            tensor_classes=(),
+            arrays="tensorkeep.arrays.jax._dense:FlaxArrays",
+            install="pip install jax",
+            has_devices=True,
+            alignment=64,
+        ),
+        Library(
+            name="tensorflow",
+            aliases=("tf",),
+            module="tensorflow",
+            tensor_classes=("Tensor", "Variable"),
+            arrays="tensorkeep.arrays.tensorflow._dense:TensorflowArrays",
+            install="pip install tensorflow",
+            has_devices=True,
+            alignment=64,
+        ),
+        Library(
+            name="mlx",
+            module="mlx.core",
+            tensor_classes=("array",),
+            arrays="tensorkeep.arrays.mlx._dense:MlxArrays",
+            install='pip install mlx, or pip install "mlx[cpu]" on Linux',
+            has_devices=True,
+            copies=True,
+        ),
+        Library(
+            name="paddle",
+            module="paddle",
+            tensor_classes=("Tensor",),
+            arrays="tensorkeep.arrays.paddle._dense:PaddleArrays",
+            install="pip install paddlepaddle",
+            has_devices=True,
+        ),
+        Library(
+            name="cupy",
+            module="cupy",
+            tensor_classes=("ndarray",),
+            arrays="tensorkeep.arrays.cupy._dense:CupyArrays",
+            install="pip install cupy-cuda12x",
+            has_devices=True,
+            copies=True,
+        ),
     )
 }
 """Name to library."""
@@ -85,7 +140,7 @@ def refuse_unused_device(frameworks: Collection[str], device: Any) -> None:
     if libraries and not any(library.has_devices for library in libraries) and str(device) not in {"cpu", "None"}:
         raise DeviceError(
             f"no tensor can go to the device {str(device)!r:.100}",
-            expected="torch tensors",
+            expected="tensors of " + ", ".join(known.name for known in LIBRARIES.values() if known.has_devices),
             found=f"only arrays of {libraries[0].name}",
             hint='Pass framework="torch" to make tensors of them, or leave out device=',
         )

@@ -89,6 +89,13 @@ def aligned(data: Bytes) -> Bytes:
     return data if data.ctypes.data % _ALIGNMENT == 0 else data.copy()
 
 
+def aligned_block(nbytes: int, alignment: int) -> Bytes:
+    """Return memory of its own that begins at a multiple of `alignment` bytes."""
+    memory = np.empty(nbytes + alignment - 1, np.uint8)
+    begin = -memory.__array_interface__["data"][0] % alignment
+    return memory[begin : begin + nbytes]
+
+
 def resolve(
     elements: npt.NDArray[Any], dtype: DType, *, is_conj: bool = False, is_neg: bool = False, swap: bool = False
 ) -> None:

@@ -48,8 +48,10 @@ def open_checkpoint(
 
     Args:
         target: A directory, an index, a file, its bytes, or a seekable binary file object.
-        framework: The array library for tensors: `"numpy"` or `"torch"`.
-        device: The device for tensors: anything that torch accepts.
+        framework: The array library for tensors: `"numpy"`, `"torch"`, `"jax"`, `"tensorflow"`, `"mlx"`, `"paddle"`
+            or `"cupy"`; or `"flax"`, which is jax with 64-bit numbers converted as jax converts them.
+        device: The device for tensors, in the library's own terms: anything that torch accepts, a `jax.Device` or
+            `jax.sharding.Sharding`, `"/GPU:0"` for TensorFlow, `mx.gpu`, `"gpu:0"` for Paddle.
         backend: `"mmap"`, `"pread"`, or `"auto"`: mmap unless the file is on a network or FUSE file system. If a
             mapped file is truncated, touching it kills the process (SIGBUS); `"pread"` raises an error instead.
         variant: Which checkpoint to open in a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
@@ -158,10 +160,10 @@ def load(
             class. Others become `NamedData`: nothing that a file names is imported or called.
         ties: What to do with tensors that shared memory: `"share"` it again, `"copy"` it for each, or raise an
             `"error"`.
-        framework: The array library for all tensors: `"numpy"` or `"torch"`. None uses the library that each tensor
-            was saved from, or NumPy if the file does not record it.
-        device: The device for torch tensors: anything that torch accepts. If all tensors are NumPy arrays, any but
-            the CPU is an error.
+        framework: The array library for all tensors, such as `"jax"`; see `open`. None uses the library that each
+            tensor was saved from, or NumPy if the file does not record it.
+        device: The device for tensors, in the library's own terms; see `open`. If all tensors are NumPy arrays, any
+            but the CPU is an error.
         backend: How to read local files: `"mmap"`, `"pread"` or `"auto"`; see `open`.
         variant: Which checkpoint to load from a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
         check: Whether to compare headers with their saved digests.

@@ -40,7 +40,7 @@ class safe_open:  # noqa: N801 - the reference's name
 
     Args:
         filename: The file.
-        framework: `"pt"`, `"torch"` or `"pytorch"`; `"np"` or `"numpy"`.
+        framework: `"pt"` or `"torch"`, `"np"`, `"flax"`, `"tf"`, `"mlx"` or `"paddle"`; see `tensorkeep.open`.
         device: The device for torch tensors: text, the index of a CUDA device, a `torch.device`, or None for the CPU.
         backend: How to read: `"mmap"`, `"pread"`, or `"auto"`, which maps the file unless it is on a network or FUSE
             file system.
@@ -61,7 +61,9 @@ class safe_open:  # noqa: N801 - the reference's name
     def _open(self, target: Openable, framework: str, device: Any, backend: str) -> None:
         self._library = check_framework(framework)
         self._device = check_device(device, self._library)
-        options = OpenOptions(framework=framework, device=self._device, backend=check_backend(backend), check=False)
+        options = OpenOptions(
+            framework=self._library.name, device=self._device, backend=check_backend(backend), check=False
+        )
         self._file: TensorFile | None = open_file(target, options)
 
     def __enter__(self) -> Self:
@@ -188,7 +190,7 @@ class safe_open:  # noqa: N801 - the reference's name
             check_instance(plan, "plan", dict)
         n_threads = check_count(threads)
         file = self._opened()
-        if not self._library.has_devices:
+        if not self._library.gives_views:
             raise TensorkeepError('prefetch is only compatible with framework="pt"')
         device = self._device if device is None else check_device(device, self._library)
         if plan is None:

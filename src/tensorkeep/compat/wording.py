@@ -15,8 +15,6 @@ from tensorkeep.errors import TensorkeepError, TransportError
 from tensorkeep.transport import BACKENDS
 
 _DEVICES = re.compile(r"(cpu|mps|(cuda|xpu|npu|hpu|xla|mlu|musa)(:\d+)?)")
-_REFERENCE_FRAMEWORKS = {"tf", "tensorflow", "flax", "jax", "mlx", "paddle"}
-"""More frameworks that the reference has; once the table of array libraries has one, it is found there first."""
 
 
 def _is_not(value: Any, kind: str) -> str:
@@ -86,20 +84,17 @@ def check_framework(framework: Any) -> Library:
     """Return the library that a framework's name means."""
     check_instance(framework, "framework", str)
     library = find_library(framework)
-    if library is not None:
-        return library
-    if framework in _REFERENCE_FRAMEWORKS:
-        raise TensorkeepError(
-            f"framework {framework} is not supported by this version of tensorkeep",
-            hint='Use "numpy", and convert its arrays',
-        )
-    raise TensorkeepError(f"framework {framework} is invalid")
+    if library is None:
+        raise TensorkeepError(f"framework {framework} is invalid")
+    return find_library(library.as_reference) or library
 
 
 def check_device(device: Any, library: Library) -> Any:
     """Return a device that the library understands."""
     if device is None:
         return "cpu"
+    if library.has_devices and not library.gives_views:
+        return device  # the library itself knows its devices
     if not isinstance(device, str | int):  # a library's own object, such as a torch.device
         device = str(device)
     is_index = isinstance(device, int) and not isinstance(device, bool) and device >= 0

@@ -288,7 +288,7 @@ class CheckpointStore:
 
         Args:
             step: Its number.
-            framework: The array library of loaded tensors: `"numpy"` or `"torch"`.
+            framework: The array library of loaded tensors; see `tensorkeep.open`.
             device: Where loaded torch tensors go.
 
         Raises:

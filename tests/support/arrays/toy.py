@@ -59,6 +59,10 @@ class ToyArrays:
             raise DtypeError(f"toys have no dtype for {dtype.name}", found=dtype.name, hint='framework="numpy" has')
         return Toy(elements.tobytes(), elements.shape, dtype.name)
 
+    def has_dtype(self, dtype: DType) -> bool:
+        """Say whether toys have a dtype."""
+        return dtype.name in KNOWN
+
     def cast(self, tensor: Toy, dtype: DType) -> Toy:
         """Widen BF16 to F32, which is all that toys can."""
         if (tensor.dtype, dtype.name) != ("BF16", "F32"):
@@ -85,4 +89,5 @@ TOY = Library(
     tensor_classes=("Toy",),
     arrays=f"{__name__}:ToyArrays",
     install="nothing to install",
+    copies=True,
 )

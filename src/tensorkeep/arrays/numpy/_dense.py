@@ -113,6 +113,10 @@ class NumpyArrays:
         view = view.conj() if is_conj else view
         return -view if is_neg else view
 
+    def has_dtype(self, dtype: DType) -> bool:
+        """Say whether NumPy, or ml_dtypes, has a dtype."""
+        return bool(dtype.numpy)
+
     def cast(self, tensor: Any, dtype: DType) -> Array:
         """Convert to another floating-point dtype."""
         array: Array = tensor

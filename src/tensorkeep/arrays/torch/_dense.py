@@ -160,6 +160,10 @@ class TorchArrays:
         tensor = tensor.conj() if is_conj else tensor
         return torch._neg_view(tensor) if is_neg else tensor
 
+    def has_dtype(self, dtype: DType) -> bool:
+        """Say whether this version of torch has a dtype."""
+        return dtype.name in _CARRIERS
+
     def cast(self, tensor: torch.Tensor, dtype: DType) -> torch.Tensor:
         """Convert to another floating-point dtype."""
         if dtype.bits < 32 and tensor.dtype == torch.float64:

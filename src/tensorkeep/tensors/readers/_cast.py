@@ -85,9 +85,9 @@ class CastReader(msgspec.Struct, frozen=True):
         """Read whole tensors, a few at a time, so that little more than the result is in memory."""
         loaded: dict[str, Any] = {}
         for group in neighbors(entries):
-            packed = {name: entry for name, entry in group.items() if self._is_packed(entry)}
-            plain = {name: entry for name, entry in group.items() if name not in packed}
-            for part in filter(None, (packed, plain)):
+            strange = {name: entry for name, entry in group.items() if self._is_strange(entry)}
+            plain = {name: entry for name, entry in group.items() if name not in strange}
+            for part in filter(None, (strange, plain)):
                 via = self._via(next(iter(part.values())))
                 for name, tensor in via.load(part).items():
                     loaded[name] = self._converted(tensor, via)
@@ -113,13 +113,13 @@ class CastReader(msgspec.Struct, frozen=True):
             stop = min(start + length, entry.n_elements)
             yield from tensor_to_write(reader.read_run(name, entry, start, stop), name).buffers()
 
-    def _is_packed(self, entry: TensorEntry) -> bool:
+    def _is_strange(self, entry: TensorEntry) -> bool:
         dtype = self.stored.cast_to or entry.known_dtype
-        return dtype is not None and dtype.is_packed
+        return dtype is not None and (dtype.is_packed or not self.adapter.has_dtype(dtype))
 
     def _via(self, entry: TensorEntry) -> Reader:
-        """Return the reader to convert from: NumPy's for packed dtypes, with which no other library computes."""
-        return self.stored.with_framework("numpy") if self._is_packed(entry) else self.stored
+        """Return the reader to convert from: NumPy's for dtypes that the library lacks or cannot compute with."""
+        return self.stored.with_framework("numpy") if self._is_strange(entry) else self.stored
 
     def _converted(self, tensor: Any, via: Reader) -> Any:
         converted = via.adapter.cast(tensor, self.cast_to)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays import DenseArrays, adapter_for, library_for
-from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
+from tensorkeep.arrays.elements import aligned_block, known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType
@@ -49,7 +49,7 @@ class TensorReader:
         device: Any = "cpu",
         checked: ByteSource | None = None,
     ) -> None:
-        library_for(framework)  # refuses an unknown one now, not when something is read
+        self._library = library_for(framework)  # refuses an unknown one now, not when something is read
         self.source = source
         self.whole_source = source if checked is None else checked
         self.data_start = data_start
@@ -196,6 +196,8 @@ class TensorReader:
         if dtype is None:
             return False
         alignment = dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
+        if self.adapter.is_on_host:
+            alignment = max(alignment, self._library.alignment)
         return (self.data_start + entry.data_offsets[0]) % alignment != 0
 
     def _load_into_arenas(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
@@ -214,7 +216,7 @@ class TensorReader:
     def _read_arenas(self, groups: list[dict[str, TensorEntry]]) -> list[tuple[npt.NDArray[np.uint8], int]]:
         """Read each group into one block of memory; return each block and the byte of the data at which it begins."""
         spans = [_cover(group) for group in groups]
-        arenas = [np.empty(stop - start, np.uint8) for start, stop in spans]
+        arenas = [aligned_block(stop - start, self._library.alignment) for start, stop in spans]
         self.whole_source.read_into(
             (self.data_start + start, arena.data)
             for (start, _), arena in zip(spans, arenas, strict=True)

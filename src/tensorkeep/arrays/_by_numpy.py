@@ -1,0 +1,135 @@
+"""Dense tensors of a library that is given and gives NumPy arrays: all that such a library adds is a few hooks.
+
+Bytes become NumPy arrays first, views where that can be, and the library takes these over: without a copy if it can
+use memory that is not its own, else by copying. What is written of a tensor is what is written of its NumPy array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.arrays._base import DenseArrays, Library, TensorToWrite
+from tensorkeep.arrays._registry import host_arrays, library_for
+from tensorkeep.arrays.elements import aligned_block, known_dtype
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError
+from tensorkeep.limits import ARENA_NBYTES
+
+Array = npt.NDArray[Any]
+
+
+class ArraysByNumpy:
+    """`DenseArrays` of such a library; a subclass names it, and overrides the hooks at the end."""
+
+    framework: ClassVar[str]
+    is_on_host = True
+
+    @cached_property
+    def library(self) -> Library:
+        """The library's record."""
+        return library_for(self.framework)
+
+    @cached_property
+    def _numpy(self) -> DenseArrays:
+        return host_arrays("numpy")
+
+    def views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Any]:
+        """Make tensors on the CPU of a buffer, without a copy where the library can share its memory."""
+        checked: set[str] = set()
+        for name, entry in entries.items():
+            if entry.dtype not in checked:
+                self._refuse_dtype(known_dtype(name, entry))
+                checked.add(entry.dtype)
+        return self._adopt_aligned(self._numpy.views(buffer, entries, base))
+
+    def place(self, tensors: dict[str, Any]) -> dict[str, Any]:
+        """Leave tensors where they are."""
+        return tensors
+
+    def from_elements(self, elements: Array, dtype: DType) -> Any:
+        """Give elements their dtype, on the device."""
+        self._refuse_dtype(dtype)
+        array = np.require(self._numpy.from_elements(elements, dtype), requirements=["W"])
+        array = array if array.flags.c_contiguous else array.copy("C")
+        return self.place(self._adopt_aligned({"": array}))[""]
+
+    def cast(self, tensor: Any, dtype: DType) -> Any:
+        """Convert to another floating-point dtype, as NumPy's arrays are converted."""
+        converted = self._numpy.cast(self.as_numpy(tensor, ""), dtype)
+        return self.from_elements(converted.view(dtype.bits_name), dtype)
+
+    def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
+        """Describe a tensor for writing."""
+        return self._numpy.tensor_to_write(self.as_numpy(tensor, name), name)
+
+    def numpy_dtype(self, dtype: DType) -> np.dtype[Any]:
+        """Return the dtype of the arrays that the library is given."""
+        found: np.dtype[Any] = self._numpy.from_elements(np.zeros(0, dtype.bits_name), dtype).dtype
+        return found
+
+    def has_dtype(self, dtype: DType) -> bool:
+        """Say whether the library has a dtype."""
+        raise NotImplementedError
+
+    def as_numpy(self, tensor: Any, name: str) -> Array:
+        """Return a tensor as an array: over its memory if that can be, else a copy."""
+        raise NotImplementedError
+
+    def _adopt(self, arrays: dict[str, Array]) -> dict[str, Any]:
+        """Make tensors on the CPU of C-contiguous arrays that nobody else changes, at suitable addresses."""
+        raise NotImplementedError
+
+    def _hint(self, dtype: DType) -> str:
+        """Say what to do with a tensor of a dtype that the library lacks."""
+        wider = "F64" if dtype.bits == 64 else "F32"
+        if dtype.is_float and dtype.name != wider:
+            return f'Cast it: tensorkeep.open(path, framework="{self.framework}").cast("{wider}")'
+        return 'Load it with framework="numpy", and convert the array'
+
+    def _refuse_dtype(self, dtype: DType) -> None:
+        if not self.has_dtype(dtype):
+            raise DtypeError(
+                f"{self.framework} has no dtype for {dtype.name}", found=dtype.name, hint=self._hint(dtype)
+            )
+
+    def _adopt_aligned(self, arrays: dict[str, Array]) -> dict[str, Any]:
+        if self.library.alignment == 1:
+            return self._adopt(arrays)
+        return self._adopt(_at_multiples_of(self.library.alignment, arrays))
+
+
+def _at_multiples_of(alignment: int, arrays: dict[str, Array]) -> dict[str, Array]:
+    """Copy arrays whose addresses are not multiples of some bytes to where they are, into common blocks."""
+    crooked = [
+        (name, array)
+        for name, array in arrays.items()
+        if array.__array_interface__["data"][0] % alignment and array.nbytes
+    ]
+    moved = dict(arrays)
+    group: list[tuple[str, Array]] = []
+    nbytes = 0
+    for name, array in crooked:
+        if group and nbytes + array.nbytes > ARENA_NBYTES:
+            _move(group, nbytes, alignment, moved)
+            group, nbytes = [], 0
+        group.append((name, array))
+        nbytes += -(-array.nbytes // alignment) * alignment
+    _move(group, nbytes, alignment, moved)
+    return moved
+
+
+def _move(group: list[tuple[str, Array]], nbytes: int, alignment: int, moved: dict[str, Array]) -> None:
+    block = aligned_block(nbytes, alignment)
+    start = 0
+    for name, array in group:
+        target: Array = np.ndarray(array.shape, array.dtype, block.data, start)
+        np.copyto(target, array)
+        moved[name] = target
+        start += -(-array.nbytes // alignment) * alignment

@@ -1,0 +1,8 @@
+"""JAX's arrays. Nothing here is imported before an array is needed.
+
+- `_dense`: `JaxArrays`, on devices and over memory; `FlaxArrays`, which converts 64-bit numbers as jax does.
+- `_memory`: arrays on the CPU over the memory of NumPy arrays.
+- `devices`: the device for a name.
+"""
+
+__all__: list[str] = []

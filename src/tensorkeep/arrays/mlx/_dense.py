@@ -1,0 +1,78 @@
+"""Dense arrays of MLX. They are on no device, since its devices share memory; operations are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+import ml_dtypes
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.arrays._by_numpy import ArraysByNumpy
+from tensorkeep.dtypes import BY_NUMPY, DType
+from tensorkeep.errors import DeviceError, LimitError
+
+_LARGEST_EXTENT: Final = 2**31 - 1
+_BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
+_MOVED_AS_BITS: Final = {"bfloat16": "uint16", "float64": "uint64"}
+
+
+def _name_of(dtype: Any) -> str:
+    """Return NumPy's name for a dtype of MLX."""
+    return str(dtype).removeprefix("mlx.core.").rstrip("_")
+
+
+_DTYPES: Final = {_name_of(found): found for found in map(vars(mx).get, dir(mx)) if isinstance(found, mx.Dtype)}
+
+
+class MlxArrays(ArraysByNumpy):
+    """Dense arrays of MLX: `DenseArrays`."""
+
+    framework: ClassVar[str] = "mlx"
+    plain_classes: Final[Mapping[type, Callable[[Any], bool]]] = {
+        mx.array: lambda array: _name_of(array.dtype) in BY_NUMPY
+    }
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self._is_for_gpu = _is_gpu(device)
+
+    def has_dtype(self, dtype: DType) -> bool:
+        """Say whether MLX has a dtype; its GPUs have no F64."""
+        return dtype.numpy in _DTYPES and not (dtype.name == "F64" and self._is_for_gpu)
+
+    def as_numpy(self, tensor: Any, name: str) -> npt.NDArray[Any]:  # noqa: ARG002
+        """Return an array over the memory of an array, which is computed now if it was not yet."""
+        if tensor.dtype == mx.bfloat16:
+            return np.asarray(tensor.view(mx.uint16)).view(_BFLOAT16)
+        return np.asarray(tensor)
+
+    def _adopt(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+        return {name: _made(name, array) for name, array in arrays.items()}
+
+
+def _made(name: str, array: npt.NDArray[Any]) -> Any:
+    if max(array.shape, default=0) > _LARGEST_EXTENT:
+        raise LimitError(
+            f"tensor `{name}` has a dimension that mlx cannot count",
+            tensor=name,
+            expected=f"at most {_LARGEST_EXTENT:,} elements along each",
+            found=f"shape {list(array.shape)}",
+            hint='Load it with framework="numpy"',
+        )
+    bits = _MOVED_AS_BITS.get(array.dtype.name)  # MLX would convert F64 to F32
+    return mx.array(array) if bits is None else mx.array(array.view(bits)).view(_DTYPES[array.dtype.name])
+
+
+def _is_gpu(device: Any) -> bool:
+    """Say whether a device is a GPU; refuse one that is not here."""
+    text = str(device).removeprefix("DeviceType.").lower()
+    if isinstance(device, mx.Device):
+        text = str(device.type).removeprefix("DeviceType.")
+    if device is None or text == "cpu" or (text == "gpu" and mx.is_available(mx.gpu)):
+        return text == "gpu"
+    raise DeviceError(
+        f"mlx has no device {str(device)!r:.100} here",
+        expected="mx.cpu" + (" or mx.gpu" if mx.is_available(mx.gpu) else ""),
+    )

@@ -1,0 +1,6 @@
+"""PaddlePaddle's tensors. Nothing here is imported before a tensor is needed.
+
+- `_dense`: `PaddleArrays`, over memory and on devices.
+"""
+
+__all__: list[str] = []

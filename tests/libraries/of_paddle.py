@@ -1,0 +1,76 @@
+"""Paddle's tensors; `test_libraries` runs this in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+
+import tensorkeep
+from tensorkeep.errors import DeviceError, DtypeError, LimitError
+from tests.contracts.array_library import ArrayLibrary
+from tests.libraries.memory import ADDRESSES, over_memory
+
+
+class TestPaddle(ArrayLibrary):
+    framework = "paddle"
+
+
+@pytest.mark.parametrize("offset", ADDRESSES)
+@pytest.mark.parametrize("dtype", ["F32", "BF16"])
+def test_memory_is_shared_at_any_address(dtype: str, offset: int) -> None:
+    tensor, is_shared = over_memory("paddle", dtype, offset)
+
+    assert is_shared
+    assert float(tensor.cast("float32").sum()) == 24
+
+
+def test_two_tensors_at_one_address_are_freed_one_after_the_other(tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.ones(100, np.float32)}, tmp_path / "x.safetensors")
+
+    with tensorkeep.safe_open(tmp_path / "x.safetensors", framework="paddle") as file:
+        first, second = file.get_tensor("w"), file.get_tensor("w")
+        del first
+        gc.collect()
+        assert float(second.sum()) == 100
+        del second
+        gc.collect()
+
+
+def test_devices(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    tensorkeep.save({"w": np.arange(3.0)}, path)
+
+    for device in ("cpu", paddle.CPUPlace(), None):
+        assert tensorkeep.load(path, framework="paddle", device=device)["w"].place.is_cpu_place()
+    for device in ("gpu:0", "nonsense", "/CPU:7"):
+        with pytest.raises(DeviceError, match=r"paddle has no device .*cpu"):
+            tensorkeep.load(path, framework="paddle", device=device)
+
+
+def test_what_paddle_lacks_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    tensorkeep.save({"w": np.ones(3, np.uint16), "deep": np.zeros((1,) * 10, np.float32)}, path)
+
+    with tensorkeep.open(path, framework="paddle") as file:
+        with pytest.raises(DtypeError, match=r"paddle has no dtype for U16"):
+            file["w"].load()
+        with pytest.raises(LimitError, match=r"`deep` has more dimensions than paddle can hold"):
+            file["deep"].load()
+
+
+def test_a_layers_parameters_are_saved(tmp_path: Path) -> None:
+    layer = paddle.nn.Linear(3, 2)
+    tensorkeep.save({name: value.detach() for name, value in layer.state_dict().items()}, tmp_path / "x.safetensors")
+
+    loaded = tensorkeep.load(tmp_path / "x.safetensors")
+
+    other = paddle.nn.Linear(3, 2)
+    other.set_state_dict(loaded)
+    assert all(
+        np.array_equal(ours.numpy(), theirs.numpy())
+        for ours, theirs in zip(other.parameters(), layer.parameters(), strict=True)
+    )

@@ -1,0 +1,60 @@
+"""TensorFlow's tensors; `test_libraries` runs this in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tensorkeep
+from tensorkeep.errors import DeviceError, StateError, UnsupportedError
+from tests.contracts.array_library import ArrayLibrary
+from tests.libraries.memory import ADDRESSES, over_memory
+
+
+class TestTensorflow(ArrayLibrary):
+    framework = "tensorflow"
+
+    def transposed(self, tensor: Any) -> Any:
+        try:
+            return tf.transpose(tensor)
+        except tf.errors.NotFoundError:  # no kernel for this dtype
+            return tf.constant(tensor.numpy().T)
+
+
+@pytest.mark.parametrize("offset", ADDRESSES)
+@pytest.mark.parametrize("dtype", ["F32", "BF16"])
+def test_memory_is_shared_only_where_kernels_can_use_it(dtype: str, offset: int) -> None:
+    tensor, is_shared = over_memory("tensorflow", dtype, offset)
+
+    assert is_shared == (offset % 64 == 0)
+    assert float(tf.reduce_sum(tf.cast(tensor, tf.float32) * 2)) == 2 * 24  # a kernel that aborts otherwise
+
+
+def test_devices(tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.arange(3.0)}, tmp_path / "x.safetensors")
+
+    for device in ("cpu", "/CPU:0", "CPU:0", None):
+        loaded = tensorkeep.load(tmp_path / "x.safetensors", framework="tf", device=device)
+        assert loaded["w"].device.endswith("/device:CPU:0")
+    for device in ("/GPU:0", "nonsense", "/CPU:7", ""):
+        with pytest.raises(DeviceError, match=r"tensorflow has no device .* /device:CPU:0"):
+            tensorkeep.load(tmp_path / "x.safetensors", framework="tf", device=device)
+
+
+def test_a_variable_is_not_silently_a_tensor(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"Variable"):
+        tensorkeep.save({"model": {"w": tf.Variable([1.0])}}, tmp_path / "x.safetensors")
+
+
+def test_what_a_function_traces_has_no_bytes(tmp_path: Path) -> None:
+    @tf.function
+    def traced(x: Any) -> Any:
+        with pytest.raises((StateError, UnsupportedError)):
+            tensorkeep.save({"w": x}, tmp_path / "x.safetensors")
+        return x
+
+    traced(tf.zeros(3))
