@@ -12,7 +12,7 @@ from fuzz.scans.arrays import arrays
 from fuzz.scans.chance import Chance
 from fuzz.scans.keras_models import keras_hdf5
 from fuzz.scans.squeezed import squeezed
-from fuzz.scans.streams import legacy, stream
+from fuzz.scans.streams import legacy, state_dict, stream
 from fuzz.scans.tars import any_tar, torch_tar, wrapped_in_a_pickle
 from fuzz.scans.zip_files import any_zip, keras_zip, npz, package, torch_zip
 
@@ -74,7 +74,16 @@ def _any(chance: Chance, depth: int) -> bytes:
     if depth >= _MAX_DEPTH or chance.often(0.25 * depth):
         return stream(chance)
     kinds: tuple[tuple[int, Callable[[Chance, Callable[[], bytes]], bytes]], ...] = (
-        *((30, stream), (8, legacy), (10, arrays), (8, any_zip), (6, npz), (14, torch_zip), (5, package)),
+        *(
+            (30, stream),
+            (12, state_dict),
+            (8, legacy),
+            (10, arrays),
+            (8, any_zip),
+            (6, npz),
+            (14, torch_zip),
+            (5, package),
+        ),
         *(
             (2, keras_zip),
             (2, keras_hdf5),

@@ -74,7 +74,7 @@ class Program:
 
     def value(self, depth: int = 0) -> None:
         """Append opcodes that push a value."""
-        kinds: tuple[Callable[[int], None], ...] = (self._leaf, self._leaf, self._leaf)
+        kinds: tuple[Callable[[int], None], ...] = (self._leaf, self._leaf, self._leaf, self._array)
         if depth < 4:
             kinds += (self._container, self._container, self._call, self._named)
         self._chance.choice(kinds)(depth)
@@ -92,6 +92,17 @@ class Program:
             )
         elif roll < 0.27:
             self.add(b"\x80" + bytes([self._chance.randrange(7)]))
+
+    def arrays(self) -> None:
+        """Append opcodes that push a dict of arrays, with something else now and then."""
+        self.add(b"}", b"(")
+        for number in range(self._chance.choice((1, 2, 3, 6))):
+            self.add(self.sized(b"w%d" % number, "\x8c", 1))
+            if self._chance.often(0.05):
+                self.value(3)
+            else:
+                self._array(1)
+        self.add(b"u")
 
     def _put(self) -> None:
         number = self._chance.choice((len(self._memo), len(self._memo), 7, 255, 256))
@@ -161,6 +172,33 @@ class Program:
     def _bytes(self) -> None:
         kind, width = self._chance.choice((("B", 4), ("C", 1), ("\x8e", 8), ("\x96", 8)))
         self.add(self.sized(self._content(), kind, width))
+
+    def _array(self, _: int) -> None:
+        """Append an array as NumPy pickles it; its elements may be opcodes, and may be put and taken again."""
+        content = self._content()
+        core = self._chance.choice((b"numpy.core", b"numpy._core"))
+        shape = b"J" + struct.pack("<i", len(content)) + b"\x85"
+        if self._chance.often(0.3):
+            self.name(core + b".numeric", b"_frombuffer")
+            self.add(b"(", self.sized(content, *self._chance.choice((("\x96", 8), ("B", 4)))))
+            self._dtype()
+            self.add(shape, b"X\1\0\0\0C", b"t", b"R")
+            return
+        self.name(core + b".multiarray", b"_reconstruct")
+        self.name(b"numpy", b"ndarray")
+        self.add(b"K\0", b"\x85", b"C\1b", b"\x87", b"R", b"(", b"K\1", shape)
+        self._dtype()
+        self.add(b"\x89", self.sized(content, *self._chance.choice((("B", 4), ("\x8e", 8), ("\x96", 8), ("C", 1)))))
+        if self._chance.often(0.3):
+            self._put()
+        self.add(b"t", b"b")
+        if self._memo and self._chance.often(0.2):
+            self._get(self._memo[-1])
+            self.add(b"\x86")
+
+    def _dtype(self) -> None:
+        self.name(b"numpy", b"dtype")
+        self.add(b"X\2\0\0\0u1", b"\x89", b"\x88", b"\x87", b"R")
 
     def sized(self, content: bytes, kind: str, width: int) -> bytes:
         """Return an opcode with its length and content, in the narrowest form that takes it."""

@@ -10,6 +10,7 @@ import tensorkeep
 from fuzz.scans.children import Children, Finding, Question
 from fuzz.scans.files import File, random_file
 from fuzz.scans.guard import UNLISTED
+from fuzz.scans.outlines import outlined
 
 __all__ = ["BATCH", "Failure", "Tally", "run"]
 
@@ -48,6 +49,7 @@ class Tally:
         self.differing: Counter[str] = Counter()
         self.deaths: Counter[str] = Counter()
         self.n_unlisted = 0
+        self.n_outlined_apart = 0
         self.failures: list[Failure] = []
         self._folder = folder
 
@@ -71,6 +73,7 @@ class Tally:
         lines += [f"readers died of {n:,} files: {end}" for end, n in self.deaths.most_common()]
         lines += [f"{n:>9,}  {reader}" for reader, n in self.differing.most_common()]
         lines += [f"{self.n_unlisted:,} clean files have a name of the table that scan did not list"]
+        lines += [f"{self.n_outlined_apart:,} files have another verdict if their long values are passed over"]
         lines += [str(failure) for failure in sorted(self.failures, key=lambda failure: len(failure.file.data))[:10]]
         return "\n".join([*lines, f"{len(self.failures):,} files are called clean and are not"])
 
@@ -94,10 +97,14 @@ def run(count: int, seed: int, children: Children, tally: Tally, folder: Path, *
             file = random_file(seed, number)
             scanned = _scanned(file, folder)
             tally.verdicts[scanned.verdict] += 1
+            with outlined(number):
+                again = _scanned(file, folder)
+            tally.n_outlined_apart += again.verdict != scanned.verdict
             if scanned.verdict == "clean":
                 tally.clean_forms[scanned.form] += 1
+            if "clean" in {scanned.verdict, again.verdict}:
                 clean.append((number, file))
-                questions.append(Question(file.data, scanned.known_names))
+                questions.append(Question(file.data, (again if again.verdict == "clean" else scanned).known_names))
         _collect(waiting, children, tally)  # of the batch before, loaded meanwhile
         if clean:
             children.ask(questions)

@@ -13,7 +13,7 @@ from fuzz.scans.chance import Chance
 from fuzz.scans.frames import framed
 from fuzz.scans.programs import Program
 
-__all__ = ["MAGIC", "legacy", "program", "stream"]
+__all__ = ["MAGIC", "legacy", "program", "state_dict", "stream"]
 
 MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _VERSION = b"\x80\x02M\xe9\x03."
@@ -25,6 +25,15 @@ def program(chance: Chance, inner: Callable[[], bytes] | None = None) -> Parts:
     writer = Program(chance, chance.choice((0, 0, 1, 2, 2, 3, 4, 4, 5)), inner)
     writer.value()
     return writer.finish()
+
+
+def state_dict(chance: Chance, inner: Callable[[], bytes] | None = None) -> bytes:
+    """Return a pickle of arrays, whose elements are in the pickle itself."""
+    chance.note("arrays in a pickle")
+    writer = Program(chance, chance.choice((3, 4, 4, 5)), inner)
+    writer.arrays()
+    parts = writer.finish()
+    return framed(chance, parts) if chance.often(0.4) else b"".join(parts)
 
 
 def stream(chance: Chance, inner: Callable[[], bytes] | None = None) -> bytes:

@@ -10,10 +10,12 @@ from tensorkeep.formats.pickles import (
     Audit,
     Row,
     are_pickles,
+    audit_outline,
     audit_row,
     audit_tar,
     check_legacy,
     declares_protocol,
+    has_outline,
     is_legacy,
 )
 from tensorkeep.limits import MAX_PICKLE_NBYTES
@@ -24,6 +26,9 @@ _SUFFIXES: Final = (*PICKLE_SUFFIXES, ".p", ".data", ".metadata")
 """With these suffixes, a file that starts like a pickle and is cut off counts as a broken pickle."""
 
 _FIRST_NBYTES: Final = 2**22
+OUTLINED_FROM_NBYTES: Final = _FIRST_NBYTES
+"""Bytes of a pickle from which its large arrays are passed over."""
+
 _GROWTH: Final = 8
 """Bytes of the first read, and the factor by which each further read of a longer pickle grows."""
 
@@ -35,7 +40,7 @@ def scan_pickles(
     content: Content, log: FindingLog, *, is_certain: bool = False, may_be_text: bool = False
 ) -> list[Audit]:
     """Scan consecutive pickles; what may be a text is ignored if a reader would only import a module and fail."""
-    data, row = _audited(content)
+    data, row = _outlined(content) or _audited(content)
     is_certain = is_certain or _is_called_one(content) or declares_protocol(data)
     is_whole = len(data) == content.nbytes
     is_text = not is_certain and is_whole and _only_imports(row)
@@ -54,6 +59,15 @@ def scan_pickles(
     elif stop is not None and stop < content.nbytes:
         log.add("unknown", f"{content.nbytes - stop:,} bytes follow the end of the pickle", content, stop)
     return [audit for _, audit in row]
+
+
+def _outlined(content: Content) -> tuple[bytes, Row] | None:
+    """Return the bytes that a pickle begins with, and what it does, if its large arrays can be passed over."""
+    source = content.alone()
+    if content.nbytes <= OUTLINED_FROM_NBYTES or not has_outline(source):
+        return None
+    audit = audit_outline(source)
+    return None if audit is None else (content.head(), [(0, audit)])
 
 
 def _audited(content: Content) -> tuple[bytes, Row]:

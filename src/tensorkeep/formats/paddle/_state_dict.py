@@ -8,13 +8,23 @@ as uint16, which Paddle means nothing else by.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from math import prod
 from typing import Any, Final
 
 import msgspec
 
 from tensorkeep.errors import FormatError, PickleError
-from tensorkeep.formats.pickles import DICTS, ArrayRecord, PickleDocument, children_of, paddle_array, short_repr
+from tensorkeep.formats.pickles import (
+    DICTS,
+    ArrayRecord,
+    Payload,
+    PickleDocument,
+    children_of,
+    paddle_array,
+    short_repr,
+)
+from tensorkeep.transport import ByteRange, ByteSource, MemorySource
 
 _NAMES_KEY: Final = "StructuredToParameterName@@"
 _PARTS_KEY: Final = "UnpackBigParamInfor@@"
@@ -68,7 +78,7 @@ def _described(name: Any, description: Any) -> tuple[tuple[int, ...], list[str]]
 def _joined(name: Any, shape: tuple[int, ...], parts: Iterable[Any]) -> ArrayRecord:
     arrays: list[ArrayRecord] = []
     for part in parts:
-        if type(part) is not ArrayRecord or type(part.data) is not bytes or len(part.shape) != 1:
+        if type(part) is not ArrayRecord or part.holds_objects or len(part.shape) != 1:
             raise PickleError(f"a part of parameter `{short_repr(name)}` is missing, or not a row of numbers")
         arrays.append(part)
     dtype = arrays[0].dtype
@@ -81,7 +91,14 @@ def _joined(name: Any, shape: tuple[int, ...], parts: Iterable[Any]) -> ArrayRec
             expected=f"{prod(shape):,} elements for {list(shape)}",
             found=f"{found:,}",
         )
-    return ArrayRecord(dtype, shape, b"".join(bytes(array.data) for array in arrays))
+    data: list[Any] = [array.data for array in arrays]
+    if all(type(part) is bytes for part in data):
+        return ArrayRecord(dtype, shape, b"".join(data))
+    return ArrayRecord(dtype, shape, Payload(tuple(chain.from_iterable(map(_pieces, data)))))
+
+
+def _pieces(data: bytes | Payload) -> Iterable[tuple[ByteSource, ByteRange]]:
+    return data.parts if isinstance(data, Payload) else [(MemorySource(data), ByteRange(0, len(data)))]
 
 
 def _name_dtypes(value: Any) -> None:

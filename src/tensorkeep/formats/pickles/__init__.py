@@ -14,6 +14,7 @@ from tensorkeep.formats.pickles.audit import (
     Mention,
     Row,
     are_pickles,
+    audit_outline,
     audit_pickle,
     audit_row,
     audit_tar,
@@ -22,7 +23,7 @@ from tensorkeep.formats.pickles.audit import (
     declares_protocol,
     is_legacy,
 )
-from tensorkeep.formats.pickles.containers import is_pickled, read_pickle
+from tensorkeep.formats.pickles.containers import has_outline, is_pickled, read_pickle
 from tensorkeep.formats.pickles.limits import DEFAULT_LIMITS, DICTS, LISTS, PickleLimits, children_of
 from tensorkeep.formats.pickles.machine import Context, Dangerous
 from tensorkeep.formats.pickles.names import paddle_array
@@ -36,6 +37,7 @@ from tensorkeep.formats.pickles.values import (
     Label,
     Name,
     Namespace,
+    Payload,
     PickleDocument,
     StorageRecord,
     StorageView,
@@ -62,6 +64,7 @@ __all__ = [
     "Mention",
     "Name",
     "Namespace",
+    "Payload",
     "PickleDocument",
     "PickleLimits",
     "Row",
@@ -70,6 +73,7 @@ __all__ = [
     "TensorRecord",
     "Unknown",
     "are_pickles",
+    "audit_outline",
     "audit_pickle",
     "audit_row",
     "audit_tar",
@@ -77,6 +81,7 @@ __all__ = [
     "check_legacy",
     "children_of",
     "declares_protocol",
+    "has_outline",
     "is_legacy",
     "is_pickled",
     "paddle_array",

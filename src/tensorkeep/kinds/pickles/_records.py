@@ -18,6 +18,7 @@ from tensorkeep.formats.pickles import (
     ArrayRecord,
     CompositeRecord,
     DtypeRecord,
+    Payload,
     PickleDocument,
     StorageRecord,
     StorageView,
@@ -27,7 +28,7 @@ from tensorkeep.kinds.base import StoredView
 from tensorkeep.kinds.pickles._keys import joined
 from tensorkeep.kinds.pickles._tree import Copy
 from tensorkeep.tensors import Layout, LazyTensor, StridedReader, TensorReader
-from tensorkeep.transport import ByteRange, ByteSource, MemorySource
+from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, MemorySource
 
 _REAL_OF = {"C32": "F16", "C64": "F32", "C128": "F64"}
 """Complex dtype to the dtype of its real and imaginary parts."""
@@ -104,13 +105,22 @@ class LazyRecords:
         """Return a lazy tensor over the elements in the pickle itself."""
         stored = dtype_of(record)
         dtype = BY_NUMPY[stored.newbyteorder("=").name]
+        reader, start = self._reader_of_elements(record)
+        layout = Layout(start, strides_of(record), is_big_endian=stored.str.startswith(">"))
+        nbytes = dtype.nbytes(prod(record.shape))
+        if layout.is_plain(dtype, record.shape):
+            return LazyTensor(name, TensorEntry(dtype.name, record.shape, (start, start + nbytes)), reader)
+        return LazyTensor(name, TensorEntry(dtype.name, record.shape, (0, nbytes)), StridedReader(reader, layout))
+
+    def _reader_of_elements(self, record: ArrayRecord) -> tuple[TensorReader, int]:
+        """Return a reader of an array's elements, and the byte at which they begin there."""
         data: Any = record.data
-        layout = Layout(0, strides_of(record), is_big_endian=stored.str.startswith(">"))
-        entry = TensorEntry(dtype.name, record.shape, (0, dtype.nbytes(prod(record.shape))))
-        reader = self._reader_over(data)
-        return LazyTensor(
-            name, entry, reader if layout.is_plain(dtype, record.shape) else StridedReader(reader, layout)
-        )
+        if type(data) is not Payload:
+            return self._reader_over(data), 0
+        (_, span), *others = data.parts
+        if not others:
+            return self.reader, span.start
+        return TensorReader(JoinedSource(data.parts, self.reader.source.name), 0, *self._target), 0
 
 
 def lazy_record(name: str, tensor: TensorRecord, document: PickleDocument, reader: TensorReader) -> LazyTensor:
@@ -198,7 +208,13 @@ def _dtypes_of_ml_dtypes() -> dict[str, np.dtype[Any]]:
 
 def array_of(record: ArrayRecord) -> Any:
     """Return a NumPy array or scalar that owns its memory."""
-    array: Any = np.ndarray(record.shape, dtype_of(record), bytearray(record.data), order=_order_of(record))
+    stored: Any = record.data
+    data = np.empty(len(stored), np.uint8)
+    if type(stored) is Payload:
+        JoinedSource(stored.parts, "").read_into([(0, data.data)])
+    else:
+        data.data[:] = stored
+    array: Any = np.ndarray(record.shape, dtype_of(record), data, order=_order_of(record))
     return array[()] if record.is_scalar else array
 
 

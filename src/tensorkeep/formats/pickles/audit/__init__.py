@@ -5,7 +5,14 @@
 - `_row`: pickles that follow each other, and whether bytes are pickles at all.
 """
 
-from tensorkeep.formats.pickles.audit._audit import Audit, Mention, audit_pickle, audit_tar, check_legacy
+from tensorkeep.formats.pickles.audit._audit import (
+    Audit,
+    Mention,
+    audit_outline,
+    audit_pickle,
+    audit_tar,
+    check_legacy,
+)
 from tensorkeep.formats.pickles.audit._name_scan import PICKLE_SUFFIXES
 from tensorkeep.formats.pickles.audit._row import (
     Row,
@@ -22,6 +29,7 @@ __all__ = [
     "Mention",
     "Row",
     "are_pickles",
+    "audit_outline",
     "audit_pickle",
     "audit_row",
     "audit_tar",

@@ -13,7 +13,7 @@ import msgspec
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, RefusedError, TensorkeepError
 from tensorkeep.formats.pickles.audit._name_scan import FoundName, NameScan, is_importable, scan_names
-from tensorkeep.formats.pickles.containers import LEGACY_MAGIC, read_legacy, read_tar
+from tensorkeep.formats.pickles.containers import LEGACY_MAGIC, read_legacy, read_tar, run_outline
 from tensorkeep.formats.pickles.machine import (
     BrokenPickleError,
     Context,
@@ -131,6 +131,17 @@ def audit_pickle(data: bytes, start: int = 0) -> Audit:
         is_broken,
         is_harmless,
     )
+
+
+def audit_outline(source: ByteSource) -> Audit | None:
+    """Return what a single sound pickle that fills a source would do, without reading its large arrays; else None."""
+    context = Context(dangerous="record", keeps_events=True)
+    try:
+        with PausedCollector():
+            value = run_outline(source, context)
+    except (FormatError, RefusedError):
+        return None
+    return Audit(tuple(mentions_of(context.events or ())), context.storages, value, source.nbytes)
 
 
 def _is_broken(error: TensorkeepError | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -10,6 +11,7 @@ from tensorkeep.errors import ArchiveError, LimitError, PickleError, TensorkeepE
 from tensorkeep.formats._sniff import SNIFF_NBYTES, sniff
 from tensorkeep.formats.archives import Archive, Member, read_archive, read_member
 from tensorkeep.formats.pickles.containers._legacy_stream import read_legacy
+from tensorkeep.formats.pickles.containers._outline import has_outline, run_outline
 from tensorkeep.formats.pickles.containers._tar import read_tar
 from tensorkeep.formats.pickles.limits import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.pickles.machine import Context, Dangerous, run_pickle
@@ -44,30 +46,34 @@ def read_pickle(
     limits: PickleLimits = DEFAULT_LIMITS,
 ) -> PickleDocument:
     """Read what `torch.save`, `torch.jit.save` or `pickle.dump` wrote, without running anything."""
-    context = Context(strict=strict, dangerous=dangerous, limits=limits)
-    context.read_embedded = partial(_read_embedded, limits)
+
+    def begin() -> Context:
+        context = Context(strict=strict, dangerous=dangerous, limits=limits)
+        context.read_embedded = partial(_read_embedded, limits)
+        return context
+
     try:
-        return _read(source, span, context)
+        return _read(source, span, begin)
     except TensorkeepError as error:
         if error.path is not None:
             raise
         raise error.with_fields(path=source.name) from None
 
 
-def _read(source: ByteSource, span: ByteRange | None, context: Context) -> PickleDocument:
+def _read(source: ByteSource, span: ByteRange | None, begin: Callable[[], Context]) -> PickleDocument:
     whole = span or ByteRange(0, source.nbytes)
     head = bytes(source.read(ByteRange(whole.start, min(whole.stop, whole.start + SNIFF_NBYTES))))
     if head.startswith(_ZIP_START):
         _refuse_other_zip(head)
-        return _read_zip(source, read_archive(source, span), context)
+        return _read_zip(source, read_archive(source, span), begin())
     if span is not None:
         raise ArchiveError("a part of the file is not a zip archive", found=f"{head[:4]!r}")
     if _LEGACY_START.match(head):
-        return read_legacy(source, context)
+        return read_legacy(source, begin())
     if _PICKLE_START.match(head):
-        return _read_bare(source, context)
+        return _read_bare(source, begin)
     if head[_TAR_MAGIC] == b"ustar":
-        return read_tar(source, context)
+        return read_tar(source, begin())
     sniffed = sniff(head)
     raise PickleError(
         "not a file of pickles",
@@ -136,14 +142,28 @@ def _is_big_endian(source: ByteSource, archive: Archive) -> bool:
     return order == b"big"
 
 
-def _read_bare(source: ByteSource, context: Context) -> PickleDocument:
-    if source.nbytes > context.limits.max_nbytes:
+def _read_bare(source: ByteSource, begin: Callable[[], Context]) -> PickleDocument:
+    """Read a bare pickle: large arrays stay in the file, unless the pickle does more with long values of bytes."""
+    context = begin()
+    is_small = source.nbytes <= context.limits.max_nbytes
+    if has_outline(source):
+        try:
+            return _bare_document(run_outline(source, context), context)
+        except (PickleError, LimitError):
+            if not is_small:
+                raise
+        context = begin()
+    if not is_small:
         raise LimitError(
             "a pickle is too large",
-            expected=f"at most {context.limits.max_nbytes:,} bytes",
+            expected=f"at most {context.limits.max_nbytes:,} bytes; more only for arrays since protocol 3",
             found=f"{source.nbytes:,}",
+            hint="Protocol 2 writes arrays as text: save again with protocol=4, or in several files",
         )
-    value = _run_whole(bytes(source.read(ByteRange(0, source.nbytes))), context)
+    return _bare_document(_run_whole(bytes(source.read(ByteRange(0, source.nbytes))), context), context)
+
+
+def _bare_document(value: object, context: Context) -> PickleDocument:
     if context.stored:
         raise PickleError(
             "a bare pickle refers to a storage, which it cannot have", found=short_repr(next(iter(context.stored)))

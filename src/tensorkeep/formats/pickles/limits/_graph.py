@@ -18,6 +18,7 @@ from tensorkeep.formats.pickles.values import (
     DefaultDict,
     Deque,
     Namespace,
+    Payload,
     TensorRecord,
     Unknown,
 )
@@ -47,7 +48,7 @@ def _parts_of_record(node: Any) -> Iterable[Any]:
         return () if node.attributes is None else (node.attributes,)
     if type(node) is CompositeRecord:
         return (*node.parts.values(), *node.settings.values())
-    return node.data if type(node) is ArrayRecord and node.holds_objects else ()
+    return node.data if type(node) is ArrayRecord and type(node.data) is list else ()
 
 
 def check_graph(value: Any, *, max_nodes: int, max_depth: int) -> None:
@@ -91,6 +92,12 @@ class _Count:
             children = () if type(node) in _LEAVES else children_of(node)
             if isinstance(node, Unknown):
                 self._meet(node)
+            elif type(node) is Payload:
+                raise PickleError(
+                    "a long value of bytes is not the elements of an array",
+                    expected="only arrays, where a pickle is too large to be held in memory",
+                    found=f"{len(node):,} bytes",
+                )
             elif type(node) is ArrayRecord and not node.dtype.text:
                 raise PickleError("a NumPy array is begun and never filled", expected="its shape, dtype and elements")
             elif seen is None and children:

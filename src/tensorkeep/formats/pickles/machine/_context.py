@@ -13,7 +13,7 @@ No path imports a module, looks up an attribute, or calls an object by what the 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -134,12 +134,14 @@ class Context:
         self.evals.n_named += 1
         return self.evals.function
 
-    def judge_evals(self, data: bytes, start: int, stop: int, memo: Mapping[int, Any]) -> None:
+    def judge_evals(
+        self, data: bytes, start: int, stop: int, memo: Mapping[int, Any], left_out: Container[int] = ()
+    ) -> None:
         """Refuse a finished pickle that does more with `eval` than look up an array."""
         evals, self.evals = self.evals, None
         if evals is None or not evals.n_named:
             return
-        if self.mentions("torch") or not evals.are_data(data, start, stop, memo):
+        if self.mentions("torch") or not evals.are_data(data, start, stop, memo, left_out):
             self._refuse_danger(danger_of(*EVAL_NAME), evals.function.qualified_name)
             self._refuse_unknown(*EVAL_NAME)
         elif self.events is not None:

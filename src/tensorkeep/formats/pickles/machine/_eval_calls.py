@@ -10,7 +10,7 @@ and persistent ids, which may give back what they are given, must not occur in s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from tensorkeep.formats.pickles.machine._opcode_stream import each_opcode, memo_key
@@ -50,12 +50,14 @@ class EvalCalls:
         self._used += (args, names)
         return array
 
-    def are_data(self, data: bytes, start: int, stop: int, memo: Mapping[int, Any]) -> bool:
+    def are_data(
+        self, data: bytes, start: int, stop: int, memo: Mapping[int, Any], left_out: Container[int] = ()
+    ) -> bool:
         """Say whether the pickle does nothing with `eval` but these calls; `memo` is what it was at the end."""
         used = {id(value) for value in self._used}
         n_pushed = self.n_named
         put: set[int] = set()
-        for position, opcode, argument, _ in each_opcode(data, start):
+        for position, opcode, argument, _ in each_opcode(data, start, left_out):
             if position >= stop:
                 break
             if opcode.name in _PUTS:

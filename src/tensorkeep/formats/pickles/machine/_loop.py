@@ -18,7 +18,7 @@ file consists of, ordered by how often they occur; functions in `_rare_opcodes.p
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 from typing import Any
 
@@ -29,17 +29,25 @@ from tensorkeep.formats.pickles.machine._eval_calls import EvalCalls
 from tensorkeep.formats.pickles.machine._opcodes import OPCODES
 from tensorkeep.formats.pickles.machine._rare_opcodes import RARE_OPCODES, refuse_opcode
 from tensorkeep.formats.pickles.machine._stack import BrokenPickleError, PickleCutError, State
+from tensorkeep.formats.pickles.values import Payload
 
 _U16 = struct.Struct("<H").unpack_from
 _U32 = struct.Struct("<I").unpack_from
 _STOP = ord(".")
 _WIDTHS = {"u1": 1, "u2": 2, "u4": 4, "i4": 4, "u8": 8, "f8": 8, "1+bytes": 1, "4+bytes": 4, "8+bytes": 8}
+_NOTHING_LEFT_OUT: Mapping[int, Payload] = {}
 _CALLS = frozenset(("REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"))
 
 
-def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
-    """Read the pickle that starts at a position; return its value and the position after it."""
-    state = State(data, start, context)
+def run_pickle(
+    data: bytes, start: int, context: Context, payloads: Mapping[int, Payload] = _NOTHING_LEFT_OUT
+) -> tuple[Any, int]:
+    """Read the pickle that starts at a position; return its value and the position after it.
+
+    `payloads` has the position in the data of each long value that was left out of it. The elements of arrays may be
+    such values, and nothing else in the finished value.
+    """
+    state = State(data, start, context, payloads)
     context.allowance.grow(len(data) - start)
     context.evals = EvalCalls()
     try:
@@ -52,7 +60,9 @@ def run_pickle(data: bytes, start: int, context: Context) -> tuple[Any, int]:
         value = state.stack.pop()
         if state.stack or state.marks:
             raise PickleError("values are left on the stack at the end")
-        context.judge_evals(data, start, stop, state.memo)
+        if state.n_taken != len(payloads):
+            raise PickleError("the pickle is not read as it was outlined", expected=f"{len(payloads):,} long values")
+        context.judge_evals(data, start, stop, state.memo, payloads)
         max_nodes = context.limits.max_nodes_of(stop - start)
         check_graph(value, max_nodes=max_nodes, max_depth=context.limits.max_depth)
     except TensorkeepError as error:
@@ -169,13 +179,13 @@ def _run_to_end(state: State, opcodes: Iterable[None]) -> bool:  # noqa: C901, P
 
 
 def _add_position(error: TensorkeepError, state: State) -> None:
-    error.message = f"{error.message} (byte {state.opcode_position:,} of the pickle)"
+    error.message = f"{error.message} (byte {state.opcode_position + state.n_left_out:,} of the pickle)"
 
 
 def _translated(error: Exception, state: State) -> PickleError:
     """Return the error of the pickle that made Python raise this one."""
     place = state.opcode_position
-    byte = f"(byte {place:,} of the pickle)"
+    byte = f"(byte {place + state.n_left_out:,} of the pickle)"
     start = place - state.base
     if start >= len(state.data):
         return PickleCutError(f"truncated pickle (byte {place:,})", expected="a STOP", found="the end of the data")

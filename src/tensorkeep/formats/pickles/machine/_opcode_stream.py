@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final
 
 from tensorkeep.formats.pickles.machine._opcodes import OPCODES, Opcode
@@ -15,14 +15,17 @@ _LINES: Final = frozenset(("line", "two lines"))
 _COUNT_NBYTES: Final = {"1+bytes": 1, "4+bytes": 4, "8+bytes": 8}
 
 
-def each_opcode(data: bytes, start: int) -> Iterator[tuple[int, Opcode, bytes, int]]:
-    """Give position, opcode, start of the argument and next position of each opcode, as far as they can be read."""
+def each_opcode(data: bytes, start: int, left_out: Container[int] = ()) -> Iterator[tuple[int, Opcode, bytes, int]]:
+    """Give position, opcode, argument and next position of each opcode, as far as they can be read.
+
+    `left_out` has the positions of long arguments that are not in the data.
+    """
     position = start
     while position < len(data):
         opcode = OPCODES.get(data[position])
         if opcode is None:
             return
-        span = _argument(data, position + 1, opcode)
+        span = _argument(data, position + 1, opcode, left_out)
         if span is None or span[1] > len(data):
             return
         first, position_after = span
@@ -38,14 +41,14 @@ def memo_key(kind: str, argument: bytes) -> int:
     return int.from_bytes(argument, "little")
 
 
-def _argument(data: bytes, place: int, opcode: Opcode) -> tuple[int, int] | None:
+def _argument(data: bytes, place: int, opcode: Opcode, left_out: Container[int]) -> tuple[int, int] | None:
     """Return start and end of an argument; None if it has no end."""
     kind = opcode.argument
     if kind in _FIXED_NBYTES:
         return place, place + _FIXED_NBYTES[kind]
     if kind in _COUNT_NBYTES:
         first = place + _COUNT_NBYTES[kind]
-        return first, first + int.from_bytes(data[place:first], "little")
+        return first, first if first in left_out else first + int.from_bytes(data[place:first], "little")
     end = data.find(b"\n", place)
     if kind == "two lines":
         if end >= 0:

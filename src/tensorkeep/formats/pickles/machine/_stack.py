@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from tensorkeep.errors import PickleError
 from tensorkeep.formats.pickles.machine._context import Context
+from tensorkeep.formats.pickles.values import Payload
 
 
 class BrokenPickleError(PickleError):
@@ -39,6 +41,10 @@ class State:
         is_framed: Whether a frame is open.
         position: The next byte to read, in `data`.
         opcode_position: Position of the opcode that is being executed, in all bytes.
+        payloads: Position in all bytes to the payload that was left out there. A frame has none. The machine only
+            moves forward, so if each was taken exactly where it was, the bytes were read as all of them would be.
+        n_taken: How many of these were taken.
+        n_left_out: Bytes of these.
         context: What all pickles of the file share.
         stack: Values since the last mark.
         marks: The stacks below the marks.
@@ -54,14 +60,17 @@ class State:
         "is_framed",
         "marks",
         "memo",
+        "n_left_out",
+        "n_taken",
         "opcode_position",
+        "payloads",
         "position",
         "protocol",
         "stack",
         "start",
     )
 
-    def __init__(self, data: bytes, start: int, context: Context) -> None:
+    def __init__(self, data: bytes, start: int, context: Context, payloads: Mapping[int, Payload]) -> None:
         self.data = self._all = data
         self.base = 0
         self.is_framed = False
@@ -71,6 +80,8 @@ class State:
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
         self.protocol = 0
+        self.payloads = payloads
+        self.n_taken = self.n_left_out = 0
 
     def enter_frame(self, nbytes: int) -> None:
         """Read from the next bytes only, until all of them are read."""
@@ -98,6 +109,18 @@ class State:
             self.refuse_cut(nbytes, left)
         self.position = start + nbytes
         return self.data[start : self.position]
+
+    def take_bytes(self, length_nbytes: int, *, is_bytearray: bool = False) -> bytes | bytearray | Payload:
+        """Return the next bytes after their length, or the payload that was left out in their place."""
+        nbytes = self.take_number(length_nbytes)
+        payload = None if self.is_framed else self.payloads.get(self.position)
+        if payload is None:
+            return bytearray(self.take(nbytes)) if is_bytearray else self.take(nbytes)
+        if len(payload) != nbytes or payload.is_bytearray != is_bytearray:
+            raise PickleError("the pickle is not read as it was outlined", expected=f"{len(payload):,} bytes")
+        self.n_taken += 1
+        self.n_left_out += nbytes
+        return payload
 
     def refuse_cut(self, nbytes: int, n_left: int) -> NoReturn:
         """Raise: a value extends beyond the end of the data."""

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from tensorkeep.errors import LimitError, PickleError
-from tensorkeep.formats.pickles.values import ArrayRecord, DtypeRecord, Unknown, short_repr
+from tensorkeep.formats.pickles.values import ArrayRecord, DtypeRecord, Payload, Unknown, short_repr
 from tensorkeep.limits import MAX_GRAPH_NODES, MAX_I64, MAX_NDIM
 
 _NUMBER = re.compile(r"([<>=|]?)(b1|i[1248]|u[1248]|f[248]|c8|c16|f16|c32)")
@@ -70,8 +70,15 @@ def _from_buffer(buffer: Any, dtype: Any, shape: Any, order: Any, axis_order: An
     if type(dtype) is not DtypeRecord or type(order) is not str or order not in {"C", "F"} or axis_order is not None:
         raise TypeError("expected a dtype, and the order C or F")
     record = ArrayRecord()
-    _fill(record, shape, dtype, bytes(buffer) if type(buffer) is bytearray else buffer, is_fortran=order == "F")
+    _fill(record, shape, dtype, _fixed(buffer), is_fortran=order == "F")
     return record
+
+
+def _fixed(buffer: Any) -> Any:
+    """Return bytes in place of a bytearray."""
+    if type(buffer) is Payload:
+        return Payload(buffer.parts)
+    return bytes(buffer) if type(buffer) is bytearray else buffer
 
 
 def _dtype(descr: Any, align: Any = False, copy: Any = False) -> Any:
@@ -194,11 +201,12 @@ def _fill(record: ArrayRecord, shape: Any, dtype: DtypeRecord, data: Any, *, is_
     else:
         data = data.encode("latin-1") if type(data) is str else data  # Python 2 wrote bytes as text
         nbytes = n_elements * itemsize
-        if type(data) is not bytes or len(data) != nbytes:
+        is_bytes = type(data) is bytes or (type(data) is Payload and not data.is_bytearray)
+        if not is_bytes or len(data) != nbytes:
             raise PickleError(
                 "the data of a NumPy array does not have the size of its shape",
                 expected=f"{nbytes:,} bytes for {dtype.text} {list(shape)}",
-                found=f"{len(data):,}" if type(data) is bytes else type(data).__name__,
+                found=f"{len(data):,}" if is_bytes else type(data).__name__,
             )
     dtype.is_used = True
     record.dtype, record.shape, record.is_fortran, record.data = dtype, shape, is_fortran, data

@@ -1,11 +1,13 @@
 """Inert records of what a pickle describes.
 
 - `_records`: records of tensors, storages, arrays and everything unknown.
+- `_payload`: elements of large arrays, which stay in the file.
 - `_repr`: values in error messages.
 - `_document`: everything that was read from one file.
 """
 
 from tensorkeep.formats.pickles.values._document import Form, PickleDocument
+from tensorkeep.formats.pickles.values._payload import Payload
 from tensorkeep.formats.pickles.values._records import (
     ArrayRecord,
     CompositeRecord,
@@ -34,6 +36,7 @@ __all__ = [
     "LabelKind",
     "Name",
     "Namespace",
+    "Payload",
     "PickleDocument",
     "StorageRecord",
     "StorageView",

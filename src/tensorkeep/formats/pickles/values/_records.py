@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.formats.pickles.values._payload import Payload
 from tensorkeep.phrases import counted
 
 LabelKind = Literal["dtype", "device", "layout", "qscheme", "memory_format"]
@@ -257,12 +258,12 @@ class DtypeRecord:
 
 
 class ArrayRecord:
-    """A NumPy array or scalar; its elements are in the pickle itself.
+    """A NumPy array or scalar, whose elements are in the pickle itself.
 
     Attributes:
         dtype: Of the elements; its text is `"|O"` for Python objects, and empty until the pickle declares it.
         shape: Elements along each dimension.
-        data: The elements; a list of values from the pickle if they are Python objects.
+        data: The elements, or where they are in the file; a list of the pickle's values if they are Python objects.
         is_fortran: Whether the first dimension varies fastest.
         is_scalar: Whether it is a NumPy scalar instead of an array.
     """
@@ -273,7 +274,7 @@ class ArrayRecord:
         self,
         dtype: DtypeRecord | None = None,
         shape: tuple[int, ...] = (),
-        data: bytes | list[Any] = b"",
+        data: bytes | Payload | list[Any] = b"",
         *,
         is_fortran: bool = False,
         is_scalar: bool = False,
