@@ -26,7 +26,18 @@ LAYERS = (
     *("limits", "paths", "phrases", "redaction", "errors", "dtypes"),
     *("buffers", "parallel", "crc32c", "digests", "entries", "collector"),
     *("transport", "formats", "arrays", "state", "tensors", "layout", "kinds", "scanner"),
-    *("checkpoint", "store", "conversion", "exporting", "fetching", "models", "training", "server", "compat"),
+    *(
+        "checkpoint",
+        "measuring",
+        "store",
+        "conversion",
+        "exporting",
+        "fetching",
+        "models",
+        "training",
+        "server",
+        "compat",
+    ),
     *("torch", "numpy", "install", "integrations", "", "cli", "__main__"),
 )
 """Parts of the package, each of which imports only what stands before it; the empty name is its `__init__`."""

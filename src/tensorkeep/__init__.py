@@ -10,6 +10,7 @@
     tensorkeep.CheckpointStore(root)               the checkpoints of a run: keeps the last and the best
     tensorkeep.verify(path)                        check every byte against the digests that were saved
     tensorkeep.diff(a, b)                          how two open checkpoints differ
+    tensorkeep.statistics(file)                    what the numbers of tensors are like
     tensorkeep.reshard(path, directory)            rewrite a checkpoint with other shards, names or dtypes
     tensorkeep.merge(paths, directory)             combine several checkpoints into one
     tensorkeep.edit(path)                          rename tensors and change metadata in place
@@ -34,6 +35,7 @@
     tensorkeep.kinds         What is at a path?                 one folder per kind of checkpoint
     tensorkeep.scanner       What would a file run?             every name in a pickle, and what it would do
     tensorkeep.checkpoint    many files as one                  saved, verified, compared and rewritten
+    tensorkeep.measuring     statistics of tensors              extremes, mean, spread, histograms, NaNs
     tensorkeep.store         many checkpoints                   the last and the best; nothing is written twice
     tensorkeep.conversion    any kind to safetensors
     tensorkeep.exporting     any kind to other formats
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     from tensorkeep.kinds.dcp import DistributedCheckpoint
     from tensorkeep.kinds.pickles import PickleFile, PickleSet
     from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
+    from tensorkeep.measuring import Histogram, TensorStatistics, statistics
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport, scan
     from tensorkeep.state import NamedData
     from tensorkeep.store import CheckpointStore
@@ -97,6 +100,7 @@ __all__ = [
     "DistributedCheckpoint",
     "Export",
     "Finding",
+    "Histogram",
     "LazyTensor",
     "LazyTensors",
     "NamedData",
@@ -112,6 +116,7 @@ __all__ = [
     "TensorDiff",
     "TensorFile",
     "TensorSpec",
+    "TensorStatistics",
     "TensorView",
     "TensorkeepError",
     "Unknown",
@@ -139,6 +144,7 @@ __all__ = [
     "scan",
     "serialize",
     "serialize_file",
+    "statistics",
     "verify",
 ]
 
@@ -156,6 +162,7 @@ _NAMES = {
     "kinds.dcp": "DistributedCheckpoint",
     "kinds.pickles": "PickleFile PickleSet",
     "kinds.safetensors": "Checkpoint TensorFile",
+    "measuring": "Histogram TensorStatistics statistics",
     "scanner": "ScanFinding ScanReport ScannedFile scan",
     "state": "NamedData",
     "store": "CheckpointStore",
@@ -184,6 +191,7 @@ _MODULES = (
     "kinds",
     "layout",
     "limits",
+    "measuring",
     "models",
     "numpy",
     "parallel",

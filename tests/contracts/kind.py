@@ -82,6 +82,14 @@ class KindContract:
         with tensorkeep.open(path, backend=backend, engine=self.engine) as opened:
             assert_equal(opened.load(), self.arrays)
 
+    def test_its_tensors_are_measured(self, path: Path) -> None:
+        with tensorkeep.open(path, engine=self.engine) as opened:
+            found = tensorkeep.statistics(opened)
+
+        assert sorted(found) == sorted(self.arrays)
+        for name, array in self.arrays.items():
+            assert (found[name].min, found[name].max, found[name].mean) == (array.min(), array.max(), array.mean())
+
     def test_its_files_hold_its_tensors(self, path: Path) -> None:
         with tensorkeep.open(path, engine=self.engine) as opened:
             assert opened.sources

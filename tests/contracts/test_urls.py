@@ -106,6 +106,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.load": tensorkeep.load,
     "tensorkeep.diff": lambda url: tensorkeep.diff(url, url),
     "tensorkeep.scan": tensorkeep.scan,
+    "tensorkeep.statistics": tensorkeep.statistics,
     "tensorkeep.verify": tensorkeep.verify,
     "tensorkeep.safe_open": lambda url: tensorkeep.safe_open(f"{url}.safetensors", "np"),
     "tensorkeep.torch.load_file": lambda url: tensorkeep.torch.load_file(f"{url}.safetensors"),
