@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,13 @@ PLAIN = {
     "dicts": "{# a comment with {{ x.__class__ }} #}{{ {'type': 'function', 'function': {'a': []}} | tojson }}"
     "{% raw %}{{ self.__init__ }}{% endraw %}{% set x = messages | selectattr('role', 'equalto', 'user') | list %}",
     "text": "It says __init__ and import os outside of tags. {{ 'and \u2581 inside' }}",
+    "computed keys": "{% set i = messages | length - 1 %}{% set j = loop.index0 % 2 %}{{ messages[i][j + 1] }}"
+    "{% set ns = namespace(index=0, text='') %}{% set ns.index = ns.index + 1 %}{{ messages[ns.index]['content'] }}"
+    "{% for name, kind in tool.parameters.properties.items() %}{{ name + ': ' + kinds[name] }}{% endfor %}"
+    "{% set content = '<think>' + message.content %}{{ message['content'] }}{{ content.split('</think>')[-1] }}"
+    "{% set tools = tools + [tool] %}{% set _ = tools.append(x + 'y') %}"
+    "{{ tools | map(attribute='name') | join(', ') }}"
+    "{{ param.format }}{% if param['format'] is defined %}{{ content[:20] }}{% endif %}",
     "keys": "{{ value['items']['required'] }}{{ parts[seg | int] }}{{ ['a', 'b'][0:1] | join(' | ') }}",
 }
 
@@ -75,6 +83,40 @@ RUNS = [
     "{% filter attr('__init__') %}{% endfilter %}",
     "{% call namespace.__init__() %}{% endcall %}",
     "{% include 'other' ignore missing %}",
+    "{% set k = '%c%cinit%c%c' % (95, 95, 95, 95) %}{{ messages[k] }}",
+    "{% set u = '%c%c' % (95, 95) %}{% for i in [1] %}{{ loop[u ~ 'init' ~ u][u ~ 'globals' ~ u] }}{% endfor %}",
+    "{% set u = '%c%c' % (95, 95) %}{% set k = u ~ 'init' ~ u %}{{ loop[k] }}",
+    "{% set s = 'a_b' %}{% set u = s[1] %}{% set k = u + u %}{{ messages[k] }}",
+    "{% set k %}{{ 'a_b'.strip('ab') }}{% endset %}{{ messages[k] }}",
+    "{% set k | trim %}x{% endset %}{{ messages[k] }}",
+    "{% macro m() %}x{% endmacro %}{{ messages[m()] }}",
+    "{% macro m(k) %}{{ messages[k] }}{% endmacro %}{{ m(a + b) }}",
+    "{% set ns = namespace() %}{% set ns.k = a ~ b %}{{ messages[ns.k] }}",
+    "{% set ns = namespace(k=a ~ b) %}{{ messages[ns['k']] }}",
+    "{% set l = [] %}{{ l.append(a ~ b) }}{{ messages[l[0]] }}",
+    "{% set d = {'x': []} %}{{ d['x'].append(a ~ b) }}{{ messages[d.x[0]] }}",
+    "{% for k in [a ~ b] %}{{ messages[k] }}{% endfor %}",
+    "{% with k = a ~ b %}{{ messages[k] }}{% endwith %}",
+    "{% set c = k %}{% set k = b %}{% set b = 'x'.replace('x', a) %}{{ messages[c] }}",
+    "{{ messages[strftime_now(a)] }}{{ messages[bos_token] }}",
+    "{% set n = {'a': a}.a * 2 %}{{ messages[n] }}",
+    "{% set n = 2 * a %}{{ messages[n] }}",
+    "{% set n = d.0 + d.0 %}{{ messages[n] }}",
+    "{% set n = d + 1 | string %}{{ messages[n] }}",
+    "{{ messages | map(attribute=a ~ b) | list }}",
+    "{% set k = a ~ b %}{{ messages | map(attribute=k) | list }}",
+    "{% set k = a ~ b %}{{ messages | selectattr(k) | list }}",
+    "{{ messages | map('at' 'tr', k) | list }}",
+    "{{ messages | map(k, 95) | list }}",
+    "{{ messages | map('format', 95) | list }}",
+    "{{ messages | sort(**{'attribute': k}) }}",
+    "{% set ns = namespace(get=x.format) %}{{ ns.get(messages) }}",
+    "{% set f = x.format %}{% set ns = namespace() %}{% set ns.get = f %}{{ ns.get(messages) }}",
+    "{% set ns = namespace({'get': f}) %}{{ ns.get() }}",
+    "{% set and = messages %}{% set k = a ~ b %}{{ and[k] }}",
+    "{% set loop = {'index0': a} %}{% set k = loop.index0 + loop.index0 %}{{ messages[k] }}",
+    "{% set k = a ~ b %}{{ {}[k] }}",
+    "{% set k = a ~ b %}{{ 1[k] }}",
     "{% import 'other' as other %}",
 ]
 
@@ -91,6 +133,17 @@ def test_whatever_gets_at_python_is_reported(template: str) -> None:
     jinja2.Environment().parse(template)  # Jinja reads it
 
     assert faults_of(template)
+
+
+def test_a_template_that_spells_names_with_numbers_really_runs_code(tmp_path: Path) -> None:
+    template = (
+        "{% set u = '%c%c' % (95, 95) %}{% for _ in [1] %}{% set i = u ~ 'init' ~ u %}{% set g = u ~ 'globals' ~ u %}"
+        "{% set ns = namespace(get=loop[i][g]['sys']['modules']['os']['getpid']) %}{{ ns.get() }}{% endfor %}"
+    )
+    assert jinja2.Environment().from_string(template).render() == str(os.getpid())
+
+    write_gguf(tmp_path / "m.gguf", {}, keys={"tokenizer.chat_template": template})
+    assert tensorkeep.scan(tmp_path).verdict == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -119,12 +172,29 @@ def test_each_fault_is_named_once(template: str, message: str) -> None:
     assert [f"{severity}: {text}" for severity, text in faults_of(template)] == [message]
 
 
-@pytest.mark.parametrize("piece", ["{{", "{{ a", "{{ a[", "a[", "{{ '", "{% if", "{#", "{{ a }}", "(", "{{ {"])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("{{", "{{ a", "{{ a[", "a[", "{{ '", "{% if", "{#", "{{ a }}", "(", "{{ {", "{% set a = b %}", "a | map("),
+        *(
+            "{% macro m(a) %}",
+            "{{ m(m(",
+            "m(",
+            "{% set a = a.append(",
+            "a.append([",
+            "a + ",
+            "{% macro m() %}{{ m( }}",
+        ),
+    ],
+)
 def test_hostile_templates_take_no_time(piece: str) -> None:
     started = time.monotonic()
 
     faults_of((piece * 200_000)[:199_999])
     faults_of(("{{ " + piece * 200_000)[:199_999])
+    faults_of(
+        "{% macro m(a) %}{% endmacro %}{{ " + piece * (99_000 // len(piece)) + ")" * (99_000 // len(piece)) + "}}"
+    )
 
     assert time.monotonic() - started < 10
 

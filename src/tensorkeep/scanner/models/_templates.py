@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from tensorkeep.scanner._report import Severity
+from tensorkeep.scanner.models._template_texts import NUMBERS, MadeTexts, Token
 
 _MAX_LENGTH: Final = 200_000
 """Characters of a template; long ones have 40,000."""
@@ -40,9 +41,19 @@ _KEYWORDS: Final = frozenset(("and", "as", "elif", "else", "for", "if", "in", "i
 _WAYS_OUT: Final = frozenset(("attr", "cycler", "joiner", "lipsum", "self"))
 """Filters and globals through which a template gets at Python's objects."""
 
-_KEY_FILTERS: Final = frozenset(("count", "int", "length"))
-"""Filters whose results are numbers, so that they may be in a subscript."""
+_BY_ATTRIBUTE: Final = frozenset((
+    *("dictsort", "join", "map", "max", "min", "reject", "rejectattr", "select", "selectattr", "sort", "sum"),
+    "unique",
+))
+"""Filters that take names of attributes, of filters or of tests."""
 
+_RESERVED: Final = _KEYWORDS | {"loop"}
+"""Names that mean something else to Jinja in most places, so no variable of a template is called so."""
+
+_PLACE_OF_SIGN: Final = 3
+"""Where an assignment to a plain variable has its sign."""
+
+_TOGETHER: Final = "the chat template puts the names of attributes together"
 _INTERNAL: Final = "the chat template reaches into Python's objects"
 _tag = re.compile(r"\{\{|\{%|\{#")
 _raw = re.compile(r"\{%[-+]?\s*raw\s*[-+]?%\}.*?\{%[-+]?\s*endraw\s*[-+]?%\}", re.DOTALL)
@@ -68,21 +79,22 @@ class Fault(NamedTuple):
     message: str
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str
-
-
 def faults_of(template: str) -> list[Fault]:
     """Return what a template uses beyond plain templating, each once; nothing for a plain one."""
     if len(template) > _MAX_LENGTH:
         return [Fault("unknown", "the chat template is too long to look into")]
     tags = list(_tags(template))
     macros = {tokens[2].text for tokens in tags if len(tokens) > 2 and tokens[1].text == "macro"}
-    return list(dict.fromkeys(fault for tokens in tags for fault in _faults_of_tag(tokens, macros)))
+    made = MadeTexts(tags, macros)
+    faults = [fault for tokens in tags for fault in _faults_of_tag(tokens, macros, made)]
+    if made.is_too_deep:
+        faults.append(Fault("unknown", "the chat template is nested too deeply to look into"))
+    reserved = sorted(made.targets & _RESERVED)
+    faults += [Fault("unknown", f"the chat template has a variable called {name!r}") for name in reserved]
+    return list(dict.fromkeys(faults))
 
 
-def _tags(template: str) -> Iterator[list[_Token]]:
+def _tags(template: str) -> Iterator[list[Token]]:
     """Yield the tokens of each tag, its opening first; an empty list for what is not a tag after all."""
     at = 0
     while found := _tag.search(template, at):
@@ -101,11 +113,11 @@ def _tags(template: str) -> Iterator[list[_Token]]:
                 return
 
 
-def _tokens(template: str, opening: re.Match[str]) -> tuple[list[_Token], int]:
+def _tokens(template: str, opening: re.Match[str]) -> tuple[list[Token], int]:
     """Return the tokens up to the end of a tag; none if it has no end or holds what Jinja does not know."""
     end = "}}" if opening[0] == "{{" else "%}"
     at = opening.end() + (template[opening.end() : opening.end() + 1] in {"-", "+"})
-    tokens = [_Token("opening", opening[0])]
+    tokens = [Token("opening", opening[0])]
     depth = 0
     while found := _token.match(template, at):
         kind, at = found.lastgroup or "", found.end()
@@ -115,30 +127,44 @@ def _tokens(template: str, opening: re.Match[str]) -> tuple[list[_Token], int]:
         if kind == "end":
             return (tokens, at) if text.endswith(end) else ([], at)
         depth += (text in {"(", "[", "{"}) - (text in {")", "]", "}"}) if kind == "operator" else 0
-        tokens.append(_Token(kind, text))
+        tokens.append(Token(kind, text))
     return [], at
 
 
-def _faults_of_tag(tokens: list[_Token], macros: set[str]) -> Iterator[Fault]:
+def _faults_of_tag(tokens: list[Token], macros: set[str], made: MadeTexts) -> Iterator[Fault]:
     if not tokens:
         yield Fault("unknown", "the chat template is not a template that Jinja reads")
         return
     if tokens[0].text == "{%" and (len(tokens) < 2 or tokens[1].text not in _STATEMENTS):
         name = tokens[1].text if len(tokens) > 1 else ""
         yield Fault("unknown", f"the chat template has the statement {name!r:.50}")
-    padded = [*tokens, _Token("", ""), _Token("", "")]
+    padded = [*tokens, Token("", ""), Token("", "")]
     for place, token in enumerate(tokens):
-        before, after = padded[place - 1] if place else _Token("", ""), padded[place + 1]
+        before, after = padded[place - 1] if place else Token("", ""), padded[place + 1]
         if token.kind == "string":
             yield from _faults_of_text(token.text)
-        elif token.kind == "name":
-            is_statement = place == 1 and tokens[0].text == "{%"
-            if not is_statement:
-                yield from _faults_of_name(token.text, before.text, after.text, macros)
-        elif token.text == "(" and (before.kind in {"number", "string"} or before.text in {")", "]", "}"}):
-            yield Fault("suspicious", "the chat template calls something that it computed")
-        elif token.text == "[" and (before.kind in {"name", "string"} or before.text in {")", "]"}):
-            yield from _faults_of_key(tokens, place, before)
+        elif token.kind == "operator":
+            yield from _faults_of_operator(tokens, place, before, made)
+        elif token.kind == "name" and not (place == 1 and tokens[0].text == "{%"):
+            yield from _faults_of_name(token.text, before.text, after.text, macros)
+            if before.text == "|" and token.text in _BY_ATTRIBUTE and after.text == "(":
+                yield from _faults_of_filter(token.text, _inside(tokens, place + 1), made)
+
+
+def _faults_of_operator(tokens: list[Token], place: int, before: Token, made: MadeTexts) -> Iterator[Fault]:
+    """Report calls of what is computed, and keys."""
+    text = tokens[place].text
+    is_value = before.text in {")", "]", "}"} or before.kind in {"number", "string"}
+    if text == "(" and is_value:
+        yield Fault("suspicious", "the chat template calls something that it computed")
+    elif text == "[" and (is_value or before.kind == "name"):
+        yield from _faults_of_key(_inside(tokens, place), before, made)
+    elif text in {"*", "**"} and before.text in {"(", ","}:
+        yield Fault("unknown", "the chat template passes arguments by names that it computes")
+    elif text == "=" and before.text in _METHODS and place != _PLACE_OF_SIGN and made.makes(tokens[place:]):
+        yield Fault("unknown", f"the chat template makes a method of its own: {before.text!r:.50}")
+    elif text in {"{", "["} and before.text == "(" and tokens[place - 2].text == "namespace":
+        yield Fault("unknown", "the chat template makes names of its own")
 
 
 def _faults_of_text(literal: str) -> Iterator[Fault]:
@@ -171,19 +197,33 @@ def _faults_of_name(name: str, before: str, after: str, macros: set[str]) -> Ite
         yield Fault("unknown", f"the chat template uses {name!r:.50} without calling it")
 
 
-def _faults_of_key(tokens: list[_Token], opening: int, before: _Token) -> Iterator[Fault]:
-    """Report keys that are joined from texts, since they may be names of internals."""
+def _faults_of_key(inner: list[Token] | None, before: Token, made: MadeTexts) -> Iterator[Fault]:
+    """Report keys that are put together from texts, since they may be names of internals."""
     if before.text in _KEYWORDS:  # a list
         return
-    depth = 0
-    inner: list[_Token] = []
-    for token in tokens[opening : opening + _MAX_KEY_LENGTH]:
-        depth += (token.text in {"[", "(", "{"}) - (token.text in {"]", ")", "}"}) if token.kind == "operator" else 0
-        inner.append(token)
-        if not depth:
-            break
-    texts = [token.text for token in inner if token.kind != "string"]
+    if inner is not None and len(inner) == 1 and inner[0].kind == "string" and before.kind != "string":
+        return
+    texts = [token.text for token in inner or () if token.kind != "string"]
     filters = {after for text, after in pairwise(texts) if text == "|"}
-    is_added = len(texts) < len(inner) and not {"+", "%"}.isdisjoint(texts)
-    if depth or "~" in texts or filters - _KEY_FILTERS or is_added or before.kind == "string":
-        yield Fault("unknown", "the chat template puts the names of attributes together")
+    if inner is None or before.kind == "string" or filters - NUMBERS or made.makes(inner):
+        yield Fault("unknown", _TOGETHER)
+
+
+def _faults_of_filter(name: str, inner: list[Token] | None, made: MadeTexts) -> Iterator[Fault]:
+    """Report names of attributes and filters that are put together; `map` also takes the name of any filter."""
+    if inner is None or made.makes(inner):
+        yield Fault("unknown", _TOGETHER)
+    elif name == "map" and [token.text for token in inner[:2]] != ["attribute", "="]:
+        is_plain = inner and inner[0].kind == "string" and inner[0].text[1:-1] in _FILTERS
+        if not is_plain or (len(inner) > 1 and inner[1].text != ","):
+            yield Fault("unknown", "the chat template maps with a filter that is not known")
+
+
+def _inside(tokens: list[Token], opening: int) -> list[Token] | None:
+    """Return the tokens between a parenthesis or bracket and its end; None if there are too many."""
+    depth = 0
+    for place, token in enumerate(tokens[opening : opening + _MAX_KEY_LENGTH], opening):
+        depth += (token.text in {"[", "(", "{"}) - (token.text in {"]", ")", "}"}) if token.kind == "operator" else 0
+        if not depth:
+            return tokens[opening + 1 : place]
+    return None
