@@ -3,6 +3,7 @@
 - `_base`: `ModelForm`, the record of a format.
 - `_hdf5`: HDF5 files.
 - `_gguf`: chat templates of GGUF files.
+- `_chat_template`: chat templates in files of their own.
 - `_template_texts`: which variables of a template may hold texts that it puts together.
 - `_templates`: what a Jinja template uses beyond plain templating.
 - `_keras_config`: what Keras would run to build a model from its configuration.

@@ -8,6 +8,7 @@ from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner.models._arrow import ARROW
 from tensorkeep.scanner.models._base import ModelForm
+from tensorkeep.scanner.models._chat_template import CHAT_TEMPLATE
 from tensorkeep.scanner.models._gguf import GGUF
 from tensorkeep.scanner.models._hdf5 import HDF5_FILE
 from tensorkeep.scanner.models._keras import KERAS_CONFIG
@@ -17,6 +18,7 @@ from tensorkeep.scanner.models._tensorflow import TENSORFLOW_CHECKPOINT, TENSORF
 
 MODELS: Final[tuple[ModelForm, ...]] = (
     ARROW,
+    CHAT_TEMPLATE,
     GGUF,
     HDF5_FILE,
     KERAS_CONFIG,
