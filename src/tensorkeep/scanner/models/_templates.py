@@ -198,7 +198,7 @@ def _faults_of_name(name: str, before: str, after: str, macros: set[str]) -> Ite
 
 
 def _faults_of_key(inner: list[Token] | None, before: Token, made: MadeTexts) -> Iterator[Fault]:
-    """Report keys that are put together from texts, since they may be names of internals."""
+    """Report keys that are joined from texts, since they may be names of internals."""
     if before.text in _KEYWORDS:  # a list
         return
     if inner is not None and len(inner) == 1 and inner[0].kind == "string" and before.kind != "string":
@@ -210,7 +210,7 @@ def _faults_of_key(inner: list[Token] | None, before: Token, made: MadeTexts) ->
 
 
 def _faults_of_filter(name: str, inner: list[Token] | None, made: MadeTexts) -> Iterator[Fault]:
-    """Report names of attributes and filters that are put together; `map` also takes the name of any filter."""
+    """Report names of attributes and filters that are joined from texts; `map` also takes the name of any filter."""
     if inner is None or made.makes(inner):
         yield Fault("unknown", _TOGETHER)
     elif name == "map" and [token.text for token in inner[:2]] != ["attribute", "="]:
