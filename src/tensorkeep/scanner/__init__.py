@@ -5,6 +5,7 @@
 - `_scan_pickles`: pickles, legacy files of torch, tar archives of torch 0.1.
 - `_scan_arrays`: NumPy's `.npy` files.
 - `_scan_zip`: zip archives and their members.
+- `_scan_exported`: programs of torch.export, which are zip archives.
 - `_scan_tar`: tar archives and their members.
 - `_programs`: members that are run without any pickle.
 - `models/`: formats that describe models: Keras.

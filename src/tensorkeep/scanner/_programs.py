@@ -17,8 +17,6 @@ _SUFFIXES: Final = (
 
 _MARKS: Final = {
     ".data/extern_modules": "it is a package of torch.package, which imports what its pickles name from itself",
-    "archive_format": "it is a program of torch.export",
-    "serialized_exported_program.json": "it is a program of torch.export",
 }
 
 

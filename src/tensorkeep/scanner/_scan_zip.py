@@ -23,6 +23,7 @@ from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner._forms import READ_IN_ORDER, forms_of
 from tensorkeep.scanner._programs import report_programs
 from tensorkeep.scanner._read_ahead import read_ahead
+from tensorkeep.scanner._scan_exported import is_exported, scan_exported
 from tensorkeep.scanner._scan_pickles import scan_pickles
 from tensorkeep.transport import ByteRange, MemorySource
 
@@ -49,22 +50,28 @@ def scan_zip(content: Content, log: FindingLog, scan: ScanContent, *, is_at_end:
             return
         log.add("suspicious", "it is also a zip archive, for readers that start at the end", content)
         faults = []
-    is_torch = any(name.casefold() == "data.pkl" for name in archive.members)
-    if is_torch:
-        log.name_form("TorchScript archive" if "constants.pkl" in archive.members else "PyTorch zip archive", content)
-    log.name_form("zip archive", content)
-    serious = [fault for fault in faults if is_torch or not fault.is_harmless]
+    is_torch, is_program = any(name.casefold() == "data.pkl" for name in archive.members), is_exported(archive)
+    log.name_form(_form_of(archive, is_torch=is_torch, is_program=is_program), content)
+    serious = [fault for fault in faults if is_torch or is_program or not fault.is_harmless]
     for text in [*map(_fault_text, serious), *(f"member {name}: {_UNREAD}" for name in archive.unread)]:
         log.add("unreadable", text, content)
     report_programs([*archive.members, *archive.unread], content, log)
     _check_overlaps(members, content)
     done = _scan_torch_pickles(content, archive, log) if is_torch else set()
+    if is_program:
+        scan_exported([_opened(_inner(content, member), member, log) for member in members], log)
     for source, some in read_ahead(content.source, [member for member in members if member not in done]):
         for member in some:
             inner = _inner(msgspec.structs.replace(content, source=source), member)
             with log.recording_errors(inner):
                 scan(_opened(inner, member, log))
     log.note_seen(members, content)
+
+
+def _form_of(archive: Archive, *, is_torch: bool, is_program: bool) -> str:
+    if is_torch:
+        return "TorchScript archive" if "constants.pkl" in archive.members else "PyTorch zip archive"
+    return "program of torch.export" if is_program else "zip archive"
 
 
 def _check_overlaps(members: Iterable[Member], content: Content) -> None:
