@@ -38,7 +38,7 @@ LAYERS = (
         "server",
         "compat",
     ),
-    *("torch", "numpy", "install", "integrations", "", "cli", "__main__"),
+    *("torch", "numpy", "flax", "tensorflow", "mlx", "paddle", "install", "integrations", "", "cli", "__main__"),
 )
 """Parts of the package, each of which imports only what stands before it; the empty name is its `__init__`."""
 
@@ -59,7 +59,8 @@ IMPORTED_BY_NAME = {"__init__.py", "arrays/_registry.py", "install.py", "kinds/b
 stand-ins for safetensors."""
 
 KNOWS_LIBRARIES = {
-    *("arrays", "models", "training", "integrations", "torch", "numpy"),
+    *("arrays", "models", "training", "integrations"),
+    *("torch", "numpy", "flax", "tensorflow", "mlx", "paddle"),
     "formats/pickles",  # modules that pickles name
     "kinds/pickles/_data.py",  # objects of libraries that pickles hold
     "state/_described.py",  # NumPy's numbers, as NumPy writes them

@@ -17,7 +17,14 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(tensorkeep.__path__, "tensorkeep.")
     if module.name != "tensorkeep.__main__"
 )
-PUBLIC_MODULES = [name for name in MODULES if not any(part.startswith("_") for part in name.split("."))]
+OTHER_LIBRARIES = {f"tensorkeep.{library}" for library in ("flax", "mlx", "paddle", "tensorflow")}
+"""Modules that import libraries which crash in one process; tests/libraries looks at each in its own."""
+
+PUBLIC_MODULES = [
+    name
+    for name in MODULES
+    if not any(part.startswith("_") for part in name.split(".")) and name not in OTHER_LIBRARIES
+]
 
 
 def test_every_public_name_resolves_and_is_kept() -> None:
@@ -29,11 +36,11 @@ def test_every_public_name_resolves_and_is_kept() -> None:
 
 
 def test_dir_is_all_and_the_public_modules() -> None:
-    modules = {name.partition(".")[2] for name in PUBLIC_MODULES if name.count(".") == 1}
+    modules = {name.partition(".")[2] for name in MODULES if name.count(".") == 1}
 
     assert len(set(dir(tensorkeep))) == len(dir(tensorkeep))
     assert set(tensorkeep.__all__) <= set(dir(tensorkeep)) <= set(tensorkeep.__all__) | modules
-    for name in set(dir(tensorkeep)) & modules:
+    for name in (set(dir(tensorkeep)) & modules) - {name.partition(".")[2] for name in OTHER_LIBRARIES}:
         assert getattr(tensorkeep, name) is importlib.import_module(f"tensorkeep.{name}")
 
 

@@ -98,6 +98,13 @@ def test_names_of_the_compiled_module(version):
     assert result.stdout.split() == sorted([*common, "serialize_file", *added]), result.stderr
 
 
-def test_modules_that_do_not_exist_yet_say_so():
-    result = run("import tensorkeep; tensorkeep.install_as_safetensors(); import safetensors.flax")
-    assert "No module named 'safetensors.flax'" in result.stderr
+@pytest.mark.parametrize("module", ["flax", "mlx", "paddle", "tensorflow"])
+def test_modules_of_other_libraries(module):
+    result = run(
+        "import sys, tensorkeep; tensorkeep.install_as_safetensors()\n"
+        "import importlib\n"
+        "found = importlib.import_module(f'safetensors.{sys.argv[1]}')\n"
+        "print(found is importlib.import_module(f'tensorkeep.{sys.argv[1]}'), found.load_file.__module__)",
+        module,
+    )
+    assert result.stdout.split() == ["True", f"tensorkeep.{module}"], result.stderr

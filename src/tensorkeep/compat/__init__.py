@@ -4,6 +4,7 @@
 - `_prefetch`: `PrefetchLoader`, tensors that threads read in the background.
 - `_safe_open`: `safe_open` and its slices.
 - `_serialize`: `serialize`, `serialize_file`, `deserialize` and `TensorSpec`.
+- `describing`: tensors of any library, described for writing (imports NumPy).
 - `torch_sharing`: which tensors of a state dict share memory, as `safetensors.torch` says it (imports torch).
 - `torch_raw`: dtype tables of `safetensors.torch`, and tensors as bytes (imports torch).
 """

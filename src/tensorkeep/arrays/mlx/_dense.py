@@ -16,7 +16,7 @@ from tensorkeep.errors import DeviceError, LimitError
 
 _LARGEST_EXTENT: Final = 2**31 - 1
 _BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
-_MOVED_AS_BITS: Final = {"bfloat16": "uint16", "float64": "uint64"}
+_MOVED_AS_BITS: Final = {_BFLOAT16: ("uint16", mx.bfloat16), np.dtype(np.float64): ("uint64", mx.float64)}
 
 
 def _name_of(dtype: Any) -> str:
@@ -53,7 +53,8 @@ class MlxArrays(ArraysByNumpy):
 
 
 def _made(name: str, array: npt.NDArray[Any]) -> Any:
-    if max(array.shape, default=0) > _LARGEST_EXTENT:
+    shape = array.shape
+    if shape and max(shape) > _LARGEST_EXTENT:
         raise LimitError(
             f"tensor `{name}` has a dimension that mlx cannot count",
             tensor=name,
@@ -61,8 +62,8 @@ def _made(name: str, array: npt.NDArray[Any]) -> Any:
             found=f"shape {list(array.shape)}",
             hint='Load it with framework="numpy"',
         )
-    bits = _MOVED_AS_BITS.get(array.dtype.name)  # MLX would convert F64 to F32
-    return mx.array(array) if bits is None else mx.array(array.view(bits)).view(_DTYPES[array.dtype.name])
+    bits = _MOVED_AS_BITS.get(array.dtype)  # MLX would convert F64 to F32
+    return mx.array(array) if bits is None else mx.array(array.view(bits[0])).view(bits[1])
 
 
 def _is_gpu(device: Any) -> bool:

@@ -27,7 +27,10 @@ _DTYPES: Final = {
 }
 """NumPy's names to Paddle's dtypes; what Paddle calls uint16 is bfloat16."""
 
-_MOVED_AS_BITS: Final = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+_OF_NUMPY: Final = 1
+"""`numpy.dtype.isbuiltin` of NumPy's own dtypes."""
+
+_WITHOUT_KERNELS: Final = {"uint32", "uint64"}
 _NAMES: Final = {found: name for name, found in _DTYPES.items()}
 
 
@@ -106,7 +109,9 @@ def _made(name: str, array: npt.NDArray[Any]) -> Any:
             found=f"shape {list(array.shape)}",
             hint='Load it with framework="numpy"',
         )
-    bits = _MOVED_AS_BITS.get(array.dtype.name)
-    if bits is None:
+    if not array.size and array.dtype.name not in _WITHOUT_KERNELS:  # NumPy's strides would be 0
+        return paddle.empty(array.shape, dtype=_DTYPES[array.dtype.name])
+    if array.dtype.isbuiltin == _OF_NUMPY:
         return from_dlpack(array.__dlpack__())
+    bits = "int16" if array.itemsize == 2 else "uint8"
     return from_dlpack(array.view(bits).__dlpack__()).view(_DTYPES[array.dtype.name])

@@ -8,6 +8,7 @@ no such way: they are copied.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -37,13 +38,14 @@ class TensorflowArrays(ArraysByNumpy):
 
     def __init__(self, device: Any = "cpu") -> None:
         self._device = None if device is None or str(device).lower() == "cpu" else _checked(device)
-        self.is_on_host = self._device is None or "CPU" in self._device
+        self._is_free = device is None and bool(tf.config.list_logical_devices("GPU"))
+        self.is_on_host = not self._is_free and (self._device is None or "CPU" in self._device)
 
     def place(self, tensors: dict[str, Any]) -> dict[str, Any]:
-        """Copy tensors to the device."""
-        if self._device is None:
+        """Copy tensors to the device; without one, to where TensorFlow puts new tensors."""
+        if self._device is None and not self._is_free:
             return tensors
-        with tf.device(self._device):
+        with tf.device(self._device) if self._device else nullcontext():
             return {name: tf.identity(tensor) for name, tensor in tensors.items()}
 
     def has_dtype(self, dtype: DType) -> bool:

@@ -1,0 +1,245 @@
+"""The functions of `safetensors.paddle`: change the import, keep the code.
+
+    from tensorkeep.paddle import load_file, save_file
+
+Names, arguments and results are as in safetensors 0.8 and 0.9. Better here: tensors of any memory layout are
+saved, U32, U64 and complex numbers work, and two tensors at one address can be freed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.arrays import TensorToWrite, adapter_for
+from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
+from tensorkeep.compat.describing import described
+from tensorkeep.compat.wording import check_backend, check_content, check_metadata, check_path, writing_errors
+from tensorkeep.dtypes import BY_NAME
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import importing
+from tensorkeep.kinds.safetensors import load as load_tensors
+from tensorkeep.tensors import serialize_tensors, write_tensors
+
+with importing(paddle="paddlepaddle"):
+    import paddle
+
+__all__ = [
+    "TensorSpec",
+    "deserialize",
+    "load",
+    "load_file",
+    "safe_open",
+    "save",
+    "save_file",
+    "serialize",
+    "serialize_file",
+]
+
+_TYPES = {
+    "F64": paddle.float64,
+    "F32": paddle.float32,
+    "F16": paddle.float16,
+    "BF16": paddle.bfloat16,
+    "I64": paddle.int64,
+    "I32": paddle.int32,
+    "I16": paddle.int16,
+    "I8": paddle.int8,
+    "U8": paddle.uint8,
+    "BOOL": paddle.bool,
+    "F8_E4M3": paddle.float8_e4m3fn,
+    "F8_E5M2": paddle.float8_e5m2,
+}
+_SIZE = {dtype: BY_NAME[name].itemsize for name, dtype in _TYPES.items()} | {paddle.complex64: 8}
+NPDTYPES: dict[Any, Any] = {
+    dtype: np.dtype(BY_NAME[name].numpy).type if BY_NAME[name].is_in_numpy else np.uint8
+    for name, dtype in _TYPES.items()
+} | {paddle.bool: bool, paddle.bfloat16: np.float16}
+"""NumPy's types of the same width."""
+
+
+def save(tensors: dict[str, paddle.Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """Encode tensors as the bytes of a safetensors file.
+
+    Args:
+        tensors: Name to dense tensor, on any device and in any memory layout.
+        metadata: Free text by key.
+
+    Returns:
+        The content of a file.
+
+    Raises:
+        ValueError: If `tensors` is not a dict of tensors.
+        DtypeError: If the format has no such dtype (also a TypeError).
+        UnsupportedError: If a tensor is sparse or has no memory (also a ValueError).
+        TypeError: If a name or metadata is not text.
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
+        LimitError: If there are more names than a header can hold.
+    """
+    return serialize_tensors(_to_write(tensors), metadata=check_metadata(metadata))
+
+
+def save_file(
+    tensors: dict[str, paddle.Tensor],
+    filename: str | os.PathLike[str],
+    metadata: dict[str, str] | None = None,
+    *,
+    durable: bool = False,
+) -> None:
+    """Save tensors to a safetensors file. It appears complete or not at all.
+
+    Args:
+        tensors: Name to dense tensor, on any device and in any memory layout. They must not change until this
+            returns.
+        filename: The file to write; one that exists is replaced.
+        metadata: Free text by key.
+        durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it. Off,
+            as in the reference; in `tensorkeep.save` it is on.
+
+    Raises:
+        ValueError: If `tensors` is not a dict of tensors.
+        DtypeError: If the format has no such dtype (also a TypeError).
+        UnsupportedError: If a tensor is sparse or has no memory (also a ValueError).
+        TypeError: If a name or metadata is not text, or `filename` is not a path.
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
+        LimitError: If there are more names than a header can hold.
+        TransportError: If the file cannot be written; it is then as it was (also an OSError).
+    """
+    path = check_path(filename)
+    with writing_errors():
+        write_tensors(_to_write(tensors), path, metadata=check_metadata(metadata), durable=durable)
+
+
+def load(data: bytes, device: str = "cpu") -> dict[str, paddle.Tensor]:
+    """Decode the bytes of a safetensors file.
+
+    Args:
+        data: The content of a file: bytes, a bytearray or a memoryview.
+        device: The device for the tensors, such as `"gpu:0"`.
+
+    Returns:
+        Name to tensor, in the order of the bytes in the file. The tensors own their memory.
+
+    Raises:
+        TypeError: If `data` is of another type.
+        HeaderError: If it is not a whole safetensors file.
+        DtypeError: If Paddle has no such dtype (also a TypeError).
+        LimitError: If a tensor has more dimensions than Paddle allows.
+        DeviceError: If the device is not on this machine (also a RuntimeError).
+    """
+    return load_tensors(check_content(data), framework="paddle", device=device)
+
+
+def load_file(
+    filename: str | os.PathLike[str], device: str = "cpu", *, backend: str = "auto"
+) -> dict[str, paddle.Tensor]:
+    """Load all tensors of a safetensors file.
+
+        tensors = load_file("model.safetensors", device="gpu:0")
+
+    On the CPU, tensors of a mapped file are views of a private mapping: the disk is read when an element is first
+    used, and writing to a tensor never reaches the file.
+
+    Args:
+        filename: The file.
+        device: The device for the tensors, such as `"gpu:0"`.
+        backend: How to read: `"mmap"`, `"pread"`, or `"auto"`, which maps the file unless it is on a network or FUSE
+            file system.
+
+    Returns:
+        Name to tensor, in the order of the bytes in the file.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        SourceMissingError: If there is no such file (also a FileNotFoundError).
+        HeaderError: If it is not a whole safetensors file.
+        DtypeError: If Paddle has no such dtype (also a TypeError).
+        LimitError: If a tensor has more dimensions than Paddle allows.
+        DeviceError: If the device is not on this machine (also a RuntimeError).
+        TensorkeepError: If `backend` is invalid.
+        TransportError: If the file cannot be read (also an OSError).
+    """
+    return load_tensors(check_path(filename), framework="paddle", device=device, backend=check_backend(backend))
+
+
+def _to_write(tensors: dict[str, paddle.Tensor]) -> dict[str, TensorToWrite]:
+    _refuse_other_values(tensors)
+    return described(tensors)
+
+
+def _refuse_other_values(tensors: Any) -> None:
+    """Refuse what is not a dict of tensors, in the reference's words."""
+    if not isinstance(tensors, dict):
+        raise ValueError(  # noqa: TRY004 - the reference's class
+            f"Expected a dict of [str, paddle.Tensor] but received {type(tensors)}"
+        )
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, paddle.Tensor):
+            raise ValueError(  # noqa: TRY004 - the reference's class
+                f"Key `{name}` is invalid, expected paddle.Tensor but received {type(tensor)}"
+            )
+
+
+def _np2paddle(numpy_dict: dict[str, Any], device: str = "cpu") -> dict[str, paddle.Tensor]:
+    """Make tensors of NumPy arrays, in place."""
+    for name, array in numpy_dict.items():
+        numpy_dict[name] = paddle.to_tensor(array, place=device)
+    return numpy_dict
+
+
+def _paddle2np(paddle_dict: dict[str, Any]) -> dict[str, Any]:
+    """Make NumPy arrays of tensors, in place."""
+    for name, tensor in paddle_dict.items():
+        paddle_dict[name] = tensor.detach().cpu().numpy()
+    return paddle_dict
+
+
+def _getdtype(dtype_str: str) -> Any:
+    """Return Paddle's dtype for a name of the format; KeyError if it has none."""
+    return _TYPES[dtype_str]
+
+
+def _view2paddle(safeview: Iterable[tuple[str, Mapping[str, Any]]], device: str) -> dict[str, paddle.Tensor]:
+    """Make tensors of what `deserialize` returns, over the same memory on the CPU."""
+    adapter = adapter_for("paddle", device)
+    tensors: dict[str, Any] = {}
+    for name, view in safeview:
+        entry = TensorEntry(view["dtype"], tuple(view["shape"]), (0, len(view["data"])))
+        tensors |= adapter.views(view["data"], {name: entry}, 0)
+    return adapter.place(tensors)
+
+
+def _to_ndarray(tensor: paddle.Tensor, name: str) -> tuple[npt.NDArray[Any], Any]:
+    """Return the bytes of a contiguous tensor, and the tensor on the CPU that holds them."""
+    if not tensor.is_contiguous():
+        raise ValueError(
+            f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It either means you"
+            " are trying to save tensors which are reference of each other in which case it's recommended to save"
+            " only the full tensors, and reslice at load time, or simply call `.contiguous()` on your tensor to"
+            " pack it before saving."
+        )
+    tensor = tensor if tensor.place.is_cpu_place() else tensor.cpu()
+    buffers = list(described({name: tensor})[name].buffers())
+    if not buffers:
+        return np.empty(0), 0
+    return np.frombuffer(buffers[0], np.uint8), tensor
+
+
+def _flatten(tensors: dict[str, paddle.Tensor], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
+    """Describe contiguous tensors for `serialize`."""
+    _refuse_other_values(tensors)
+    flattened = {}
+    for name, tensor in tensors.items():
+        data, owner = _to_ndarray(tensor, name)
+        keep_alive_buffer.append((data, owner))
+        flattened[name] = TensorSpec(
+            dtype=str(tensor.dtype).rpartition(".")[2],
+            shape=tensor.shape,
+            data_ptr=data.ctypes.data,
+            data_len=data.nbytes,
+        )
+    return flattened

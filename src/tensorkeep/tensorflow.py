@@ -1,0 +1,130 @@
+"""The functions of `safetensors.tensorflow`: change the import, keep the code.
+
+    from tensorkeep.tensorflow import load_file, save_file
+
+Names, arguments and results are as in safetensors 0.8 and 0.9. Better here: memory is shared where TensorFlow's
+kernels allow it, and the dict that is saved is not changed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tensorkeep.compat import safe_open
+from tensorkeep.compat.describing import described
+from tensorkeep.compat.wording import check_backend, check_content, check_metadata, check_path, writing_errors
+from tensorkeep.errors import importing
+from tensorkeep.kinds.safetensors import load as load_tensors
+from tensorkeep.tensors import serialize_tensors, write_tensors
+
+with importing(tensorflow="tensorflow"):
+    import tensorflow as tf
+
+__all__ = ["load", "load_file", "safe_open", "save", "save_file"]
+
+
+def save(tensors: dict[str, tf.Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """Encode tensors as the bytes of a safetensors file.
+
+    Args:
+        tensors: Name to tensor.
+        metadata: Free text by key.
+
+    Returns:
+        The content of a file.
+
+    Raises:
+        DtypeError: If the format has no such dtype (also a TypeError).
+        UnsupportedError: If a value has no bytes, such as one that is traced.
+        TypeError: If a name or metadata is not text.
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
+        LimitError: If there are more names than a header can hold.
+    """
+    return serialize_tensors(described(tensors), metadata=check_metadata(metadata))
+
+
+def save_file(
+    tensors: dict[str, tf.Tensor],
+    filename: str | os.PathLike[str],
+    metadata: dict[str, str] | None = None,
+    *,
+    durable: bool = False,
+) -> None:
+    """Save tensors to a safetensors file. It appears complete or not at all.
+
+    Args:
+        tensors: Name to tensor.
+        filename: The file to write; one that exists is replaced.
+        metadata: Free text by key.
+        durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it. Off,
+            as in the reference; in `tensorkeep.save` it is on.
+
+    Raises:
+        DtypeError: If the format has no such dtype (also a TypeError).
+        UnsupportedError: If a value has no bytes, such as one that is traced.
+        TypeError: If a name or metadata is not text, or `filename` is not a path.
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
+        LimitError: If there are more names than a header can hold.
+        TransportError: If the file cannot be written; it is then as it was (also an OSError).
+    """
+    path = check_path(filename)
+    with writing_errors():
+        write_tensors(described(tensors), path, metadata=check_metadata(metadata), durable=durable)
+
+
+def load(data: bytes) -> dict[str, tf.Tensor]:
+    """Decode the bytes of a safetensors file.
+
+    Args:
+        data: The content of a file: bytes, a bytearray or a memoryview.
+
+    Returns:
+        Name to tensor, in the order of the bytes in the file. They own their memory.
+
+    Raises:
+        TypeError: If `data` is of another type.
+        HeaderError: If it is not a whole safetensors file.
+        DtypeError: If the library has no such dtype (also a TypeError).
+        LimitError: If a shape is beyond what the library can hold.
+    """
+    return load_tensors(check_content(data), framework="tensorflow", device=None)
+
+
+def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dict[str, tf.Tensor]:
+    """Load all tensors of a safetensors file.
+
+        tensors = load_file("model.safetensors")
+
+    Args:
+        filename: The file.
+        backend: How to read: `"mmap"`, `"pread"`, or `"auto"`, which maps the file unless it is on a network or FUSE
+            file system.
+
+    Returns:
+        Name to tensor, in the order of the bytes in the file.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        SourceMissingError: If there is no such file (also a FileNotFoundError).
+        HeaderError: If it is not a whole safetensors file.
+        DtypeError: If the library has no such dtype (also a TypeError).
+        LimitError: If a shape is beyond what the library can hold.
+        TensorkeepError: If `backend` is invalid.
+        TransportError: If the file cannot be read (also an OSError).
+    """
+    return load_tensors(check_path(filename), framework="tensorflow", device=None, backend=check_backend(backend))
+
+
+def _np2tf(numpy_dict: dict[str, Any]) -> dict[str, tf.Tensor]:
+    """Make tensors of NumPy arrays, in place."""
+    for name, array in numpy_dict.items():
+        numpy_dict[name] = tf.convert_to_tensor(array)
+    return numpy_dict
+
+
+def _tf2np(tf_dict: dict[str, Any]) -> dict[str, Any]:
+    """Make NumPy arrays of tensors, in place."""
+    for name, tensor in tf_dict.items():
+        tf_dict[name] = tensor.numpy()
+    return tf_dict
