@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import tensorkeep
 from tensorkeep.cli.inputs import Engine, Target, Variant
 from tensorkeep.cli.reports import (
     ASCII_GUIDES,
     GUIDES,
     Order,
+    Report,
     inspect_lines,
     nothing,
     rank_lines,
     read_ranks,
     read_report,
     state_lines,
+    statistics_lines,
     summary,
     table,
     totals,
     tree,
     tree_of,
 )
-from tensorkeep.cli.terminal import Line, draws_ascii_only, show, show_text, terminal_width
+from tensorkeep.cli.terminal import Line, draws_ascii_only, progress_bar, show, show_text, terminal_width
 from tensorkeep.collector import PausedCollector
+
+if TYPE_CHECKING:
+    from tensorkeep.measuring import TensorStatistics
 
 
 def inspect(
@@ -36,6 +42,9 @@ def inspect(
     expand: Annotated[bool, typer.Option("--expand", help="Show equal layers one by one.")] = False,
     all_state: Annotated[
         bool, typer.Option("--state", help="Show all values of a state that are not tensors.")
+    ] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Read all numbers, and show extremes, spread, NaNs and histograms.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, one tensor per line.")] = False,
     pattern: Annotated[
@@ -65,19 +74,23 @@ def inspect(
     values that are not tensors come last.
     Sizes are decimal: 1 MB is 1,000,000 bytes.
 
+    With --stats, every number is read: extremes, mean, standard deviation, a histogram from min to max, and which
+    tensors have NaNs, infinities, or mostly zeros.
+
     With --ranks N: what each of N ranks would read if every tensor is cut into N parts along dimension 0 (--dim D),
     as FSDP does; neighboring parts are read together.
     """
     if ranks is not None:
-        _refuse_with_ranks(flat=flat, expand=expand, json=as_json, filter=pattern, sort=order)
+        _refuse_with_ranks(flat=flat, expand=expand, json=as_json, filter=pattern, sort=order, stats=stats)
         show(rank_lines(path, read_ranks(path, variant, ranks, dim), dim))
         return
     if as_json:
         _refuse_views(flat=flat, expand=expand)
     with PausedCollector():
         report = read_report(path, variant=variant, engine=engine, pattern=pattern, order=order or Order.OFFSET)
+        measured = _measured(path, variant, engine, report) if stats else None
         if as_json:
-            show_text(inspect_lines(report, pattern))
+            show_text(inspect_lines(report, pattern, measured))
             return
         guides = ASCII_GUIDES if draws_ascii_only() else GUIDES
         width = terminal_width()
@@ -87,7 +100,9 @@ def inspect(
         if report.state is not None:
             data += state_lines(report.state, guides, pattern=pattern, shows_all=all_state, width=width)
         if report.shown:
-            if flat:
+            if measured is not None:
+                show(statistics_lines(measured, width, ascii_only=draws_ascii_only()))
+            elif flat:
                 show(table(report, width))
             else:
                 placed = report.in_a_row() if order is Order.OFFSET else report.shown
@@ -100,6 +115,19 @@ def inspect(
         if report.shown and data:
             show([[]])
         show(data)
+
+
+def _measured(path: str, variant: str | None, engine: str | None, report: Report) -> dict[str, TensorStatistics]:
+    """Read the tensors that are shown, in the order in which they are."""
+    whole_of = {piece: whole for whole, pieces in report.splits.items() for piece in pieces}
+    place_of = {whole_of.get(name, name): place for place, name in enumerate(report.shown)}
+    with (
+        tensorkeep.open(path, variant=variant, dangerous="record", engine=engine) as opened,
+        progress_bar("measuring") as progress,
+    ):
+        shown = {name: lazy for name, lazy in opened.items() if name in place_of}
+        found = tensorkeep.statistics(shown, progress=progress)
+    return {name: found[name] for name in sorted(found, key=place_of.__getitem__)}
 
 
 def _refuse_with_ranks(**given: object) -> None:

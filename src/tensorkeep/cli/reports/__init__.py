@@ -7,7 +7,8 @@
 - `_tables`, `_json`: what `inspect` prints, for people and for programs.
 - `_verify`, `_diff`, `_scan`, `_conversion`, `_export`: the results of these commands.
 - `_written`: the checkpoint that a command wrote.
-- `_read_plan`, `_ranks`: what a read would cost; what each rank would read.
+- `_statistics`: what `inspect --stats` shows.
+- `plans/`: what a read would cost; what each rank would read.
 - `_access_log`: the requests that a server answered.
 """
 
@@ -18,15 +19,15 @@ from tensorkeep.cli.reports._export import Exported
 from tensorkeep.cli.reports._headers import read_report, state_of
 from tensorkeep.cli.reports._json import inspect_lines
 from tensorkeep.cli.reports._module_tree import tree_of
-from tensorkeep.cli.reports._ranks import rank_lines, read_ranks
-from tensorkeep.cli.reports._read_plan import plan_lines
-from tensorkeep.cli.reports._report import Order
+from tensorkeep.cli.reports._report import Order, Report
 from tensorkeep.cli.reports._scan import scan_lines
 from tensorkeep.cli.reports._state import value_text
 from tensorkeep.cli.reports._state_lines import state_lines
+from tensorkeep.cli.reports._statistics import statistics_lines, statistics_members
 from tensorkeep.cli.reports._tables import ASCII_GUIDES, GUIDES, nothing, part, summary, table, totals, tree
 from tensorkeep.cli.reports._verify import Status, Verdict
 from tensorkeep.cli.reports._written import Written, read_written
+from tensorkeep.cli.reports.plans import plan_lines, rank_lines, read_ranks
 
 __all__ = [
     "ASCII_GUIDES",
@@ -36,6 +37,7 @@ __all__ = [
     "Converted",
     "Exported",
     "Order",
+    "Report",
     "Status",
     "Verdict",
     "Written",
@@ -51,6 +53,8 @@ __all__ = [
     "served_line",
     "state_lines",
     "state_of",
+    "statistics_lines",
+    "statistics_members",
     "summary",
     "table",
     "totals",

@@ -49,23 +49,31 @@ sequences and sets as arrays, anything else as text. `problem` says why part of 
 view has the member `of`, 0 bytes and an empty range; memory that only views share has `n_sharing`. `format` tells
 PyTorch's pickles apart: `n_unknown` of their objects are not known to be data, and `dangers` are names that
 could only do harm.
+
+With `--stats`, the member `statistics` comes last, with one tensor per line: the fields of
+`tensorkeep.TensorStatistics`, with null for numbers that are infinite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tensorkeep.cli.reports._report import Report, Totals
 from tensorkeep.cli.reports._state_lines import state_members
+from tensorkeep.cli.reports._statistics import statistics_members
 from tensorkeep.cli.terminal import json_lines
 
 if TYPE_CHECKING:
     from tensorkeep.formats import FileDescription
+    from tensorkeep.measuring import TensorStatistics
 
 
-def inspect_lines(report: Report, pattern: str | None = None) -> Iterator[str]:
-    """Write a report as JSON."""
+def inspect_lines(
+    report: Report, pattern: str | None = None, statistics: Mapping[str, TensorStatistics] | None = None
+) -> Iterator[str]:
+    """Write a report as JSON, with statistics if there are any."""
+    measured = {} if statistics is None else {"statistics": statistics_members(statistics)}
     return json_lines({
         "path": report.path,
         "format": report.form,
@@ -87,6 +95,7 @@ def inspect_lines(report: Report, pattern: str | None = None) -> Iterator[str]:
         "shown": _shown(report.totals),
         "dtypes": _dtypes(report),
         "tensors": _tensors(report),
+        **measured,
     })
 
 

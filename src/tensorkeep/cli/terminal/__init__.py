@@ -2,6 +2,7 @@
 
 - `_text`: sizes, shares and shapes as people read them, and text from files made harmless. Pure.
 - `_columns`: columns of styled text. Pure.
+- `_sparkline`: a histogram as a few characters. Pure.
 - `_result`: what a command reports, as lines and as JSON. Pure.
 - `_render`: the only file that prints.
 - `_interrupt`: the message after Ctrl-C.
@@ -22,6 +23,7 @@ from tensorkeep.cli.terminal._render import (
     terminal_width,
 )
 from tensorkeep.cli.terminal._result import Result, json_lines
+from tensorkeep.cli.terminal._sparkline import sparkline
 from tensorkeep.cli.terminal._text import printable, shape_text, share_text, shortened, size_text, speed_text
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "show_text",
     "show_warning",
     "size_text",
+    "sparkline",
     "speed_text",
     "terminal_width",
 ]

@@ -1,0 +1,10 @@
+"""What reads would cost. Pure.
+
+- `_read_plan`: the requests of one read.
+- `_ranks`: what each of many ranks would read.
+"""
+
+from tensorkeep.cli.reports.plans._ranks import rank_lines, read_ranks
+from tensorkeep.cli.reports.plans._read_plan import plan_lines
+
+__all__ = ["plan_lines", "rank_lines", "read_ranks"]
