@@ -24,17 +24,21 @@ __all__ = [
     "CRC32",
     "CRC32C",
     "DIGEST_NBYTES",
+    "NO_DIGEST",
     "SHA1",
     "SHA256",
     "Algorithm",
     "Hasher",
     "digest_of",
+    "digest_of_text_with",
     "new_hasher",
 ]
 
 DIGEST_NBYTES: Final = 32
 """Bytes of a digest."""
 
+NO_DIGEST: Final = "0" * (2 * DIGEST_NBYTES)
+"""What is in a text in place of its own digest while that is computed."""
 
 _threads: Final = LibraryThreads()
 
@@ -72,6 +76,23 @@ def digest_of(data: Buffer) -> bytes:
         data: The bytes.
     """
     return _blake3()(data).digest()
+
+
+def digest_of_text_with(digest: str, text: bytes) -> str:
+    """Return the digest, as hexadecimal digits, of a text that holds its own: with zeros in its place.
+
+    Args:
+        digest: The digest in the text, as 64 hexadecimal digits; only its first occurrence counts.
+        text: The text.
+    """
+    start = text.find(digest.encode())
+    if start < 0:
+        return digest_of(text).hex()
+    view = memoryview(text)
+    hasher = _blake3()(view[:start])
+    hasher.update(NO_DIGEST.encode())
+    hasher.update(view[start + len(digest) :])
+    return hasher.hexdigest()
 
 
 class Hasher(Protocol):

@@ -21,7 +21,7 @@ from tensorkeep.errors import (
     TensorkeepError,
     UnsupportedError,
 )
-from tensorkeep.layout import Index, ShardRecord, emit_index, parse_index
+from tensorkeep.layout import Index, ShardRecord, _index, emit_index, parse_index
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.paths import is_inside
 
@@ -321,6 +321,14 @@ def test_what_is_no_index_is_named(text: bytes, message: str) -> None:
         parse_index(text, PATH)
 
     assert caught.value.path == PATH
+
+
+def test_an_index_with_a_state_and_with_escapes_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = {"x": ShardRecord(10, "0" * 64)}
+    text = emit_index(Index({"é": "x", "a\n": "x"}, {"a:b": ":"}, records, state='{"tree":["dict","a: \\\\"]}'))
+    monkeypatch.setattr(_index, "_walk", None)
+
+    assert parse_index(text, "index").weight_map == {"é": "x", "a\n": "x"}
 
 
 @pytest.mark.parametrize(

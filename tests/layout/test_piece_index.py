@@ -14,7 +14,7 @@ import tensorkeep
 from tensorkeep import Checkpoint
 from tensorkeep.cli import main
 from tensorkeep.errors import IndexFileError, IntegrityError, SourceMissingError
-from tensorkeep.kinds.safetensors import header_digest, open_file
+from tensorkeep.kinds.safetensors import open_file
 from tensorkeep.layout import PiecedTensor, ShardRecord, emit_index, index_of_pieces, parse_index, piece_name
 from tensorkeep.tensors import Region
 
@@ -59,7 +59,7 @@ def saved(folder: Path, left_out: str = "") -> Path:
     for file, arrays in files.items():
         tensorkeep.save(arrays, folder / file)
         with open_file(folder / file) as opened:
-            records[file] = ShardRecord(opened.source.nbytes, header_digest(opened))
+            records[file] = ShardRecord(opened.source.nbytes, opened.header_digest())
     index = index_of_pieces(pieced, records, metadata={"step": 7})
     (folder / INDEX).write_bytes(emit_index(index))
     return folder

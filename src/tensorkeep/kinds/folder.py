@@ -22,7 +22,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.kinds.base import Check, Checks, Finding, Kind, OpenOptions, Place, combined
-from tensorkeep.kinds.safetensors import check_files, header_digest, open_file
+from tensorkeep.kinds.safetensors import check_files, open_file
 from tensorkeep.layout import MANIFEST, FileRecord, parse_manifest
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.transport import ByteRange, is_directory, is_file, is_remote, join, open_source, recover_directories
@@ -89,7 +89,7 @@ def _expected_checks(path: str, name: str, record: FileRecord, opened: ExitStack
 
 def _tensor_checks(path: str, name: str, expected: str, opened: ExitStack, *, quick: bool) -> Checks:
     """Return the checks of a safetensors file, which has digests of its own."""
-    found = header_digest(open_file(path))
+    found = open_file(path).header_digest()
     if found != expected:
         facts = (f"header digest {expected[:16]}…", f"{found[:16]}…")
         return _damaged("file", "the file is from another save", name, *facts)

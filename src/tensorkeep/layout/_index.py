@@ -12,8 +12,8 @@ other readers ignore them:
 docs/format.md specifies it.
 
 msgspec decodes the text in one call but silently keeps the last of several equal keys. So the colons are counted: if
-the text has as many as the decoded value encoded again, there is no room for a second key. Any other text is walked
-again, key by key, which is slower but certain.
+the text has one per tensor and those of the metadata encoded again, there is no room for a second key. Any other text
+is walked again, key by key, which is slower but certain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
 
-from tensorkeep.digests import DIGEST_NBYTES, digest_of
+from tensorkeep.digests import NO_DIGEST, digest_of, digest_of_text_with
 from tensorkeep.errors import IndexFileError, IntegrityError, LimitError, TensorkeepError, UnsupportedError
 from tensorkeep.formats import SNIFF_NBYTES, sniff
 from tensorkeep.layout._pieces import pieces_in_order
@@ -33,7 +33,6 @@ from tensorkeep.paths import is_inside
 
 _KEY: Final = "tensorkeep"
 _VERSION: Final = 1
-_ZEROS: Final = "0" * (2 * DIGEST_NBYTES)
 _BEFORE_DIGEST: Final = b'\n    "tensorkeep": {\n      "digest": "'
 """The text before the digest. Inside a JSON string its quotes would be escaped, so it occurs only once."""
 
@@ -91,6 +90,14 @@ class Index(msgspec.Struct, frozen=True):
         """The files of `weight_map`, sorted, each once."""
         return tuple(sorted(set(self.weight_map.values())))
 
+    def file_of_whole(self) -> Mapping[str, str]:
+        """Return the file of each tensor; of one that is cut, the file of its first piece."""
+        if not self.splits:
+            return self.weight_map
+        pieces = {piece for names in self.splits.values() for piece in names}
+        whole = {name: file for name, file in self.weight_map.items() if name not in pieces}
+        return whole | {name: self.weight_map[names[0]] for name, names in self.splits.items()}
+
     def renamed(self, names: Mapping[str, str]) -> Index:
         """Return the index with other file names."""
         shards = self.shards and {names[file]: record for file, record in self.shards.items()}
@@ -127,7 +134,7 @@ def emit_index(index: Index) -> bytes:
     """Encode an index; one with records of its files gets a digest."""
     metadata = dict(index.metadata)
     if index.shards is not None:
-        metadata[_KEY] = msgspec.to_builtins(_Section(_ZEROS, index.shards, _VERSION, index.splits, index.state))
+        metadata[_KEY] = msgspec.to_builtins(_Section(NO_DIGEST, index.shards, _VERSION, index.splits, index.state))
     document = {"metadata": metadata, "weight_map": index.weight_map}
     try:
         text = json.dumps(document, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
@@ -144,7 +151,7 @@ def emit_index(index: Index) -> bytes:
     if index.shards is None:
         return text
     before, mark, after = text.partition(_BEFORE_DIGEST)
-    return b"".join([before, mark, digest_of(text).hex().encode(), after[len(_ZEROS) :]])
+    return b"".join([before, mark, digest_of(text).hex().encode(), after[len(NO_DIGEST) :]])
 
 
 def parse_index(text: bytes, path: str, *, check: bool = True) -> Index:
@@ -169,14 +176,20 @@ def _decode(text: bytes) -> _Document:
         )
     try:
         document = _decode_document(text)
-        # A backslash may escape a colon, so counting would not be enough.
-        if b"\\" in text or text.count(b":") != msgspec.json.encode(document).count(b":"):
+        # An escaped colon is not seen in the text, so counting would not be enough.
+        if b"\\u003" in text or text.count(b":") != _n_colons(document):
             _walk(text.decode())
     except IndexFileError:
         raise
     except (ValueError, RecursionError) as error:  # of msgspec, json and UTF-8
         _refuse_text(text, error)
     return document
+
+
+def _n_colons(document: _Document) -> int:
+    """Count the colons of an index without equal keys, in which no tensor and no file has one in its name."""
+    metadata = msgspec.json.encode(document.metadata).count(b":") + 1 if document.metadata is not None else 0
+    return metadata + len(document.weight_map) + 1
 
 
 def _refuse_equal_keys(pairs: list[tuple[str, Any]]) -> None:
@@ -209,7 +222,7 @@ def _section(text: bytes, document: _Document, *, check: bool) -> _Section | Non
         _refuse_misplaced_section(text, document)
         return None
     section = _decode_section(document.metadata[_KEY])
-    found = digest_of(text.replace(section.digest.encode(), _ZEROS.encode(), 1)).hex()
+    found = digest_of_text_with(section.digest, text)
     if check and found != section.digest:
         raise IntegrityError(
             "the index changed after it was written",

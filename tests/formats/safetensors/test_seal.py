@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import ml_dtypes
@@ -11,8 +13,9 @@ import safetensors.numpy
 from blake3 import blake3
 
 import tensorkeep
+from tensorkeep.digests import NO_DIGEST
 from tensorkeep.errors import HeaderError, IntegrityError, TensorkeepError, UnsupportedError
-from tensorkeep.formats.safetensors import SEAL_KEY, STATE_KEY, emit_sealed_header, lay_out, without_seal
+from tensorkeep.formats.safetensors import SEAL_KEY, STATE_KEY, emit_header, emit_sealed_header, lay_out, without_seal
 from tensorkeep.kinds.safetensors import open_file
 
 TENSORS = {
@@ -80,8 +83,6 @@ def test_a_seal_under_another_key_is_damage(key: str) -> None:
 
 
 def open_raw_metadata(content: bytes) -> dict[str, str]:
-    import json
-
     return json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
 
 
@@ -111,6 +112,31 @@ def test_the_wrong_number_of_digests_is_refused() -> None:
 
     with pytest.raises(IntegrityError, match="does not have one digest per tensor"):
         tensorkeep.open(head + b"\1")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda digits: "*" + digits[1:], "the digests in the header are damaged.*not base64"),
+        (lambda digits: digits[:-1] + "A", "does not have one digest per tensor"),
+        (lambda digits: digits[:-2] + "==", "the digests in the header are damaged.*not base64"),
+        (lambda digits: digits + "AAAA", "does not have one digest per tensor"),
+        (lambda digits: "", "does not have one digest per tensor"),
+    ],
+    ids=["strange", "unpadded", "short", "long", "none"],
+)
+def test_digests_that_cannot_be_decoded_are_refused_when_the_file_is_opened(
+    change: Callable[[str], str], message: str
+) -> None:
+    entries = lay_out({"w": (tensorkeep.dtypes.BY_NAME["U8"], (1,), 1)})
+    metadata = open_raw_metadata(emit_sealed_header(entries, None, [b"x" * 32]))
+    seal = json.loads(metadata[SEAL_KEY])
+    seal |= {"tensors": change(seal["tensors"]), "digest": NO_DIGEST}
+    head = emit_header(entries, {SEAL_KEY: json.dumps(seal, separators=(",", ":"))})
+    signed = head.replace(NO_DIGEST.encode(), blake3(head).hexdigest().encode(), 1)
+
+    with pytest.raises(IntegrityError, match=message):
+        tensorkeep.open(signed + b"\1")
 
 
 def test_a_seal_is_not_carried_into_another_file(sealed: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from tensorkeep.checkpoint.rewriting._in_place import EditSession, edit_session
 from tensorkeep.checkpoint.verifying import sha256_of
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.kinds.safetensors import TensorFile, header_digest
+from tensorkeep.kinds.safetensors import TensorFile
 from tensorkeep.layout import Index, ShardRecord, index_names, stem_of_weights
 from tensorkeep.parallel import ProgressMeter, parallel_map
 
@@ -49,7 +49,7 @@ def add_sha256(
         name = session.location.index or _new_index_name(session)
         index = session.index or _index_of(session)
         known = index.shards or {
-            file: ShardRecord(shard.source.nbytes, header_digest(shard)) for file, shard in session.shards.items()
+            file: ShardRecord(shard.source.nbytes, shard.header_digest()) for file, shard in session.shards.items()
         }
         records = _with_sums(known, session.shards, progress)
         if records != index.shards:

@@ -15,7 +15,7 @@ from typing import Final
 from tensorkeep.checkpoint.verifying import digest_of_file
 from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
 from tensorkeep.kinds.folder import read_manifest
-from tensorkeep.kinds.safetensors import TensorFile, header_digest, open_file
+from tensorkeep.kinds.safetensors import TensorFile, open_file
 from tensorkeep.layout import MANIFEST, FileRecord, emit_manifest
 from tensorkeep.paths import is_inside
 from tensorkeep.transport import publish, publish_directory
@@ -81,7 +81,7 @@ def _record(path: str) -> FileRecord:
     nbytes = os.path.getsize(path)
     sealed = _sealed(path)
     if sealed is not None:
-        return FileRecord(nbytes, header=header_digest(sealed))
+        return FileRecord(nbytes, header=sealed.header_digest())
     return FileRecord(nbytes, blake3=digest_of_file(path))
 
 

@@ -16,7 +16,7 @@ from tensorkeep.formats.safetensors._describe import describe_file
 from tensorkeep.formats.safetensors._emit import emit_header, lay_out
 from tensorkeep.formats.safetensors._metadata import free_text, metadata_to_write
 from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
-from tensorkeep.formats.safetensors._read import read_header, read_seal
+from tensorkeep.formats.safetensors._read import read_head, read_header, read_seal
 from tensorkeep.formats.safetensors._seal import SEAL_KEY, Seal, emit_sealed_header, parse_seal, without_seal
 from tensorkeep.formats.safetensors._state import (
     NO_TREE,
@@ -51,6 +51,7 @@ __all__ = [
     "parse_header_nbytes",
     "parse_seal",
     "parse_state",
+    "read_head",
     "read_header",
     "read_seal",
     "without_seal",

@@ -10,12 +10,12 @@ from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.transport import ByteRange, ByteSource
 
 
-def read_seal(source: ByteSource, header: Header) -> Seal | None:
+def read_seal(source: ByteSource, header: Header, head: bytes | None = None) -> Seal | None:
     """Read the digests of a file, and check that its header is the one that was written."""
     if not may_have_seal(header):
         return None
     try:
-        return parse_seal(source.read(ByteRange(0, header.data_start)), header)
+        return parse_seal(head or source.read(ByteRange(0, header.data_start)), header)
     except (IntegrityError, UnsupportedError) as error:
         raise error.with_fields(path=source.name) from None
 
@@ -27,12 +27,22 @@ def read_header(
     prefix: str = "Error while deserializing header: ",
 ) -> Header:
     """Read and check the header of a file."""
+    return read_head(source, max_header_nbytes=max_header_nbytes, prefix=prefix)[1]
+
+
+def read_head(
+    source: ByteSource,
+    *,
+    max_header_nbytes: int = MAX_HEADER_NBYTES,
+    prefix: str = "Error while deserializing header: ",
+) -> tuple[bytes, Header]:
+    """Read everything before the data of a file, and check the header in it."""
     try:
         length = bytes(source.read(ByteRange(0, min(LENGTH_NBYTES, source.nbytes))))
         header_nbytes = parse_header_nbytes(length, source.nbytes, max_header_nbytes=max_header_nbytes)
         data_start = LENGTH_NBYTES + header_nbytes
         text = source.read(ByteRange(LENGTH_NBYTES, data_start))
-        return parse_header(text, source.nbytes - data_start)
+        return b"".join((length, text)), parse_header(text, source.nbytes - data_start)
     except HeaderError as error:
         raise HeaderError(**_explained(error, source, prefix)) from None
 

@@ -18,7 +18,7 @@
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._checkpoint import Checkpoint, StrayShardWarning, open_safetensors, with_index
 from tensorkeep.kinds.safetensors._duplicate import different, has_duplicate
-from tensorkeep.kinds.safetensors._examine import header_digest, read_index
+from tensorkeep.kinds.safetensors._examine import read_index
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.kinds.safetensors._kind import SAFETENSORS
 from tensorkeep.kinds.safetensors._saved import SavedTensors
@@ -36,7 +36,6 @@ __all__ = [
     "different",
     "file_over",
     "has_duplicate",
-    "header_digest",
     "load",
     "names_of",
     "open_file",

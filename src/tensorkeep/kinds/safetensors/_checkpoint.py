@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
@@ -44,17 +45,10 @@ class Checkpoint(SavedTensors):
         self._location = location
         self._index = examination.index
         self._shards = examination.files
-        self._owners: dict[str, TensorFile | LazyTensor] = {}
         self._numpy_readers: dict[str, Reader] = {}
-        firsts = {pieces[0]: name for name, pieces in self._index.splits.items() if pieces}
-        pieces = {piece for names in self._index.splits.values() for piece in names}
         with PausedCollector():
-            for shard in self._shards.values():
-                for name in shard.entries:
-                    if name in firsts:
-                        self._owners[firsts[name]] = self._join(firsts[name], options)
-                    elif name not in pieces:
-                        self._owners[name] = shard
+            self._joined = {name: self._join(name, options) for name in self._index.splits}
+        self._file_of = self._index.file_of_whole()
 
     def _join(self, name: str, options: OpenOptions) -> LazyTensor:
         """Assemble a tensor from pieces in several shards."""
@@ -142,8 +136,7 @@ class Checkpoint(SavedTensors):
         """
         self[name]
         name = self.aliases[name].of if name in self.aliases else name
-        first = self._index.splits.get(name, (name,))[0]
-        return next(file for file, shard in self._shards.items() if first in shard)
+        return self._file_of[name]
 
     @cached_property
     def state(self) -> State | None:
@@ -162,7 +155,7 @@ class Checkpoint(SavedTensors):
     @cached_property
     def _sharing(self) -> State | None:
         """The description of shared memory; None if there is none that this version can read."""
-        return sharing_of(self._index.state, self._owners, self.path)
+        return sharing_of(self._index.state, self._file_of, self.path)
 
     @property
     def aliases(self) -> Mapping[str, Alias]:
@@ -171,15 +164,19 @@ class Checkpoint(SavedTensors):
 
     def stored(self, name: str) -> LazyTensor:
         """Return a tensor that the files store under this name, such as a storage that only views use."""
-        owner = self._owners[name]
-        return owner if isinstance(owner, LazyTensor) else owner.stored(name)
+        return self._joined[name] if name in self._joined else self._shards[self._file_of[name]].stored(name)
 
     def _find(self, name: str) -> LazyTensor | None:
-        return self.stored(name) if name in self._owners else self._find_alias(name)
+        return self.stored(name) if name in self._file_of else self._find_alias(name)
 
     @cached_property
     def _names(self) -> Collection[str]:
-        return names_of(self._owners, self._sharing)
+        stored = list(chain.from_iterable(shard.entries for shard in self._shards.values()))
+        splits = self._index.splits
+        if splits:  # a split tensor is where its first piece is
+            first = {pieces[0]: name for name, pieces in splits.items()}
+            stored = [first.get(name, name) for name in stored if name in first or name in self._file_of]
+        return names_of(stored, self._sharing)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -188,7 +185,7 @@ class Checkpoint(SavedTensors):
         return len(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._owners or name in self.aliases
+        return name in self._file_of or name in self.aliases
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:
         """Return the digest checks of some tensors, or of all tensors together with the SHA-256 of shards."""

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from tensorkeep.digests import digest_of
 from tensorkeep.errors import (
     HeaderError,
     IntegrityError,
@@ -96,7 +95,7 @@ def _open_shard(
         source = open_source(location.path_of(name), backend=options.backend)
         if record is not None and source.nbytes != record.nbytes:
             return _size_finding(source, name, record)
-        return _shard_over(source, location, name, options)
+        return _shard_over(source, location, name, options, hashes=record is not None)
     except (SourceMissingError, FileNotFoundError):
         return Finding("missing", "the shard is missing", name)
     except HeaderError as error:
@@ -114,12 +113,14 @@ def open_shard(location: Location, name: str, options: OpenOptions) -> TensorFil
     return _shard_over(open_source(location.path_of(name), backend=options.backend), location, name, options)
 
 
-def _shard_over(source: ByteSource, location: Location, name: str, options: OpenOptions) -> TensorFile:
+def _shard_over(
+    source: ByteSource, location: Location, name: str, options: OpenOptions, *, hashes: bool = False
+) -> TensorFile:
     head = location.pending.head_of(name) if location.pending else None
     if head is not None:
         rest = ByteRange(len(head), source.nbytes)
         source = JoinedSource([(MemorySource(head), ByteRange(0, len(head))), (source, rest)], source.name)
-    return file_over(source, options)
+    return file_over(source, options, hashes=hashes)
 
 
 def _size_finding(source: ByteSource, name: str, record: ShardRecord) -> Finding:
@@ -150,11 +151,6 @@ def _difference(nbytes: int, record: ShardRecord) -> str:
     return f"{nbytes:,}: {missing:,} are missing at the end" if missing > 0 else f"{nbytes:,}: {-missing:,} too many"
 
 
-def header_digest(shard: TensorFile) -> str:
-    """Return the BLAKE3 of everything before a file's data, as 64 hexadecimal digits."""
-    return digest_of(shard.source.read(ByteRange(0, shard.data_start))).hex()
-
-
 def _check_record(
     name: str, shard: TensorFile, record: ShardRecord | None, index: Index, *, check: bool
 ) -> Iterator[Finding]:
@@ -168,7 +164,7 @@ def _check_record(
                 found="an index that was damaged, or rewritten by another program",
             )
         return
-    digest = header_digest(shard)
+    digest = shard.header_digest()
     if digest == record.header:
         return
     twin = next((other for other, known in (index.shards or {}).items() if known.header == digest), None)
@@ -183,15 +179,11 @@ def _check_record(
 
 def _check_names(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Finding]:
     """Find tensors that the index lists but their shard lacks, and tensors in two shards."""
-    owners: dict[str, str] = {}
-    n_entries = 0
-    for name, file in files.items():
-        entries = file.entries
-        owners.update(dict.fromkeys(entries, name))
-        n_entries += len(entries)
-    if len(owners) == n_entries and owners == index.weight_map:
-        return
-    yield from _differences(index, files)
+    n_entries = sum(len(file.entries) for file in files.values())
+    file_of = index.weight_map.get
+    n_listed = sum(list(map(file_of, file.entries)).count(name) for name, file in files.items())
+    if not n_listed == n_entries == len(index.weight_map):
+        yield from _differences(index, files)
 
 
 def _differences(index: Index, files: Mapping[str, TensorFile]) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tensorkeep.arrays import device_for
 from tensorkeep.collector import PausedCollector
+from tensorkeep.digests import digest_of
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, TransportError, UnsupportedError
 from tensorkeep.formats import Description
@@ -21,7 +22,7 @@ from tensorkeep.formats.safetensors import (
     describe_file,
     free_text,
     parse_state,
-    read_header,
+    read_head,
     read_seal,
 )
 from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions
@@ -43,8 +44,11 @@ class TensorFile(SavedTensors):
     a fork. It can be pickled: only the path is, and unpickling needs the same, unchanged file.
     """
 
-    def __init__(self, header: Header, reader: TensorReader, seal: Seal | None = None) -> None:
+    def __init__(
+        self, header: Header, reader: TensorReader, seal: Seal | None = None, head_digest: bytes | None = None
+    ) -> None:
         self._header = header
+        self._head_digest = head_digest
         self._reader = reader
         self._seal = seal
         self._closed = False
@@ -60,6 +64,10 @@ class TensorFile(SavedTensors):
     def seal(self) -> Seal | None:
         """The digests in the header, as text; None if it has none, or the file was opened with `check=False`."""
         return self._seal
+
+    def header_digest(self) -> str:
+        """Return the BLAKE3 of everything before the data, as 64 hexadecimal digits."""
+        return (self._head_digest or digest_of(self.source.read(ByteRange(0, self.data_start)))).hex()
 
     @property
     def source(self) -> ByteSource:
@@ -187,7 +195,7 @@ class TensorFile(SavedTensors):
             )
         spans = {name: self.span_of(name) for name in self.entries}
         source = VerifyingSource(self.source, spans, self._digests)
-        return TensorFile(self._header, self._open_reader().checking(source), self._seal)
+        return TensorFile(self._header, self._open_reader().checking(source), self._seal, self._head_digest)
 
     def verified(self) -> TensorFile:
         """Return the same file, `verifying` if it has digests."""
@@ -260,12 +268,13 @@ def open_file(target: Openable, options: OpenOptions = _USUAL) -> TensorFile:
     return file_over(open_source(target, backend=options.backend), options)
 
 
-def file_over(source: ByteSource, options: OpenOptions = _USUAL) -> TensorFile:
-    """Open a safetensors file in any source."""
+def file_over(source: ByteSource, options: OpenOptions = _USUAL, *, hashes: bool = False) -> TensorFile:
+    """Open a safetensors file in any source; `hashes` its header for a comparison if somebody recorded one."""
     with PausedCollector():
-        header = read_header(source, max_header_nbytes=options.max_header_nbytes)
-        seal = read_seal(source, header) if options.check else None
-    file = TensorFile(header, TensorReader(source, header.data_start, options.framework, options.device), seal)
+        head, header = read_head(source, max_header_nbytes=options.max_header_nbytes)
+        seal = read_seal(source, header, head) if options.check else None
+    reader = TensorReader(source, header.data_start, options.framework, options.device)
+    file = TensorFile(header, reader, seal, digest_of(head) if hashes else None)
     return file.verifying() if options.verify else file
 
 
