@@ -16,7 +16,7 @@ from tensorkeep.kinds.registry import find_kind
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
-from tensorkeep.tensors import Selector, Ties
+from tensorkeep.tensors import Selector, Ties, check_ties
 from tensorkeep.transport import BACKENDS, Backend, Openable, is_remote, listing_cache
 
 _ATTEMPTS = 4
@@ -207,6 +207,7 @@ def load(
     Examples:
         >>> model = tensorkeep.load("checkpoint/", only="model.*", framework="torch")  # doctest: +SKIP
     """
+    check_ties(ties)
     options = LoadOptions(only, classes, ties, framework, device, dequantize=dequantize, progress=progress)
 
     def read() -> Any:

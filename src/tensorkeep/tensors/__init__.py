@@ -51,6 +51,7 @@ from tensorkeep.tensors.readers import (
 )
 from tensorkeep.tensors.writing import (
     Digesting,
+    Elements,
     FileBody,
     PlaceholderTensor,
     Prepared,
@@ -67,6 +68,7 @@ from tensorkeep.tensors.writing import (
     sealed_head,
     serialize_tensors,
     ties_as_text,
+    with_common_elements,
     write_file,
     write_prepared,
     write_tensors,
@@ -76,6 +78,7 @@ __all__ = [
     "AssembledReader",
     "ChunkedReader",
     "Digesting",
+    "Elements",
     "FileBody",
     "Layout",
     "LazyTensor",
@@ -126,6 +129,7 @@ __all__ = [
     "shard_range",
     "stored_pieces",
     "ties_as_text",
+    "with_common_elements",
     "write_file",
     "write_prepared",
     "write_tensors",

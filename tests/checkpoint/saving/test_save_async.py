@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import itertools
 import os
 import random
 import shutil
@@ -42,6 +43,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.is_open = threading.Event()
+        self.held_up: list[SaveHandle] = []
 
     def __call__(self, done: int, of: int) -> None:
         assert self.is_open.wait(TIMEOUT_S)
@@ -52,11 +54,14 @@ def gate() -> Iterator[Gate]:
     gate = Gate()
     yield gate
     gate.is_open.set()
+    for save in gate.held_up:  # it must not write into a directory that pytest removes
+        save.wait(TIMEOUT_S)
 
 
 def held_up(directory: Path, gate: Gate) -> SaveHandle:
     """Begin a save that others in the directory have to wait for until the gate opens."""
-    return save_async({"first": np.zeros(3)}, directory / "first.safetensors", progress=gate)
+    gate.held_up.append(save_async({"first": np.zeros(3)}, directory / "first.safetensors", progress=gate))
+    return gate.held_up[-1]
 
 
 def varied() -> dict[str, Any]:
@@ -527,23 +532,25 @@ def test_a_forked_child_has_no_part_in_it(tmp_path: Path) -> None:
 def test_killed_at_any_time_the_old_or_the_new_state_is_there(tmp_path: Path, target: str) -> None:
     path = tmp_path / target
     rng = random.Random(SEED)
-    number, n_new = 0, 0
+    number, n_new, longest_s = 0, 0, 0.2
     save_async(state(0), path).result(TIMEOUT_S)
-    for _ in range(N_KILLS):
+    for n_killed in itertools.count():
+        if n_killed >= N_KILLS and n_new >= N_KILLS // 5:  # fewer would have come too early to say anything
+            break
         command: list[str | Path] = [sys.executable, PROGRAM, "again_and_again", path, str(number + 1)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout
             assert process.stdout.readline() == b"begun\n"
-            time.sleep(rng.random() * 0.2)
+            time.sleep(rng.random() * longest_s)
             process.kill()
         found = number_of(path)
         assert found >= number
         n_new += found > number
+        longest_s *= 1 if found > number else 1.2  # a busy machine saves more slowly
         number = found
     save_async(state(number + 1), path).result(TIMEOUT_S)
 
     assert number_of(path) == number + 1
-    assert n_new >= N_KILLS // 5, "the kills came too early to say anything"
     assert os.listdir(tmp_path) == [target]
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tensorkeep.arrays import DEFAULT_FRAMEWORK
-from tensorkeep.errors import UnsupportedError
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
@@ -71,12 +70,3 @@ class LoadOptions(msgspec.Struct, frozen=True):
     dequantize: Any = None
     uses_device: bool = True
     progress: Progress | None = None
-
-    def refuse_ties(self) -> None:
-        """Refuse `ties` other than `"share"`, for a kind that supports nothing else."""
-        if self.ties != "share":
-            raise UnsupportedError(
-                "tensors of these files can only be loaded sharing memory as they were saved",
-                expected='ties="share"',
-                hint="Convert them to safetensors first, or open them and load the tensors that you need by name",
-            )

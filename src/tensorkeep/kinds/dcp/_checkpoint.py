@@ -29,7 +29,7 @@ from tensorkeep.kinds.pickles import (
 )
 from tensorkeep.parallel import Progress
 from tensorkeep.phrases import counted
-from tensorkeep.tensors import LazyTensor, Selector, chooser, load_with_progress, nothing_chosen, selectors_of
+from tensorkeep.tensors import LazyTensor, Selector, Ties, chooser, load_with_progress, nothing_chosen, selectors_of
 from tensorkeep.transport import ByteSource
 
 _MAX_HOLES: Final = 1_000_000
@@ -243,7 +243,11 @@ class DistributedCheckpoint(Opened):
         return _nested({**self._tensors, **values}, self._state.paths)
 
     def load_tree(
-        self, only: Selector | Iterable[Selector] | None = None, *, progress: Progress | None = None
+        self,
+        only: Selector | Iterable[Selector] | None = None,
+        *,
+        ties: Ties = "share",
+        progress: Progress | None = None,
     ) -> Any:
         """Load the saved state or a part of it: nested dicts and lists with the framework's tensors.
 
@@ -251,6 +255,8 @@ class DistributedCheckpoint(Opened):
             only: Which parts to load: shell patterns for dotted names (`*` crosses dots), or predicates on a name;
                 None loads everything. In dicts, other entries are missing; in lists, they are None. A value that was
                 saved as one object, such as a tuple, is loaded whole.
+            ties: What to do with tensors of one such object that shared memory: `"share"`, `"copy"` or `"error"`;
+                others have memory of their own.
             progress: Called with the bytes of tensors loaded so far and the total.
 
         Returns:
@@ -259,6 +265,7 @@ class DistributedCheckpoint(Opened):
         Raises:
             TensorNotFoundError: If `only` matches nothing.
             TypeError: If `only` is neither text, nor callable, nor an iterable of these.
+            SharedMemoryError: If tensors share memory and `ties` is `"error"`.
             FormatError: If names and paths contradict each other, or a file is malformed.
             DtypeError: If the framework does not have a dtype.
             LimitError: If too many list items are empty, or a tensor has more dimensions than the framework allows.
@@ -269,13 +276,12 @@ class DistributedCheckpoint(Opened):
         names = [*self._tensors, *self._values] if only is None else self._chosen(selectors_of(only))
         chosen = {name: self._tensors[name] for name in names if name in self._tensors}
         tensors = load_with_progress(chosen, progress)
-        values = {name: self._values[name].load_tree() for name in names if name in self._values}
+        values = {name: self._values[name].load_tree(ties=ties) for name in names if name in self._values}
         return _nested({**tensors, **values}, self._state.paths)
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved state or a part of it."""
-        options.refuse_ties()
-        return self.load_tree(only=options.only, progress=options.progress)
+        return self.load_tree(only=options.only, ties=options.ties, progress=options.progress)
 
     def _chosen(self, selectors: list[Selector]) -> list[str]:
         """Return the names that are selected themselves or by a container that they are in."""

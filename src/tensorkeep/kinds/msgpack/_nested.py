@@ -44,7 +44,6 @@ class NestedTensors(Opened):
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved value or a part of it; what is not known to be data stays as it is in `unknowns`."""
-        options.refuse_ties()
         value = self.value
         if options.only is not None:
             selectors = selectors_of(options.only)

@@ -127,7 +127,6 @@ class OrbaxCheckpoint(Opened):
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved value or a part of it."""
-        options.refuse_ties()
         if options.only is None:
             loaded = self.load()
             return self._built(loaded.get)

@@ -6,6 +6,7 @@
 - `_tree`: copies a nested value with its records of tensors replaced.
 - `_select`: a part of a nested value.
 - `_load`: loads a nested value with its tensors.
+- `_ties`: loads each tensor into its own memory, or refuses tensors that share it.
 - `_data`: a nested value as data that a safetensors file can hold.
 - `_file`: `PickleFile` and `open_pickle`.
 - `_in_files`: what a conversion needs from several pickles.

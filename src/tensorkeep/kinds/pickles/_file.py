@@ -43,11 +43,22 @@ from tensorkeep.kinds.pickles._records import (
     tensor_of,
 )
 from tensorkeep.kinds.pickles._select import NOTHING, selected
+from tensorkeep.kinds.pickles._ties import CopiedValue, copied_value, refuse_shared
 from tensorkeep.kinds.pickles._tree import copy_tree
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.phrases import counted
-from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorView, chooser, nothing_chosen, selectors_of
+from tensorkeep.tensors import (
+    LazyTensor,
+    LazyTensors,
+    Selector,
+    TensorView,
+    Ties,
+    check_ties,
+    chooser,
+    nothing_chosen,
+    selectors_of,
+)
 from tensorkeep.transport import ByteRange, ByteSource, Openable, open_source, split
 
 _FORMS: Final[dict[Form, str]] = {
@@ -181,7 +192,11 @@ class PickleFile(Opened):
             return copy_tree(self._document.value, self._lazy.value)
 
     def load_tree(
-        self, only: Selector | Iterable[Selector] | None = None, *, progress: Progress | None = None
+        self,
+        only: Selector | Iterable[Selector] | None = None,
+        *,
+        ties: Ties = "share",
+        progress: Progress | None = None,
     ) -> Any:
         """Load the saved value or a part of it: nested data with the framework's tensors.
 
@@ -193,6 +208,8 @@ class PickleFile(Opened):
             only: Which parts to load: shell patterns for dotted names (`*` crosses dots), or predicates on a name;
                 None loads everything. In dicts, other entries are missing; in lists and tuples, they are None. Only
                 the memory that the chosen tensors cover is read.
+            ties: What to do with tensors that shared memory: `"share"` it again, `"copy"` it for each, or raise an
+                `"error"`. Lists and dicts in two places stay one in any case.
             progress: Called with the bytes loaded so far and the total.
 
         Returns:
@@ -203,31 +220,41 @@ class PickleFile(Opened):
             TypeError: If `only` is neither text, nor callable, nor an iterable of these.
             DtypeError: If the framework does not have a dtype.
             FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
-            LimitError: If tuples are nested too deeply, or a tensor has more dimensions or elements than the
-                framework allows.
+            LimitError: If tuples are nested too deeply, a tensor has more dimensions or elements than the framework
+                allows, or copies would take many times the size of the file.
+            SharedMemoryError: If tensors share memory and `ties` is `"error"`.
             TransportError: If the bytes cannot be read, or the file is closed.
         """
+        check_ties(ties)
         self._check_open()
         selectors = None if only is None else selectors_of(only)
-        value = self.value_to_load(None if selectors is None else chooser(selectors))
+        value = self.value_to_load(None if selectors is None else chooser(selectors), ties=ties)
         if value is None:
             raise nothing_chosen(selectors or [], self, self.path)
         return value.load(ProgressMeter.of(progress, value.nbytes))
 
-    def value_to_load(self, wanted: Callable[[str], bool] | None, name: str = "") -> ValueToLoad | None:
+    def value_to_load(
+        self, wanted: Callable[[str], bool] | None, name: str = "", *, ties: Ties = "share"
+    ) -> ValueToLoad | CopiedValue | None:
         """Return the saved value, itself called `name`, or its part whose names are wanted; None if none is."""
-        if wanted is None:
-            return whole_value(self._document, self._lazy.reader)
+        document, reader = self._document, self._lazy.reader
         try:
-            part = selected(self._document.value, wanted, name)
-            return None if part is NOTHING else part_of_value(self._document, self._lazy.reader, part)
+            part = document.value if wanted is None else selected(document.value, wanted, name)
+            if part is NOTHING:
+                return None
+            if ties == "error":
+                refuse_shared(part, self.path)
+            if ties == "copy":
+                copied = copied_value(reader, part, self._lazy.lazy)
+                self._refuse_nbytes(copied.nbytes)
+                return copied
+            return whole_value(document, reader) if wanted is None else part_of_value(document, reader, part)
         except TensorkeepError as error:
             raise error.with_fields(path=self.path) from None
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved value or a part of it."""
-        options.refuse_ties()
-        return self.load_tree(options.only, progress=options.progress)
+        return self.load_tree(options.only, ties=options.ties, progress=options.progress)
 
     def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
         """Read whole tensors, each into its own memory; see `LazyTensors.load`. `load_tree` keeps memory shared.
@@ -249,7 +276,9 @@ class PickleFile(Opened):
             LimitError: If they would take many times the size of the file.
             TensorNotFoundError: If a name is not in the file.
         """
-        nbytes = sum(self[name].nbytes for name in names)
+        self._refuse_nbytes(sum(self[name].nbytes for name in names))
+
+    def _refuse_nbytes(self, nbytes: int) -> None:
         if nbytes > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILE * self._source.nbytes):
             raise LimitError(
                 "the tensors take many times the size of the file, since they share its bytes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -61,7 +61,7 @@ class ValueToLoad(msgspec.Struct, frozen=True, eq=False):
     def load(self, meter: ProgressMeter | None) -> Any:
         """Return the value with tensors."""
         with PausedCollector():
-            return copy_tree(self.value, _Loader(self, meter).make)
+            return copy_tree(self.value, Replacement(self.reader, _SharedMemory(self, meter).tensor).make)
 
 
 def whole_value(document: PickleDocument, reader: TensorReader) -> ValueToLoad:
@@ -76,17 +76,17 @@ def part_of_value(document: PickleDocument, reader: TensorReader, part: Any) -> 
     return ValueToLoad(document, reader, part, covered)
 
 
-class _Loader:
-    """Builds tensors over storages. The given bytes of each storage are read once."""
+class Replacement:
+    """What replaces the records of a value that is loaded.
 
-    def __init__(self, wanted: ValueToLoad, meter: ProgressMeter | None) -> None:
-        document, reader = wanted.document, wanted.reader
-        self._is_swapped = document.is_big_endian != (sys.byteorder == "big")
-        self._memory = shared_memory_for(reader.framework, reader.device)
+    Args:
+        reader: Reader of the file.
+        filled: Returns the tensor of a record that has a storage.
+    """
+
+    def __init__(self, reader: TensorReader, filled: Callable[[TensorRecord], Any]) -> None:
         self._codec = codec_for(reader.framework)
-        self._bytes = _read_storages(wanted, meter)
-        self._needed = wanted.needed
-        self._storages: dict[tuple[str, int], Any] = {}
+        self._filled = filled
 
     def make(self, record: Any, name: str, copy: Copy) -> Any:
         """Return what replaces a record in the loaded value."""
@@ -105,24 +105,49 @@ class _Loader:
         return record if found is None else found
 
     def _tensor(self, record: TensorRecord) -> Any:
-        dtype = ALL_BY_NAME[record.dtype]
         if record.storage is None:
-            tensor = self._codec.without_data(dtype, record.shape, record.strides)
+            tensor = self._codec.without_data(ALL_BY_NAME[record.dtype], record.shape, record.strides)
             if tensor is None:
                 return record
         else:
-            storage = self._storage(record.storage, dtype)
-            start = self._needed[record.storage.key].start if record.storage.key in self._needed else 0
-            tensor = self._memory.view_of(
-                storage,
-                dtype,
-                record.offset - start // dtype.itemsize,
-                record.shape,
-                record.strides,
-                is_conj=record.is_conj,
-                is_neg=record.is_neg,
-            )
+            tensor = self._filled(record)
         return self._codec.with_attributes(tensor, {"grad": True}) if has_gradients(record) else tensor
+
+    def _composed(self, record: CompositeRecord, name: str, copy: Copy) -> Any:
+        parts = {part: copy(tensor, joined(name, part)) for part, tensor in record.parts.items()}
+        try:
+            tensor = self._codec.composed(record.kind, parts, record.settings)
+        except FormatError as error:
+            raise error.with_fields(tensor=name) from None
+        return CompositeRecord(record.kind, parts, copy(record.settings, name)) if tensor is None else tensor
+
+
+class _SharedMemory:
+    """Builds tensors over storages. The given bytes of each storage are read once."""
+
+    def __init__(self, wanted: ValueToLoad, meter: ProgressMeter | None) -> None:
+        document, reader = wanted.document, wanted.reader
+        self._is_swapped = document.is_big_endian != (sys.byteorder == "big")
+        self._memory = shared_memory_for(reader.framework, reader.device)
+        self._bytes = _read_storages(wanted, meter)
+        self._needed = wanted.needed
+        self._storages: dict[tuple[str, int], Any] = {}
+
+    def tensor(self, record: TensorRecord) -> Any:
+        """Return a tensor over its storage."""
+        dtype, storage = ALL_BY_NAME[record.dtype], record.storage
+        if storage is None:
+            return None
+        start = self._needed[storage.key].start if storage.key in self._needed else 0
+        return self._memory.view_of(
+            self._storage(storage, dtype),
+            dtype,
+            record.offset - start // dtype.itemsize,
+            record.shape,
+            record.strides,
+            is_conj=record.is_conj,
+            is_neg=record.is_neg,
+        )
 
     def _storage(self, record: StorageRecord, dtype: DType) -> Any:
         width = dtype.itemsize // (2 if dtype.is_complex else 1) if self._is_swapped else 1
@@ -133,14 +158,6 @@ class _Loader:
                 data = data[: len(data) // width * width].view(f"u{width}").byteswap().view(np.uint8)
             self._storages[place] = self._memory.storage(data)
         return self._storages[place]
-
-    def _composed(self, record: CompositeRecord, name: str, copy: Copy) -> Any:
-        parts = {part: copy(tensor, joined(name, part)) for part, tensor in record.parts.items()}
-        try:
-            tensor = self._codec.composed(record.kind, parts, record.settings)
-        except FormatError as error:
-            raise error.with_fields(tensor=name) from None
-        return CompositeRecord(record.kind, parts, copy(record.settings, name)) if tensor is None else tensor
 
 
 def _covered(part: Any) -> dict[str, ByteRange]:

@@ -35,7 +35,17 @@ from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.phrases import counted
-from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorView, chooser, nothing_chosen, selectors_of
+from tensorkeep.tensors import (
+    LazyTensor,
+    LazyTensors,
+    Selector,
+    TensorView,
+    Ties,
+    check_ties,
+    chooser,
+    nothing_chosen,
+    selectors_of,
+)
 from tensorkeep.transport import ByteSource, join, open_source, split
 
 _Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
@@ -122,13 +132,18 @@ class PickleSet(Opened):
         return self._joined({name: file.tree for name, file in self._files.items()})
 
     def load_tree(
-        self, only: Selector | Iterable[Selector] | None = None, *, progress: Progress | None = None
+        self,
+        only: Selector | Iterable[Selector] | None = None,
+        *,
+        ties: Ties = "share",
+        progress: Progress | None = None,
     ) -> Any:
         """Load the saved values or a part of them, file by file; see `PickleFile.load_tree`.
 
         Args:
             only: Which parts to load, by the names in this mapping: shell patterns or predicates; None loads
                 everything. Files with nothing that is chosen are missing.
+            ties: What to do with tensors that shared memory in a file: `"share"`, `"copy"` or `"error"`.
             progress: Called with the bytes loaded so far and the total.
 
         Returns:
@@ -140,14 +155,16 @@ class PickleSet(Opened):
             IntegrityError: If two shards have different values in the same place.
             DtypeError: If the framework does not have a dtype.
             FormatError: If the parts of a sparse, quantized or nested tensor do not fit together.
-            LimitError: If tuples are nested too deeply, or a tensor has more dimensions or elements than the
-                framework allows.
+            LimitError: If tuples are nested too deeply, a tensor has more dimensions or elements than the framework
+                allows, or copies would take many times the size of a file.
+            SharedMemoryError: If tensors share memory and `ties` is `"error"`.
             TransportError: If the bytes cannot be read, or a file is closed.
         """
+        check_ties(ties)
         selectors = None if only is None else selectors_of(only)
         wanted = None if selectors is None else chooser(selectors)
         found = {
-            name: file.value_to_load(wanted, prefix.removesuffix("."))
+            name: file.value_to_load(wanted, prefix.removesuffix("."), ties=ties)
             for name, (prefix, file) in zip(self._files, self.prefixed(), strict=True)
         }
         values = {name: value for name, value in found.items() if value is not None}
@@ -158,8 +175,7 @@ class PickleSet(Opened):
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved values or a part of them."""
-        options.refuse_ties()
-        return self.load_tree(options.only, progress=options.progress)
+        return self.load_tree(options.only, ties=options.ties, progress=options.progress)
 
     def _joined(self, trees: dict[str, Any]) -> dict[Any, Any]:
         if self._index is None or not all(isinstance(tree, dict) for tree in trees.values()):

@@ -32,19 +32,20 @@ Make = Callable[[Any, str, Copy], Any]
 """Takes a record, its dotted name and a function that copies the values in it; returns the replacement."""
 
 
-def copy_tree(value: Any, make: Make) -> Any:
-    """Copy a nested value, with each record replaced by what `make` returns."""
+def copy_tree(value: Any, make: Make, *, ties_leaves: bool = True) -> Any:
+    """Copy a nested value, with each record replaced by what `make` returns; once for all its places, or for each."""
     try:
-        return _Copier(make).copy_whole(value)
+        return _Copier(make, ties_leaves=ties_leaves).copy_whole(value)
     except RecursionError:
         raise LimitError("tuples are nested too deeply", hint="Load it from a shallower call stack") from None
 
 
 class _Copier:
-    """Copies each value once. Mutable containers are created empty and filled later, which avoids recursion."""
+    """Copies each container once. Mutable containers are created empty and filled later, which avoids recursion."""
 
-    def __init__(self, make: Make) -> None:
+    def __init__(self, make: Make, *, ties_leaves: bool) -> None:
         self._make = make
+        self._ties_leaves = ties_leaves
         self._made: dict[int, Any] = {}
         self._begun: deque[tuple[Any, Any, str]] = deque()
 
@@ -79,7 +80,8 @@ class _Copier:
             made = kind(parts)
         else:
             made = Unknown(node.module, node.name) if kind is Name else node
-        self._made[id(node)] = made
+        if self._ties_leaves or kind not in _LEAVES:
+            self._made[id(node)] = made
         return made
 
 

@@ -18,7 +18,7 @@ from tensorkeep.tensors.writing._file_body import (
     sealed_head,
     write_file,
 )
-from tensorkeep.tensors.writing._overlap import overlapping
+from tensorkeep.tensors.writing._overlap import Elements, overlapping, with_common_elements
 from tensorkeep.tensors.writing._placeholder import PlaceholderTensor
 from tensorkeep.tensors.writing._prepare import Prepared, prepare, ties_as_text
 from tensorkeep.tensors.writing._save import check_target, save, serialize_tensors, write_prepared, write_tensors
@@ -26,6 +26,7 @@ from tensorkeep.tensors.writing._sharing import Ties, check_ties, near_others
 
 __all__ = [
     "Digesting",
+    "Elements",
     "FileBody",
     "PlaceholderTensor",
     "Prepared",
@@ -42,6 +43,7 @@ __all__ = [
     "sealed_head",
     "serialize_tensors",
     "ties_as_text",
+    "with_common_elements",
     "write_file",
     "write_prepared",
     "write_tensors",
