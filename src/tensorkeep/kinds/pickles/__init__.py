@@ -8,7 +8,8 @@
 - `_load`: loads a nested value with its tensors.
 - `_ties`: loads each tensor into its own memory, or refuses tensors that share it.
 - `_data`: a nested value as data that a safetensors file can hold.
-- `_file`: `PickleFile` and `open_pickle`.
+- `_file`: `PickleFile`.
+- `_open`: opens one.
 - `_in_files`: what a conversion needs from several pickles.
 - `_location`: finds the files for a path.
 - `_set`: `PickleSet`, several files as one checkpoint.
@@ -16,11 +17,12 @@
 """
 
 from tensorkeep.kinds.pickles._data import nested_data, taken_apart
-from tensorkeep.kinds.pickles._file import PickleFile, open_pickle, pickle_file_of, pickle_over
+from tensorkeep.kinds.pickles._file import PickleFile
 from tensorkeep.kinds.pickles._in_files import left_out_of, pairs_of, records_of, refuse_expanded_of, views_of
 from tensorkeep.kinds.pickles._keys import key_text, numbered
 from tensorkeep.kinds.pickles._kind import PICKLES
 from tensorkeep.kinds.pickles._location import PickleLocation, find_pickled, pickle_index_names, stem_of_pickle_index
+from tensorkeep.kinds.pickles._open import open_pickle, pickle_file_of, pickle_over
 from tensorkeep.kinds.pickles._records import lazy_array, lazy_record
 from tensorkeep.kinds.pickles._set import PickleSet, open_pickled
 

@@ -12,15 +12,12 @@ from tensorkeep.digests import CRC32
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError, TensorkeepError, TransportError
 from tensorkeep.formats import Description, FileDescription
-from tensorkeep.formats.paddle import without_marks
 from tensorkeep.formats.pickles import (
-    DEFAULT_LIMITS,
     ArrayRecord,
     Form,
     PickleDocument,
     TensorRecord,
     Unknown,
-    read_pickle,
 )
 from tensorkeep.kinds.base import (
     Check,
@@ -29,7 +26,6 @@ from tensorkeep.kinds.base import (
     LoadOptions,
     NestedData,
     Opened,
-    OpenOptions,
     StoredView,
     names_to_check,
 )
@@ -59,7 +55,7 @@ from tensorkeep.tensors import (
     nothing_chosen,
     selectors_of,
 )
-from tensorkeep.transport import ByteRange, ByteSource, Openable, open_source, split
+from tensorkeep.transport import ByteSource, open_source, split
 
 _FORMS: Final[dict[Form, str]] = {
     "zip": "PyTorch zip archive",
@@ -344,11 +340,7 @@ class PickleFile(Opened):
         return self._lazy.pairs(name, self.tensors[name])
 
     def over(self, source: ByteSource) -> PickleFile:
-        """Return the same file over another source; the pickle is not parsed again.
-
-        Args:
-            source: A source of the same bytes, such as one without mmap.
-        """
+        """Return the same file over another source of its bytes; the pickle is not parsed again."""
         return PickleFile(self._document, source, *self._target)
 
     def unmapped(self, files: ExitStack) -> LazyTensors:
@@ -406,23 +398,3 @@ class PickleFile(Opened):
         unknown = f", {len(self.unknowns):,} not known to be data" if self._leaves.unknowns else ""
         extent = f"{counted(len(self), 'tensor')}, {self.nbytes:,} bytes{unknown}"
         return f"PickleFile({self.path!r}, {self.form}, {extent})"
-
-
-def pickle_file_of(opened: Opened) -> PickleFile | None:
-    """Return what is open if it is a single pickle, else None, for callers that interpret its objects."""
-    return opened if isinstance(opened, PickleFile) else None
-
-
-def open_pickle(target: Openable, **options: Any) -> PickleFile:
-    """Open a file of `torch.save` or `pickle.dump`, trusted or not: nothing in it is run. Takes `OpenOptions`."""
-    opening = OpenOptions(**options)
-    return pickle_over(open_source(target, backend=opening.backend), opening)
-
-
-def pickle_over(source: ByteSource, options: OpenOptions, span: ByteRange | None = None) -> PickleFile:
-    """Open a pickle that is all of a source, or a part of it."""
-    limits = options.limits or DEFAULT_LIMITS
-    with PausedCollector():
-        document = read_pickle(source, span, strict=options.strict, dangerous=options.dangerous, limits=limits)
-        document = without_marks(document, source.name)
-    return PickleFile(document, source, options.framework, options.device)

@@ -6,8 +6,8 @@ from typing import Final
 
 from tensorkeep.formats.pickles import PICKLE_SUFFIXES, is_pickled
 from tensorkeep.kinds.base import Files, Kind, Opened, OpenOptions, Place
-from tensorkeep.kinds.pickles._file import pickle_over
 from tensorkeep.kinds.pickles._location import PickleLocation, find_pickled, pickle_index_names, stem_of_pickle_index
+from tensorkeep.kinds.pickles._open import pickle_over
 from tensorkeep.kinds.pickles._set import open_pickled
 
 

@@ -77,12 +77,7 @@ def part_of_value(document: PickleDocument, reader: TensorReader, part: Any) -> 
 
 
 class Replacement:
-    """What replaces the records of a value that is loaded.
-
-    Args:
-        reader: Reader of the file.
-        filled: Returns the tensor of a record that has a storage.
-    """
+    """What replaces the records of a value that is loaded; `filled` returns the tensor of one that has a storage."""
 
     def __init__(self, reader: TensorReader, filled: Callable[[TensorRecord], Any]) -> None:
         self._codec = codec_for(reader.framework)

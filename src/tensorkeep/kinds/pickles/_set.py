@@ -27,10 +27,11 @@ from tensorkeep.kinds.base import (
     refuse_missing_shards,
 )
 from tensorkeep.kinds.pickles._data import nested_data
-from tensorkeep.kinds.pickles._file import PickleFile, pickle_over
+from tensorkeep.kinds.pickles._file import PickleFile
 from tensorkeep.kinds.pickles._in_files import left_out_of, pairs_of, records_of, refuse_expanded_of, views_of
 from tensorkeep.kinds.pickles._keys import key_text, numbered
 from tensorkeep.kinds.pickles._location import PickleLocation
+from tensorkeep.kinds.pickles._open import pickle_over
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
 from tensorkeep.parallel import Progress, ProgressMeter
