@@ -12,8 +12,8 @@ other readers ignore them:
 docs/format.md specifies it.
 
 msgspec decodes the text in one call but silently keeps the last of several equal keys. So the colons are counted: if
-the text has one per tensor and those of the metadata encoded again, there is no room for a second key. Any other text
-is walked again, key by key, which is slower but certain.
+the text has one per tensor, and as many more as the metadata encoded again, there is no room for a second key. Any
+other text is walked again, key by key, which is slower but certain.
 """
 
 from __future__ import annotations
