@@ -19,6 +19,7 @@
 - `onnx/`: ONNX models.
 - `protobuf/`: messages of Protocol Buffers, walked without a schema.
 - `paddle/`: PaddlePaddle's files.
+- `tensorizer/`: files of CoreWeave's tensorizer.
 - `pt2/`: programs of torch.export.
 - `pickles/`: PyTorch's checkpoints, which are pickles, read without importing or calling anything they name.
 """

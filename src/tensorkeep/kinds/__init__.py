@@ -10,6 +10,7 @@
 - `hdf5/`: HDF5 files.
 - `graphs/`: ONNX models, with the files beside them.
 - `keras/`: Keras's archives, and shards of HDF5.
+- `tensorizer/`: files of CoreWeave's tensorizer.
 - `pt2/`: programs of torch.export.
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `tensorflow/`: checkpoints and SavedModels of TensorFlow.
