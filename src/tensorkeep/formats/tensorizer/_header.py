@@ -38,7 +38,7 @@ class HeaderSum(msgspec.Struct, frozen=True):
 def read_sums(
     source: ByteSource, tensors: Mapping[str, StoredTensor]
 ) -> Iterator[tuple[str, HeaderSum | FormatError | None]]:
-    """Yield the name of each tensor with its hash, None if there is none, or what is wrong with its header."""
+    """Yield the name of each tensor with its hash (None without one), or what is wrong with its header."""
     names = list(tensors)
     while names:
         batch, nbytes = 0, 0
