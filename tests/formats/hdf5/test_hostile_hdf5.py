@@ -250,3 +250,28 @@ def test_damaged_bytes_are_named_by_their_dataset(libver: str, tmp_path: Path) -
 def test_not_hdf5_says_so() -> None:
     with pytest.raises(FormatError, match="not an HDF5 file"):
         Hdf5File(MemorySource(bytes(10_000)))
+
+
+def test_texts_in_attributes_that_are_all_one_and_the_same_take_no_memory(tmp_path: Path) -> None:
+    n_texts, long = 3_000, b"a" * 100_000 + b"."
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["w"] = np.ones(3, np.float32)
+        texts = [long, *[b"xyz"] * (n_texts - 1)]
+        file["w"].attrs.create("texts", texts, dtype=h5py.string_dtype("ascii"))
+    content = (tmp_path / "a.h5").read_bytes()
+    reference, other = (len(text).to_bytes(4, "little") for text in (long, b"xyz"))
+    start = next(
+        at
+        for at in range(len(content))
+        if content[at : at + 20 : 16] == reference[:1] + other[:1]
+        and content[at : at + 4] == reference
+        and content[at + 16 : at + 20] == other
+    )
+    same = content[start : start + 16] * n_texts
+    (tmp_path / "b.h5").write_bytes(content[:start] + same + content[start + len(same) :])
+
+    with h5py.File(tmp_path / "b.h5") as file:
+        assert [len(text) for text in file["w"].attrs["texts"]] == [len(long)] * n_texts
+    with pytest.raises(LimitError, match="the same bytes again and again"):
+        _ = tensorkeep.open(tmp_path / "b.h5").metadata
+    assert tensorkeep.scan(tmp_path / "b.h5").verdict == "unreadable"

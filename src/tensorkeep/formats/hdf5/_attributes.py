@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.errors import FormatError, UnsupportedError
+from tensorkeep.errors import FormatError, LimitError, UnsupportedError
 from tensorkeep.formats.hdf5._dataspace import parse_dataspace
 from tensorkeep.formats.hdf5._datatype import Datatype, parse_datatype
 from tensorkeep.formats.hdf5._unknown import UnknownObject
@@ -166,6 +166,7 @@ class Values:
         self._heaps = heaps
         self._text = text
         self._known: dict[tuple[int, int, int, str], Any] = {}
+        self._n_left = dialect.nbytes
 
     def of(self, attribute: _Attribute) -> Any:
         """Return a number or text, a tuple of them, or an `UnknownObject`; None if there are no elements at all."""
@@ -201,10 +202,16 @@ class Values:
         length, address, index = fields.uint(4), self._dialect.address(fields), fields.uint(4)
         if not address:  # nothing was ever written
             return "" if base is None else ()
+        nbytes = length * (1 if base is None else base.nbytes)
+        self._n_left -= nbytes
+        if self._n_left < 0:
+            raise LimitError(
+                "attributes refer to the same bytes again and again",
+                expected=f"at most {self._dialect.nbytes:,} bytes together, as the file has",
+            )
         key = (address, index, length, "" if base is None else f"{base.dtype}{base.is_big_endian}")
         if key not in self._known:
             data = self._heaps[address].get(index)
-            nbytes = length * (1 if base is None else base.nbytes)
             if data is None or len(data) < nbytes:
                 raise FormatError(
                     "an attribute is not in its heap", found=f"object {index} of the heap at {address:,}"
