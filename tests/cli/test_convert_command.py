@@ -119,7 +119,7 @@ def test_a_payload(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert not (tmp_path / "safe").exists()
 
     out = call(capsys, tmp_path / "evil.pt", tmp_path / "safe", "--drop-unknown")
-    assert "  left out  evil (posix.system)\n" in out
+    assert "  left out  evil: posix.system\n" in out
     assert list(tensorkeep.load(tmp_path / "safe")) == ["w"]
     assert not marker.exists()
 

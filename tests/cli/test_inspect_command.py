@@ -126,6 +126,8 @@ def test_json_says_all_that_the_header_says(minilm: str) -> None:
         "n_elements": 22_713_728,
         "n_misaligned": 0,
         "n_unknown": 0,
+        "unknowns": {},
+        "strings": {},
         "dangers": {},
         "metadata": metadata,
         "state": None,

@@ -126,8 +126,12 @@ def _open(target: Openable, options: OpenOptions) -> Opened:
 
 
 def needs_conversion(path: str, variant: str | None = None) -> bool:
-    """Say whether only `convert` makes safetensors of what is at a path."""
-    return find_kind(Place(path, variant=variant, trusts_names=False)).kind.is_converted
+    """Say whether only `convert` makes safetensors of what is at a path: it holds more than tensors."""
+    found = find_kind(Place(path, variant=variant, trusts_names=False))
+    if found.kind.is_converted:
+        return True
+    with found.open(OpenOptions(variant=variant)) as opened:
+        return bool(opened.left_out())
 
 
 def load(

@@ -68,8 +68,8 @@ def inspect(
 
     Names, shapes, dtypes, sizes, totals, metadata and alignment are read from headers alone.
 
-    Names are split at dots into modules; numbered modules with equal content are folded into one row such as
-    0..11 (12x), whose counts, sizes and shares are totals of all 12.
+    Names are split at dots or slashes into modules; numbered modules with equal content are folded into one row such
+    as 0..11 (12x), whose counts, sizes and shares are totals of all 12.
     Tensors that share memory with others have no bytes of their own. In a training state, numbers, text and other
     values that are not tensors come last.
     Sizes are decimal: 1 MB is 1,000,000 bytes.
@@ -94,7 +94,7 @@ def inspect(
             return
         guides = ASCII_GUIDES if draws_ascii_only() else GUIDES
         width = terminal_width()
-        show(summary(report))
+        show(summary(report, width))
         show([[]])
         data: list[Line] = []
         if report.state is not None:

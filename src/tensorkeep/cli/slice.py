@@ -9,6 +9,7 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import (
+    Dequantize,
     Engine,
     Float,
     Index,
@@ -24,6 +25,7 @@ from tensorkeep.cli.reports import part, plan_lines, state_of, value_text
 from tensorkeep.cli.terminal import shape_text, show, show_text, terminal_width
 
 if TYPE_CHECKING:
+    from tensorkeep.kinds import Opened
     from tensorkeep.tensors import LazyTensor
 
 
@@ -48,6 +50,7 @@ def slice_tensor(
         Float | None,
         typer.Option("--as", help="Convert the values. bfloat16 and narrower floats need this to be written."),
     ] = None,
+    dequantize: Dequantize = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show what the read would cost; read nothing.")] = False,
     variant: Variant = None,
@@ -55,8 +58,8 @@ def slice_tensor(
 ) -> None:
     """Show or save a part of one tensor.
 
-    Only that part is read; if it is large, NumPy prints it with dots, and only the printed values are read. In a
-    training state, NAME may also be a number, text or another value that is not a tensor; it is printed whole.
+    Only that part is read; if it is large, NumPy prints it with dots, and only the printed values are read. NAME may
+    also be an array of strings, or in a training state a number, text or another value; it is printed whole.
 
     An index has integers, slices, ..., None, and lists of integers or of True and False; it is parsed, never run.
     Put it in brackets if it starts with a minus: '[-1]'.
@@ -66,20 +69,26 @@ def slice_tensor(
     """
     items = () if index is None else parse_index_text(index)
     with tensorkeep.open(path, variant=variant, engine=engine) as tensors:
-        text = None
+        if name not in tensors and (index, output, dtype, plan) == (None, None, None, False):
+            lines = _other_value(tensors, name)
+            if lines is not None:
+                show_text(lines)
+                return
+        numbers = tensors if dequantize is None else tensors.dequantize(dequantize)
         if plan:
-            show(plan_lines(tensors.plan({name: items})))
-            return
-        if name not in tensors and (index, output, dtype) == (None, None, None):
-            text = value_text(state_of(tensors.describe()), name)
-        if text is not None:
-            show_text([text])
-            return
-        tensor = tensors[name]
-        if output is None:
-            _print(tensor, items, dtype)
+            show(plan_lines(numbers.plan({name: items})))
+        elif output is None:
+            _print(numbers[name], items, dtype)
         else:
-            _write(tensor, items, dtype, output, overwrite=overwrite)
+            _write(numbers[name], items, dtype, output, overwrite=overwrite)
+
+
+def _other_value(tensors: Opened, name: str) -> list[str] | None:
+    """Write an array of strings, or a value of a state that is not a tensor; None if there is none of that name."""
+    if name in tensors.strings:
+        return str(tensors.strings[name].load()).split("\n")
+    text = value_text(state_of(tensors.describe()), name)
+    return None if text is None else [text]
 
 
 def _print(tensor: LazyTensor, index: Index, dtype: Float | None) -> None:

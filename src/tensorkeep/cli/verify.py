@@ -33,9 +33,9 @@ def verify(
 ) -> int:
     """Check every byte of a checkpoint.
 
-    Bytes are compared with the digests that were saved with them; other libraries save none. The index and headers
-    are always checked completely: whether all shards exist, have the right size and belong to one save. Without
-    options, every tensor is checked, and every shard with a recorded SHA-256.
+    Bytes are compared with the digests or checksums that were saved with them; many libraries save none. The index
+    and headers are always checked completely: whether all shards exist, have the right size and belong to one save.
+    Without options, every tensor is checked, and every shard with a recorded SHA-256.
 
     The exit status is 0 if everything is whole, 1 if anything is damaged, 2 if there is no answer: nothing is there,
     it is not a checkpoint or cannot be read, or it has no digests.
@@ -70,5 +70,6 @@ def _verdict(
     start = perf_counter()
     verification = verify(path, names=names, sample=share, variant=variant, engine=engine, progress=progress)
     seconds = perf_counter() - start
-    is_finished = verification.is_damaged or not tensorkeep.checkpoint.needs_conversion(path, variant)
+    has_digests = verification.is_damaged or not verification.n_unprotected
+    is_finished = has_digests or not tensorkeep.checkpoint.needs_conversion(path, variant)
     return Verdict(verification, None if names is None else len(names), seconds, is_finished)

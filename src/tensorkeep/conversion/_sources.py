@@ -23,8 +23,8 @@ from tensorkeep.tensors import LazyTensors, TensorView
 from tensorkeep.transport import is_directory, listing_cache
 
 _HINT: Final = (
-    "Nothing was run. `tensorkeep scan` shows what it is;"
-    " drop_unknown=True (--drop-unknown) converts the tensors without it"
+    "Nothing was run. `tensorkeep scan` shows what would be run elsewhere;"
+    " drop_unknown=True (--drop-unknown) converts everything else"
 )
 
 
@@ -145,7 +145,7 @@ class Sources:
 
     def _refuse_unknown(self, unknowns: list[LeftOut]) -> None:
         if unknowns:
-            texts = [f"{unknown.what} at `{unknown.name}`" if unknown.name else unknown.what for unknown in unknowns]
+            texts = [f"`{unknown.name}`: {unknown.what}" if unknown.name else unknown.what for unknown in unknowns]
             raise UnsafeError(
                 f"{counted(len(unknowns), 'object')} not known to be data",
                 path=self._path,

@@ -24,7 +24,6 @@ class FileDescription(msgspec.Struct, frozen=True):
         metadata: The user's metadata, or None if the file has none.
         digests: Which of its tensors have a digest.
         form: The format, for people.
-        n_unknown: Objects that are not known to be data.
         dangers: Names that could only do harm, and why.
     """
 
@@ -35,7 +34,6 @@ class FileDescription(msgspec.Struct, frozen=True):
     metadata: Mapping[str, str] | None = None
     digests: Digests = "none"
     form: str = "safetensors"
-    n_unknown: int = 0
     dangers: Mapping[str, str] = {}
 
 

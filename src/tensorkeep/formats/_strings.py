@@ -39,4 +39,7 @@ class StringArray(msgspec.Struct, frozen=True, eq=False):
         return array.reshape(self.shape)
 
     def __str__(self) -> str:
-        return f"{counted(prod(self.shape), 'string')}, which are no tensor"
+        return counted(prod(self.shape), "string")
+
+    def __repr__(self) -> str:
+        return f"StringArray({list(self.shape)})"

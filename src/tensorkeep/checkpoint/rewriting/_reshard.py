@@ -33,6 +33,7 @@ from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index, parse_size
 from tensorkeep.parallel import Progress, ProgressMeter
+from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, check_target, prepare
 from tensorkeep.transport import is_directory, is_remote, listing_cache
 
@@ -250,7 +251,15 @@ def _opened(path: str, variant: str | None, files: ExitStack) -> Opened:
                 path=path,
                 hint="`tensorkeep convert` (tensorkeep.convert) turns it into one",
             )
-        return files.enter_context(found.open(options))
+        opened = files.enter_context(found.open(options))
+        if left_out := opened.left_out():
+            raise UnsupportedError(
+                "this holds more than tensors",
+                path=path,
+                found=listed(f"`{other.name}`: {other.what}" for other in left_out),
+                hint="`tensorkeep convert` (tensorkeep.convert) writes the tensors and says what it leaves out",
+            )
+        return opened
 
 
 def _split_names(tensors: LazyTensors, options: SaveOptions, layout: Index | None) -> set[str]:

@@ -11,7 +11,9 @@ from tensorkeep.errors import UnsupportedError
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="PATH", help="A file of tensors (.safetensors, .pt …), a directory, or an index.", show_default=False
+        metavar="PATH",
+        help="A file of tensors (.safetensors, .pt, .gguf …), a directory, or an index.",
+        show_default=False,
     ),
 ]
 

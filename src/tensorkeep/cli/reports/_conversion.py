@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tensorkeep.cli.terminal import Column, Line, columns, shortened, size_text, speed_text
-from tensorkeep.phrases import counted, listed
+from tensorkeep.phrases import counted
 
 if TYPE_CHECKING:
     from tensorkeep.conversion import Conversion
 
 
 _MAX_CHARS: Final = 200
+_MAX_LINES: Final = 5
 _COLUMNS: Final = (Column("what"), Column("which"))
 
 
@@ -49,7 +50,7 @@ def _facts(conversion: Conversion) -> Iterator[tuple[str, str]]:
     overlaps = [" with ".join(group) for group in conversion.overlapped]
     yield from facts("overlapped", overlaps, "; stored separately")
     yield from facts("in parts", [f"{name} ({kind})" for name, kind in conversion.composites.items()])
-    left_out = [f"{name} ({what})" if name else what for name, what in conversion.left_out.items()]
+    left_out = [f"{name}: {what}" if name else what for name, what in conversion.left_out.items()]
     yield from facts("left out", left_out)
     yield from _kept(conversion)
     yield "checked", _checks(conversion)
@@ -66,9 +67,11 @@ def _kept(conversion: Conversion) -> Iterator[tuple[str, str]]:
 
 
 def facts(label: str, texts: list[str], after: str = "") -> Iterator[tuple[str, str]]:
-    """Yield a fact about several items, the first of which are shown; nothing if there are no items."""
-    if texts:
-        yield label, listed(shortened(text, _MAX_CHARS) for text in texts) + after
+    """Yield a fact about several items, the first of which have a line each."""
+    for place, text in enumerate(texts[:_MAX_LINES]):
+        yield "" if place else label, shortened(text, _MAX_CHARS) + after
+    if len(texts) > _MAX_LINES:
+        yield "", f"and {len(texts) - _MAX_LINES:,} more"
 
 
 def _checks(conversion: Conversion) -> str:

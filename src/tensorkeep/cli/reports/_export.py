@@ -43,8 +43,9 @@ class Exported(msgspec.Struct, frozen=True):
 
 def _facts(export: Export) -> Iterator[tuple[str, str]]:
     yield from facts("copied", [f"{name} is {first}" for name, first in export.copied.items()])
-    left_out = [f"{name} ({what})" if name else what for name, what in export.left_out.items()]
-    left_out += [f"metadata `{key}`" for key in export.metadata_left_out]
-    left_out += [f"{counted(n, 'value')} beside the tensors"] if (n := export.n_values_left_out) else []
+    left_out = [f"{counted(n, 'value')} beside the tensors"] if (n := export.n_values_left_out) else []
+    keys = export.metadata_left_out
+    left_out += [f"metadata: {listed(f'`{key}`' for key in keys)}"] if keys else []
+    left_out += [f"{name}: {what}" if name else what for name, what in export.left_out.items()]
     yield from facts("left out", left_out)
     yield "checked", "every tensor, read back" if export.is_checked else "nothing, as requested"

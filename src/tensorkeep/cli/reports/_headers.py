@@ -14,20 +14,23 @@ from tensorkeep.transport import finish_pending_commit, open_source
 
 if TYPE_CHECKING:
     from tensorkeep.formats import Description
+    from tensorkeep.kinds import LeftOut
 
 
 def read_report(path: str, *, variant: str | None, engine: str | None, pattern: str | None, order: Order) -> Report:
     """Read the headers of a checkpoint, and nothing else."""
+    left_out: list[LeftOut]
     is_alone = (
         engine is None and path.endswith(".safetensors") and not os.path.isdir(path) and not _is_under_way(path)
     )
     if is_alone:  # opening it would import NumPy, which takes longer than all the rest
         with closing(open_source(path)) as source:
-            description = describe_file(source)
+            description, left_out = describe_file(source), []
     else:
         with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine) as opened:
-            description = opened.describe()
-    return report_on(description, path=path, state=state_of(description), pattern=pattern, order=order)
+            description, left_out = opened.describe(), opened.left_out()
+    state = state_of(description)
+    return report_on(description, path=path, state=state, left_out=left_out, pattern=pattern, order=order)
 
 
 def state_of(description: Description) -> StateReport | None:

@@ -15,7 +15,7 @@
       "n_tensors": 104,
       "n_elements": 22713728,
       "n_misaligned": 0,
-      "n_unknown": 0,
+      "n_unknown": 0, "unknowns": {}, "strings": {},
       "dangers": {},
       "digests": "none",
       "metadata": {"format": "pt"},
@@ -46,9 +46,8 @@ otherwise it has the version, the library of the tensors, and
 
 which say which tensors are views of others, and give all other values by dotted name: JSON values as they are,
 sequences and sets as arrays, anything else as text. `problem` says why part of it is unreadable. A tensor that is a
-view has the member `of`, 0 bytes and an empty range; memory that only views share has `n_sharing`. `format` tells
-PyTorch's pickles apart: `n_unknown` of their objects are not known to be data, and `dangers` are names that
-could only do harm.
+view has the member `of`, 0 bytes and an empty range; memory that only views share has `n_sharing`. By name, `strings`
+are arrays of strings, `unknowns` what is not read, and `dangers` objects in pickles that could only do harm.
 
 With `--stats`, the member `statistics` comes last, with one tensor per line: the fields of
 `tensorkeep.TensorStatistics`, with null for numbers that are infinite.
@@ -87,7 +86,9 @@ def inspect_lines(
         "n_tensors": report.whole.n_tensors,
         "n_elements": report.whole.n_elements,
         "n_misaligned": report.n_misaligned,
-        "n_unknown": report.n_unknown,
+        "n_unknown": len(report.unknowns),
+        "unknowns": report.unknowns,
+        "strings": report.strings,
         "dangers": report.dangers,
         "digests": report.digests,
         "metadata": report.metadata,

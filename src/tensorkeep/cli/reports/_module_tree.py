@@ -1,8 +1,9 @@
 """Tensors as the tree of modules that their names spell, with equal layers folded. Pure.
 
-Names are split at dots. A module with a single child is joined with it (`encoder.layer`). Numbered siblings with
-equal content (the same names, dtypes and shapes, all the way down) are one branch, even if others come between them,
-as in models that alternate between two kinds of layer.
+Names are split at dots; at slashes if all names of several parts have them, as in files of Keras and TensorFlow. A
+module with a single child is joined with it (`encoder.layer`). Numbered siblings with equal content (the same names,
+dtypes and shapes, all the way down) are one branch, even if others come between them, as in models that alternate
+between two kinds of layer.
 """
 
 from __future__ import annotations
@@ -57,7 +58,13 @@ def tree_of(
     note_of: Callable[[str], str] | None = None,
 ) -> tuple[Branch, ...]:
     """Arrange tensors by the modules that their names spell."""
-    return _Tree(order, folds=folds).children(_nested(entries, note_of))
+    separator = _separator(entries)
+    return _Tree(order, separator, folds=folds).children(_nested(entries, separator, note_of))
+
+
+def _separator(names: Iterable[str]) -> str:
+    has_slash = ["/" in name for name in names if "/" in name or "." in name]
+    return "/" if has_slash and all(has_slash) else "."
 
 
 class _Module(msgspec.Struct):
@@ -67,10 +74,10 @@ class _Module(msgspec.Struct):
     modules: dict[str, _Module]
 
 
-def _nested(entries: Mapping[str, TensorEntry], note_of: Callable[[str], str] | None) -> _Module:
+def _nested(entries: Mapping[str, TensorEntry], separator: str, note_of: Callable[[str], str] | None) -> _Module:
     root = _Module({}, {})
     for name, entry in entries.items():
-        *parents, label = name.split(".", _MAX_DEPTH - 1)
+        *parents, label = name.split(separator, _MAX_DEPTH - 1)
         module = root
         for parent in parents:
             inner = module.modules.get(parent)
@@ -84,8 +91,9 @@ def _nested(entries: Mapping[str, TensorEntry], note_of: Callable[[str], str] | 
 class _Tree:
     """Turns modules into branches, and numbers their contents."""
 
-    def __init__(self, order: Order, *, folds: bool) -> None:
+    def __init__(self, order: Order, separator: str, *, folds: bool) -> None:
         self._order = order
+        self._separator = separator
         self._folds = folds
         self._contents: dict[object, int] = {}
 
@@ -126,15 +134,14 @@ class _Tree:
             branches = sorted(branches, key=lambda branch: -branch.n_copies * branch.nbytes)
         elif self._order is Order.OFFSET:
             branches = sorted(branches, key=lambda branch: branch.start)
-        return tuple(map(_joined, branches))
+        return tuple(map(self._joined, branches))
 
-
-def _joined(branch: Branch) -> Branch:
-    """Join a module with its only child, unless the module is several."""
-    if branch.n_copies > 1 or len(branch.children) != 1:
-        return branch
-    only = branch.children[0]
-    return msgspec.structs.replace(only, label=f"{branch.label}.{only.label}")
+    def _joined(self, branch: Branch) -> Branch:
+        """Join a module with its only child, unless the module is several."""
+        if branch.n_copies > 1 or len(branch.children) != 1:
+            return branch
+        only = branch.children[0]
+        return msgspec.structs.replace(only, label=f"{branch.label}{self._separator}{only.label}")
 
 
 def _folded(branches: Iterable[Branch]) -> list[Branch]:

@@ -16,6 +16,7 @@ from tensorkeep.transport import without_secrets
 
 if TYPE_CHECKING:
     from tensorkeep.formats import Description, Digests, FileDescription
+    from tensorkeep.kinds import LeftOut
 
 
 _MAX_ALIGNMENT_NBYTES = 64
@@ -67,6 +68,8 @@ class Report(msgspec.Struct, frozen=True):
         shards: Name of a tensor to the index of its file in `files`.
         splits: Name of a tensor that is cut over shards to the names of its pieces, which are listed as tensors.
         state: The metadata about a state, or None.
+        strings: Name of each array of strings to what it is.
+        unknowns: Name of each object that is not read to what it is.
     """
 
     path: str
@@ -78,6 +81,8 @@ class Report(msgspec.Struct, frozen=True):
     shards: dict[str, int]
     splits: Mapping[str, tuple[str, ...]]
     state: StateReport | None = None
+    strings: Mapping[str, str] = {}
+    unknowns: Mapping[str, str] = {}
 
     @property
     def form(self) -> str:
@@ -88,11 +93,6 @@ class Report(msgspec.Struct, frozen=True):
     def is_safetensors(self) -> bool:
         """Whether the files have safetensors headers to report on."""
         return self.form == "safetensors"
-
-    @property
-    def n_unknown(self) -> int:
-        """Number of objects that are not known to be data."""
-        return sum(content.n_unknown for content in self.files)
 
     @property
     def dangers(self) -> dict[str, str]:
@@ -176,6 +176,7 @@ def report_on(
     *,
     path: str,
     state: StateReport | None = None,
+    left_out: Iterable[LeftOut] = (),
     pattern: str | None = None,
     order: Order = Order.OFFSET,
 ) -> Report:
@@ -183,6 +184,7 @@ def report_on(
     files, splits = description.files, description.splits
     entries = {name: entry for file in files for name, entry in file.entries.items()}
     shards = {name: place for place, file in enumerate(files) for name in file.entries}
+    left_out = list(left_out)
     for name, view in state.views.items() if state else ():
         entries[name] = view.entry
         shards[name] = shards[splits[view.alias.of][0] if view.alias.of in splits else view.alias.of]
@@ -196,6 +198,8 @@ def report_on(
         shards=shards,
         splits=splits,
         state=state,
+        strings={other.name: other.what for other in left_out if other.is_data},
+        unknowns={other.name: other.what for other in left_out if not other.is_data},
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,6 +35,13 @@ _LIGHT = 100
 
 _MAX_METADATA_KEYS = 20
 _MAX_METADATA_CHARS = 64
+_MIN_METADATA_CHARS = 8
+_INDENT = 13
+"""Characters before metadata."""
+
+_LENGTH_CHARS = len("... (1,000,000 characters)")
+_MAX_OTHERS = 5
+_MAX_OTHER_CHARS = 200
 
 
 class Guides(msgspec.Struct, frozen=True):
@@ -57,11 +65,13 @@ ASCII_GUIDES = Guides("|- ", "`- ", "|  ")
 """For terminals without UTF-8."""
 
 
-def summary(report: Report) -> Iterator[Line]:
+def summary(report: Report, width: int | None = None) -> Iterator[Line]:
     """Summarize the files."""
     yield [(printable(report.path), "title")]
     rows: list[list[Line]] = [[[("  " + label, "dim")], [value]] for label, value in _facts(report)]
-    rows += [[[("  metadata" if not place else "", "dim")], line] for place, line in enumerate(_metadata(report))]
+    rows += [
+        [[("  metadata" if not place else "", "dim")], line] for place, line in enumerate(_metadata(report, width))
+    ]
     yield from columns((Column(""), Column("")), rows, headings=False)
 
 
@@ -79,11 +89,19 @@ def _facts(report: Report) -> Iterator[tuple[str, Span]]:
         yield "state", _state(report.state)
     for name, reason in report.dangers.items():
         yield "DANGER", (f"{printable(name)} {reason}: do not load this file with another program", "error")
-    if report.n_unknown:
-        objects = "1 object is" if report.n_unknown == 1 else f"{report.n_unknown:,} objects are"
-        yield "unknown", (f"{objects} not known to be data: see tensorkeep scan", "warning")
+    yield from _others("strings", report.strings, "")
+    yield from _others("unknown", report.unknowns, "warning")
     if report.is_safetensors:
         yield from _layout_facts(report)
+
+
+def _others(label: str, others: Mapping[str, str], style: Style) -> Iterator[tuple[str, Span]]:
+    """List the first objects that are no tensors."""
+    for place, (name, what) in enumerate(islice(others.items(), _MAX_OTHERS)):
+        text = printable(shortened(f"{name}: {what}" if name else what, _MAX_OTHER_CHARS))
+        yield "" if place else label, (text, style)
+    if len(others) > _MAX_OTHERS:
+        yield "", (f"and {len(others) - _MAX_OTHERS:,} more (all with --json)", style)
 
 
 def _state(state: StateReport) -> Span:
@@ -140,16 +158,25 @@ def _alignment(report: Report) -> Span:
     return f"{which} not start at a multiple of the element size", "warning"
 
 
-def _metadata(report: Report) -> Iterator[Line]:
+def _metadata(report: Report, width: int | None) -> Iterator[Line]:
     if not report.metadata:
         yield [("none" if report.metadata is None else "empty", "dim")]
         return
     for key, value in list(report.metadata.items())[:_MAX_METADATA_KEYS]:
-        text = printable(shortened(value, _MAX_METADATA_CHARS))
-        yield [(printable(shortened(key, _MAX_METADATA_CHARS)), ""), (" = ", "dim"), (text, "")]
+        label = printable(shortened(key, _MAX_METADATA_CHARS))
+        yield [(label, ""), (" = ", "dim"), (_fitted(value, width and width - _INDENT - len(label) - 3), "")]
     n_hidden = len(report.metadata) - _MAX_METADATA_KEYS
     if n_hidden > 0:
         yield [(f"and {n_hidden:,} more keys (all with --json)", "dim")]
+
+
+def _fitted(value: str, n_free: int | None) -> str:
+    """Shorten a value to what a line of the terminal has room for."""
+    if n_free is None:
+        return printable(shortened(value, _MAX_METADATA_CHARS))
+    if len(value) <= n_free:
+        return printable(value)
+    return printable(shortened(value, max(n_free - _LENGTH_CHARS, _MIN_METADATA_CHARS)))
 
 
 _TREE_COLUMNS = (

@@ -203,9 +203,7 @@ class FlatFile(Opened):
             entries[self._file_of(place.source)][name] = entry
         (own, source), *others = self.sources.items()
         metadata = self.metadata if self.has_metadata else None
-        first = FileDescription(
-            own, source.nbytes, 0, entries[own], metadata, form=self._form, n_unknown=len(self.unknowns)
-        )
+        first = FileDescription(own, source.nbytes, 0, entries[own], metadata, form=self._form)
         rest = [FileDescription(file, other.nbytes, 0, entries[file], form=self._form) for file, other in others]
         return Description((first, *rest), own if rest else None)
 

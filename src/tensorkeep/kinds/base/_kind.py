@@ -104,8 +104,8 @@ class Found(msgspec.Struct, frozen=True):
         if options.engine is not None and options.engine not in self.kind.engines:
             known = " or ".join(f'"{engine}"' for engine in self.kind.engines)
             raise UnsupportedError(
-                f"{self.kind.name} is not read by another library of this name",
-                expected=f"no engine (--engine), or {known}" if known else "no engine (--engine)",
+                f"no such library reads {self.kind.name} for tensorkeep",
+                expected=f"{known}, or no engine (--engine)" if known else "no engine (--engine)",
                 found=repr(options.engine),
             )
 

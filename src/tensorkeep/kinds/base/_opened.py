@@ -52,6 +52,13 @@ class Opened(LazyTensors):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _hint_for(self, name: str) -> str | None:
+        if name in self.strings:
+            return f"It is an array of {self.strings[name]}: .strings[{name!r}].load()"
+        if name in self.unknowns:
+            return f"It is not read as a tensor: {self.unknowns[name]}"
+        return super()._hint_for(name) or (f"The only tensor is `{next(iter(self))}`" if len(self) == 1 else None)
+
     @property
     def has_metadata(self) -> bool:
         """Whether there is metadata, even if empty."""

@@ -190,7 +190,7 @@ class DistributedCheckpoint(Opened):
         first, *others = described.files or (None,)
         if first is None:
             return described
-        first = msgspec.structs.replace(first, n_unknown=len(self.unknowns), dangers=self.dangers)
+        first = msgspec.structs.replace(first, dangers=self.dangers)
         return msgspec.structs.replace(described, files=(first, *others))
 
     def prefixed(self) -> Iterator[tuple[str, PickleFile]]:

@@ -88,7 +88,6 @@ class GgufFile(FlatFile):
                 entries[file],
                 self.metadata if source is self._source else None,
                 form=self.format_name,
-                n_unknown=len(self.unknowns) if source is self._source else 0,
             )
             for file, source in self.sources.items()
         ]

@@ -160,7 +160,7 @@ class OrbaxCheckpoint(Opened):
         first, *others = described.files or (None,)
         if first is None:
             return described
-        first = msgspec.structs.replace(first, metadata=self.metadata or None, n_unknown=len(self.unknowns))
+        first = msgspec.structs.replace(first, metadata=self.metadata or None)
         return msgspec.structs.replace(described, files=(first, *others))
 
     def _find(self, name: str) -> LazyTensor | None:

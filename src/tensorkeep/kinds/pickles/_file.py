@@ -364,8 +364,8 @@ class PickleFile(Opened):
             self._source.nbytes,
             0,
             {prefix + own: TensorEntry(lazy.dtype, lazy.shape, lazy.data_offsets) for own, lazy in in_order},
+            metadata=self.metadata or None,
             form=self.format_name,
-            n_unknown=len(self.unknowns),
             dangers=self.dangers,
         )
 

@@ -239,9 +239,7 @@ class TensorBundle(Opened):
         """Return what the index says."""
         described = super().describe()
         first, *others = described.files
-        first = msgspec.structs.replace(
-            first, metadata=self.metadata if self.has_metadata else None, n_unknown=len(self.unknowns)
-        )
+        first = msgspec.structs.replace(first, metadata=self.metadata if self.has_metadata else None)
         return msgspec.structs.replace(described, files=(first, *others))
 
     @property

@@ -80,9 +80,13 @@ class LazyTensors(Mapping[str, LazyTensor]):
                 f"File does not contain tensor {name}",
                 path=self.path,
                 tensor=str(name),
-                hint=did_you_mean(str(name), self),
+                hint=self._hint_for(str(name)),
             )
         return found
+
+    def _hint_for(self, name: str) -> str | None:
+        """Return what to say of a name that is not one of a tensor."""
+        return did_you_mean(name, self)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._find(name) is not None

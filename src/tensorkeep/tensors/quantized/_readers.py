@@ -31,7 +31,7 @@ _PIECE_LENGTH: Final = 2**16
 
 _N_THREADS: Final = 8
 
-_HINT: Final = '.dequantize("bf16") gives its numbers, .raw() its bytes; load(..., dequantize="bf16") loads numbers'
+_HINT: Final = 'dequantize="bf16" (--dequantize bf16) or .dequantize("bf16") gives its numbers, .raw() its bytes'
 
 
 class BlocksToWrite(StoredTensor, frozen=True, kw_only=True):
