@@ -76,16 +76,11 @@ class LazyTensors(Mapping[str, LazyTensor]):
         """
         found = self._find(name)
         if found is None:
-            raise TensorNotFoundError(
-                f"File does not contain tensor {name}",
-                path=self.path,
-                tensor=str(name),
-                hint=self._hint_for(str(name)),
-            )
+            message, hint = f"File does not contain tensor {name}", self._hint_for(str(name))
+            raise TensorNotFoundError(message, path=self.path, tensor=str(name), hint=hint)
         return found
 
     def _hint_for(self, name: str) -> str | None:
-        """Return what to say of a name that is not one of a tensor."""
         return did_you_mean(name, self)
 
     def __contains__(self, name: object) -> bool:
