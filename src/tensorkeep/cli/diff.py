@@ -41,7 +41,7 @@ def diff(
     For whole training states, also numbers, text and other data that differ in type or value, and tensors that share
     memory in only one of them. Patterns match their dotted names too, such as 'optim.*'.
 
-    --engine applies to those of the two that the library can read.
+    --engine applies to whichever of the two the library can read.
 
     The exit status is 0 if everything is equal, 1 if anything differs, 2 if one of them cannot be read.
     """

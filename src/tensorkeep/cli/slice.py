@@ -84,7 +84,7 @@ def slice_tensor(
 
 
 def _other_value(tensors: Opened, name: str) -> list[str] | None:
-    """Write an array of strings, or a value of a state that is not a tensor; None if there is none of that name."""
+    """Write an array of strings, or a value of a state that is not a tensor; None if nothing has that name."""
     if name in tensors.strings:
         return str(tensors.strings[name].load()).split("\n")
     text = value_text(state_of(tensors.describe()), name)

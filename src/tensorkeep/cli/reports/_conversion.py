@@ -67,7 +67,7 @@ def _kept(conversion: Conversion) -> Iterator[tuple[str, str]]:
 
 
 def facts(label: str, texts: list[str], after: str = "") -> Iterator[tuple[str, str]]:
-    """Yield a fact about several items, the first of which have a line each."""
+    """Yield a fact about several items: a line for each of the first few."""
     for place, text in enumerate(texts[:_MAX_LINES]):
         yield "" if place else label, shortened(text, _MAX_CHARS) + after
     if len(texts) > _MAX_LINES:
