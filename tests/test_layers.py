@@ -23,7 +23,7 @@ from tests.support.source import (
 )
 
 LAYERS = (
-    *("limits", "paths", "phrases", "redaction", "errors", "dtypes"),
+    *("limits", "paths", "phrases", "markup", "redaction", "errors", "dtypes"),
     *("buffers", "parallel", "crc32c", "digests", "entries", "collector"),
     *("transport", "formats", "arrays", "state", "tensors", "layout", "kinds", "scanner"),
     *(

@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 
 from tensorkeep.cli.terminal._columns import Column, columns
-from tensorkeep.cli.terminal._text import printable, shape_text, share_text, shortened, size_text
+from tensorkeep.markup import printable, shape_text, share_text, shortened, size_text
 
 
 @pytest.mark.parametrize(

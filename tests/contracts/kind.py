@@ -20,6 +20,7 @@ import pytest
 import tensorkeep
 from tensorkeep.errors import TransportError
 from tensorkeep.kinds import Opened
+from tests.support.notebooks import texts_of
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -89,6 +90,13 @@ class KindContract:
         assert sorted(found) == sorted(self.arrays)
         for name, array in self.arrays.items():
             assert (found[name].min, found[name].max, found[name].mean) == (array.min(), array.max(), array.mean())
+
+    def test_notebooks_show_it(self, path: Path) -> None:
+        with tensorkeep.open(path, engine=self.engine) as opened:
+            shown = texts_of(opened._repr_html_())
+            assert opened._ipython_key_completions_() == list(opened)
+
+        assert {*self.arrays, "[5, 6]"} <= set(shown)
 
     def test_its_files_hold_its_tensors(self, path: Path) -> None:
         with tensorkeep.open(path, engine=self.engine) as opened:

@@ -7,6 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from tensorkeep.markup import folded, page, table
+from tensorkeep.phrases import counted
 from tensorkeep.scanner._sarif import sarif_document
 
 Verdict = Literal["clean", "unknown", "dangerous", "unreadable"]
@@ -24,6 +26,9 @@ _VERDICTS: Final[dict[Severity, Verdict]] = {
     "suspicious": "unknown",
     "unknown": "unknown",
 }
+_HEADINGS: Final = ("severity", "name", "what it is or does", "times", "member")
+_MAX_FILES_SHOWN: Final = 20
+
 _VERDICT_ORDER: Final[tuple[Verdict, ...]] = ("dangerous", "unreadable", "unknown")
 
 
@@ -110,6 +115,20 @@ class ScanReport(msgspec.Struct, frozen=True):
         """Whether there is only plain data and tensors."""
         return self.verdict == "clean"
 
+    def _repr_html_(self) -> str:
+        facts = [counted(len(self.files), "file"), counted(len(self.findings), "finding")]
+        if len(self.files) > _MAX_FILES_SHOWN:
+            facts.append(f"the {_MAX_FILES_SHOWN} with most findings")
+        parts = [
+            folded(
+                f"{file.path}: {file.verdict} ({file.form})",
+                table(_HEADINGS, map(_row, file.findings), len(file.findings), numbers=(3,)),
+                is_open=file.verdict == "dangerous",
+            )
+            for file in sorted(self.files, key=lambda file: -len(file.findings))[:_MAX_FILES_SHOWN]
+        ]
+        return page(f"{', '.join(self.paths)}: {self.verdict}", facts, *parts)
+
     def to_json(self) -> str:
         """Return everything as JSON, in ASCII, so that it cannot control a terminal."""
         files = [{"path": file.path, "verdict": file.verdict} | msgspec.to_builtins(file) for file in self.files]
@@ -118,6 +137,10 @@ class ScanReport(msgspec.Struct, frozen=True):
     def to_sarif(self) -> str:
         """Return the findings as SARIF 2.1.0, for code scanning services, in ASCII."""
         return _encoded(sarif_document((file.path, msgspec.to_builtins(file)["findings"]) for file in self.files))
+
+
+def _row(finding: ScanFinding) -> tuple[str, ...]:
+    return finding.severity, finding.name or "", finding.message, f"{finding.count:,}", finding.member or ""
 
 
 def _encoded(value: object) -> str:

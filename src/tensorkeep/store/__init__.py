@@ -13,6 +13,7 @@
 - `_newest`: the newest whole directory of several.
 - `_loading`: the state of a step, verified.
 - `_step_errors`: errors for steps that do not exist.
+- `_html`: the steps in notebooks. Pure.
 - `_store`: `CheckpointStore`.
 """
 

@@ -16,6 +16,7 @@ from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.layout import parse_size
 from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
+from tensorkeep.store._html import steps_html
 from tensorkeep.store._loading import load_best, load_newest, load_step
 from tensorkeep.store._names import check_step, step_name
 from tensorkeep.store._record import StepRecord, metrics_of, read_record, time_text
@@ -45,10 +46,10 @@ class CheckpointStore:
     and written again if it was damaged. Several processes may use one store.
 
     Old steps are removed only when a new one is complete. One rule is enough to keep a step: it is among the last
-    ones, the best ones, or the multiples of a number. "Last" means saved last, whatever the
-    numbers: if a run goes back from step 500 to 300 and saves 310, the abandoned steps go first. The step just saved
-    and directories that were not written by a store are never removed. Damaged steps stay, for you to look at, until
-    there are `keep_last` whole ones with higher numbers. The next save removes what dead processes left.
+    ones, the best ones, or the multiples of a number. "Last" means saved last, whatever the numbers: if a run goes
+    back from step 500 to 300 and saves 310, the abandoned steps go first. The step just saved and directories that
+    were not written by a store are never removed. Damaged steps stay, for you to look at, until there are `keep_last`
+    whole ones with higher numbers. The next save removes what dead processes left.
 
     The first save records the rules in the directory. A rule that you leave out keeps its recorded value. Rules that
     keep more replace the recorded ones; under any others no step is removed, and a `RetentionWarning` says so once.
@@ -206,8 +207,7 @@ class CheckpointStore:
         """
         require_store(self._root)
         found = self._steps.newest_first()
-        best = self._rules.best_if_known(whole_metrics(found), stacklevel=2)
-        latest = latest_of(found)
+        best, latest = self._rules.best_if_known(whole_metrics(found), stacklevel=2), latest_of(found)
         return [
             StepListing(step, measure(step.path), step.step == latest, step.step == best)
             for step in sorted(found, key=lambda step: step.step)
@@ -392,6 +392,9 @@ class CheckpointStore:
             return steps
         self._rules.replace(rules)
         return remove_all(self._root, steps)
+
+    def _repr_html_(self) -> str:
+        return steps_html(self._root, self.listing())
 
     def __repr__(self) -> str:
         return f"CheckpointStore({self._root!r})"

@@ -38,6 +38,7 @@ from tensorkeep.tensors.lazy import (
     nothing_chosen,
     renamed_state,
     selectors_of,
+    tensors_html,
 )
 from tensorkeep.tensors.readers import (
     ChunkedReader,
@@ -128,6 +129,7 @@ __all__ = [
     "serialize_tensors",
     "shard_range",
     "stored_pieces",
+    "tensors_html",
     "ties_as_text",
     "with_common_elements",
     "write_file",

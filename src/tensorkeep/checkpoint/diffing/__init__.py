@@ -2,6 +2,7 @@
 
 - `_numbers`: two tensors of the same shape, number by number.
 - `_states`: two states, apart from the elements of tensors.
+- `_html`: differences in notebooks. Pure.
 - `_diff`: `diff`, two checkpoints.
 """
 

@@ -13,11 +13,13 @@ from typing import Final
 import msgspec
 
 from tensorkeep.checkpoint._open import open_checkpoint
+from tensorkeep.checkpoint.diffing._html import changed_tensors, folded_names, folded_values, tensor_row
 from tensorkeep.checkpoint.diffing._numbers import NumberDiff, compare_numbers, have_equal_bytes
 from tensorkeep.checkpoint.diffing._states import DataDiff, data_diffs, tie_diffs
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import FormatError, LimitError, TensorNotFoundError
 from tensorkeep.kinds import Opened
+from tensorkeep.markup import page
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.state import Node, plain_values, read_tree, selected
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, chooser
@@ -136,6 +138,23 @@ class Diff(msgspec.Struct, frozen=True):
     def is_equal(self) -> bool:
         """Whether there is no difference."""
         return not (self.only_in_a or self.only_in_b or self.changed or self.data or self.ties)
+
+    def _repr_html_(self) -> str:
+        rows = (
+            tensor_row(
+                each.name, (each.dtype_a, each.shape_a), (each.dtype_b, each.shape_b), each.n_elements, each.numbers
+            )
+            for each in self.changed
+        )
+        return page(
+            "equal" if self.is_equal else "different",
+            [f"{self.n_equal:,} equal"],
+            *changed_tensors(rows, len(self.changed)),
+            *folded_names("only in a", self.only_in_a),
+            *folded_names("only in b", self.only_in_b),
+            *folded_values("other values", self.data),
+            *folded_values("shared memory", self.ties),
+        )
 
 
 def diff(

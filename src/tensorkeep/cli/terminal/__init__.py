@@ -1,6 +1,5 @@
 """Text on the terminal.
 
-- `_text`: sizes, shares and shapes as people read them, and text from files made harmless. Pure.
 - `_columns`: columns of styled text. Pure.
 - `_sparkline`: a histogram as a few characters. Pure.
 - `_result`: what a command reports, as lines and as JSON. Pure.
@@ -24,7 +23,7 @@ from tensorkeep.cli.terminal._render import (
 )
 from tensorkeep.cli.terminal._result import Result, json_lines
 from tensorkeep.cli.terminal._sparkline import sparkline
-from tensorkeep.cli.terminal._text import printable, shape_text, share_text, shortened, size_text, speed_text
+from tensorkeep.markup import printable, shape_text, share_text, shortened, size_text, speed_text
 
 __all__ = [
     "Column",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tensorkeep.cli.terminal._render import show_error
-from tensorkeep.cli.terminal._text import printable
+from tensorkeep.markup import printable
 from tensorkeep.transport import is_remote, without_secrets
 
 _File = tuple[str, int, int, int]

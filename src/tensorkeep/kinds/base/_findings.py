@@ -8,7 +8,8 @@ from typing import Literal
 import msgspec
 
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError
-from tensorkeep.phrases import listed
+from tensorkeep.markup import page, size_text, table
+from tensorkeep.phrases import counted, listed
 
 Kind = Literal[
     "missing",
@@ -111,6 +112,21 @@ class Verification(msgspec.Struct, frozen=True):
 
     def __bool__(self) -> bool:
         return self.is_whole
+
+    def _repr_html_(self) -> str:
+        answer = "damaged" if self.is_damaged else "whole" if self.is_whole else "no damage found"
+        facts = [
+            f"{self.n_checked:,} of {self.n_tensors:,} tensors ({size_text(self.nbytes_checked)}) checked",
+            f"{self.n_unprotected:,} without a checksum" if self.n_unprotected else "",
+            counted(self.n_shards, "file"),
+        ]
+        rows = (
+            (each.shard, each.tensor or "", each.message, each.expected or "", each.found or "")
+            for each in self.findings
+        )
+        headings = ("file", "tensor", "what is wrong", "expected", "found")
+        found = [table(headings, rows, len(self.findings))] if self.findings else []
+        return page(f"{self.path}: {answer}", facts, *found)
 
 
 def refuse(findings: Sequence[Finding], path: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, ClassVar, Self
 
@@ -19,7 +19,9 @@ from tensorkeep.kinds.base._checks import Checks, names_to_check
 from tensorkeep.kinds.base._convertible import LeftOut, NestedData, StoredView
 from tensorkeep.kinds.base._options import LoadOptions
 from tensorkeep.layout import Index
-from tensorkeep.tensors import LazyTensor, LazyTensors, chosen_names, nothing_chosen, selectors_of
+from tensorkeep.markup import folded, table
+from tensorkeep.phrases import counted
+from tensorkeep.tensors import LazyTensor, LazyTensors, chosen_names, nothing_chosen, selectors_of, tensors_html
 from tensorkeep.transport import ByteSource
 
 
@@ -159,6 +161,16 @@ class Opened(LazyTensors):
         chosen = self if names is None else names_to_check(names, self, self.path)
         return Checks(n_unprotected=len(list(chosen)), n_files=len(self.sources), n_tensors=len(self))
 
+    def _repr_html_(self) -> str:
+        facts = [type(self).__name__, self.format_name, counted(len(self.sources), "file")]
+        others = {"unknown object": self.unknowns, "string array": self.strings}
+        more = [
+            folded(counted(len(found), what), table(("name", "what it is"), _texts(found), len(found)))
+            for what, found in others.items()
+            if found
+        ]
+        return tensors_html(self.path, facts, self, self.metadata, *more)
+
     def describe(self) -> Description:
         """Return the contents of the headers, for `tensorkeep inspect`."""
         entries: dict[str, dict[str, TensorEntry]] = {file: {} for file in self.sources}
@@ -212,3 +224,7 @@ class Opened(LazyTensors):
     def is_replaceable(self) -> bool:
         """Whether safetensors files can hold everything in these files, and so may replace them."""
         return True
+
+
+def _texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    return ((name, str(value)) for name, value in found.items())

@@ -1,6 +1,8 @@
 """Lazy tensors and mappings of them.
 
+- `_dir`: members for people. Pure.
 - `_lazy`: `LazyTensor`, whose shape and dtype are known, and whose elements are read on indexing.
+- `_html`: lazy tensors in notebooks. Pure.
 - `_together`: several of them read at once.
 - `_sharing`: lazy tensors read together; those stored in the same bytes share memory.
 - `_assembled`: a reader of a tensor in several pieces, in any number of files.
@@ -10,6 +12,7 @@
 """
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
+from tensorkeep.tensors.lazy._html import tensors_html
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.lazy._mapping import LazyTensors, TensorView
 from tensorkeep.tensors.lazy._name_patterns import (
@@ -41,4 +44,5 @@ __all__ = [
     "nothing_chosen",
     "renamed_state",
     "selectors_of",
+    "tensors_html",
 ]

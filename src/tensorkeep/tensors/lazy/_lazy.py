@@ -9,7 +9,9 @@ from typing import Any, Final
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, SelectionError
+from tensorkeep.markup import page, shape_text, size_text
 from tensorkeep.tensors.indexing import parse_index, shard_range
+from tensorkeep.tensors.lazy._dir import names_for_people
 from tensorkeep.tensors.readers import (
     BlockReader,
     CastReader,
@@ -341,6 +343,13 @@ class LazyTensor:
     def __repr__(self) -> str:
         stored = "" if self.dtype == self._entry.dtype else f", cast from {self._entry.dtype}"
         return f"LazyTensor({self.name!r}, {self.dtype}, {list(self.shape)}, {self.nbytes:,} bytes{stored})"
+
+    def _repr_html_(self) -> str:
+        facts = ["LazyTensor", self.dtype, shape_text(self.shape), size_text(self.nbytes)]
+        return page(self.name or '""', facts)
+
+    def __dir__(self) -> list[str]:
+        return names_for_people(super().__dir__())
 
     def tensor_to_write(self) -> TensorToWrite:
         """Describe the tensor for writing.

@@ -12,6 +12,7 @@ from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import State
 from tensorkeep.parallel import Progress
 from tensorkeep.phrases import counted
+from tensorkeep.tensors.lazy._html import ShownTensors
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.lazy._name_patterns import Renaming, Selector, changed_names, chosen_names, did_you_mean
 from tensorkeep.tensors.lazy._renamed_state import parts_in, renamed_state
@@ -21,7 +22,7 @@ from tensorkeep.tensors.readers import ReadPlan, cast_target
 _N_IN_REPR = 3
 
 
-class LazyTensors(Mapping[str, LazyTensor]):
+class LazyTensors(ShownTensors):
     """Lazy tensors by name: what open files, checkpoints of many files, and views of them have in common.
 
     A read-only mapping of name to `LazyTensor`. `load` reads whole tensors, `load_parts` slices of several; `select`,
@@ -322,8 +323,7 @@ class LazyTensors(Mapping[str, LazyTensor]):
 
     def _flat_state(self) -> State | None:
         """Return the state without its tree, for tensors that are no longer parts of it."""
-        library = self.state.library if self.state else None
-        return None if library is None else State(library=library)
+        return State(library=self.state.library) if self.state and self.state.library is not None else None
 
     def _all(self) -> dict[str, LazyTensor]:
         with PausedCollector():
