@@ -21,6 +21,8 @@ CLEAN: list[Any] = [
     {"module": "keras.src.ops.numpy", "class_name": "function", "config": "mean"},
     {"module": "keras", "class_name": "__tensor__", "config": {"value": 1.0, "dtype": "float32"}},
     {"module": "keras.layers", "class_name": "StringLookup", "config": {"vocabulary": ["a", "b"]}},
+    {"module": "tensorflow.python.framework.tensor", "class_name": "__typespec__", "spec_name": "TensorSpec"},
+    {"module": "tensorflow.keras.layers", "class_name": "Dense", "config": {}},
     {"class_name": "TFOpLambda", "config": {"function": "math.multiply"}},
     {"class_name": "TFOpLambda", "config": {"function": "cast"}},
 ]
@@ -53,7 +55,15 @@ FOUND: list[tuple[Any, str]] = [
         {"module": "keras.layers", "class_name": "StringLookup", "config": {"vocabulary": "/etc/passwd"}},
         "/etc/passwd",
     ),
+    ({"module": "keras_hub.tokenizers", "class_name": "BytePairTokenizer", "config": {"merges": "/etc/x"}}, "/etc/x"),
+    ({"class_name": "VocabularyFileCategoricalColumn", "config": {"vocabulary_file": "/etc/x"}}, "/etc/x"),
     ({"class_name": "TFOpLambda", "config": {"function": "io.write_file"}}, "tf.io.write_file"),
+    # Functions of TensorFlow that a functional model calls with arguments of its own.
+    (
+        {"module": "tensorflow.python.ops.io_ops", "class_name": "function", "config": "write_file"},
+        "tensorflow.python.ops.io_ops.write_file",
+    ),
+    ({"module": "tensorflow.random", "class_name": "Other", "config": {}}, "tensorflow.random.Other"),
     ({"class_name": "TFOpLambda", "config": {"function": "py_function"}}, "tf.py_function"),
     ({"module": None, "class_name": "L", "config": {}, "registered_name": "mine>L"}, "mine>L"),
     ({"module": "builtins", "class_name": "function", "config": "mine>act"}, "mine>act"),

@@ -11,6 +11,7 @@
 - `_arrow`: pickled types in Arrow's files.
 - `_orbax`: the files of orbax checkpoints.
 - `_onnx`: operators of ONNX models.
+- `_paddle`: programs of PaddlePaddle.
 - `_tensorflow`: TensorFlow's programs and checkpoints.
 - `_table`: all formats.
 """

@@ -27,15 +27,19 @@ _CODE: Final = {
 _LAMBDAS: Final = frozenset(("lambda", "raw"))
 """Values of `function_type` with which Keras 2 takes `function` for Python code, whatever the class is called."""
 
-_HOMES: Final = frozenset(("keras", "tf_keras", "tensorflow", "keras_hub", "keras_nlp", "keras_cv"))
+_HOMES: Final = frozenset(("keras", "tf_keras", "keras_hub", "keras_nlp", "keras_cv"))
+_TENSORFLOW: Final = ("tensorflow.keras", "tensorflow.python.keras")
+_TYPE: Final = "__typespec__"
+"""The class of types of tensors, which are in many modules of TensorFlow."""
+
 _PURE: Final = frozenset((
     *("activations", "constraints", "initializers", "losses", "metrics", "ops", "optimizers", "random"),
     *("regularizers", "schedules"),
 ))
 """Modules of Keras whose functions only compute; others write files, load models or switch its safe mode off."""
 
-_READERS: Final = frozenset(("StringLookup", "IntegerLookup", "TextVectorization", "IndexLookup"))
-"""Layers that read their vocabulary from a path or URL if it is text."""
+_READ: Final = ("vocabulary", "vocabulary_file", "merges", "proto")
+"""Arguments of layers, columns and tokenizers that are read from a path or URL if they are text."""
 
 _PURE_OPS: Final = frozenset((
     *("__operators__", "bitwise", "dtypes", "image", "linalg", "math", "nn", "quantization", "ragged", "random"),
@@ -73,15 +77,17 @@ def _faults_of(node: dict[str, Any], class_name: str) -> Iterator[Fault]:
         return
     module, registered, config = node.get("module"), node.get("registered_name"), node.get("config")
     name = config if class_name == "function" and isinstance(config, str) else class_name
-    if isinstance(module, str):
+    if isinstance(module, str) and not (class_name == _TYPE and module.startswith("tensorflow.")):
         yield from _faults_of_name(module, name, is_function=class_name == "function" or not name[:1].isupper())
     for text in dict.fromkeys((registered, name)):
         if isinstance(text, str) and ">" in text:
             yield "unknown", f"Keras needs {_cut(text)}, which another program must register"
     if class_name == "TFOpLambda" and isinstance(config, dict) and isinstance(config.get("function"), str):
         yield from _faults_of_op(config["function"])
-    if class_name in _READERS and isinstance(config, dict) and isinstance(config.get("vocabulary"), str):
-        yield "suspicious", f"Keras reads the vocabulary of a layer from {_cut(config['vocabulary'])}"
+    paths = {key: config[key] for key in _READ if key in config} if isinstance(config, dict) else {}
+    for argument, value in paths.items():
+        if isinstance(value, str):
+            yield "suspicious", f"Keras reads the {argument} of {_cut(class_name)} from {_cut(value)}"
 
 
 def _faults_of_name(module: str, name: str, *, is_function: bool) -> Iterator[Fault]:
@@ -91,7 +97,7 @@ def _faults_of_name(module: str, name: str, *, is_function: bool) -> Iterator[Fa
     danger = danger_of(module, name)
     if danger is not None and danger.is_certain:
         yield "dangerous", f"Keras before 3.9 would import {_cut(f'{module}.{name}')}, which {danger.reason}"
-    elif home not in _HOMES:
+    elif home not in _HOMES and not f"{module}.".startswith(tuple(f"{each}." for each in _TENSORFLOW)):
         yield "unknown", f"Keras would import {_cut(f'{module}.{name}')}, which is not known to be data"
     elif is_function and not name.startswith("__") and _PURE.isdisjoint(inner):
         yield "suspicious", f"Keras would call {_cut(f'{module}.{name}')}, which is not a part of a model"

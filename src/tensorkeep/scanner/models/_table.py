@@ -14,6 +14,7 @@ from tensorkeep.scanner.models._hdf5 import HDF5_FILE
 from tensorkeep.scanner.models._keras import KERAS_CONFIG
 from tensorkeep.scanner.models._onnx import ONNX_MODEL
 from tensorkeep.scanner.models._orbax import ORBAX
+from tensorkeep.scanner.models._paddle import PADDLE_PROGRAM
 from tensorkeep.scanner.models._tensorflow import TENSORFLOW_CHECKPOINT, TENSORFLOW_PROGRAM
 
 MODELS: Final[tuple[ModelForm, ...]] = (
@@ -24,6 +25,7 @@ MODELS: Final[tuple[ModelForm, ...]] = (
     KERAS_CONFIG,
     ONNX_MODEL,
     ORBAX,
+    PADDLE_PROGRAM,
     TENSORFLOW_CHECKPOINT,
     TENSORFLOW_PROGRAM,
 )
