@@ -148,3 +148,12 @@ def test_computing_with_a_loaded_array_leaves_the_file_alone(tmp_path: Path) -> 
 
     assert float(result[0]) == 2
     assert path.read_bytes() == before
+
+
+def test_a_lazy_tensor_goes_to_jax_through_dlpack(tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.arange(6, dtype=np.float32)}, tmp_path / "x.safetensors")
+
+    for framework in ("numpy", "jax"):
+        with tensorkeep.open(tmp_path / "x.safetensors", framework=framework) as file:
+            assert jax.dlpack.from_dlpack(file["w"]).tolist() == list(range(6))
+            assert np.from_dlpack(file["w"]).tolist() == list(range(6))

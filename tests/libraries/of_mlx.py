@@ -52,3 +52,10 @@ def test_arrays_not_yet_computed_and_of_any_strides_are_saved(tmp_path: Path) ->
     loaded = tensorkeep.load(tmp_path / "x.safetensors")
     assert loaded["a"].tolist() == lazy.T.tolist()
     assert loaded["b"].tolist() == lazy[:, ::2].tolist()
+
+
+def test_a_lazy_tensor_of_mlx_is_exported(tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.arange(6, dtype=np.float32)}, tmp_path / "x.safetensors")
+
+    with tensorkeep.open(tmp_path / "x.safetensors", framework="mlx") as file:
+        assert np.from_dlpack(file["w"]).tolist() == list(range(6))

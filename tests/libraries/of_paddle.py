@@ -74,3 +74,12 @@ def test_a_layers_parameters_are_saved(tmp_path: Path) -> None:
         np.array_equal(ours.numpy(), theirs.numpy())
         for ours, theirs in zip(other.parameters(), layer.parameters(), strict=True)
     )
+
+
+def test_a_lazy_tensor_goes_to_paddle_through_dlpack(tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.arange(6, dtype=np.float32)}, tmp_path / "x.safetensors")
+
+    with tensorkeep.open(tmp_path / "x.safetensors", framework="paddle") as file:
+        assert file["w"].__dlpack_device__() == (1, 0)
+    with tensorkeep.open(tmp_path / "x.safetensors") as file:
+        assert paddle.utils.dlpack.from_dlpack(file["w"].__dlpack__()).tolist() == list(range(6))

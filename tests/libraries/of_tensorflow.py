@@ -58,3 +58,12 @@ def test_what_a_function_traces_has_no_bytes(tmp_path: Path) -> None:
         return x
 
     traced(tf.zeros(3))
+
+
+def test_a_lazy_tensor_goes_to_tensorflow_through_dlpack(tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.arange(6, dtype=np.float32)}, tmp_path / "x.safetensors")
+
+    for framework in ("numpy", "tensorflow"):
+        with tensorkeep.open(tmp_path / "x.safetensors", framework=framework) as file:
+            assert file["w"].__dlpack_device__() == (1, 0)
+            assert tf.experimental.dlpack.from_dlpack(file["w"].__dlpack__()).numpy().tolist() == list(range(6))

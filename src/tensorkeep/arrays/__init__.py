@@ -7,6 +7,7 @@ does everything right. A library is imported when the first tensor of it is made
   `SharedMemory` and `ObjectCodec` (some); `TensorToWrite`, `StreamedTensor` and `EncodedObject`, what these return.
 - `_registry`: the table, and the library for a name or a tensor.
 - `_codec`: objects of any library as plain data and back.
+- `_dlpack`: objects of other libraries that export their memory.
 - `_attributes`: what is kept of a dense tensor beside its elements. Pure.
 - `_pieces`: how a tensor is cut to be copied in bounded memory. Pure.
 - `_by_numpy`: dense tensors of libraries that are given and give NumPy's arrays (imports NumPy).
@@ -37,6 +38,7 @@ from tensorkeep.arrays._codec import (
     plain_library,
     tensor_hint,
 )
+from tensorkeep.arrays._dlpack import any_tensor_to_write, exports_memory
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays._registry import (
     DEFAULT_FRAMEWORK,
@@ -63,12 +65,14 @@ __all__ = [
     "StreamedTensor",
     "TensorToWrite",
     "adapter_for",
+    "any_tensor_to_write",
     "attributes_of",
     "codec_for",
     "decode_object",
     "dense_order",
     "device_for",
     "encode_object",
+    "exports_memory",
     "find_library",
     "is_tensor",
     "known_class",

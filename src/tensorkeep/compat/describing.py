@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorkeep.arrays import TensorToWrite, is_tensor, tensor_to_write
+from tensorkeep.arrays import TensorToWrite, any_tensor_to_write, exports_memory, is_tensor
 from tensorkeep.compat.wording import check_names
 
 
@@ -14,6 +14,6 @@ def described(tensors: dict[str, Any]) -> dict[str, TensorToWrite]:
     """Describe tensors for writing; what is no tensor becomes an array, as in the reference."""
     check_names(tensors)
     return {
-        name: tensor_to_write(tensor if is_tensor(tensor) else np.asarray(tensor), name)
+        name: any_tensor_to_write(tensor if is_tensor(tensor) or exports_memory(tensor) else np.asarray(tensor), name)
         for name, tensor in tensors.items()
     }

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, Final
 
 from tensorkeep.arrays import TensorToWrite
+from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, SelectionError
 from tensorkeep.markup import page, shape_text, size_text
@@ -38,7 +39,8 @@ class LazyTensor:
             lazy[1000:2000, ::2]       # reads part of 1,000 rows; shape (1000, 384)
             lazy.load()                # the whole tensor
 
-    `numpy.asarray(lazy)` reads the whole tensor as a NumPy array, whatever the framework.
+    `numpy.asarray(lazy)` reads the whole tensor as a NumPy array, whatever the framework. `from_dlpack(lazy)` of any
+    library takes the tensor that `load` returns, without a copy where the two libraries can share it.
 
     You get these from an open file or checkpoint; there is no need to make one.
 
@@ -330,6 +332,19 @@ class LazyTensor:
 
         tensors = self._reader.with_framework("numpy").load({self.name: self._entry})
         return np.asarray(tensors[self.name], dtype=dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Read the whole tensor in the file's framework, and export it."""
+        return self.load().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return where `__dlpack__` exports it, as DLPack numbers devices; nothing is read."""
+        import numpy as np
+
+        dtype = self._reader.cast_to or known_dtype(self.name, self._entry)
+        nothing = self._reader.adapter.from_elements(np.zeros(0, dtype.bits_name), dtype)
+        kind, index = nothing.__dlpack_device__()
+        return int(kind), int(index or 0)  # Paddle's index of the CPU is None
 
     def __len__(self) -> int:
         """Return the extent of the first dimension."""

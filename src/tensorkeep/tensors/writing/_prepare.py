@@ -7,7 +7,15 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.arrays import TensorToWrite, attributes_of, encode_object, is_tensor, plain_library, tensor_to_write
+from tensorkeep.arrays import (
+    TensorToWrite,
+    any_tensor_to_write,
+    attributes_of,
+    encode_object,
+    exports_memory,
+    is_tensor,
+    plain_library,
+)
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import LimitError, SharedMemoryError
 from tensorkeep.formats.safetensors import Alias, State, emit_state, parse_state
@@ -101,7 +109,8 @@ def _saved_state_of(tensors: LazyTensors) -> State | None:
 def _is_flat(state: Any) -> bool:
     """Say whether a state is nothing but tensors by name."""
     return isinstance(state, Mapping) and all(
-        type(name) is str and (isinstance(tensor, LazyTensor) or is_tensor(tensor)) for name, tensor in state.items()
+        type(name) is str and (isinstance(tensor, LazyTensor) or is_tensor(tensor) or exports_memory(tensor))
+        for name, tensor in state.items()
     )
 
 
@@ -140,7 +149,7 @@ class _Leaves:
         else:
             library = plain_library(value)
             if library is None:
-                return None
+                return {} if exports_memory(value) else None
             attributes = attributes_of(value)
         if self.library is None:
             self.library = library
@@ -148,7 +157,7 @@ class _Leaves:
 
 
 def _describe(name: str, tensor: Any) -> TensorToWrite:
-    return tensor.tensor_to_write() if isinstance(tensor, _OWN) else tensor_to_write(tensor, name)
+    return tensor.tensor_to_write() if isinstance(tensor, _OWN) else any_tensor_to_write(tensor, name)
 
 
 def _refuse_shared(to_write: Mapping[str, TensorToWrite]) -> None:
