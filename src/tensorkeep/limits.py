@@ -54,6 +54,12 @@ MAX_ARRAY_HEADERS_NBYTES: Final = 8 * 2**20
 MAX_PROTOBUF_FIELDS: Final = 10_000_000
 """Fields of all messages of a file that are walked; 20,000 small tensors in a graph have 300,000. Each costs 1 us."""
 
+MAX_XML_ELEMENTS: Final = 2_000_000
+"""Elements of an XML file; a model of 10,000 layers has 150,000. Each costs 3 us."""
+
+MAX_XML_DEPTH: Final = 100
+"""Elements of an XML file within each other; each graph in a graph takes three."""
+
 MAX_PROTOBUF_DEPTH: Final = 100
 """Messages within each other, as in the readers of Google's library."""
 MAX_MESSAGE_VALUES: Final = 2_000_000

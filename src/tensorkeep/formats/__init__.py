@@ -17,6 +17,7 @@
 - `archives/`: zip and tar archives, read in place and so strictly that all readers find the same members.
 - `tensorflow/`: TensorFlow's checkpoints.
 - `onnx/`: ONNX models.
+- `openvino/`: OpenVINO's models.
 - `protobuf/`: messages of Protocol Buffers, walked without a schema.
 - `paddle/`: PaddlePaddle's files.
 - `tensorizer/`: files of CoreWeave's tensorizer.

@@ -8,7 +8,7 @@
 - `paddle/`: Paddle's parameters for inference.
 - `gguf/`: GGUF files, and shards of them.
 - `hdf5/`: HDF5 files.
-- `graphs/`: ONNX models, with the files beside them.
+- `graphs/`: ONNX and OpenVINO models, with the files beside them.
 - `keras/`: Keras's archives, and shards of HDF5.
 - `tensorizer/`: files of CoreWeave's tensorizer.
 - `pt2/`: programs of torch.export.

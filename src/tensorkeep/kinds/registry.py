@@ -68,6 +68,7 @@ KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
         suffixes=(".onnx",),
         magics=tuple(bytes((0x08, version, key)) for version in range(3, 32) for key in b"\x12\x3a"),
     ),
+    LazyKind("tensorkeep.kinds.graphs:OPENVINO", suffixes=(".xml",), magics=(b"<?xml", b"<net", b"\xef\xbb\xbf<")),
     LazyKind("tensorkeep.kinds.tensorizer:TENSORIZER", suffixes=(".tensors",), magics=(b"|TZR|",)),
     LazyKind("tensorkeep.kinds.pt2:PT2", suffixes=(".pt2",), magics=(b"PK\x03\x04",)),
     LazyKind(

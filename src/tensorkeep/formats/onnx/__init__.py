@@ -11,6 +11,7 @@
 - `_model`: what a model holds: tensors, references to other files, operators.
 """
 
+from tensorkeep.formats.onnx._decoded import NarrowIntegers
 from tensorkeep.formats.onnx._elements import place_raw
 from tensorkeep.formats.onnx._model import ExternalTensor, OnnxModel, Operator
 from tensorkeep.formats.onnx._read import parse_onnx
@@ -19,6 +20,7 @@ from tensorkeep.formats.onnx._recognize import MAGICS, begins_like_onnx, is_onnx
 __all__ = [
     "MAGICS",
     "ExternalTensor",
+    "NarrowIntegers",
     "OnnxModel",
     "Operator",
     "begins_like_onnx",

@@ -9,6 +9,7 @@
 - `_kind`: `Kind`, the record of how something is recognized, opened, checked and fetched.
 - `_lazy`: `LazyKind`, a kind that is imported only when a place may be one.
 - `_flat_file`: `FlatFile`, for formats that are a header and byte ranges.
+- `_shared_bytes`: `SharedBytesFile`, in which tensors may share bytes.
 - `_file_set`: `FileSet`, several files as one mapping.
 - `_weight_map`: whether an index and its shards say the same.
 - `_indexed_files`: an index and its shards, as transformers names them.
@@ -25,6 +26,7 @@ from tensorkeep.kinds.base._lazy import LazyKind
 from tensorkeep.kinds.base._opened import Opened
 from tensorkeep.kinds.base._options import LoadOptions, OpenOptions
 from tensorkeep.kinds.base._place import Place
+from tensorkeep.kinds.base._shared_bytes import SharedBytesFile
 from tensorkeep.kinds.base._weight_map import refuse_disagreement, refuse_missing_shards
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "OpenOptions",
     "Opened",
     "Place",
+    "SharedBytesFile",
     "StoredView",
     "TensorLeaf",
     "Verification",

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import prod
 from typing import Final
 
-from tensorkeep.arrays import Extent
-from tensorkeep.dtypes import ALL_BY_NAME
-from tensorkeep.formats import TensorPlace
 from tensorkeep.formats.pt2 import ProgramContents, is_pt2, parse_pt2
-from tensorkeep.kinds.base import FlatFile, Kind, LeftOut, Place, StoredView, file_kind
+from tensorkeep.kinds.base import Kind, LeftOut, Place, SharedBytesFile, file_kind
 
 _NAME: Final = "a program of torch.export"
 
 
-class ProgramFile(FlatFile):
+class ProgramFile(SharedBytesFile):
     """An open `.pt2` file: a mapping of name to `LazyTensor`. The program is not run, compiled code not loaded."""
 
     _contents: ProgramContents
-
-    def views(self) -> Mapping[str, StoredView]:
-        """Return where each tensor is stored: tied weights and views of one buffer share bytes."""
-        return {name: _view(self.path, place) for name, place in self._contents.tensors.items() if prod(place.shape)}
 
     def left_out(self) -> list[LeftOut]:
         """Return the programs, and objects that were not built."""
@@ -33,14 +24,6 @@ class ProgramFile(FlatFile):
     def is_replaceable(self) -> bool:
         """False: a safetensors file cannot hold a program."""
         return False
-
-
-def _view(path: str, place: TensorPlace) -> StoredView:
-    strides = place.strides or ()
-    steps = [(extent, stride) for extent, stride in zip(place.shape, strides, strict=True) if extent > 1]
-    n_covered = 1 + sum((extent - 1) * stride for extent, stride in steps)
-    extent = Extent(path, place.start, place.start + ALL_BY_NAME[place.dtype].nbytes(n_covered))
-    return StoredView((path, place.dtype, place.start, place.shape, *steps), extent)
 
 
 PT2: Final[Kind[Place]] = file_kind(

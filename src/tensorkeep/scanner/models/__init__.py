@@ -12,6 +12,7 @@
 - `_orbax`: the files of orbax checkpoints.
 - `_onnx`: operators of ONNX models.
 - `_paddle`: programs of PaddlePaddle.
+- `_openvino`: OpenVINO's models and their weights.
 - `_tensorflow`: TensorFlow's programs and checkpoints.
 - `_table`: all formats.
 """

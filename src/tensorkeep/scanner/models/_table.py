@@ -13,6 +13,7 @@ from tensorkeep.scanner.models._gguf import GGUF
 from tensorkeep.scanner.models._hdf5 import HDF5_FILE
 from tensorkeep.scanner.models._keras import KERAS_CONFIG
 from tensorkeep.scanner.models._onnx import ONNX_MODEL
+from tensorkeep.scanner.models._openvino import OPENVINO_MODEL, OPENVINO_WEIGHTS
 from tensorkeep.scanner.models._orbax import ORBAX
 from tensorkeep.scanner.models._paddle import PADDLE_PROGRAM
 from tensorkeep.scanner.models._tensorflow import TENSORFLOW_CHECKPOINT, TENSORFLOW_PROGRAM
@@ -24,6 +25,8 @@ MODELS: Final[tuple[ModelForm, ...]] = (
     HDF5_FILE,
     KERAS_CONFIG,
     ONNX_MODEL,
+    OPENVINO_MODEL,
+    OPENVINO_WEIGHTS,
     ORBAX,
     PADDLE_PROGRAM,
     TENSORFLOW_CHECKPOINT,
