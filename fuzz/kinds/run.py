@@ -16,6 +16,7 @@ from random import Random
 
 from fuzz.kinds.mutations import mutated
 from fuzz.kinds.reading import read_all
+from fuzz.kinds.repairs import repaired
 from fuzz.kinds.seeds import Seed
 
 MAX_SECONDS = 2.0
@@ -94,6 +95,8 @@ def write_broken(seed: Seed, number: int, folder: Path) -> Path:
     weights = [len(content) ** 0.5 + 1 for content in seed.files.values()]
     (chosen,) = rng.choices(list(seed.files), weights)
     broken = mutated(rng, seed.files[chosen], list(seed.files.values()))
+    if rng.random() < 1 / 2:
+        broken = repaired(seed.files[chosen], broken)
     shutil.rmtree(folder, ignore_errors=True)
     for name, content in seed.files.items():
         path = folder / name
