@@ -32,7 +32,7 @@ from tensorkeep.cli.terminal import progress_bar, reporting_interrupt, show_resu
 def convert(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE...", help="Files of torch.save, indexes, or directories.", show_default=False),
+        typer.Argument(metavar="SOURCE...", help="Files, indexes or directories of any format.", show_default=False),
     ],
     destination: Annotated[
         str,

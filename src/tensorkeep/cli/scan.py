@@ -32,9 +32,9 @@ def scan(
 ) -> int:
     """List what files would run elsewhere.
 
-    Scans files of torch.save in all their forms, bare pickles, NumPy arrays, and zip and tar archives with their
-    members. Lists every name that would be imported, called or built, where it is, and what is known about it.
-    Nothing is imported or called.
+    Scans files of torch.save in all their forms, bare pickles, NumPy arrays, models of Keras, TensorFlow and ONNX,
+    HDF5 and GGUF files, and zip and tar archives with their members. Lists what would be imported, called or built,
+    where it is, and what is known about it. Nothing is imported or called.
 
     The exit status is 0 if nothing known to be dangerous is found, 1 if something is, 2 if a file cannot be read or
     there is no file. With --strict it is also 1 if a name is not known to be data.

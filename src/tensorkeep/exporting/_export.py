@@ -22,8 +22,8 @@ from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.kinds import Opened, refuse
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.phrases import listed
-from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector, check_target
-from tensorkeep.transport import refuse_url, transaction
+from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector
+from tensorkeep.transport import is_remote, transaction
 
 _Path = str | os.PathLike[str]
 
@@ -130,9 +130,11 @@ def export(
     Examples:
         >>> tensorkeep.export("model.safetensors", "model.npz", cast="f32")  # doctest: +SKIP
     """
-    path, given = check_target(target), os.fspath(source)
+    path, given = _path(target), _path(source)
     form = format_for(path, to)
-    refuse_url(path)
+    if is_remote(path):
+        message, hint = "this exports to local paths only", "Copy the exported file to the store"
+        raise UnsupportedError(message, path=path, expected="a path", found="a URL", hint=hint)
     encoding = cast.lower() if isinstance(cast, str) and cast.lower() in form.encodings else None
     rewrite = RewriteOptions(
         select=select,
@@ -178,6 +180,13 @@ def export(
             n_values_left_out=_n_values(sources.opened[0]),
             is_checked=check,
         )
+
+
+def _path(given: object) -> str:
+    if not isinstance(given, str | os.PathLike):
+        found = type(given).__name__
+        raise TypeError(f"export takes paths, not {found}; tensorkeep.save writes tensors to a file to be exported")
+    return os.fsdecode(given)
 
 
 def _ties(sources: Sources, wanted: LazyTensors, new: LazyTensors) -> dict[str, str]:

@@ -10,6 +10,7 @@ from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.errors import DtypeError, LimitError, RefusedError
 from tensorkeep.exporting._format import ExportFormat
 from tensorkeep.phrases import counted, listed
+from tensorkeep.tensors.quantized import DEQUANTIZED
 
 _N_LISTED: Final = 20
 
@@ -42,6 +43,8 @@ def _advice(target: ExportFormat, dtypes: Mapping[str, object]) -> str:
         return f'cast="{wider.lower()}" (--cast {wider.lower()}) converts ' + (
             "floating-point tensors; it represents each of these values exactly" if is_exact else "them, rounded"
         )
+    if wider and dtypes.keys() <= DEQUANTIZED.keys():
+        return f'dequantize="{wider.lower()}" (--dequantize {wider.lower()}) gives their numbers'
     return "Leave them out with drop= (--drop)"
 
 

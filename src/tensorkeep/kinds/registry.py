@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
+from tensorkeep.errors import FormatError
+from tensorkeep.formats import sniff
 from tensorkeep.kinds.base import Found, Kind, LazyKind, Place
 
 KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
@@ -96,6 +98,9 @@ _FOLDER: Final = LazyKind("tensorkeep.kinds.folder:FOLDER")
 _SAFETENSORS: Final = LazyKind("tensorkeep.kinds.safetensors:SAFETENSORS", suffixes=(".safetensors",))
 """Claims what no other kind does: if there is nothing, its error says what is missing."""
 
+_STAND_INS: Final = (b"version https://git-lfs", b"<")
+"""First bytes of what Git and servers give instead of a file."""
+
 
 def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
     """Recognize what is at a place; `with_manifests` prefers a directory's manifest to the checkpoint in it."""
@@ -103,11 +108,22 @@ def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
     for kind in chain(first, _candidates(place)):
         where = kind.find(place)
         if where is not None:
+            _refuse_stand_in(place, kind)
             return Found(kind, where)
     if place.missing is not None:
         raise place.missing
     safetensors = _SAFETENSORS.imported()
     return Found(safetensors, safetensors.find(place))
+
+
+def _refuse_stand_in(place: Place, kind: Kind[Any]) -> None:
+    """Refuse a text that came instead of the file, which nothing but its name says is of this kind."""
+    if place.is_directory or place.is_absent or not place.head.startswith(_STAND_INS):
+        return
+    sniffed = sniff(place.head)
+    if sniffed is not None:
+        message, hint = "this is not the file itself", sniffed.hint
+        raise FormatError(message, path=place.path, expected=kind.name, found=sniffed.what, hint=hint)
 
 
 def find_tensors(place: Place) -> Kind[Any] | None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from tensorkeep.errors import SourceMissingError, TensorkeepError
+from tensorkeep.phrases import listed
 from tensorkeep.scanner._findings import error_text
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
 from tensorkeep.scanner._scan_file import checkpoint_spans, scan_file
@@ -32,11 +33,12 @@ _MAX_DEPTH = 8
 
 
 def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> ScanReport:
-    """List what the pickles in files, or in all files below directories, would import, call and build.
+    """List what files, or all files below directories, would run if other programs loaded them.
 
     Nothing is imported, called or built. Files are recognized by their contents, not their names: pickles, every form
-    of `torch.save` files, NumPy arrays and archives of them, zip and tar archives of any kind, and archives within
-    archives. For files of tensors, which cannot contain code, only the header is checked.
+    of `torch.save` files, NumPy arrays and archives of them, models of Keras, TensorFlow and ONNX, HDF5 and GGUF
+    files, zip and tar archives of any kind, and archives within archives. Of files that hold only tensors, the header
+    is checked.
 
     Args:
         paths: Files and directories, or their URLs; a URL of a directory works if the server lists it.
@@ -49,6 +51,9 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
         SourceMissingError: If a path does not exist, or is a directory without any file.
         TransportError: If a server's listing cannot be read.
     """
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"scan takes paths, not {type(path).__name__}")
     roots = [without_secrets(os.fspath(path)) for path in paths]
     chosen = [found for root in roots for found in _some_files_of(root)]
     sizes = [_size(file) for file, _ in chosen]
@@ -128,7 +133,15 @@ def _files_of(root: str) -> Iterator[tuple[str, bool]]:
     elif os.path.islink(root):
         raise SourceMissingError("a link to a file that does not exist", path=root, found=os.readlink(root))
     else:
-        raise SourceMissingError("no such file or directory", path=root)
+        raise SourceMissingError("no such file or directory", path=root, hint=_names_like(root))
+
+
+def _names_like(root: str) -> str | None:
+    """Return a hint if files are there whose names only begin so, such as `ckpt-7.index` for `ckpt-7`."""
+    folder, stem = os.path.split(root)
+    names = sorted(os.listdir(folder or os.curdir)) if os.path.isdir(folder or os.curdir) else []
+    found = [name for name in names if stem and name.startswith(f"{stem}.")]
+    return f"Scan the files whose names begin so: {listed(found)}" if found else None
 
 
 def _files_at(url: str, depth: int = 0) -> Iterator[str]:

@@ -31,9 +31,12 @@ from tensorkeep.transport import ByteRange, ByteSource
 _OTHERS: Final = {
     b"PAR1": (
         "a Parquet file",
-        "pyarrow.parquet.read_table and feather.write_feather make an Arrow file of it",
+        "pyarrow.feather.write_feather(pyarrow.parquet.read_table(path), new_path) makes an Arrow file of it",
     ),
-    b"FEA1": ("a file of Feather version 1", "pyarrow.feather.read_table and write_feather make version 2 of it"),
+    b"FEA1": (
+        "a file of Feather version 1",
+        "pyarrow.feather.write_feather(pyarrow.feather.read_table(path), new_path) makes version 2 of it",
+    ),
 }
 """First bytes of formats that share names or suffixes with Arrow's, and what to do."""
 

@@ -116,4 +116,6 @@ class MessageReader:
 
 
 def _ends_early(stop: int) -> FormatError:
-    return FormatError("a message ends within a field", found=f"the end at byte {stop:,}")
+    return FormatError(
+        "a message ends within a field", found=f"the end at byte {stop:,}", hint="If it was cut off, get it again"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 
-from tensorkeep.errors import UnsupportedError
+from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.kinds.base import Place
 from tensorkeep.paths import is_inside
 from tensorkeep.transport import ByteSource, is_remote, join, open_source, split
@@ -31,7 +31,12 @@ class FilesBeside:
     def open(self, name: str) -> ByteSource:
         """Open a file by its name, or return it if it is open already."""
         if name not in self._opened:
-            source = self._opened[name] = open_source(self._path(name), backend=self._place.backend)
+            path = self._path(name)
+            try:
+                source = self._opened[name] = open_source(path, backend=self._place.backend)
+            except (SourceMissingError, FileNotFoundError):
+                message = f"a file with tensors of {split(self._place.path or '')[1]} is missing"
+                raise SourceMissingError(message, path=path, hint="Get it too, and keep both together") from None
             self._files.callback(source.close)
         return self._opened[name]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import Final
 
 from tensorkeep.errors import UnsafeError, UnsupportedError
@@ -38,8 +39,8 @@ def _open(where: OrbaxLocation, options: OpenOptions) -> Opened:
         raise UnsupportedError(
             "the arrays of this orbax checkpoint can only be read by tensorstore, which parses them in C++",
             path=directory,
-            hint=f'If you trust the files, pass engine="{_ENGINE}" (--engine {_ENGINE}). '
-            f"Install it: pip install {_ENGINE}",
+            hint=f'If you trust the files, pass engine="{_ENGINE}" (--engine {_ENGINE})'
+            + ("" if find_spec(_ENGINE) else f". Install it: pip install {_ENGINE}"),
         )
     items = items_of(directory)
     places = [os.path.join(item.directory, name) for item in items for name in (TREE, DATABASE, JSON)]

@@ -1,0 +1,66 @@
+"""Mistakes that people make with files of other formats, and what they are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+import tensorkeep
+from tensorkeep.errors import DtypeError, FormatError, SourceMissingError, UnsupportedError
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d" * 32 + b"\nsize 12345\n"
+
+
+@pytest.mark.parametrize("suffix", ["msgpack", "h5", "gguf", "onnx", "pdparams", "npz", "keras", "arrow", "pt"])
+@pytest.mark.parametrize(("content", "what"), [(POINTER, "a Git LFS pointer"), (b"<html>404</html>", "an HTML page")])
+def test_what_came_instead_of_the_file_is_named(suffix: str, content: bytes, what: str, tmp_path: Path) -> None:
+    path = tmp_path / f"file.{suffix}"
+    path.write_bytes(content)
+
+    with pytest.raises(FormatError, match=what):
+        tensorkeep.open(path)
+
+
+def test_a_missing_file_of_tensors_is_named_with_its_model(tmp_path: Path) -> None:
+    import onnx
+    from onnx import helper, numpy_helper
+
+    graph = helper.make_graph([], "net", [], [], initializer=[numpy_helper.from_array(np.ones(9, "f4"), "w")])
+    model = helper.make_model(graph)
+    onnx.save(model, tmp_path / "a.onnx", save_as_external_data=True, location="a.data", size_threshold=0)
+    (tmp_path / "a.data").unlink()
+
+    with pytest.raises(SourceMissingError, match=r"tensors of a\.onnx is missing .*a\.data\)\. Get it too"):
+        tensorkeep.open(tmp_path / "a.onnx")
+    (tmp_path / "a.onnx").write_bytes((tmp_path / "a.onnx").read_bytes()[:-9])
+    with pytest.raises(FormatError, match="If it was cut off, get it again"):
+        tensorkeep.open(tmp_path / "a.onnx")
+
+
+def test_a_scan_names_the_files_of_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "ckpt-7.index").write_bytes(b"")
+
+    with pytest.raises(SourceMissingError, match=r"names begin so: ckpt-7\.index"):
+        tensorkeep.scan(tmp_path / "ckpt-7")
+    with pytest.raises(TypeError, match="scan takes paths, not bytes"):
+        tensorkeep.scan(b"content")  # type: ignore[arg-type]
+
+
+def test_an_export_says_what_it_takes_and_how_blocks_become_numbers(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    blocks = gguf.quants.quantize(np.eye(32, dtype=np.float32), gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("w", blocks, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+    with pytest.raises(DtypeError, match=r"--dequantize f32\) gives their numbers"):
+        tensorkeep.export(tmp_path / "a.gguf", tmp_path / "a.npz")
+    with pytest.raises(TypeError, match="export takes paths, not dict"):
+        tensorkeep.export({"w": np.eye(2)}, tmp_path / "a.npz")  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedError, match="local paths only"):
+        tensorkeep.export(tmp_path / "a.gguf", "memory://bucket/a.npz")
