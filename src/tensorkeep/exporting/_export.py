@@ -126,6 +126,7 @@ def export(
             rename or the prefix to strip.
         BusyError: If another process is writing the same target.
         TransportError: If the source cannot be read, or the target cannot be written.
+        TypeError: If the source or the target is not a path.
 
     Examples:
         >>> tensorkeep.export("model.safetensors", "model.npz", cast="f32")  # doctest: +SKIP

@@ -50,6 +50,7 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     Raises:
         SourceMissingError: If a path does not exist, or is a directory without any file.
         TransportError: If a server's listing cannot be read.
+        TypeError: If something else than a path is given.
     """
     for path in paths:
         if not isinstance(path, str | os.PathLike):
