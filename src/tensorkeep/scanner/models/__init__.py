@@ -11,8 +11,8 @@
 - `_arrow`: pickled types in Arrow's files.
 - `_orbax`: the files of orbax checkpoints.
 - `_onnx`: operators of ONNX models.
-- `_paddle`: programs of PaddlePaddle.
 - `_openvino`: OpenVINO's models and their weights.
+- `_paddle`: operators of Paddle's programs.
 - `_tensorflow`: TensorFlow's programs and checkpoints.
 - `_table`: all formats.
 """

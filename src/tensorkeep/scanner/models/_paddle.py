@@ -1,46 +1,39 @@
-"""Programs of PaddlePaddle, some of whose operators read and write files and call Python; none is looked into yet."""
+"""Paddle's programs, whose operators may read and write files and run Python."""
 
 from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
+from tensorkeep.formats.paddle import JSON_MAGIC, deeds_of_json, deeds_of_message
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner.models._base import ModelForm
 
-_MESSAGE: Final = ".pdmodel"
-_TEXT: Final = ".json"
 _MAX_NBYTES: Final = 256 * 2**20
+_MESSAGES: Final = (".pdmodel", "__model__")
 
 
-class _Code(msgspec.Struct):
-    magic: str
+def _is_program(content: Content) -> bool:
+    name = content.name.lower()
+    return name.endswith((*_MESSAGES, ".json")) or content.head().startswith(JSON_MAGIC)
 
 
-class _Program(msgspec.Struct):
-    base_code: _Code
-
-
-def _is_one(content: Content) -> bool:
-    return content.name.lower().endswith((_MESSAGE, _TEXT))
-
-
-def _scan(content: Content, log: FindingLog) -> bool:
-    """Report that there is a program."""
-    if not content.name.lower().endswith(_MESSAGE):
+def _scan_program(content: Content, log: FindingLog) -> bool:
+    """Report operators that do more than compute, and those of which nothing is known."""
+    if content.name.lower().endswith(_MESSAGES):
+        deeds = deeds_of_message(content.alone())
+    else:
         if content.nbytes > _MAX_NBYTES:
+            if content.head().startswith(JSON_MAGIC):
+                log.add("unreadable", "the program is too long to scan", content)
             return False
-        try:
-            msgspec.json.decode(content.read(content.nbytes), type=_Program)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        found = deeds_of_json(content.read(content.nbytes))
+        if found is None:
             return False
-        except RecursionError:
-            log.add("unreadable", "the text is nested too deeply to tell whether it is a program", content)
-            return False
-    log.add("unknown", "a program of PaddlePaddle, which may read and write files, and is not looked into", content)
+        deeds = found
+    for deed in deeds:
+        log.add(deed.severity, deed.message, content)
     return True
 
 
-PADDLE_PROGRAM: Final = ModelForm("PaddlePaddle program", _is_one, _scan)
+PADDLE_PROGRAM: Final = ModelForm("PaddlePaddle program", _is_program, _scan_program)

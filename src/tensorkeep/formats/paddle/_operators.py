@@ -1,0 +1,130 @@
+"""Paddle's operators: those that only compute, and what others do. Pure.
+
+Only what is known to compute is harmless: operators that Paddle 3.3 registers for programs of either form, without those
+that touch files, run code, reach other processes or tell nothing of what they do. Gradients are not listed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_READS: Final = "reads a file that the program names"
+_WRITES: Final = "writes a file that the program names"
+_PYTHON: Final = "calls a Python function of the program that loads it"
+_CODE: Final = "runs a program in another form, which is not looked into"
+_NETWORK: Final = "exchanges tensors with other processes"
+
+_DEEDS: Final = {
+    _READS: "load load_combine read_file",
+    _WRITES: "save save_combine check_numerics",
+    _PYTHON: "py_func pylayer create_py_reader",
+    _CODE: "tensorrt_engine openvino_engine fusion_group ap_facade ap_variadic run_program cuda_graph",
+    _NETWORK: (
+        "all_gather all_reduce all_to_all barrier broadcast comm_init_all c_comm_init c_comm_init_multitrainer "
+        "c_gen_xccl_id dist_concat fetch_barrier global_gather global_scatter mp_allreduce_sum p_recv p_recv_array "
+        "p_send p_send_array partial_allgather partial_recv partial_send recv_v2 send_v2 reduce reduce_scatter "
+        "c_allreduce_sum c_broadcast c_concat c_scatter c_split"
+    ),
+    "prints tensors": "print",
+}
+
+DEEDS: Final = {operator: deed for deed, operators in _DEEDS.items() for operator in operators.split()}
+"""Operator to what it does besides computing."""
+
+_COMPUTING: Final = """
+abs accuracy acos acosh adadelta adam adamax adamw add add_group_norm_silu add_n add_n_array add_position_encoding
+addmm affine_channel affine_grid all allclose amax amin anchor_generator angle any apply_per_channel_scale arange
+arg_max arg_min argmax argmin argsort array_length array_pop array_read array_to_tensor array_write as_complex
+as_real as_strided asgd asin asinh assert assign assign_array assign_out assign_pos assign_value atan atan2 atanh
+attention_lstm auc average_accumulates baddbmm batch_fc batch_norm batched_gemm bce_loss beam_search
+beam_search_decode bernoulli bicubic_interp bicubic_interp_v2 bilinear bilinear_interp bilinear_interp_v2
+bilinear_tensor_product bincount binomial bipartite_match bitwise_and bitwise_left_shift bitwise_not bitwise_or
+bitwise_right_shift bitwise_xor blha_get_max_len block_multihead_attention bmm box_clip box_coder brelu
+broadcast_tensors build_src_rank_and_local_expert_id cal_aux_loss calc_reduced_attn_scores cast ceil celu
+channel_shuffle check_finite_and_unscale cholesky cholesky_solve chunk_eval class_center_sample clip clip_by_norm
+coalesce_tensor collect_fpn_proposals complex concat conditional_block conditional_block_infer conj conv2d
+conv2d_transpose conv2d_transpose_bias conv3d conv3d_transpose copy_to copysign correlation cos cosh create_array
+create_array_like crf_decoding crop crop_tensor cross cross_entropy cross_entropy2 cross_entropy_with_softmax
+cross_entropy_with_softmax_bwd_w_downcast ctc_align cudnn_lstm cummax cummin cumprod cumsum cvm data decode_jpeg
+deformable_conv deformable_conv_v1 depend depthwise_conv2d depthwise_conv2d_bias depthwise_conv2d_transpose
+depthwise_conv3d_bias dequantize dequantize_abs_max dequantize_linear dequantize_log det determinant diag diag_embed
+diag_v2 diagonal digamma dirichlet dist distribute_fpn_proposals divide dot dpsgd dropout edit_distance eig eigh
+eigvals eigvalsh einsum elementwise_add elementwise_div elementwise_floordiv elementwise_fmax elementwise_fmin
+elementwise_heaviside elementwise_max elementwise_min elementwise_mod elementwise_mul elementwise_pow
+elementwise_sub elu embedding empty empty_like equal equal_all erf erfinv exp expand expand_as expand_as_v2
+expand_modality_expert_id expand_v2 expm1 exponential eye fake_channel_wise_dequantize_max_abs
+fake_channel_wise_quantize_abs_max fake_channel_wise_quantize_dequantize_abs_max fake_dequantize_max_abs
+fake_quantize_abs_max fake_quantize_dequantize_abs_max fake_quantize_dequantize_moving_average_abs_max
+fake_quantize_moving_average_abs_max fake_quantize_range_abs_max fast_ln fast_rms_norm fc feed fetch fetch_v2
+fft_c2c fft_c2r fft_r2c fill fill_any fill_any_like fill_constant fill_constant_batch_size_like fill_diagonal
+fill_diagonal_tensor flash_attn flash_attn_qkvpacked flash_attn_unpadded flash_attn_v3 flash_attn_v3_varlen
+flash_attn_varlen_qkvpacked flashmask_attention flashmask_attention_v2 flatten flatten2 flatten_contiguous_range
+flip floor floor_divide fmax fmin fold fp8_fp8_half_gemm_fused fp8_gemm_blockwise fp8_quant_blockwise
+fractional_max_pool2d fractional_max_pool3d frame frobenius_norm ftrl full full_batch_size_like full_int_array
+full_like full_with_tensor fused_act_dequant fused_adam fused_attention fused_batch_norm_act fused_bias_act
+fused_bias_dropout_residual_layer_norm fused_bias_residual_layernorm fused_bn_add_activation fused_conv2d
+fused_conv2d_add_act fused_conv3d fused_dconv_drelu_dbn fused_dot_product_attention fused_dropout_add
+fused_elementwise_add fused_elementwise_div fused_elementwise_mul fused_elementwise_sub fused_elemwise_activation
+fused_elemwise_add_activation fused_embedding_eltwise_layernorm fused_embedding_fc_lstm
+fused_fc_elementwise_layernorm fused_feedforward fused_gate_attention fused_gemm_epilogue fused_matmul
+fused_multi_transformer fused_multi_transformer_int8 fused_partial_rope fused_rms_norm_ext fused_rms_norm_quant
+fused_rotary_position_embedding fused_scale_bias_add_relu fused_scale_bias_relu_conv_bn fused_seqpool_cvm
+fused_softmax_mask fused_softmax_mask_upper_triangle fused_softplus fused_stack_quant fused_stack_transpose_quant
+fused_swiglu_weighted_bwd fused_token_prune fused_transpose fused_transpose_split_quant
+fused_transpose_wlch_split_quant fused_weighted_swiglu_act_quant fusion_gru fusion_lstm fusion_repeated_fc_relu
+fusion_seqconv_eltadd_relu fusion_seqpool_concat fusion_seqpool_cvm_concat fusion_squared_mat_sub
+fusion_transpose_flatten_concat gammaincc gammaln gather gather_nd gather_tree gaussian gaussian_inplace
+gaussian_random gelu gemm_epilogue generate_proposals generate_proposals_v2 get_tensor_from_selected_rows
+graph_khop_sampler graph_reindex graph_sample_neighbors graph_send_recv graph_send_ue_recv graph_send_uv
+greater_equal greater_than grid_sample grid_sampler group_norm gru gru_unit gumbel_softmax hard_shrink hard_sigmoid
+hard_swish hardshrink hardsigmoid hardswish hardtanh hash heaviside hinge_loss histogram huber_loss i0 i0e i1 i1e
+identity_loss if im2sequence imag increment index_add index_elementwise_get index_elementwise_put
+index_elementwise_put_with_tensor index_put index_sample index_select index_select_strided instance_norm
+int_bincount interp_antialias inverse is_empty isclose isfinite isfinite_v2 isinf isinf_v2 isnan isnan_v2 kldiv_loss
+kron kthvalue l1_norm label_smooth lamb lars_momentum layer_norm leaky_relu legacy_matmul legacy_reshape lerp
+less_equal less_than lgamma limit_by_capacity linear_interp linear_interp_v2 linear_v2 linspace llm_int8_linear
+lod_array_length lod_reset log log10 log1p log2 log_loss log_softmax logcumsumexp logical_and logical_not logical_or
+logical_xor logit logsigmoid logspace logsumexp lookup_table_v2 lp_pool2d lrn lstm lstsq lu lu_solve lu_unpack
+margin_cross_entropy masked_fill masked_multihead_attention masked_select match_matrix_tensor matmul matmul_v2
+matmul_with_flatten matrix_nms matrix_power matrix_rank matrix_rank_atol_rtol matrix_rank_tol max max_pool2d_v2
+max_pool2d_with_index max_pool3d_with_index max_with_index maximum maxout mean mean_all median memcpy memcpy_d2h
+memcpy_d2h_multi_io memcpy_h2d memory_efficient_attention merge_selected_rows merged_adam merged_momentum meshgrid
+min min_with_index minimum mish mode moe_combine moe_combine_auto moe_combine_no_weight moe_gate_dispatch
+moe_gate_dispatch_and_quant moe_gate_dispatch_auto moe_gate_dispatch_partial_nosoftmaxtopk moe_gate_dispatch_permute
+moe_permute moe_unpermute momentum moving_average_abs_max_scale mul multi_dot multi_gru multiclass_nms
+multiclass_nms3 multihead_matmul multinomial multiplex multiply mv nadam nanmedian nansum nearest_interp
+nearest_interp_v2 nextafter nll_loss nms nonzero nop norm not_equal number_count numel one_hot one_hot_v2 ones
+ones_like overlap_add p_norm pad pad3d partial_concat partial_sum pixel_shuffle pixel_unshuffle poisson polygamma
+pool2d pool3d pow prelu prior_box prod prune_gate_by_capacity psroi_pool put_along_axis qkv_unpack_mha qr
+quant_linear quantize quantize_linear radam randint random random_routing randperm range range_v2 rank_attention
+read_from_array real reciprocal reduce_all reduce_amax reduce_amin reduce_any reduce_as reduce_max reduce_mean
+reduce_min reduce_prod reduce_sum reindex_graph relu relu6 remainder renorm repeat_interleave
+repeat_interleave_with_tensor_index requantize reshape reshape2 resnet_basic_block resnet_unit restrict_nonzero
+reverse rint rms_norm rmsprop rnn roi_align roi_pool roll round row_conv rprop rrelu rsqrt scale scatter
+scatter_nd_add searchsorted seed segment_pool select_input select_output self_dp_attention selu send_u_recv
+send_ue_recv send_uv sequence_conv sequence_expand sequence_mask sequence_pool sequence_softmax set set_value
+set_value_with_tensor sgd shadow_feed shadow_feed_tensors shadow_output shape shape64 shape_broadcast shard_index
+share_buffer share_data shuffle_batch shuffle_channel sigmoid sigmoid_cross_entropy_with_logits sign silu sin sinh
+size skip_layernorm slice slice_array slice_array_dense slogdet slogdet_v2 slogdeterminant soft_relu softmax
+softmax_with_cross_entropy softplus softshrink softsign solve sparse_abs sparse_acos sparse_acosh sparse_add
+sparse_addmm sparse_asin sparse_asinh sparse_atan sparse_atanh sparse_attention sparse_batch_norm sparse_cast
+sparse_coalesce sparse_conv3d sparse_conv3d_implicit_gemm sparse_divide sparse_divide_scalar sparse_expm1
+sparse_full_like sparse_fused_attention sparse_indices sparse_isnan sparse_leaky_relu sparse_log1p sparse_mask_as
+sparse_masked_matmul sparse_matmul sparse_maxpool sparse_momentum sparse_multiply sparse_mv sparse_pow sparse_relu
+sparse_relu6 sparse_reshape sparse_scale sparse_sin sparse_sinh sparse_slice sparse_softmax sparse_sparse_coo_tensor
+sparse_sqrt sparse_square sparse_subtract sparse_sum sparse_sync_batch_norm sparse_tan sparse_tanh sparse_to_dense
+sparse_to_sparse_coo sparse_to_sparse_csr sparse_transpose sparse_values sparse_weight_embedding spectral_norm split
+split_with_num sqrt square squared_l2_norm squeeze squeeze2 squeeze_excitation_block stack standard_gamma stanh std
+stft strided_slice subtract sum svd svdvals swiglu swish sync_batch_norm sync_calc_stream sync_comm_stream
+take_along_axis tan tanh tanh_shrink tdm_child tdm_sampler temporal_shift tensor_array_to_tensor tensor_to_array
+thresholded_relu tile top_k top_k_v2 top_p_sampling topk trace trans_layout transfer_layout transpose transpose2
+triangular_solve tril tril_indices tril_triu trilinear_interp trilinear_interp_v2 triu triu_indices trunc
+trunc_divide truncated_gaussian_random unbind unfold uniform uniform_inplace uniform_random
+uniform_random_batch_size_like uniform_random_inplace unique unique_consecutive unpool unpool3d unsqueeze unsqueeze2
+unstack update_loss_scaling var variable_length_memory_efficient_attention variance view_dtype view_shape view_slice
+viterbi_decode warpctc warprnnt weight_dequantize weight_only_linear weight_quantize weighted_sample_neighbors where
+where_index while write_to_array yolo_box yolo_box_head yolo_box_post yolo_loss yolov3_loss zeros zeros_like
+"""
+
+COMPUTING: Final = frozenset(_COMPUTING.split())
+"""Operators that only compute, without the `_` that marks those that change their input."""
