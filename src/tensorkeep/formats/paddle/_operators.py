@@ -1,7 +1,7 @@
 """Paddle's operators: those that only compute, and what others do. Pure.
 
-Only what is known to compute is harmless: operators that Paddle 3.3 registers for programs of either form, without those
-that touch files, run code, reach other processes or tell nothing of what they do. Gradients are not listed.
+Only what is known to compute is harmless: operators that Paddle 3.3 registers for programs of either form, without
+any that touch files, run code or reach other processes. Gradients are not listed, nor is what nobody could judge.
 """
 
 from __future__ import annotations
