@@ -19,13 +19,12 @@ def _is_program(content: Content) -> bool:
 
 
 def _scan_program(content: Content, log: FindingLog) -> bool:
-    """Report operators that do more than compute, and those of which nothing is known."""
+    """Report operators that do more than compute, and any that are not known."""
     if content.name.lower().endswith(_MESSAGES):
         deeds = deeds_of_message(content.alone())
     else:
         if content.nbytes > _MAX_NBYTES:
-            if content.head().startswith(JSON_MAGIC):
-                log.add("unreadable", "the program is too long to scan", content)
+            log.add("unreadable", "the text is too long to tell whether it is a program", content)
             return False
         found = deeds_of_json(content.read(content.nbytes))
         if found is None:
