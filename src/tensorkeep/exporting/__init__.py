@@ -5,6 +5,7 @@
 - `_msgpack`: Flax's `.msgpack`.
 - `_hdf5`: HDF5 files, and Keras's weights.
 - `_gguf`: GGUF.
+- `_tensorflow`: TensorFlow's checkpoints.
 - `_registry`: all formats, by name and suffix.
 - `_fit`: which tensors a format cannot hold.
 - `_content`: the tensors to write, and the digests of the bytes that were.

@@ -37,6 +37,16 @@ def parse_varint(data: bytes, index: int) -> tuple[int, int]:
     return value, index
 
 
+def emit_varint(value: int) -> bytes:
+    """Return the bytes of a number that is not negative."""
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
 def count_varints(data: bytes) -> int:
     """Return how many numbers end in some bytes."""
     return len(data.translate(None, _HIGH))

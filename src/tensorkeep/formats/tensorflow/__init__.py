@@ -2,6 +2,7 @@
 
 - `_bundle`: `read_bundle`, which tensors an index lists, and where their bytes are.
 - `_table`: the file of an index: sorted keys and values in blocks.
+- `_emit`: writes such an index.
 - `_snappy`: how blocks may be compressed.
 - `_entries`: the values of an index.
 - `_slice_keys`: the keys of parts of tensors.
@@ -16,6 +17,7 @@
 
 from tensorkeep.formats.tensorflow._bundle import Bundle, BundledTensor, Part, read_bundle
 from tensorkeep.formats.tensorflow._dtypes import BY_NUMBER, NUMBERS, ForeignDType
+from tensorkeep.formats.tensorflow._emit import emit_index
 from tensorkeep.formats.tensorflow._names import OBJECT_GRAPH_KEY, key_of, names_of
 from tensorkeep.formats.tensorflow._narrow import WidenedSource
 from tensorkeep.formats.tensorflow._object_graph import ObjectGraph, parse_object_graph
@@ -44,6 +46,7 @@ __all__ = [
     "Part",
     "WidenedSource",
     "data_name",
+    "emit_index",
     "is_table",
     "key_of",
     "latest_in",

@@ -1,0 +1,90 @@
+"""TensorFlow's checkpoints: a data file, and the index that says where in it each tensor is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tensorkeep.buffers import Buffer
+from tensorkeep.crc32c import Crc32c
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.exporting._format import Content, ExportFormat, OutputFile, Plan
+from tensorkeep.formats.tensorflow import (
+    BY_NUMBER,
+    INDEX_SUFFIX,
+    NUMBERS,
+    OBJECT_GRAPH_KEY,
+    BundledTensor,
+    Part,
+    data_name,
+    emit_index,
+    names_of,
+)
+from tensorkeep.limits import MAX_NDIM
+from tensorkeep.transport import ByteRange, ByteSink
+
+_ALIGNMENT: Final = 64
+"""Each tensor begins at a multiple of so many bytes, so that it can be used where it is mapped."""
+
+_MAX_NDIM: Final = min(MAX_NDIM, 254)
+"""TensorFlow has no shapes of more dimensions."""
+
+
+def _plan(content: Content, name: str) -> Plan:
+    stem = name.removesuffix(INDEX_SUFFIX)
+    if not stem:
+        raise UnsupportedError("the checkpoint has no name", found=repr(name), expected="a name such as model.index")
+    writing = _Writing(content)
+    files = (
+        OutputFile(data_name(stem, 0, 1), writing.write_data),
+        OutputFile(stem + INDEX_SUFFIX, writing.write_index),
+    )
+    return Plan(files, names={key: own for own, key in names_of(content.tensors).items() if own != key})
+
+
+class _Writing:
+    """Writes the data, and then the index, from what it found on the way."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._written: dict[str, BundledTensor] = {}
+
+    def write_data(self, sink: ByteSink) -> None:
+        sink.write(self._buffers())
+
+    def _buffers(self) -> Iterator[Buffer]:
+        position = 0
+        for name, tensor in self._content.tensors.items():
+            gap = -position % _ALIGNMENT if tensor.nbytes else 0
+            if gap:
+                yield bytes(gap)
+            start = position + gap
+            sum_ = Crc32c()
+            for buffer in tensor.buffers():
+                sum_.update(buffer)
+                yield buffer
+            position = start + tensor.nbytes
+            part = Part((0,) * len(tensor.shape), tensor.shape, 0, ByteRange(start, position), sum_.value())
+            self._written[name] = BundledTensor(BY_NUMBER[NUMBERS[tensor.dtype.name]], tensor.shape, (part,))
+
+    def write_index(self, sink: ByteSink) -> None:
+        sink.write([emit_index(self._written)])
+
+
+def _name_problem(name: str) -> str | None:
+    if not name or name.startswith("\0"):
+        return "TensorFlow keeps other things under such keys"
+    if name == OBJECT_GRAPH_KEY:
+        return "TensorFlow describes objects under this key"
+    return None
+
+
+TENSORFLOW: Final = ExportFormat(
+    key="tensorflow",
+    what="a TensorFlow checkpoint",
+    suffixes=(INDEX_SUFFIX,),
+    dtypes=frozenset(NUMBERS),
+    plan=_plan,
+    name_problem=_name_problem,
+    max_ndim=_MAX_NDIM,
+)
