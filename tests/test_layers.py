@@ -29,6 +29,7 @@ LAYERS = (
     *(
         "checkpoint",
         "measuring",
+        "showing",
         "store",
         "conversion",
         "exporting",

@@ -11,6 +11,7 @@
     tensorkeep.verify(path)                        check every byte against the digests that were saved
     tensorkeep.diff(a, b)                          how two open checkpoints differ
     tensorkeep.statistics(file)                    what the numbers of tensors are like
+    tensorkeep.show(file["w"])                     a picture of a tensor or a checkpoint, for notebooks
     tensorkeep.reshard(path, directory)            rewrite a checkpoint with other shards, names or dtypes
     tensorkeep.merge(paths, directory)             combine several checkpoints into one
     tensorkeep.edit(path)                          rename tensors and change metadata in place
@@ -36,6 +37,7 @@
     tensorkeep.scanner       What would a file run?             every name in a pickle, and what it would do
     tensorkeep.checkpoint    many files as one                  saved, verified, compared and rewritten
     tensorkeep.measuring     statistics of tensors              extremes, mean, spread, histograms, NaNs
+    tensorkeep.showing       pictures of tensors, checkpoints   HTML and SVG for notebooks
     tensorkeep.store         many checkpoints                   the last and the best; nothing is written twice
     tensorkeep.conversion    any kind to safetensors
     tensorkeep.exporting     any kind to other formats
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
     from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
     from tensorkeep.measuring import Histogram, TensorStatistics, statistics
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport, scan
+    from tensorkeep.showing import Picture, show
     from tensorkeep.state import NamedData
     from tensorkeep.store import CheckpointStore
     from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, save
@@ -107,6 +110,7 @@ __all__ = [
     "PickleFile",
     "PickleLimits",
     "PickleSet",
+    "Picture",
     "SafetensorError",
     "SaveHandle",
     "ScanFinding",
@@ -144,6 +148,7 @@ __all__ = [
     "scan",
     "serialize",
     "serialize_file",
+    "show",
     "statistics",
     "verify",
 ]
@@ -164,6 +169,7 @@ _NAMES = {
     "kinds.safetensors": "Checkpoint TensorFile",
     "measuring": "Histogram TensorStatistics statistics",
     "scanner": "ScanFinding ScanReport ScannedFile scan",
+    "showing": "Picture show",
     "state": "NamedData",
     "store": "CheckpointStore",
     "tensors": "LazyTensor LazyTensors TensorView save",
@@ -192,6 +198,7 @@ _MODULES = (
     "kinds",
     "layout",
     "limits",
+    "markup",
     "measuring",
     "mlx",
     "models",
@@ -200,6 +207,7 @@ _MODULES = (
     "parallel",
     "scanner",
     "server",
+    "showing",
     "state",
     "store",
     "tensorflow",

@@ -106,6 +106,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.load": tensorkeep.load,
     "tensorkeep.diff": lambda url: tensorkeep.diff(url, url),
     "tensorkeep.scan": tensorkeep.scan,
+    "tensorkeep.show": tensorkeep.show,
+    "tensorkeep.Picture.save": lambda url: tensorkeep.Picture("", "").save(url),
     "tensorkeep.statistics": tensorkeep.statistics,
     "tensorkeep.verify": tensorkeep.verify,
     "tensorkeep.safe_open": lambda url: tensorkeep.safe_open(f"{url}.safetensors", "np"),
@@ -154,6 +156,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
 """Every public function with a path to save to or to load from, called with a URL."""
 
 REFUSED = {
+    "tensorkeep.Picture.save",
     "tensorkeep.export",
     "tensorkeep.CheckpointStore",
     "tensorkeep.edit",
