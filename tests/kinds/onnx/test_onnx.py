@@ -371,3 +371,15 @@ def test_constants_in_other_files(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "a.onnx")
 
     assert tensorkeep.load(tmp_path / "a.onnx")["k"].tolist() == array.tolist()
+
+
+def test_many_small_tensors_on_a_server_are_found_in_few_requests() -> None:
+    tensors = [numpy_helper.from_array(np.full(500, place, np.float32), f"layers.{place}") for place in range(5_000)]
+    data = model_of(*tensors).SerializeToString()  # 10 MB
+
+    with FaultServer({"a.onnx": data}) as server, tensorkeep.open(f"{server.url}a.onnx") as file:
+        assert len(file) == 5_000
+        assert len(server.requests) <= 12
+        n_opening = len(server.requests)
+        assert file["layers.4321"][3] == 4321
+        assert len(server.requests) == n_opening + 1

@@ -5,6 +5,7 @@
 - `_graphs`: graphs within graphs, and the names that tensors get.
 - `_constants`: constants that nodes hold as plain numbers or text.
 - `_tensor`: one tensor of a model.
+- `_plain_tensor`: the same in one look, for tensors as almost every program writes them.
 - `_elements`: where its elements are.
 - `_dtypes`: ONNX's data types, and how their elements are written.
 - `_decoded`: elements that are not stored as memory has them, decoded when they are read.

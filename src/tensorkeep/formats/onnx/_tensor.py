@@ -12,6 +12,7 @@ from tensorkeep.formats._strings import StringArray
 from tensorkeep.formats.onnx._dtypes import DATA_TYPES, STRING, DataType
 from tensorkeep.formats.onnx._elements import TYPED_FIELDS, place_numbers, place_raw, strings_of
 from tensorkeep.formats.onnx._model import ExternalTensor, UnreadTensor
+from tensorkeep.formats.onnx._plain_tensor import read_plain
 from tensorkeep.formats.protobuf import Message, MessageReader
 from tensorkeep.limits import MAX_I64, MAX_LISTED_NDIM, MAX_NAME_LENGTH
 from tensorkeep.transport import ByteRange
@@ -39,6 +40,9 @@ Placed = TensorPlace | ExternalTensor | StringArray | UnreadTensor
 
 def read_tensor(reader: MessageReader, span: ByteRange) -> tuple[str, Placed]:
     """Return the name of a tensor, and where its elements are."""
+    plain = read_plain(reader, span)
+    if plain is not None:
+        return plain
     message = Message(reader, span, _KEPT)
     name = message.text(_NAME, max_nbytes=_MAX_TEXT_NBYTES)
     try:

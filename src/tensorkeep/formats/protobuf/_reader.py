@@ -83,6 +83,11 @@ class MessageReader:
             raise UnsupportedError("the message has groups, which are not read", found=f"one at byte {at:,}")
         raise FormatError("a field of a message has a type that does not exist", found=f"{wire_type} at byte {at:,}")
 
+    def window(self, start: int, nbytes: int) -> tuple[bytes, int] | None:
+        """Return bytes that hold a range, and its place in them, if they were read ahead; else None."""
+        index = start - self._start
+        return (self._data, index) if 0 <= index <= len(self._data) - nbytes else None
+
     def read(self, span: ByteRange, *, max_nbytes: int) -> bytes:
         """Return the bytes of a field."""
         if len(span) > max_nbytes:
@@ -105,8 +110,8 @@ class MessageReader:
             ) from None
 
     def _read_ahead(self, at: int) -> None:
-        """Read the bytes from `at` on: few after a jump, more and more where field follows field."""
-        is_next = self._start <= at <= self._start + len(self._data)
+        """Read the bytes from `at` on: few after a long jump, more and more where field follows field."""
+        is_next = self._start <= at <= self._start + len(self._data) + _FIRST_NBYTES
         self._next_nbytes = min(2 * self._next_nbytes, _MOST_NBYTES) if is_next else _FIRST_NBYTES
         stop = min(at + self._next_nbytes, self.source.nbytes)
         self._data = bytes(self.source.read(ByteRange(at, stop)))
