@@ -27,7 +27,7 @@
 
 from tensorkeep.formats._attributes import attribute_text, attribute_texts
 from tensorkeep.formats._chunks import Checksum, Chunks, StoredChunk
-from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor
+from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor, dense_nbytes
 from tensorkeep.formats._description import Description, Digests, FileDescription
 from tensorkeep.formats._sniff import SNIFF_NBYTES, Sniffed, sniff
 from tensorkeep.formats._strings import StringArray
@@ -47,5 +47,6 @@ __all__ = [
     "UntypedTensor",
     "attribute_text",
     "attribute_texts",
+    "dense_nbytes",
     "sniff",
 ]

@@ -7,6 +7,7 @@ ranges are in the file, and makes lazy tensors of them, which are mapped where t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -46,6 +47,18 @@ class TensorPlace(msgspec.Struct, frozen=True):
     source: ByteSource | None = None
     checksum: Checksum | None = None
     chunks: Chunks | None = None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether its elements are the bytes of the file from its start, as many as dtype and shape say."""
+        return (
+            self.strides is None
+            and self.source is None
+            and self.nbytes is None
+            and self.chunks is None
+            and self.checksum is None
+            and not self.is_big_endian
+        )
 
     def checksums(self) -> list[Checksum]:
         """Return what the file says of its bytes, part by part; empty where it says nothing."""
@@ -104,7 +117,10 @@ class FileContents(msgspec.Struct, frozen=True):
 
     def check_ranges(self, source: ByteSource) -> None:
         """Refuse shapes that no tensor has, and bytes outside the file or what a member unpacks to."""
+        n_own = source.nbytes
         for name, place in self.tensors.items():
+            if place.is_simple and 0 <= place.start <= n_own - (dense_nbytes(place.dtype, place.shape) or MAX_I64):
+                continue
             nbytes = (place.source or source).nbytes
             stop = _stop_of(name, place)
             if stop > nbytes and place.chunks is None:
@@ -128,6 +144,16 @@ class FileContents(msgspec.Struct, frozen=True):
                 raise TensorNotFoundError(f"no tensor without a dtype is called `{name}`", tensor=name)
             tensors[name] = untyped.typed(name, dtype)
         return msgspec.structs.replace(self, tensors=tensors, unknowns=unknowns)
+
+
+@lru_cache(4096)
+def dense_nbytes(dtype: str, shape: tuple[int, ...]) -> int | None:
+    """Return the bytes of a tensor that has elements, of whole bytes each; None for any other, and for none."""
+    known = ALL_BY_NAME.get(dtype)
+    if known is None or known.is_packed or len(shape) > MAX_LISTED_NDIM or min(shape, default=1) < 1:
+        return None
+    nbytes = known.nbytes(prod(shape))
+    return nbytes if nbytes <= MAX_I64 else None
 
 
 def _stop_of(name: str, place: TensorPlace) -> int:

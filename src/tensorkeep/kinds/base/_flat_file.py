@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import cached_property
+from itertools import starmap
 from types import MappingProxyType
 from typing import Any, Final
 
+from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import ALL_BY_NAME, FOREIGN_DTYPES, find_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, FormatError, RefusedError, TensorNotFoundError, TransportError, UnsafeError
@@ -21,6 +24,7 @@ from tensorkeep.formats import (
     StringArray,
     TensorPlace,
     attribute_texts,
+    dense_nbytes,
 )
 from tensorkeep.kinds.base._checks import Check, Checks, names_to_check
 from tensorkeep.kinds.base._kind import Files, Kind
@@ -140,6 +144,10 @@ class FlatFile(Opened):
             raise error.with_fields(path=self.path) from None
         return type(self)(self._form, self._source, contents, self._options)
 
+    @cached_property
+    def _own_reader(self) -> TensorReader:
+        return self._reader(self._source)
+
     def _reader(self, source: ByteSource) -> TensorReader:
         if id(source) not in self._readers:  # one reader per source, so that its tensors are loaded together
             self._readers[id(source)] = TensorReader(source, 0, self._options.framework, self._options.device)
@@ -151,7 +159,22 @@ class FlatFile(Opened):
         place = self._contents.tensors.get(name)
         return None if place is None else self._lazy(name, place)
 
+    def _pairs(self) -> Iterator[tuple[str, LazyTensor]]:
+        if self._closed:
+            raise TransportError("File is closed", path=self.path)
+        return zip(self._contents.tensors, starmap(self._lazy, self._contents.tensors.items()), strict=True)
+
     def _lazy(self, name: str, place: TensorPlace) -> LazyTensor:
+        """Return the lazy tensor of a place."""
+        if place.is_simple and place.dtype not in _FOREIGN:
+            nbytes = dense_nbytes(place.dtype, place.shape)
+            if nbytes is not None:
+                entry = TensorEntry(place.dtype, place.shape, (place.start, place.start + nbytes))
+                return LazyTensor(name, entry, self._own_reader)
+        return self._lazy_elsewhere(name, place)
+
+    def _lazy_elsewhere(self, name: str, place: TensorPlace) -> LazyTensor:
+        """Return the lazy tensor of a place that is not just bytes of the file, or has none."""
         entry = TensorEntry(place.dtype, place.shape, (place.start, _stop(place)))
         if place.chunks is not None:
             reader = ChunkedReader(place.chunks, self._options.framework, self._options.device)
@@ -281,8 +304,9 @@ def file_kind(
         source = place.source
         with ExitStack() as opened:
             try:
-                contents = parse(source) if parse_files is None else parse_files(place, opened)
-                contents.check_ranges(source)
+                with PausedCollector():
+                    contents = parse(source) if parse_files is None else parse_files(place, opened)
+                    contents.check_ranges(source)
             except (FormatError, RefusedError) as error:
                 raise error if error.path is not None else error.with_fields(path=source.name) from None
             opened.pop_all()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from contextlib import ExitStack
 from typing import Any, ClassVar, Self
 
@@ -47,6 +47,18 @@ class Opened(LazyTensors):
     @abstractmethod
     def close(self) -> None:
         """Close the files. Tensors that were read stay valid; lazy ones can no longer be read."""
+
+    def _pairs(self) -> Iterator[tuple[str, LazyTensor]]:
+        """Yield each name and its tensor."""
+        return ((name, self[name]) for name in self)
+
+    def items(self) -> ItemsView[str, LazyTensor]:
+        """Return a view of all names with their tensors."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[LazyTensor]:
+        """Return a view of all tensors."""
+        return _Values(self)
 
     def __enter__(self) -> Self:
         return self
@@ -224,6 +236,24 @@ class Opened(LazyTensors):
     def is_replaceable(self) -> bool:
         """Whether safetensors files can hold everything in these files, and so may replace them."""
         return True
+
+
+class _Items(ItemsView[str, LazyTensor]):
+    """Names and tensors, which are made one after another."""
+
+    _mapping: Opened
+
+    def __iter__(self) -> Iterator[tuple[str, LazyTensor]]:
+        return self._mapping._pairs()
+
+
+class _Values(ValuesView[LazyTensor]):
+    """Tensors, which are made one after another."""
+
+    _mapping: Opened
+
+    def __iter__(self) -> Iterator[LazyTensor]:
+        return (lazy for _, lazy in self._mapping._pairs())
 
 
 def _texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

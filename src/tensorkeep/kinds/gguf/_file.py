@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import cast
 
 from tensorkeep.entries import TensorEntry
-from tensorkeep.formats import Description, FileContents, FileDescription
+from tensorkeep.formats import Description, FileContents, FileDescription, TensorPlace
 from tensorkeep.formats.gguf import GGML_TYPES_BY_NAME, GgufContents, record_texts
 from tensorkeep.kinds.base import FlatFile, OpenOptions
 from tensorkeep.tensors import LazyTensor
@@ -56,12 +56,11 @@ class GgufFile(FlatFile):
         """The keys of the header as text, and `tensorkeep.gguf` with what text leaves open; a new dict."""
         return dict(self._texts)
 
-    def _find(self, name: str) -> LazyTensor | None:
-        lazy = super()._find(name)
-        if lazy is None or lazy.dtype not in GGML_TYPES_BY_NAME or not GGML_TYPES_BY_NAME[lazy.dtype].is_quantized:
+    def _lazy_elsewhere(self, name: str, place: TensorPlace) -> LazyTensor:
+        lazy = super()._lazy_elsewhere(name, place)
+        if lazy.dtype not in GGML_TYPES_BY_NAME or not GGML_TYPES_BY_NAME[lazy.dtype].is_quantized:
             return lazy
-        source = self._contents.tensors[name].source or self._source
-        return LazyTensor(name, lazy.entry, self._quantized_reader(source))
+        return LazyTensor(name, lazy.entry, self._quantized_reader(place.source or self._source))
 
     def _quantized_reader(self, source: ByteSource) -> QuantizedReader:
         if id(source) not in self._quantized:  # one reader per source, so that its tensors are loaded together
