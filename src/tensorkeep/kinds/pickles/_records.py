@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from math import prod
 from typing import Any, Literal
 
@@ -103,20 +103,30 @@ class LazyRecords:
 
     def _lazy_array(self, name: str, record: ArrayRecord) -> LazyTensor:
         """Return a lazy tensor over the elements in the pickle itself."""
-        stored = dtype_of(record)
-        dtype = BY_NUMPY[stored.newbyteorder("=").name]
+        text = record.dtype.text
+        dtype = _row_of(text)
         reader, start = self._reader_of_elements(record)
-        layout = Layout(start, strides_of(record), is_big_endian=stored.str.startswith(">"))
         nbytes = dtype.nbytes(prod(record.shape))
-        if layout.is_plain(dtype, record.shape):
+        is_big_endian = text.startswith(">")
+        is_plain = not (is_big_endian or record.is_fortran)
+        layout = None if is_plain else Layout(start, strides_of(record), is_big_endian=is_big_endian)
+        if layout is None or layout.is_plain(dtype, record.shape):
             return LazyTensor(name, TensorEntry(dtype.name, record.shape, (start, start + nbytes)), reader)
         return LazyTensor(name, TensorEntry(dtype.name, record.shape, (0, nbytes)), StridedReader(reader, layout))
+
+    @cached_property
+    def _is_mapped(self) -> bool:
+        """Whether the file can be mapped, so that small arrays are read together from there, too."""
+        return self.reader.source.map(ByteRange(0, 1)) is not None
 
     def _reader_of_elements(self, record: ArrayRecord) -> tuple[TensorReader, int]:
         """Return a reader of an array's elements, and the byte at which they begin there."""
         data: Any = record.data
         if type(data) is not Payload:
-            return self._reader_over(data), 0
+            _, place = self._document.places.get(id(data), (None, None))
+            if place is None or not self._is_mapped:
+                return self._reader_over(data), 0
+            return self.reader, place
         (_, span), *others = data.parts
         if not others:
             return self.reader, span.start
@@ -179,10 +189,17 @@ def is_tensor_like(record: Any) -> bool:
 
 
 def _dtype_name(record: ArrayRecord) -> str | None:
-    if record.holds_objects:
+    dtype = record.dtype
+    if record.holds_objects or dtype.base is not None or dtype.fields:
         return None
-    row = BY_NUMPY.get(dtype_of(record).name)
+    row = _row_of(dtype.text)
     return row.name if row and not row.is_packed else None  # NumPy does not pack elements into bytes
+
+
+@lru_cache(1024)
+def _row_of(text: str) -> Any:
+    """Return the row of the dtype table for a dtype without fields; None if tensors do not have it."""
+    return BY_NUMPY.get(dtype_of(DtypeRecord(text)).name)
 
 
 def dtype_of(record: ArrayRecord | DtypeRecord) -> np.dtype[Any]:

@@ -256,3 +256,15 @@ def test_on_a_server_only_what_is_needed_is_read() -> None:
             assert np.array_equal(file["5.weight"][1000:1010], np.full(10, 5))
             assert len(server.requests) == before + 1
         assert sum(asked.nbytes for asked in server.requests) < 4 * 2**20
+
+
+def test_one_array_in_many_places_is_not_much_out_of_little(tmp_path: Path) -> None:
+    elements = np.zeros(2**20, np.uint8).tobytes()
+    begin = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\0\x85C\1btR"
+    dtype = b"cnumpy\ndtype\n(X\2\0\0\0u1\x89\x88tR"
+    state = b"(K\1J" + len(elements).to_bytes(4, "little") + b"\x85" + dtype + b"\x89%btb"
+    first = begin + state % (b"B" + len(elements).to_bytes(4, "little") + elements + b"q\0")
+    data = b"\x80\x03(" + first + (begin + state % b"h\0") * 30 + b"l."
+
+    with pytest.raises(LimitError, match="copies more than it contains"):
+        read_pickle(MemorySource(data))

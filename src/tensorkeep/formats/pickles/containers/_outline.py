@@ -87,6 +87,7 @@ def outline_of(source: ByteSource, limits: PickleLimits) -> Outline:
 def run_outline(source: ByteSource, context: Context) -> Any:
     """Run the pickle that fills a source, and return its value; large arrays stay in the source."""
     outline = outline_of(source, context.limits)
+    context.places = {}
     value, stop = run_pickle(outline.data, 0, context, outline.payloads)
     place_of = _places_in_file(outline)
     if place_of(stop) != source.nbytes:

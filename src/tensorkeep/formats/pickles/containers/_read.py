@@ -168,7 +168,15 @@ def _bare_document(value: object, context: Context) -> PickleDocument:
         raise PickleError(
             "a bare pickle refers to a storage, which it cannot have", found=short_repr(next(iter(context.stored)))
         )
-    return PickleDocument("pickle", value, context.storages, {}, dangers=context.dangers, embedded=context.embedded)
+    return PickleDocument(
+        "pickle",
+        value,
+        context.storages,
+        {},
+        dangers=context.dangers,
+        embedded=context.embedded,
+        places=context.places or {},
+    )
 
 
 def _read_embedded(limits: PickleLimits, data: bytes) -> tuple[StorageRecord, bytes]:

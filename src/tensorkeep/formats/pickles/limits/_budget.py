@@ -8,6 +8,7 @@ import msgspec
 
 from tensorkeep import limits
 from tensorkeep.errors import LimitError
+from tensorkeep.formats.pickles.values import Payload
 
 _ITEM_NBYTES = 16
 """Bytes of memory per item of a copied list or tuple, roughly."""
@@ -84,7 +85,7 @@ class Allowance:
 
 
 _WEIGHTS: dict[type, int] = {
-    **dict.fromkeys((str, bytes, bytearray), 1),
+    **dict.fromkeys((str, bytes, bytearray, Payload), 1),
     **dict.fromkeys((list, tuple), _ITEM_NBYTES),
     **dict.fromkeys((dict, set, frozenset), _PAIR_NBYTES),
 }

@@ -40,6 +40,7 @@ from tensorkeep.formats.pickles.values import (
     DtypeRecord,
     Name,
     Namespace,
+    Payload,
     StorageRecord,
     Unknown,
     short_repr,
@@ -49,6 +50,8 @@ from tensorkeep.limits import MAX_NAME_LENGTH
 Action = Literal["import", "call", "build", "extension"]
 Dangerous = Literal["refuse", "record"]
 """What to do about names that could only do harm: refuse the file, or keep them as inert records."""
+
+_ELEMENTS = frozenset((bytes, Payload))
 
 _PYTHON_3 = 3
 """The first protocol that uses names of Python 3."""
@@ -88,6 +91,8 @@ class Context:
         embedded: Key to the bytes of each such storage.
         persistent_load: Returns what a persistent id stands for; if None, the storage that torch's ids describe.
         dangers: Names that could only do harm, with the reason; also those that are not part of the value.
+        places: Id of each value of bytes to the value, which so keeps its id, and to its place in the file; None if
+            these are not noted.
         evals: Uses of `eval` in the pickle that is being run, which are judged at its end.
     """
 
@@ -111,6 +116,7 @@ class Context:
         self.read_embedded: Callable[[bytes], tuple[StorageRecord, bytes]] | None = None
         self.embedded: dict[str, bytes] = {}
         self.dangers: dict[str, str] = {}
+        self.places: dict[int, tuple[bytes, int]] | None = None
         self.evals: EvalCalls | None = None
         self._found: dict[tuple[str, str, bool], Any] = {}
 
@@ -251,7 +257,10 @@ class Context:
     def build(self, target: Any, state: Any, position: int) -> None:
         """Record the state that an object would have been given."""
         kind = type(target)
-        self.allowance.spend_on((state,))
+        if kind is ArrayRecord and type(state) is tuple and len(state) == 5 and type(state[4]) in _ELEMENTS:
+            self.allowance.spend(len(state[4]))
+        else:
+            self.allowance.spend_on((state,))
         if kind is ArrayRecord:
             set_array_state(target, state)
             if target.holds_objects:

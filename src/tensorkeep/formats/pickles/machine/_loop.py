@@ -48,7 +48,7 @@ def run_pickle(
     such values, and nothing else in the finished value.
     """
     state = State(data, start, context, payloads)
-    context.allowance.grow(len(data) - start)
+    context.allowance.grow(len(data) - start + sum(map(len, payloads.values())))
     context.evals = EvalCalls()
     try:
         _run(state, context.limits.max_opcodes)

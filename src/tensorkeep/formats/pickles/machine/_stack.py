@@ -115,7 +115,11 @@ class State:
         nbytes = self.take_number(length_nbytes)
         payload = None if self.is_framed else self.payloads.get(self.position)
         if payload is None:
-            return bytearray(self.take(nbytes)) if is_bytearray else self.take(nbytes)
+            data = self.take(nbytes)
+            places = self.context.places
+            if places is not None:
+                places[id(data)] = (data, self.base + self.position - nbytes + self.n_left_out)
+            return bytearray(data) if is_bytearray else data
         if len(payload) != nbytes or payload.is_bytearray != is_bytearray:
             raise PickleError("the pickle is not read as it was outlined", expected=f"{len(payload):,} bytes")
         self.n_taken += 1

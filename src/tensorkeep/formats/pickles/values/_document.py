@@ -26,6 +26,7 @@ class PickleDocument(msgspec.Struct, frozen=True, eq=False):
         dangers: Names in the pickle that could only do harm, each with the reason.
         metadata: Free text by key, which was saved beside the value.
         embedded: Key to the bytes of each storage that is inside the pickle itself, and so has no span.
+        places: Id of the elements of an array in memory to these, and to where they are in the file; where known.
     """
 
     form: Form
@@ -37,3 +38,4 @@ class PickleDocument(msgspec.Struct, frozen=True, eq=False):
     dangers: dict[str, str] = msgspec.field(default_factory=dict)
     embedded: dict[str, bytes] = msgspec.field(default_factory=dict)
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    places: dict[int, tuple[bytes, int]] = msgspec.field(default_factory=dict)
