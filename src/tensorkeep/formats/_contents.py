@@ -58,6 +58,8 @@ class TensorPlace(msgspec.Struct, frozen=True):
             and self.chunks is None
             and self.checksum is None
             and not self.is_big_endian
+            and self.dtype in ALL_BY_NAME
+            and len(self.shape) <= MAX_LISTED_NDIM
         )
 
     def checksums(self) -> list[Checksum]:
@@ -150,7 +152,7 @@ class FileContents(msgspec.Struct, frozen=True):
 def dense_nbytes(dtype: str, shape: tuple[int, ...]) -> int | None:
     """Return the bytes of a tensor that has elements, of whole bytes each; None for any other, and for none."""
     known = ALL_BY_NAME.get(dtype)
-    if known is None or known.is_packed or len(shape) > MAX_LISTED_NDIM or min(shape, default=1) < 1:
+    if known is None or known.is_packed or min(shape, default=1) < 1:
         return None
     nbytes = known.nbytes(prod(shape))
     return nbytes if nbytes <= MAX_I64 else None

@@ -94,20 +94,24 @@ class Table:
 
     def text(self, field: int) -> str:
         """Return a text; bytes that are not UTF-8 become escapes."""
-        place = self._target(field)
-        if place is None:
+        offset = self._offsets[field] if field < len(self._offsets) else 0
+        if not offset:
             return ""
-        start, nbytes = place + 4, _U32(self._data, place)[0]
-        if start + nbytes > len(self._data):
-            raise _outside(start + nbytes, self._data)
+        data, place = self._data, self._place + offset
+        start = place + _U32(data, place)[0] + 4
+        nbytes = _U32(data, start - 4)[0]
+        if start + nbytes > len(data):
+            raise _outside(start + nbytes, data)
         self._buffer.spend(nbytes)
-        return self._data[start : start + nbytes].decode(errors="backslashreplace")
+        return str(data[start : start + nbytes], "utf-8", "backslashreplace")
 
     def tables(self, field: int) -> Iterator[Table]:
         """Yield the tables of a vector."""
-        start, count = self._vector(field, 4)
-        for place in range(start, start + 4 * count, 4):
-            yield Table(self._buffer, place + _U32(self._data, place)[0])
+        offset = self._offsets[field] if field < len(self._offsets) else 0
+        if offset:
+            start, count = self._vector(field, 4)
+            for place in range(start, start + 4 * count, 4):
+                yield Table(self._buffer, place + _U32(self._data, place)[0])
 
     def structs(self, field: int, layout: str) -> list[tuple[int, ...]]:
         """Return the numbers of each struct in a vector, in a layout of `struct`."""

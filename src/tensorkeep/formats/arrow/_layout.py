@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Any, Final
 
@@ -13,6 +14,9 @@ from tensorkeep.limits import MAX_I64, MAX_NDIM
 
 _FIXED_SHAPE: Final = "arrow.fixed_shape_tensor"
 _SHAPE_KEY: Final = "ARROW:extension:metadata"
+_MAX_KEPT_TEXT: Final = 200
+"""Characters of a description up to which its meaning is kept, for the columns that follow."""
+
 _N_BUFFERS: Final = {
     **dict.fromkeys(("null", "run_end_encoded"), 0),
     **dict.fromkeys(("fixed_size_list", "struct"), 1),
@@ -56,7 +60,7 @@ class Rows(msgspec.Struct, frozen=True):
     strides: tuple[int, ...]
 
     def within(self, node: int) -> Rows:
-        return msgspec.structs.replace(self, nodes=(*self.nodes, node))
+        return Rows((*self.nodes, node), self.per_row, self.shape, self.strides)
 
     def of(self, size: int) -> Rows:
         return self._divided((size,), (1,), size)
@@ -65,9 +69,10 @@ class Rows(msgspec.Struct, frozen=True):
         """Return the rows of a list, in the shape of tensors if it is a column of tensors."""
         if field.extension != _FIXED_SHAPE:
             return self.of(field.size)
-        shape, order = _tensor_shape(field)
-        steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        return self._divided(tuple(shape[axis] for axis in order), tuple(steps[axis] for axis in order), field.size)
+        text = field.metadata.get(_SHAPE_KEY, "")
+        read = _tensor_shape if len(text) < _MAX_KEPT_TEXT else _tensor_shape.__wrapped__
+        shape, strides = read(text, field.size)
+        return self._divided(shape, strides, field.size)
 
     def _divided(self, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Rows:
         outer = tuple(stride * size for stride in self.strides)
@@ -153,31 +158,38 @@ class Layout:
 
 
 def _node(field: Field, per_row: int | None) -> Node:
-    if field.is_encoded:
+    return _node_of(field.kind, per_row, is_encoded=field.is_encoded, is_dense=field.is_dense)
+
+
+@lru_cache(1024)
+def _node_of(kind: str, per_row: int | None, *, is_encoded: bool, is_dense: bool) -> Node:
+    if is_encoded:
         return Node(2, is_view=False, per_row=per_row)
-    if field.kind == "union":
-        return Node(1 + field.is_dense, is_view=False, per_row=per_row)
-    n_buffers = _N_LIST_BUFFERS.get(field.kind, _N_BUFFERS.get(field.kind, 2))
-    return Node(n_buffers, is_view=field.kind in _VIEWS, per_row=per_row)
+    if kind == "union":
+        return Node(1 + is_dense, is_view=False, per_row=per_row)
+    n_buffers = _N_LIST_BUFFERS.get(kind, _N_BUFFERS.get(kind, 2))
+    return Node(n_buffers, is_view=kind in _VIEWS, per_row=per_row)
 
 
-def _tensor_shape(field: Field) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shape of each tensor as it is stored, and the order of its axes."""
+@lru_cache(1024)
+def _tensor_shape(text: str, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return shape and strides of each tensor in a column, from its description and the number of elements."""
     shape: Any = None
     order: Any = None
     try:
-        facts: Any = msgspec.json.decode(field.metadata.get(_SHAPE_KEY, "").encode())
+        facts: Any = msgspec.json.decode(text.encode())
         shape = facts["shape"]
         order = facts.get("permutation") or list(range(len(shape)))
     except (msgspec.MsgspecError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     if not _is_whole(shape) or not _is_whole(order) or sorted(order) != list(range(len(shape))):
-        raise FormatError("a column of tensors has no shape", found=f"{field.metadata.get(_SHAPE_KEY, '')!r:.100}")
-    if prod(shape) != field.size:
+        raise FormatError("a column of tensors has no shape", found=f"{text!r:.100}")
+    if prod(shape) != size:
         raise FormatError(
-            "a column of tensors has another shape than its elements", expected=f"{field.size:,}", found=f"{shape}"
+            "a column of tensors has another shape than its elements", expected=f"{size:,}", found=f"{shape}"
         )
-    return tuple(shape), tuple(order)
+    steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return tuple(shape[axis] for axis in order), tuple(steps[axis] for axis in order)
 
 
 def _is_whole(numbers: Any) -> bool:

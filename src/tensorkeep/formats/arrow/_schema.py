@@ -107,7 +107,7 @@ def _parse_field(table: Table, count: _Count, depth: int) -> Field:
     if depth > _MAX_DEPTH:
         raise LimitError("columns are nested too deeply", expected=f"at most {_MAX_DEPTH} levels")
     kind, facts = parse_type(table.number(2, "B"), table.table(3))
-    children = tuple(_parse_field(child, count, depth + 1) for child in table.tables(5))
+    children = tuple([_parse_field(child, count, depth + 1) for child in table.tables(5)])
     metadata = _pairs(table, 6)
     return Field(
         table.text(0),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Final
 
 import msgspec
@@ -20,6 +19,7 @@ from tensorkeep.formats.arrow import (
     string_array,
 )
 from tensorkeep.phrases import counted
+from tensorkeep.tensors import c_strides
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 
 _TYPES_KEY: Final = "arrow.types"
@@ -64,14 +64,15 @@ def _place(column: Column, source: ByteSource, *, is_big_endian: bool) -> Tensor
     shape, strides = (column.n_rows, *leaf.rows.shape), (leaf.rows.per_row, *leaf.rows.strides)
     dtype = leaf.dtype or ""
     start, bytes_of = 0, None
-    if prod(shape):
+    if 0 not in shape:
         parts = [_unpacked(part, source, is_bits=column.is_bits) for part in column.parts if part.n_elements]
         if len(parts) == 1 and parts[0][0] is source:
             start = parts[0][1].start
         else:
             bytes_of = parts[0][0] if len(parts) == 1 else JoinedSource(parts, source.name)
     is_swapped = is_big_endian and ALL_BY_NAME[dtype].itemsize > 1
-    return TensorPlace(dtype, shape, start, strides=strides, is_big_endian=is_swapped, source=bytes_of)
+    own_strides = None if strides == c_strides(shape) else strides
+    return TensorPlace(dtype, shape, start, strides=own_strides, is_big_endian=is_swapped, source=bytes_of)
 
 
 def _unpacked(part: Part, source: ByteSource, *, is_bits: bool) -> tuple[ByteSource, ByteRange]:

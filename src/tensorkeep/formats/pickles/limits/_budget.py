@@ -76,12 +76,17 @@ class Allowance:
 
     def spend_on(self, values: tuple[Any, ...]) -> None:
         """Use up what a copy of some values takes, tuples among them one level deep."""
+        nbytes = 0
         for value in values:
             weight = _WEIGHTS.get(type(value))
             if weight is not None and len(value) > 1:
-                self.spend(weight * len(value))
+                nbytes += weight * len(value)
             if type(value) is tuple:
-                self.spend(sum(_WEIGHTS.get(type(part), 0) * len(part) for part in value if type(part) in _WEIGHTS))
+                for part in value:
+                    weight = _WEIGHTS.get(type(part))
+                    if weight is not None:
+                        nbytes += weight * len(part)
+        self.spend(nbytes)
 
 
 _WEIGHTS: dict[type, int] = {
