@@ -98,9 +98,9 @@ def shared_text(n_fields: int = 20_000, nbytes: int = 2**19) -> bytes:
     return file_with(fields=repeated(n_fields, table(text(b"a" * nbytes), None, b"\6", table())))
 
 
-def shared_metadata(n_fields: int = 20_000) -> bytes:
+def shared_metadata(n_fields: int = 5_000, n_entries: int = 20_000) -> bytes:
     """Columns that all have the same metadata, at the same place."""
-    metadata = repeated(n_fields, table(text(b""), text(b"")))
+    metadata = repeated(n_entries, table(text(b""), text(b"")))
     return file_with(fields=repeated(n_fields, table(text(b""), None, b"\6", table(), None, None, metadata)))
 
 
@@ -115,6 +115,12 @@ def test_what_is_in_many_places_is_not_read_many_times(make: Callable[[], bytes]
 
     assert time.process_time() - begin < MAX_SECONDS
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < MAX_NBYTES
+
+
+def test_more_columns_than_bytes_can_describe_are_refused() -> None:
+    column = table(text(b""), None, b"\6", table())
+    with pytest.raises(LimitError, match="more parts than its bytes can describe"):
+        tensorkeep.open(file_with(fields=repeated(20_000, column)))
 
 
 @pytest.mark.parametrize("make", [shared_text, shared_metadata])

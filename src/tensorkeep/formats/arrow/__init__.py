@@ -1,6 +1,7 @@
 """Arrow's files and streams (`.arrow`, `.feather`): columns of numbers and tensors in batches, and tensors alone.
 
 - `_flatbuffers`: the tables that describe everything, with their offsets checked.
+- `_tables`: many tables at a time.
 - `_schema`: the columns and their types.
 - `_messages`: the messages of a file or stream.
 - `_layout`: what each batch consists of.

@@ -26,7 +26,7 @@ _SPARE_NBYTES: Final = 2**12
 """How often the bytes of a buffer may be read as texts and vectors; honest ones are read once."""
 
 
-class _Buffer(msgspec.Struct, gc=False):
+class Buffer(msgspec.Struct, gc=False):
     """The bytes that tables are in, where fields are by place of that list, and the bytes that may still be read."""
 
     data: bytes
@@ -46,14 +46,18 @@ class Table:
     """One table in some bytes, with its fields by number.
 
     A number beyond the end raises `struct.error`, which `checked_offsets` translates.
+
+    Attributes:
+        buffer: The bytes.
+        place: Where it is in these.
     """
 
-    __slots__ = ("_buffer", "_data", "_offsets", "_place")
+    __slots__ = ("_data", "_offsets", "buffer", "place")
 
-    def __init__(self, buffer: _Buffer, place: int) -> None:
-        self._buffer = buffer
+    def __init__(self, buffer: Buffer, place: int) -> None:
+        self.buffer = buffer
         self._data = buffer.data
-        self._place = place
+        self.place = place
         vtable = place - _I32(buffer.data, place)[0]
         offsets = buffer.fields.get(vtable)
         self._offsets = _offsets_at(vtable, buffer) if offsets is None else offsets
@@ -61,12 +65,12 @@ class Table:
     @classmethod
     def root(cls, data: bytes) -> Table:
         """Return the table that the bytes are a buffer of."""
-        return cls(_Buffer(data, {}, _MAX_TIMES * len(data) + _SPARE_NBYTES), _U32(data, 0)[0])
+        return cls(Buffer(data, {}, _MAX_TIMES * len(data) + _SPARE_NBYTES), _U32(data, 0)[0])
 
     def _find(self, field: int) -> int | None:
         """Return where a field is; None if it has its default."""
         offset = self._offsets[field] if field < len(self._offsets) else 0
-        return self._place + offset if offset else None
+        return self.place + offset if offset else None
 
     def number(self, field: int, code: str, default: int = 0) -> int:
         """Return a number of one of the formats of `struct`."""
@@ -90,19 +94,19 @@ class Table:
     def table(self, field: int) -> Table | None:
         """Return a nested table; None if it is not there."""
         place = self._target(field)
-        return None if place is None else Table(self._buffer, place)
+        return None if place is None else Table(self.buffer, place)
 
     def text(self, field: int) -> str:
         """Return a text; bytes that are not UTF-8 become escapes."""
         offset = self._offsets[field] if field < len(self._offsets) else 0
         if not offset:
             return ""
-        data, place = self._data, self._place + offset
+        data, place = self._data, self.place + offset
         start = place + _U32(data, place)[0] + 4
         nbytes = _U32(data, start - 4)[0]
         if start + nbytes > len(data):
-            raise _outside(start + nbytes, data)
-        self._buffer.spend(nbytes)
+            raise outside(start + nbytes, data)
+        self.buffer.spend(nbytes)
         return str(data[start : start + nbytes], "utf-8", "backslashreplace")
 
     def tables(self, field: int) -> Iterator[Table]:
@@ -111,7 +115,7 @@ class Table:
         if offset:
             start, count = self._vector(field, 4)
             for place in range(start, start + 4 * count, 4):
-                yield Table(self._buffer, place + _U32(self._data, place)[0])
+                yield Table(self.buffer, place + _U32(self._data, place)[0])
 
     def structs(self, field: int, layout: str) -> list[tuple[int, ...]]:
         """Return the numbers of each struct in a vector, in a layout of `struct`."""
@@ -126,16 +130,16 @@ class Table:
             return 0, 0
         count = _U32(self._data, place)[0]
         if place + 4 + size * count > len(self._data):
-            raise _outside(place + 4 + size * count, self._data)
-        self._buffer.spend(size * count)
+            raise outside(place + 4 + size * count, self._data)
+        self.buffer.spend(size * count)
         return place + 4, count
 
 
-def _offsets_at(vtable: int, buffer: _Buffer) -> tuple[int, ...]:
+def _offsets_at(vtable: int, buffer: Buffer) -> tuple[int, ...]:
     """Read where the fields of tables are: many tables share one list of that."""
     nbytes = _U16(buffer.data, vtable)[0] if vtable >= 0 else 0
     if nbytes < 4:
-        raise _outside(vtable, buffer.data)
+        raise outside(vtable, buffer.data)
     n_fields = min(nbytes // 2 - 2, _MAX_FIELDS)
     offsets = buffer.fields[vtable] = struct.unpack_from(f"<{n_fields}H", buffer.data, vtable + 4)
     return offsets
@@ -150,7 +154,8 @@ def checked_offsets() -> Iterator[None]:
         raise FormatError("a description points outside of itself", found=str(error)) from None
 
 
-def _outside(place: int, data: bytes) -> FormatError:
+def outside(place: int, data: bytes) -> FormatError:
+    """Return the error for a place that is not in the data."""
     return FormatError(
         "a description points outside of itself", expected=f"at most {len(data):,} bytes", found=f"{place:,}"
     )

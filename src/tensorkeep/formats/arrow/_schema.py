@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
 
 import msgspec
+import numpy as np
 
 from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.formats.arrow._flatbuffers import Table
+from tensorkeep.formats.arrow._tables import Tables, tables_of
 from tensorkeep.limits import MAX_NDIM
 
 _NBYTES_PER_FIELD: Final = 16
@@ -25,6 +28,9 @@ _NAMES: Final = (
     *("large_utf8", "large_list", "run_end_encoded", "binary_view", "utf8_view", "list_view", "large_list_view"),
 )
 """Types by their numbers in the union of the schema."""
+
+
+Part = TypeVar("Part")
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -76,48 +82,75 @@ class Schema(msgspec.Struct, frozen=True):
 
 def parse_schema(table: Table, nbytes: int) -> Schema:
     """Read the schema in a message of `nbytes` bytes."""
-    count = _Count(nbytes // _NBYTES_PER_FIELD + 1)
-    fields = tuple(_parse_field(field, count, 0) for field in table.tables(1))
-    return Schema(fields, parse_metadata(table, 2), table.number(0, "h") == 1)
+    most = nbytes // _NBYTES_PER_FIELD + 1
+    fields = _parse_fields(tables_of(table, 1, most), most, 0)
+    return Schema(tuple(fields), parse_metadata(table, 2), table.number(0, "h") == 1)
 
 
 def parse_metadata(table: Table, field: int) -> dict[str, str]:
     """Return the free text of a table."""
-    return dict(_pairs(table, field))
+    return {entry.text(0): entry.text(1) for entry in table.tables(field)}
 
 
-def _pairs(table: Table, field: int) -> list[tuple[str, str]]:
-    return [(entry.text(0), entry.text(1)) for entry in table.tables(field)]
-
-
-class _Count:
-    """Counts fields: one table may be in many places."""
-
-    def __init__(self, n_left: int) -> None:
-        self._n_left = n_left
-
-    def take(self) -> None:
-        self._n_left -= 1
-        if self._n_left < 0:
-            raise LimitError("the schema has more fields than its bytes can describe")
-
-
-def _parse_field(table: Table, count: _Count, depth: int) -> Field:
-    count.take()
+def _parse_fields(tables: Tables, most: int, depth: int) -> list[Field]:
+    """Read fields and all that is in them, at most so many: one table may be in many places."""
     if depth > _MAX_DEPTH:
         raise LimitError("columns are nested too deeply", expected=f"at most {_MAX_DEPTH} levels")
-    kind, facts = parse_type(table.number(2, "B"), table.table(3))
-    children = tuple([_parse_field(child, count, depth + 1) for child in table.tables(5)])
-    metadata = _pairs(table, 6)
-    return Field(
-        table.text(0),
-        kind,
-        children=children,
-        metadata=dict(metadata),
-        is_encoded=table.table(4) is not None,
-        is_pickled=_PICKLED in metadata or any(child.is_pickled for child in children),
-        **facts,
+    children: list[Field] = []
+    inner, n_children = tables.tables(5, most - len(tables))
+    if len(inner):
+        children = _parse_fields(inner, most - len(tables), depth + 1)
+    entries, n_entries = tables.tables(6)
+    pairs = list(zip(entries.texts(0), entries.texts(1), strict=True))
+    rows = zip(
+        tables.texts(0),
+        _types_of(tables),
+        _divided(children, n_children),
+        _divided(pairs, n_entries),
+        tables.has(4).tolist(),
+        strict=True,
     )
+    return [
+        Field(
+            name,
+            kind,
+            children=tuple(within),
+            metadata=dict(texts),
+            is_encoded=is_encoded,
+            is_pickled=_PICKLED in texts or any(child.is_pickled for child in within),
+            **facts,
+        )
+        for name, (kind, facts), within, texts, is_encoded in rows
+    ]
+
+
+def _divided(parts: list[Part], counts: list[int]) -> Iterator[list[Part]]:
+    """Divide a list into lists of so many parts each."""
+    start = 0
+    for count in counts:
+        yield parts[start : start + count]
+        start += count
+
+
+def _types_of(tables: Tables) -> list[tuple[str, dict[str, Any]]]:
+    """Return the type of each field; those with the same numbers are read once."""
+    found: list[Any] = [None] * len(tables)
+    numbers = tables.numbers(2, "u1")
+    has_type = tables.has(3)
+    for number in np.unique(numbers).tolist():
+        places = np.flatnonzero(numbers == number)
+        if not 0 < number < len(_NAMES) or not has_type[places].all():
+            raise FormatError("a column has a type that Arrow does not have", found=f"number {number}")
+        types = tables.among(places).table(3)
+        codes = _NUMBERS_OF.get(_NAMES[number], ())
+        columns = [types.numbers(field, code, _ABSENT).tolist() for field, code in enumerate(codes)]
+        keys = list(zip(*columns, strict=True)) if columns else range(len(types))
+        known: dict[Any, tuple[str, dict[str, Any]]] = {}
+        for which, (place, key) in enumerate(zip(places.tolist(), keys, strict=True)):
+            if key not in known:
+                known[key] = parse_type(number, types[which])
+            found[place] = known[key]
+    return found
 
 
 def parse_type(number: int, table: Table | None) -> tuple[str, dict[str, Any]]:
@@ -180,6 +213,17 @@ def _of(names: tuple[str, ...], number: int) -> str:
         raise FormatError("a column has a unit or precision that Arrow does not have", found=str(number))
     return names[number]
 
+
+_ABSENT: Final = 2**40
+"""In place of a number that is not there: more than any that is."""
+
+_NUMBERS_OF: Final[dict[str, tuple[str, ...]]] = {
+    "int": ("<i4", "u1"),
+    "float": ("<i2",),
+    "fixed_size_binary": ("<i4",),
+    "fixed_size_list": ("<i4",),
+}
+"""Kind to the numbers that its type consists of; types of other kinds are read one by one."""
 
 _TYPES: Final = {
     "int": _int,
