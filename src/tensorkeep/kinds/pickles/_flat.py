@@ -67,7 +67,8 @@ class Leaves:
             if self.n_nodes > MAX_GRAPH_NODES:
                 raise LimitError("too many values", expected=f"at most {MAX_GRAPH_NODES:,}", found="more")
             kind = type(node)
-            if kind is TensorRecord and node.storage is not None and node.is_plain:
+            is_array = kind is ArrayRecord and not node.holds_objects
+            if is_array or (kind is TensorRecord and node.storage is not None and node.is_plain):
                 self._note(name, node)
             else:
                 waiting.extend(reversed(self._parts(name, node, kind)))

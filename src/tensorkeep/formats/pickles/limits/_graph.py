@@ -120,6 +120,8 @@ class _Count:
         kind = type(child)
         if kind in _LEAVES or (kind is TensorRecord and child.attributes is None):
             return False
+        if kind is ArrayRecord and child.dtype.text and not child.holds_objects:
+            return False
         if (kind in LISTS or kind is dict) and not child:
             return False
         if self._known.get(id(child)) is _IN_PROGRESS:
