@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays import TensorToWrite, adapter_for, tensor_to_write
+from tensorkeep.collector import PausedCollector
 from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from tensorkeep.compat.wording import (
     check_backend,
@@ -27,7 +28,7 @@ from tensorkeep.compat.wording import (
     unknown_dtype_text,
     writing_errors,
 )
-from tensorkeep.dtypes import BY_NUMPY, DTYPES
+from tensorkeep.dtypes import DTYPES
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
 from tensorkeep.kinds.safetensors import load as load_tensors
@@ -149,11 +150,15 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dic
 
 def _to_write(tensor_dict: dict[str, Array]) -> dict[str, TensorToWrite]:
     to_write = {}
-    for name, array in tensor_dict.items():
-        check_instance(name, "tensor_dict", str)
-        if array.dtype.name not in BY_NUMPY:
-            raise DtypeError(unknown_dtype_text(array.dtype.name), tensor=name)
-        to_write[name] = tensor_to_write(array, name)
+    describe = adapter_for("numpy").tensor_to_write
+    with PausedCollector():
+        for name, array in tensor_dict.items():
+            check_instance(name, "tensor_dict", str)
+            dtype = array.dtype
+            try:
+                to_write[name] = describe(array, name) if type(array) is np.ndarray else tensor_to_write(array, name)
+            except DtypeError:
+                raise DtypeError(unknown_dtype_text(dtype.name), tensor=name) from None
     return to_write
 
 

@@ -14,6 +14,7 @@ from tensorkeep.conversion import convert
 from tensorkeep.errors import LimitError, UnsupportedError
 from tensorkeep.formats.pickles import PickleLimits
 from tensorkeep.kinds.pickles import _file as pickle_file
+from tensorkeep.kinds.pickles import _open as opening
 
 
 class Net(torch.nn.Module):
@@ -202,8 +203,8 @@ def test_a_bound_can_be_raised(tmp_path: Path) -> None:
 def test_a_pickle_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.save({"turned": torch.arange(6.0).reshape(2, 3).t(), "w": torch.ones(2)}, tmp_path / "a.pt")
     read: list[object] = []
-    original = pickle_file.read_pickle
-    monkeypatch.setattr(pickle_file, "read_pickle", lambda *a, **k: (read.append(a), original(*a, **k))[1])
+    original = opening.read_pickle
+    monkeypatch.setattr(opening, "read_pickle", lambda *a, **k: (read.append(a), original(*a, **k))[1])
 
     conversion = convert(tmp_path / "a.pt", tmp_path / "safe")
 

@@ -31,7 +31,6 @@ from tensorkeep.arrays._base import (
     TensorToWrite,
 )
 from tensorkeep.arrays._codec import (
-    attributes_of,
     decode_object,
     encode_object,
     known_class,
@@ -66,7 +65,6 @@ __all__ = [
     "TensorToWrite",
     "adapter_for",
     "any_tensor_to_write",
-    "attributes_of",
     "codec_for",
     "decode_object",
     "dense_order",

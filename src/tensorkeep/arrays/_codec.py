@@ -43,12 +43,6 @@ def _learn(kind: type) -> tuple[str, Callable[[Any], bool]] | None:
     return _plain_classes.get(kind)
 
 
-def attributes_of(tensor: Any) -> dict[str, Any]:
-    """Return what to save of a dense tensor beside its elements."""
-    library = plain_library(tensor)
-    return {} if library is None else codec_for(library).attributes_of(tensor)
-
-
 def encode_object(value: Any) -> EncodedObject | None:
     """Return an object of any library as tensors and plain data; None if it is not one."""
     for library in imported_libraries():

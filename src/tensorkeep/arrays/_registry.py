@@ -178,12 +178,19 @@ def imported_libraries() -> Iterator[Library]:
     return (library for library in LIBRARIES.values() if sys.modules.get(library.module) is not None)
 
 
+_met: Final[dict[type, Library]] = {}
+"""Class to library, for the classes of tensors that were met."""
+
+
 def library_of(value: Any) -> Library | None:
     """Return the library that a value is a tensor of, of any kind."""
-    for library in imported_libraries():
-        if issubclass(type(value), _tensor_classes(library.module, library.tensor_classes)):
-            return library
-    return None
+    kind = type(value)
+    if kind not in _met:
+        for library in imported_libraries():
+            if issubclass(kind, _tensor_classes(library.module, library.tensor_classes)):
+                _met[kind] = library
+                break
+    return _met.get(kind)
 
 
 @cache

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterator
 from itertools import accumulate
 from operator import mul
-from typing import Any
+from typing import Any, Final
 
 from tensorkeep.arrays._base import Extent, TensorToWrite
 from tensorkeep.buffers import Buffer
@@ -37,6 +38,10 @@ class TensorInMemory(TensorToWrite, frozen=True, gc=False):
         return bytes_at(start, stop, self.owner)
 
 
+_MEMORY: Final = memoryview((ctypes.c_ubyte * sys.maxsize).from_address(0)).cast("B")
+"""All addresses of this process. To slice it is faster than to make an array of ctypes."""
+
+
 def bytes_at(start: int, stop: int, owner: Any) -> Iterator[Buffer]:
     """Return the bytes at an address of this process without copying them; they keep their owner alive."""
     found = (ctypes.c_ubyte * (stop - start)).from_address(start)
@@ -45,5 +50,5 @@ def bytes_at(start: int, stop: int, owner: Any) -> Iterator[Buffer]:
 
 
 def view_at(address: int, nbytes: int) -> memoryview:
-    """Return bytes at an address, which the caller keeps alive; three times as fast as `bytes_at`."""
-    return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")
+    """Return bytes at an address, which the caller keeps alive; much faster than by `bytes_at`."""
+    return _MEMORY[address : address + nbytes]

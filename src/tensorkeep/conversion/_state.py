@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.arrays import attributes_of, plain_library
+from tensorkeep.arrays import codec_for, plain_library
 from tensorkeep.collector import PausedCollector
 from tensorkeep.formats.safetensors import State
 from tensorkeep.kinds import NestedData, TensorLeaf
@@ -62,7 +62,7 @@ class _Leaves:
             found = plain_library(value)
             if found is None:
                 return None
-            library, marks = found, attributes_of(value)
+            library, marks = found, codec_for(found).attributes_of(value)
         if self.library is None:
             self.library = library
         members = {"name": str(self._n), **marks}

@@ -10,7 +10,6 @@ import msgspec
 from tensorkeep.arrays import (
     EncodedObject,
     adapter_for,
-    attributes_of,
     codec_for,
     decode_object,
     encode_object,
@@ -29,7 +28,7 @@ def through_bytes(tensor: Any) -> Any:
     library = plain_library(tensor) or ""
     entry = TensorEntry(host.dtype.name, host.shape, (0, len(data)))
     read = adapter_for(library).views(memoryview(data), {"w": entry}, 0)["w"]
-    return codec_for(library).with_attributes(read, attributes_of(tensor))
+    return codec_for(library).with_attributes(read, codec_for(library).attributes_of(tensor))
 
 
 def taken(value: Any) -> Any:

@@ -21,7 +21,7 @@ from tensorkeep.arrays.elements import (
     within_numpys_limits,
 )
 from tensorkeep.arrays.in_memory import TensorInMemory, bytes_at
-from tensorkeep.arrays.numpy._dtypes import is_plain, numpy_dtype
+from tensorkeep.arrays.numpy._dtypes import is_plain, known_row, numpy_dtype
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_NUMPY, DTYPES, DType
 from tensorkeep.entries import TensorEntry
@@ -130,7 +130,7 @@ class NumpyArrays:
     def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
         """Describe an array for writing."""
         array = np.asarray(tensor)
-        dtype = BY_NUMPY.get(array.dtype.name)
+        dtype = known_row(array.dtype)
         if dtype is None:
             raise DtypeError(
                 f"tensor `{name}` has a dtype that the format cannot hold",

@@ -12,7 +12,7 @@ Dtypes with titles or metadata and variable-width strings have no such form.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -44,6 +44,12 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
     found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype.numpy))
     return found
+
+
+@lru_cache(maxsize=256)
+def known_row(dtype: np.dtype[Any]) -> DType | None:
+    """Return the format's dtype for one of NumPy, whose name takes Python code to make; None if there is none."""
+    return BY_NUMPY.get(dtype.name)
 
 
 def is_plain(array: npt.NDArray[Any]) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from tensorkeep.arrays import (
     TensorToWrite,
     any_tensor_to_write,
-    attributes_of,
+    codec_for,
     encode_object,
     exports_memory,
     is_tensor,
@@ -150,7 +150,7 @@ class _Leaves:
             library = plain_library(value)
             if library is None:
                 return {} if exports_memory(value) else None
-            attributes = attributes_of(value)
+            attributes = codec_for(library).attributes_of(value)
         if self.library is None:
             self.library = library
         return attributes if library == self.library else {"library": library, **attributes}
