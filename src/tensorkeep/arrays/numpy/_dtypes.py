@@ -48,7 +48,7 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
 @lru_cache(maxsize=256)
 def known_row(dtype: np.dtype[Any]) -> DType | None:
-    """Return the format's dtype for one of NumPy, whose name takes Python code to make; None if there is none."""
+    """Return the format's dtype for one of NumPy, or None; NumPy's names take Python code to make."""
     return BY_NUMPY.get(dtype.name)
 
 
