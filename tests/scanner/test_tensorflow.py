@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import joblib
 import pytest
 from onnx import TensorProto
 
@@ -220,3 +221,16 @@ def test_no_operator_that_touches_files_counts_as_computing() -> None:
         "DebugGradientRefIdentity",
         "ShardedFilename",
     }
+
+
+@pytest.mark.parametrize("name", ["model.data-00000-of-00001", "d/" + "0" * 32, "_METADATA"])
+def test_what_is_known_by_its_name_alone_may_not_be_compressed(tmp_path: Path, name: str) -> None:
+    (tmp_path / "manifest.ocdbt").write_bytes(b"\x0c\xdb")
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(bytes(100))
+    assert tensorkeep.scan(tmp_path).verdict == "clean"
+
+    joblib.dump(print, path, compress=("gzip", 3))
+    assert joblib.load(path) is print
+    assert tensorkeep.scan(tmp_path).verdict == "unreadable"

@@ -12,6 +12,7 @@ from typing import Final
 
 from tensorkeep.errors import LimitError
 from tensorkeep.scanner._content import HEAD_NBYTES, Content
+from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner._forms import forms_of
 
 try:
@@ -19,12 +20,14 @@ try:
 except ImportError:  # some builds of Python come without it
     lzma = None  # type: ignore[assignment]
 
+ZSTANDARD: Final = "a Zstandard archive"
+
 _SIGNATURES: Final = (
     (rb"\x1f\x8b\x08", "a gzip archive"),
     (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "a bzip2 archive"),
     (rb"\xfd7zXZ\x00", "an xz archive"),
     (rb"LZIP[\x00\x01]", "an lzip archive"),
-    (rb"[\x1e\x22-\x28]\xb5\x2f\xfd", "a Zstandard archive"),
+    (rb"[\x1e\x22-\x28]\xb5\x2f\xfd", ZSTANDARD),
     (rb"\x04\x22\x4d\x18|\x02\x21\x4c\x18", "an LZ4 archive"),
     (rb"[\x50-\x5f]\x2a\x4d\x18", "a Zstandard or LZ4 archive"),
     (rb"\xff\x06\x00\x00sNaPpY", "a Snappy archive"),
@@ -51,7 +54,15 @@ _ENOUGH_NBYTES: Final = 512
 """How many decompressed bytes tell what they are."""
 
 
-def compression_of(content: Content, head: bytes) -> str | None:
+def report_compression(content: Content, log: FindingLog, *, but: str | None = None) -> None:
+    """Report content that is compressed as a whole, unless it is in one way that is expected."""
+    with log.recording_errors(content):
+        compression = _compression_of(content, content.head()) if content.nbytes else None
+        if compression not in {None, but}:
+            log.add("unreadable", f"it is {compression}", content)
+
+
+def _compression_of(content: Content, head: bytes) -> str | None:
     """Return how all of the bytes are compressed, given the first ones; None if they are not."""
     for matches, what in _COMPRESSED:
         if matches(head):

@@ -19,7 +19,7 @@ from tensorkeep.formats.safetensors import read_header
 from tensorkeep.kinds import OpenOptions, Place
 from tensorkeep.kinds.registry import find_tensors
 from tensorkeep.limits import MAX_PICKLE_NBYTES
-from tensorkeep.scanner._compression import compression_of
+from tensorkeep.scanner._compression import report_compression
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner._forms import Form, forms_of
@@ -100,17 +100,10 @@ def _scan_content(content: Content, log: FindingLog) -> None:
     forms = _scan_bytes(content, log)
     is_known = scan_models(content, log)
     if not is_known:
-        _report_compression(content, log)
+        report_compression(content, log)
     is_unknown = not is_known and not set(forms) - {"pickle"} and (log.n_pickles, len(log.findings)) == before
     if is_unknown and not _is_of_tensors(content, log) and content.name.lower().endswith(_EXPECTED_SUFFIXES):
         _report_unknown(content, log)
-
-
-def _report_compression(content: Content, log: FindingLog) -> None:
-    with log.recording_errors(content):
-        compression = compression_of(content, content.head()) if content.nbytes else None
-        if compression is not None:
-            log.add("unreadable", f"it is {compression}", content)
 
 
 def _is_of_tensors(content: Content, log: FindingLog) -> bool:

@@ -11,6 +11,7 @@ import os
 import re
 from typing import Final
 
+from tensorkeep.scanner._compression import ZSTANDARD, report_compression
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner.models._base import ModelForm
@@ -56,8 +57,9 @@ def _has(folder: str, name: str) -> bool:
     return os.path.isfile(os.path.join(folder, name))
 
 
-def _scan_part(content: Content, log: FindingLog) -> bool:  # noqa: ARG001
-    """Return True: nothing in it runs."""
+def _scan_part(content: Content, log: FindingLog) -> bool:
+    """Return True: nothing in it runs, unless it is compressed as Orbax does not, and joblib would unpack it."""
+    report_compression(content, log, but=ZSTANDARD)
     return True
 
 

@@ -10,6 +10,7 @@ from tensorkeep.errors import FormatError
 from tensorkeep.formats.protobuf import LENGTH, VARINT, MessageReader, parse_message
 from tensorkeep.formats.tensorflow import is_table, read_bundle
 from tensorkeep.formats.tensorflow.programs import COMPUTING, Program, ProgramReader, deeds_of
+from tensorkeep.scanner._compression import report_compression
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner.models._base import ModelForm
@@ -46,7 +47,8 @@ def _is_checkpoint(content: Content) -> bool:
 
 def _scan_checkpoint(content: Content, log: FindingLog) -> bool:
     """Report objects that TensorFlow restores by their own classes; tensors and strings are data."""
-    if _is_data(content.name):
+    if _is_data(content.name):  # only the name says so, and joblib unpacks whatever is compressed
+        report_compression(content, log)
         return True
     for key, tensor in read_bundle(content.alone()).tensors.items():
         if not tensor.dtype.itemsize and not tensor.is_string:
