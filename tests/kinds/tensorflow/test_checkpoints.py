@@ -227,6 +227,16 @@ def test_missing_and_truncated_files_are_named(files: Path, tmp_path: Path) -> N
         tensorkeep.open(tmp_path / "nothing")
 
 
+def test_a_missing_file_with_parts_of_tensors_is_named(files: Path, tmp_path: Path) -> None:
+    path = copied(files, "sliced", tmp_path)
+    data = tmp_path / "sliced.data-00000-of-00001"
+    data.unlink()
+
+    with pytest.raises(SourceMissingError, match=data.name):
+        tensorkeep.open(path)
+    assert [(finding.kind, finding.shard) for finding in tensorkeep.verify(path).findings] == [("missing", data.name)]
+
+
 def test_a_frozen_program_has_no_variables(files: Path, tmp_path: Path) -> None:
     shutil.copy(files / "module/saved_model.pb", tmp_path)
 

@@ -65,7 +65,11 @@ class TensorBundle(Opened):
         named = {name: files.bundle.tensors[key] for name, key in self._keys.items()}
         self._tensors = {name: tensor for name, tensor in named.items() if tensor.dtype.itemsize}
         self._others = {name: tensor for name, tensor in named.items() if not tensor.dtype.itemsize}
-        self._assembled = {name: self._assemble(name, it) for name, it in self._tensors.items() if not it.is_whole}
+        self._assembled = {
+            name: self._assemble(name, tensor)
+            for name, tensor in self._tensors.items()
+            if not tensor.is_whole and all(part.shard in files.shards for part in tensor.parts)
+        }
 
     @property
     def path(self) -> str:
