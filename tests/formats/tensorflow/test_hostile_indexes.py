@@ -10,11 +10,14 @@ from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tensorkeep
 from tensorkeep.crc32c import crc32c, masked
 from tensorkeep.errors import FormatError, LimitError, RefusedError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.tensorflow import Bundle, read_bundle
+from tensorkeep.formats.tensorflow._entries import EntryParser
 from tensorkeep.transport import MemorySource
 from tests.support.formats.crafted_bundle import (
     MAGIC,
@@ -303,3 +306,29 @@ def test_hostile_indexes_of_any_size_take_linear_time() -> None:
 
     seconds(1_000)
     assert seconds(40_000) < 12 * max(seconds(10_000), 0.01)
+
+
+NUMBERS = st.integers(0, 2**35) | st.sampled_from([0, 1, 127, 128, 2**63 - 1, 2**63, 2**64 - 1])
+
+
+@st.composite
+def values(draw: st.DrawFn) -> bytes:
+    """Return an entry as TensorFlow writes it, or with some bytes changed."""
+    fields = [(1, draw(st.integers(0, 40))), (2, shape(*draw(st.lists(NUMBERS, max_size=3))))]
+    fields += [(number, draw(NUMBERS)) for number in (3, 4, 5) if draw(st.booleans())]
+    value = bytearray(message(*fields, (6, draw(st.integers(0, 2**32 - 1)))))
+    for place in draw(st.lists(st.integers(0, len(value) - 1), max_size=2)):
+        value[place] = draw(st.sampled_from([0, 1, 2, 8, 18, 24, 32, 40, 53, 58, 127, 128, 255]))
+    return bytes(value)
+
+
+@given(values())
+def test_usual_entries_are_read_as_field_by_field(value: bytes) -> None:
+    def parsed(read: Callable[[bytes], object]) -> object:
+        try:
+            return read(value)
+        except TensorkeepError as error:
+            return type(error)
+
+    parser = EntryParser()
+    assert parsed(parser.parse) == parsed(parser.parse) == parsed(EntryParser()._parse_any)

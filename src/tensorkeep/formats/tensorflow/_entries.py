@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from math import prod
 from typing import Final, NoReturn
 
 import msgspec
 
 from tensorkeep.errors import FormatError, LimitError, UnsupportedError
-from tensorkeep.formats.protobuf import Value, parse_message, signed32, signed64
+from tensorkeep.formats.protobuf import Value, parse_message, parse_varint, signed32, signed64
 from tensorkeep.formats.tensorflow._dtypes import BY_NUMBER, ForeignDType
 from tensorkeep.limits import MAX_I64, MAX_LISTED_NDIM
 
@@ -80,14 +81,46 @@ def _check_version(data: Value) -> None:
             )
 
 
+_VARINT: Final = rb"([\x80-\xff]*[\0-\x7f])"
+_match_usual = re.compile(
+    rb"(\x08[\x01-\x7f]\x12.(?:\x12.(?:\x08[\x80-\xff]*[\0-\x7f])?)*)"
+    rb"(?:\x18%b)?(?:\x20%b)?(?:\x28%b)?\x35(.{4})" % (_VARINT, _VARINT, _VARINT),
+    re.DOTALL,
+).fullmatch
+"""What TensorFlow writes: dtype and shape, then file, place, size and checksum, without those that are zero."""
+
+
 class EntryParser:
-    """Parses entries; a shape that occurs again is parsed once."""
+    """Parses entries; a dtype and shape that occur again are parsed once."""
 
     def __init__(self) -> None:
         self._shapes: dict[Value, tuple[int, ...]] = {}
+        self._heads: dict[bytes, Entry | None] = {}
 
     def parse(self, data: bytes) -> Entry:
         """Read one entry."""
+        match = _match_usual(data)
+        if match is None:
+            return self._parse_any(data)
+        first, shard, start, nbytes, crc = match.groups()
+        if first not in self._heads:
+            self._heads[first] = self._parse_head(first)
+        head = self._heads[first]
+        if head is None:
+            return self._parse_any(data)
+        place = _varint(shard), _varint(start), _varint(nbytes)
+        _check_place(*place)
+        return Entry(head.dtype, head.shape, *place, int.from_bytes(crc, "little"))
+
+    def _parse_head(self, data: bytes) -> Entry | None:
+        """Return dtype and shape; None if the fields after them belong to the shape."""
+        try:
+            return self._parse_any(data)
+        except FormatError:
+            return None
+
+    def _parse_any(self, data: bytes) -> Entry:
+        """Read one entry field by field, whatever their order."""
         found: dict[int, Value] = {}
         slices: list[Slice] = []
         for number, value in parse_message(data):
@@ -103,9 +136,19 @@ class EntryParser:
         dtype, shard, start, nbytes, crc = (_number(found.get(number, 0)) for number in (1, 3, 4, 5, 6))
         if dtype not in BY_NUMBER:
             _refuse("a dtype", "the number of one of TensorFlow's", str(dtype))
-        if max(shard, start + nbytes) > MAX_I64:
-            _refuse("a place", "bytes of a file", f"{nbytes:,} from byte {start:,} of file {shard}")
+        _check_place(shard, start, nbytes)
         return Entry(BY_NUMBER[dtype], self._shapes[shape], shard, start, nbytes, crc, tuple(slices))
+
+
+def _varint(data: bytes | None) -> int:
+    if data is None:
+        return 0
+    return data[0] if len(data) == 1 else parse_varint(data, 0)[0]
+
+
+def _check_place(shard: int, start: int, nbytes: int) -> None:
+    if shard > MAX_I64 or start + nbytes > MAX_I64:
+        _refuse("a place", "bytes of a file", f"{nbytes:,} from byte {start:,} of file {shard}")
 
 
 def _shape(data: bytes) -> tuple[int, ...]:

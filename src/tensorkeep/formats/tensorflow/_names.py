@@ -27,7 +27,11 @@ def names_of(keys: Iterable[str]) -> dict[str, str]:
     known = dict.fromkeys(keys)
     found: dict[str, str] = {}
     for key in known:
-        name = _replace_escapes(lambda match: _ESCAPES[match[0]], key.removesuffix(VALUE_SUFFIX))
-        is_taken = name in found or (name in known and name != key) or not name
-        found[key if is_taken or not key.endswith(VALUE_SUFFIX) else name] = key
+        if not key.endswith(VALUE_SUFFIX):
+            found[key] = key
+            continue
+        name = key.removesuffix(VALUE_SUFFIX)
+        if "." in name:
+            name = _replace_escapes(lambda match: _ESCAPES[match[0]], name)
+        found[key if name in found or name in known or not name else name] = key
     return found

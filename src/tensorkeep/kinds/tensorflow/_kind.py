@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Final
 
+from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, UnsafeError
 from tensorkeep.kinds.base import Checks, Files, Kind, OpenOptions
 from tensorkeep.kinds.tensorflow._bundle import TensorBundle
@@ -16,7 +17,7 @@ from tensorkeep.transport import exists
 
 
 def _open(location: BundleLocation, options: OpenOptions) -> TensorBundle:
-    with ExitStack() as opened:
+    with PausedCollector(), ExitStack() as opened:
         files = open_files(location, opened, options)
         if files.faults:
             is_missing = all(fault.kind == "missing" for fault in files.faults)
