@@ -5,12 +5,13 @@
 - `_tables`: tables of bounded length, folded and open.
 """
 
-from tensorkeep.markup._elements import Markup, element
+from tensorkeep.markup._elements import Markup, drawing, element
 from tensorkeep.markup._tables import folded, page, table
 from tensorkeep.markup._texts import printable, shape_text, share_text, shortened, size_text, speed_text
 
 __all__ = [
     "Markup",
+    "drawing",
     "element",
     "folded",
     "page",

@@ -25,6 +25,12 @@ def element(tag: str, *children: str, **attributes: str | float) -> Markup:
     return Markup(f"<{tag}{written}>{joined(children)}</{tag}>")
 
 
+def drawing(width: float, height: float, *children: str) -> Markup:
+    """Return an SVG of a size in pixels, which shrinks where there is less room."""
+    size = {"viewBox": f"0 0 {width:g} {height:g}", "width": f"{width:g}", "height": f"{height:g}"}
+    return element("svg", *children, **size, role="img", style="max-width:100%;height:auto")
+
+
 def joined(children: tuple[str, ...]) -> Markup:
     """Join markup and texts; control and direction characters in texts are shown as escapes."""
     return Markup("".join(child if isinstance(child, Markup) else _escaped(child) for child in children))

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.markup import Markup, element
+from tensorkeep.markup import Markup, drawing, element
 from tensorkeep.showing._png import Color, png
 from tensorkeep.showing._sample import Sample
 
@@ -49,15 +49,12 @@ def heatmap_svg(sample: Sample) -> Markup:
     colors = f"blue -{scale:.3g} · white 0 · red {scale:.3g}"
     if not np.isfinite(numbers).all():
         colors += " · magenta NaN · yellow Inf"
-    return element(
-        "svg",
+    return drawing(
+        round(total_width, 1),
+        round(total_height, 1),
         element("text", f"[{sample.index}]", x=8, y=14, font_weight=600, **_TEXT),
         image,
         element("text", colors, x=8, y=f"{height + 40:.1f}", **_TEXT),
-        viewBox=f"0 0 {total_width:.1f} {total_height:.1f}",
-        width=f"{total_width:.1f}",
-        height=f"{total_height:.1f}",
-        role="img",
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tensorkeep.markup import Markup, element
+from tensorkeep.markup import Markup, drawing, element
 from tensorkeep.measuring import Histogram
 
 _WIDTH: Final = 330
@@ -46,6 +46,4 @@ def histogram_svg(title: str, found: Histogram) -> Markup:
             if 0.2 < zero / _WIDTH < 0.8:
                 texts.append(element("text", "0", x=f"{zero:.1f}", y=_HEIGHT - 6, text_anchor="middle", **_TEXT))
     axis = element("line", x1=_LEFT, x2=_WIDTH - _LEFT, y1=floor, y2=floor, stroke="currentColor", stroke_opacity=0.5)
-    return element(
-        "svg", *bars, axis, *texts, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", width=_WIDTH, height=_HEIGHT, role="img"
-    )
+    return drawing(_WIDTH, _HEIGHT, *bars, axis, *texts)

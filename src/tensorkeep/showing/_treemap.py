@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.markup import Markup, element, size_text
+from tensorkeep.markup import Markup, drawing, element, size_text
 from tensorkeep.phrases import counted
 from tensorkeep.showing._squares import Box, divided
 
@@ -49,7 +49,7 @@ def treemap_svg(sizes: Mapping[str, int]) -> Markup:
     parts = sorted(_parts({name: nbytes for name, nbytes in sizes.items() if nbytes}), key=lambda part: -part.nbytes)
     boxes = divided([part.nbytes for part in parts], Box(0, 0, _WIDTH, _HEIGHT))
     drawn = [_drawn(part, box) for part, box in zip(parts, boxes, strict=True)]
-    return element("svg", *drawn, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", width=_WIDTH, height=_HEIGHT, role="img")
+    return drawing(_WIDTH, _HEIGHT, *drawn)
 
 
 def _parts(sizes: Mapping[str, int]) -> list[_Part]:
