@@ -9,6 +9,7 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import (
+    Align,
     AsJson,
     Balance,
     Cast,
@@ -40,6 +41,7 @@ def merge(
     drop: Drop = None,
     cast: Cast = None,
     sha256: Sha256 = False,
+    align: Align = 8,
     variant: Variant = None,
     output_variant: NewVariant = None,
     overwrite: Overwrite = False,
@@ -67,6 +69,7 @@ def merge(
             drop=drop,
             cast=cast,
             sha256=sha256,
+            align=align,
             overwrite=overwrite,
             progress=progress,
         )

@@ -6,6 +6,7 @@ from time import perf_counter
 
 import tensorkeep
 from tensorkeep.cli.inputs import (
+    Align,
     AsJson,
     Balance,
     Cast,
@@ -41,6 +42,7 @@ def reshard(
     strip_prefix: StripPrefix = None,
     cast: Cast = None,
     sha256: Sha256 = False,
+    align: Align = 8,
     variant: Variant = None,
     output_variant: NewVariant = None,
     overwrite: Overwrite = False,
@@ -72,6 +74,7 @@ def reshard(
             strip_prefix=strip_prefix,
             cast=cast,
             sha256=sha256,
+            align=align,
             overwrite=overwrite,
             progress=progress,
         )

@@ -28,6 +28,7 @@ from tensorkeep.checkpoint.rewriting._pipeline import (
 from tensorkeep.checkpoint.rewriting._same_arguments import same_arguments_as
 from tensorkeep.checkpoint.saving import SaveOptions, refuse_file_name, write_checkpoint
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.kinds import Opened, OpenOptions, Place
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import read_index
@@ -61,6 +62,7 @@ def reshard(
     overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
+    align: int = ALIGNMENT_NBYTES,
 ) -> None:
     """Write a checkpoint with other shards, names or dtypes, complete or not at all, in constant memory.
 
@@ -91,6 +93,7 @@ def reshard(
         durable: Whether to wait until everything is on the disk (fsync).
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. An
             exception from it ends the work and leaves the directory as it was.
+        align: Bytes at whose multiples tensors begin in a file, if their size is one too; see `tensorkeep.save`.
 
     Raises:
         DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
@@ -121,6 +124,7 @@ def reshard(
         sha256=sha256,
         durable=durable,
         progress=progress,
+        align=align,
     )
     _write_as_one([source], directory, variant, rewrite, options, overwrite=overwrite)
 
@@ -147,6 +151,7 @@ def merge(  # noqa: D417 - the decorator explains the others
     overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
+    align: int = ALIGNMENT_NBYTES,
 ) -> None:
     """Write several checkpoints as one, complete or not at all, in constant memory.
 
@@ -178,6 +183,7 @@ def merge(  # noqa: D417 - the decorator explains the others
         sha256=sha256,
         durable=durable,
         progress=progress,
+        align=align,
     )
     paths = [sources] if isinstance(sources, str | os.PathLike) else sources
     _write_as_one(paths, directory, variant, rewrite, options, overwrite=overwrite)

@@ -23,6 +23,7 @@ from tensorkeep.checkpoint.verifying import sha256_of
 from tensorkeep.digests import digest_of
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import SourceMissingError, as_transport_error
+from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.kinds.safetensors import StrayShardWarning, strays_beside
 from tensorkeep.layout import ShardRecord, emit_index
 from tensorkeep.parallel import ProgressMeter, parallel_map
@@ -90,7 +91,11 @@ class DirectoryDestination:
         self, file: str, to_write: Mapping[str, TensorToWrite], on_written: Callable[[int], None]
     ) -> bytes | None:
         index_file = self._plan.index_file
-        same = self._older.find(to_write, self._plan.metadata, index=index_file) if index_file else None
+        same = (
+            self._older.find(to_write, self._plan.metadata, index=index_file)
+            if index_file and self._options.align == ALIGNMENT_NBYTES
+            else None
+        )
         if same is None:
             return None
         is_done = self._transaction.link(file, same.source, same.head, on_written=on_written)
@@ -98,7 +103,14 @@ class DirectoryDestination:
 
     def _written(self, file: str, to_write: Mapping[str, TensorToWrite], on_written: Callable[[int], None]) -> bytes:
         with self._transaction.file(file, on_written=on_written) as sink:
-            return write_file(sink, to_write, self._plan.metadata, state=self._state, sealing=self._sealing)
+            return write_file(
+                sink,
+                to_write,
+                self._plan.metadata,
+                state=self._state,
+                sealing=self._sealing,
+                align=self._options.align,
+            )
 
     @property
     def _sealing(self) -> Sealing:
@@ -126,7 +138,9 @@ class DirectoryDestination:
 
     def _head(self, file: str, digests: Mapping[str, bytes] | None) -> tuple[bytes, Mapping[str, TensorEntry]]:
         to_write, metadata = self._plan.files[file], self._plan.metadata
-        return sealed_head(to_write, metadata, state=self._state, sealing=self._sealing, digests=digests)
+        return sealed_head(
+            to_write, metadata, state=self._state, sealing=self._sealing, digests=digests, align=self._options.align
+        )
 
     def refresh(self) -> None:
         """Show that this save is alive while other processes write."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, check_alignment
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index
 
@@ -25,9 +26,13 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     sha256: bool = False
     durable: bool = True
     progress: Callable[[int, int], None] | None = None
+    align: int = ALIGNMENT_NBYTES
     index_metadata: Mapping[str, Any] | None = None
     reuse: Checkpoint | TensorFile | None = None
     before_commit: Callable[[Mapping[str, str]], None] | None = None
+
+    def __post_init__(self) -> None:
+        check_alignment(self.align)
 
     @property
     def stem(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from tensorkeep.checkpoint.saving._destination import destination_of, refuse_file_name
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import plan_whole
+from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index, parse_size
 from tensorkeep.parallel import ProgressMeter, parallel_map
@@ -33,6 +34,7 @@ def save_checkpoint(
     index_metadata: Mapping[str, Any] | None = None,
     reuse: Checkpoint | TensorFile | None = None,
     before_commit: Callable[[Mapping[str, str]], None] | None = None,
+    align: int = ALIGNMENT_NBYTES,
 ) -> None:
     """Save tensors, or a whole training state, to a directory in the Hugging Face layout, complete or not at all.
 
@@ -70,6 +72,7 @@ def save_checkpoint(
         before_commit: Called when all files are written and nothing is replaced yet, with the name of each file of
             tensors and its present path or URL. An exception from it ends the save. A single file without an index is
             not among them if it goes to a bucket, where it is written in one step.
+        align: Bytes at whose multiples tensors begin in a file, if their size is one too; see `tensorkeep.save`.
 
     Raises:
         StateError: If a value is not data: a function, a model, an object of some class. The message has its path.
@@ -99,6 +102,7 @@ def save_checkpoint(
         index_metadata=index_metadata,
         reuse=reuse,
         before_commit=before_commit,
+        align=align,
     )
     refuse_file_name(check_target(directory))
     write_checkpoint(prepare(state, ties=ties), directory, options)

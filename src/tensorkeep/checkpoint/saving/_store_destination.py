@@ -77,7 +77,9 @@ class StoreDestination:
             existing = old.index.shards if old and old.index else None
             token = secrets.token_hex(4)
             metadata, sha256 = self._plan.metadata, self._options.sha256
-            self._spec = UploadSpec(self._options.stem, token, index_file, metadata, sha256, existing or {})
+            self._spec = UploadSpec(
+                self._options.stem, token, index_file, metadata, sha256, existing or {}, self._options.align
+            )
 
     @property
     def upload_spec(self) -> UploadSpec:
@@ -90,7 +92,13 @@ class StoreDestination:
         """Send a file; one without an index would be found at once, so it is sent by the commit."""
         to_write = self._plan.files[file]
         if self._spec is None:
-            body = file_body(to_write, self._plan.metadata, state=self._plan.prepared.state, sealing=Sealing())
+            body = file_body(
+                to_write,
+                self._plan.metadata,
+                state=self._plan.prepared.state,
+                sealing=Sealing(),
+                align=self._options.align,
+            )
             self._lone = body, on_written
         else:
             self._uploaded[file] = self._spec.upload(self._directory, file, to_write, on_written)

@@ -48,6 +48,7 @@ class UploadSpec(msgspec.Struct, frozen=True):
         metadata: Free text for the header of each file.
         sha256: Whether the index gets the SHA-256 of each file.
         existing: Files of the checkpoint being replaced, with their records.
+        align: Bytes at whose multiples tensors begin where they can.
     """
 
     stem: str
@@ -56,6 +57,7 @@ class UploadSpec(msgspec.Struct, frozen=True):
     metadata: Mapping[str, str] | None
     sha256: bool
     existing: dict[str, ShardRecord]
+    align: int
 
     def name_of(self, file: str) -> str:
         """Return the name that a file of the plan gets in the store."""
@@ -75,7 +77,7 @@ class UploadSpec(msgspec.Struct, frozen=True):
         on_written: Callable[[int], None],
     ) -> UploadedFile:
         """Send a file, unless the old checkpoint has one with the same bytes."""
-        body = file_body(to_write, self.metadata, sealing=Sealing(index=self.index_file))
+        body = file_body(to_write, self.metadata, sealing=Sealing(index=self.index_file), align=self.align)
         record = ShardRecord(body.nbytes, digest_of(body.head).hex(), _sha256(body) if self.sha256 else None)
         same = self._existing_like(directory, record)
         if same is not None:

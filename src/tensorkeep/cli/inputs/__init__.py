@@ -10,6 +10,7 @@
 from tensorkeep.cli.inputs._index_syntax import Index, parse_index_text
 from tensorkeep.cli.inputs._npy import Float, as_float, check_npy_path, write_npy
 from tensorkeep.cli.inputs._options import (
+    Align,
     AsJson,
     Balance,
     Cast,
@@ -36,6 +37,7 @@ from tensorkeep.cli.inputs._preview import read_preview
 from tensorkeep.cli.inputs._rules import Greatest, KeepBest, KeepEvery, KeepLast, Monitor, Store, rules_of
 
 __all__ = [
+    "Align",
     "AsJson",
     "Balance",
     "Cast",

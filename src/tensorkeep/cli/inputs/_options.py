@@ -72,6 +72,12 @@ Dequantize = Annotated[
     typer.Option("--dequantize", metavar="DTYPE", help="Write the numbers of quantized tensors, such as in bf16."),
 ]
 
+Align = Annotated[
+    int,
+    typer.Option(
+        "--align", metavar="BYTES", help="Let tensors begin at multiples of this: 64 for jax and TensorFlow."
+    ),
+]
 MaxShardSize = Annotated[
     str,
     typer.Option("--max-shard-size", metavar="SIZE", help="Bytes of tensors in a shard, such as 5GB or 500MiB."),

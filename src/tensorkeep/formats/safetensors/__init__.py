@@ -13,7 +13,7 @@
 
 from tensorkeep.formats.safetensors._aliases import check_owner, check_storages, check_view
 from tensorkeep.formats.safetensors._describe import describe_file
-from tensorkeep.formats.safetensors._emit import emit_header, lay_out
+from tensorkeep.formats.safetensors._emit import ALIGNMENT_NBYTES, check_alignment, emit_header, lay_out
 from tensorkeep.formats.safetensors._metadata import free_text, metadata_to_write
 from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
 from tensorkeep.formats.safetensors._read import read_head, read_header, read_seal
@@ -29,6 +29,7 @@ from tensorkeep.formats.safetensors._state import (
 )
 
 __all__ = [
+    "ALIGNMENT_NBYTES",
     "NO_TREE",
     "SEAL_KEY",
     "STATE_KEY",
@@ -37,6 +38,7 @@ __all__ = [
     "Header",
     "Seal",
     "State",
+    "check_alignment",
     "check_owner",
     "check_storages",
     "check_view",

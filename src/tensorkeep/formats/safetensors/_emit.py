@@ -13,21 +13,43 @@ import msgspec
 
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import HeaderError, LimitError
+from tensorkeep.errors import HeaderError, LimitError, UnsupportedError
 from tensorkeep.formats.safetensors._members import METADATA_KEY
 from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES
 from tensorkeep.limits import MAX_HEADER_NBYTES
 
 ALIGNMENT_NBYTES: Final = 8
-"""The data starts at a multiple of this; the header is padded with spaces."""
+"""The data starts at a multiple of this, unless a larger one is asked for; the header is padded with spaces."""
+
+MAX_ALIGNMENT_NBYTES: Final = 4096
+"""The largest that can be asked for: a page."""
 
 
-def lay_out(tensors: Mapping[str, tuple[DType, tuple[int, ...], int]]) -> dict[str, TensorEntry]:
-    """Assign each tensor its place: wide dtypes first, sorted by name within a dtype."""
+def check_alignment(align: int) -> int:
+    """Return an alignment in bytes, or refuse it."""
+    if type(align) is not int or not ALIGNMENT_NBYTES <= align <= MAX_ALIGNMENT_NBYTES or align & (align - 1):
+        raise UnsupportedError(
+            "an alignment is impossible",
+            expected=f"a power of two from {ALIGNMENT_NBYTES} to {MAX_ALIGNMENT_NBYTES:,} bytes, such as 64",
+            found=f"{align!r:.100}",
+        )
+    return align
+
+
+def lay_out(
+    tensors: Mapping[str, tuple[DType, tuple[int, ...], int]], *, align: int = ALIGNMENT_NBYTES
+) -> dict[str, TensorEntry]:
+    """Assign each tensor its place: wide dtypes first, sorted by name within a dtype.
+
+    With a larger alignment, tensors of whole multiples of it come before the others, and so are at multiples of it.
+    """
     _refuse_reserved(tensors)
     entries = {}
     start = 0
-    for name in sorted(sorted(tensors), key=lambda name: tensors[name][0].rank, reverse=True):
+    in_order = sorted(sorted(tensors), key=lambda name: tensors[name][0].rank, reverse=True)
+    if align > ALIGNMENT_NBYTES:
+        in_order.sort(key=lambda name: tensors[name][2] % align != 0)
+    for name in in_order:
         dtype, shape, nbytes = tensors[name]
         entries[name] = TensorEntry(dtype.name, shape, (start, start + nbytes))
         start += nbytes
@@ -35,7 +57,11 @@ def lay_out(tensors: Mapping[str, tuple[DType, tuple[int, ...], int]]) -> dict[s
 
 
 def emit_header(
-    entries: Mapping[str, TensorEntry], metadata: Mapping[str, str] | None = None, *, room: int = 0
+    entries: Mapping[str, TensorEntry],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    room: int = 0,
+    align: int = ALIGNMENT_NBYTES,
 ) -> bytes:
     """Encode everything before the data: length field, header and padding."""
     _refuse_reserved(entries)
@@ -59,7 +85,7 @@ def emit_header(
             hint="Save less metadata" if 2 * n_metadata > len(header) else "Save fewer tensors in one file",
         )
     spare = room - LENGTH_NBYTES - len(header)
-    padding = spare if spare >= 0 else -len(header) % ALIGNMENT_NBYTES
+    padding = spare if spare >= 0 else -(LENGTH_NBYTES + len(header)) % align
     return (len(header) + padding).to_bytes(LENGTH_NBYTES, "little") + header + b" " * padding
 
 

@@ -24,7 +24,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.digests import DIGEST_NBYTES, NO_DIGEST, digest_of, digest_of_text_with
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, UnsupportedError
-from tensorkeep.formats.safetensors._emit import emit_header
+from tensorkeep.formats.safetensors._emit import ALIGNMENT_NBYTES, emit_header
 from tensorkeep.formats.safetensors._parse import Header
 
 SEAL_KEY: Final = "tensorkeep"
@@ -81,11 +81,14 @@ def emit_sealed_header(
     *,
     index: str | None = None,
     room: int = 0,
+    align: int = ALIGNMENT_NBYTES,
 ) -> bytes:
     """Encode everything before the data, with digests."""
     tensors = bytes(DIGEST_NBYTES * len(entries)) if digests is None else b"".join(digests)
     seal = Seal(_VERSION, NO_DIGEST, b64encode(tensors).decode(), index)
-    head = emit_header(entries, {**(metadata or {}), SEAL_KEY: msgspec.json.encode(seal).decode()}, room=room)
+    head = emit_header(
+        entries, {**(metadata or {}), SEAL_KEY: msgspec.json.encode(seal).decode()}, room=room, align=align
+    )
     before, mark, after = head.partition(_BEFORE_DIGEST)
     return b"".join([before, mark, digest_of(head).hex().encode(), after[len(NO_DIGEST) :]])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.errors import TransportError, UnsupportedError
+from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, check_alignment
 from tensorkeep.tensors.writing._file_body import Sealing, file_body, plain_buffers, plain_head, write_file
 from tensorkeep.tensors.writing._prepare import Prepared, prepare
 from tensorkeep.tensors.writing._sharing import Ties
@@ -39,6 +40,7 @@ def save(
     digests: bool = True,
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
+    align: int = ALIGNMENT_NBYTES,
 ) -> None:
     """Save tensors, or a whole training state, to one safetensors file. It appears complete or not at all.
 
@@ -68,6 +70,9 @@ def save(
         durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
         progress: Called every few MiB with the bytes written and the total. If it raises, the save ends and the
             target stays as it was.
+        align: Bytes: a power of two up to 4,096. Beyond 8, tensors whose size is a multiple of it come first, and
+            begin at multiples of it in the file, so that libraries that need this share a mapped file's memory: 64
+            for jax and TensorFlow.
 
     Raises:
         StateError: If a value cannot be saved: a function, a model, an object of some class. The message has its path
@@ -90,6 +95,7 @@ def save(
         digests=digests,
         durable=durable,
         progress=progress,
+        align=check_alignment(align),
     )
 
 
@@ -126,6 +132,7 @@ def write_prepared(
     digests: bool = True,
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
+    align: int = ALIGNMENT_NBYTES,
 ) -> None:
     """Write a prepared state to a file."""
     _refuse_beside_index(os.fsdecode(path))
@@ -137,6 +144,7 @@ def write_prepared(
         sealing=Sealing() if digests else None,
         durable=durable,
         progress=progress,
+        align=align,
     )
 
 
@@ -168,16 +176,17 @@ def write_tensors(
     sealing: Sealing | None = None,
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
+    align: int = ALIGNMENT_NBYTES,
 ) -> None:
     """Write described tensors to a file, complete or not at all."""
     data_nbytes = sum(tensor.nbytes for tensor in to_write.values())
     report = None if progress is None else partial(_report, progress, data_nbytes)
     if is_remote(os.fsdecode(path)):
-        body = file_body(to_write, metadata, state=state, sealing=sealing)
+        body = file_body(to_write, metadata, state=state, sealing=sealing, align=align)
         RemotePath.of(os.fsdecode(path)).put(body, on_written=report)
         return
     with publish(path, durable=durable, on_written=report) as sink:
-        write_file(sink, to_write, metadata, state=state, sealing=sealing)
+        write_file(sink, to_write, metadata, state=state, sealing=sealing, align=align)
 
 
 def _report(progress: Callable[[int, int], None], nbytes: int, written: int) -> None:
