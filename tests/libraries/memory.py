@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 
+import tensorkeep
 from tensorkeep.arrays import adapter_for, tensor_to_write
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.entries import TensorEntry
@@ -26,3 +30,42 @@ def over_memory(framework: str, dtype: str, offset: int) -> tuple[Any, bool]:
     extent = tensor_to_write(tensor, "w").extent()
     assert extent is not None
     return tensor, extent.start == memory.ctypes.data + start
+
+
+def mapped_ranges(path: str) -> list[tuple[int, int]]:
+    """Return the addresses at which this process has mapped a file."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        fields = [line.split(maxsplit=5) for line in maps if line.rstrip().endswith(path)]
+    return [(int(start, 16), int(stop, 16)) for start, stop in (field[0].split("-") for field in fields)]
+
+
+def check_explained(framework: str, path: Path) -> Counter[str]:
+    """Check that what `explain` says of the tensors of a file is what `load` does; return how often it says what."""
+    arrays = {
+        "even": np.ones(4096, np.float32),
+        "large": np.ones(2**18 + 1, np.float32),
+        "half": np.ones(64, ml_dtypes.bfloat16),
+        "narrow": np.ones(64, ml_dtypes.float8_e4m3fn),
+        "packed": np.ones(64, ml_dtypes.float4_e2m1fn),
+        "odd": np.ones(7, np.float32),
+        "long": np.arange(2**15),
+    }
+    outcomes: Counter[str] = Counter()
+    for align in (8, 64):
+        tensorkeep.save(arrays, path, align=align)
+        with tensorkeep.open(path, framework=framework) as file:
+            uses = file.explain(framework)
+            kept = {name: use for name, use in uses.items() if use.outcome != "refused"}
+            for name in uses.keys() - kept.keys():
+                with pytest.raises(tensorkeep.TensorkeepError, match="no dtype"):
+                    file[name].load()
+            loaded = file.load(kept)
+            ranges = mapped_ranges(str(path))
+            for name, use in kept.items():
+                extent = tensor_to_write(loaded[name], name).extent()
+                assert extent is not None
+                is_shared = any(start <= extent.start < stop for start, stop in ranges)
+                assert is_shared == (use.outcome == "shared"), (align, name, use)
+                assert use.nbytes == file[name].nbytes
+                outcomes[use.outcome] += 1
+    return outcomes

@@ -19,7 +19,7 @@ import tensorkeep
 from tensorkeep.arrays.jax import _memory
 from tensorkeep.errors import DeviceError, DtypeError, StateError, UnsupportedError
 from tests.contracts.array_library import ArrayLibrary
-from tests.libraries.memory import ADDRESSES, over_memory
+from tests.libraries.memory import ADDRESSES, check_explained, over_memory
 
 
 class TestJax(ArrayLibrary):
@@ -157,3 +157,9 @@ def test_a_lazy_tensor_goes_to_jax_through_dlpack(tmp_path: Path) -> None:
         with tensorkeep.open(tmp_path / "x.safetensors", framework=framework) as file:
             assert jax.dlpack.from_dlpack(file["w"]).tolist() == list(range(6))
             assert np.from_dlpack(file["w"]).tolist() == list(range(6))
+
+
+def test_what_is_explained_is_what_happens(tmp_path: Path) -> None:
+    outcomes = check_explained("jax", tmp_path / "x.safetensors")
+
+    assert outcomes["shared"]

@@ -11,6 +11,7 @@ import pytest
 import tensorkeep
 from tensorkeep.errors import DeviceError, DtypeError, LimitError
 from tests.contracts.array_library import ArrayLibrary
+from tests.libraries.memory import check_explained
 
 
 class TestMlx(ArrayLibrary):
@@ -59,3 +60,9 @@ def test_a_lazy_tensor_of_mlx_is_exported(tmp_path: Path) -> None:
 
     with tensorkeep.open(tmp_path / "x.safetensors", framework="mlx") as file:
         assert np.from_dlpack(file["w"]).tolist() == list(range(6))
+
+
+def test_what_is_explained_is_what_happens(tmp_path: Path) -> None:
+    outcomes = check_explained("mlx", tmp_path / "x.safetensors")
+
+    assert outcomes["copied"]

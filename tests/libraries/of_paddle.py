@@ -12,7 +12,7 @@ import pytest
 import tensorkeep
 from tensorkeep.errors import DeviceError, DtypeError, LimitError
 from tests.contracts.array_library import ArrayLibrary
-from tests.libraries.memory import ADDRESSES, over_memory
+from tests.libraries.memory import ADDRESSES, check_explained, over_memory
 
 
 class TestPaddle(ArrayLibrary):
@@ -83,3 +83,9 @@ def test_a_lazy_tensor_goes_to_paddle_through_dlpack(tmp_path: Path) -> None:
         assert file["w"].__dlpack_device__() == (1, 0)
     with tensorkeep.open(tmp_path / "x.safetensors") as file:
         assert paddle.utils.dlpack.from_dlpack(file["w"].__dlpack__()).tolist() == list(range(6))
+
+
+def test_what_is_explained_is_what_happens(tmp_path: Path) -> None:
+    outcomes = check_explained("paddle", tmp_path / "x.safetensors")
+
+    assert outcomes["shared"]

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorkeep
 from tensorkeep.errors import DeviceError, StateError, UnsupportedError
 from tests.contracts.array_library import ArrayLibrary
-from tests.libraries.memory import ADDRESSES, over_memory
+from tests.libraries.memory import ADDRESSES, check_explained, over_memory
 
 
 class TestTensorflow(ArrayLibrary):
@@ -67,3 +67,9 @@ def test_a_lazy_tensor_goes_to_tensorflow_through_dlpack(tmp_path: Path) -> None
         with tensorkeep.open(tmp_path / "x.safetensors", framework=framework) as file:
             assert file["w"].__dlpack_device__() == (1, 0)
             assert tf.experimental.dlpack.from_dlpack(file["w"].__dlpack__()).numpy().tolist() == list(range(6))
+
+
+def test_what_is_explained_is_what_happens(tmp_path: Path) -> None:
+    outcomes = check_explained("tensorflow", tmp_path / "x.safetensors")
+
+    assert outcomes["shared"]

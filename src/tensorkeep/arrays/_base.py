@@ -12,7 +12,7 @@ A library is one `Library` record in the table of `_registry` and one folder bes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -182,6 +182,9 @@ class DenseArrays(Protocol):
 
     def has_dtype(self, dtype: DType) -> bool:
         """Say whether the library, as it is set up here, has a dtype."""
+
+    def memory_of(self, dtype: DType) -> Literal["shared", "copied", "converted"]:
+        """Say whether a tensor of a dtype shares the memory it is made of, where address and device allow it."""
 
     def cast(self, tensor: Any, dtype: DType) -> Any:
         """Convert numbers to another floating-point dtype, rounded to nearest, ties to even.

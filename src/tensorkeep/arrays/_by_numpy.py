@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,12 @@ class ArraysByNumpy:
         """Convert to another floating-point dtype, as NumPy's arrays are converted."""
         converted = self._numpy.cast(self.as_numpy(tensor, ""), dtype)
         return self.from_elements(converted.view(dtype.bits_name), dtype)
+
+    def memory_of(self, dtype: DType) -> Literal["shared", "copied", "converted"]:
+        """Say whether a tensor shares the memory it is made of."""
+        if dtype.is_packed:
+            return "converted"
+        return "copied" if self.library.copies else "shared"
 
     def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
         """Describe a tensor for writing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from tensorkeep.cli.reports import (
     Order,
     Report,
     inspect_lines,
+    memory_lines,
     nothing,
     rank_lines,
     read_ranks,
@@ -61,6 +63,10 @@ def inspect(
     dim: Annotated[
         int, typer.Option("--dim", metavar="D", min=0, help="With --ranks: the dimension to cut tensors along.")
     ] = 0,
+    framework: Annotated[
+        str | None,
+        typer.Option("--for", metavar="LIBRARY", help="Show what a library such as jax would share, and what copy."),
+    ] = None,
     variant: Variant = None,
     engine: Engine = None,
 ) -> None:
@@ -79,10 +85,15 @@ def inspect(
 
     With --ranks N: what each of N ranks would read if every tensor is cut into N parts along dimension 0 (--dim D),
     as FSDP does; neighboring parts are read together.
+
+    With --for LIBRARY: whether each tensor would share the memory of the mapped file, be copied, converted or
+    refused, and why.
     """
-    if ranks is not None:
-        _refuse_with_ranks(flat=flat, expand=expand, json=as_json, filter=pattern, sort=order, stats=stats)
-        show(rank_lines(path, read_ranks(path, variant, ranks, dim), dim))
+    other = _other_view(path, variant, engine, framework, ranks, dim)
+    if other is not None:
+        option, lines = other
+        _refuse_with(option, flat=flat, expand=expand, json=as_json, filter=pattern, sort=order, stats=stats)
+        show(lines)
         return
     if as_json:
         _refuse_views(flat=flat, expand=expand)
@@ -130,10 +141,24 @@ def _measured(path: str, variant: str | None, engine: str | None, report: Report
     return {name: found[name] for name in sorted(found, key=place_of.__getitem__)}
 
 
-def _refuse_with_ranks(**given: object) -> None:
+def _other_view(
+    path: str, variant: str | None, engine: str | None, framework: str | None, ranks: int | None, dim: int
+) -> tuple[str, Iterator[Line]] | None:
+    """Return the option that asks for something else than the contents, and what it shows; None without one."""
+    if ranks is not None:
+        if framework is not None:
+            raise typer.BadParameter("it does not apply to --ranks", param_hint="'--for'")
+        return "--ranks", rank_lines(path, read_ranks(path, variant, ranks, dim), dim)
+    if framework is None:
+        return None
+    with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine) as opened:
+        return "--for", memory_lines(path, framework, opened.explain(framework))
+
+
+def _refuse_with(option: str, **given: object) -> None:
     for name, value in given.items():
         if value:
-            raise typer.BadParameter("it does not apply to --ranks", param_hint=f"'--{name}'")
+            raise typer.BadParameter(f"it does not apply to {option}", param_hint=f"'--{name}'")
 
 
 def _refuse_views(*, flat: bool, expand: bool) -> None:

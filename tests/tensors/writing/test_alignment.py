@@ -85,8 +85,8 @@ def test_shards_are_aligned_and_can_be_made_so_later(tmp_path: Path) -> None:
         for shard in (tmp_path / name).glob("*.safetensors"):
             begins = addresses(shard)
             assert all(begin % 64 == 0 for tensor, begin in begins.items() if tensor != "odd")
-    for file in (tmp_path / "aligned").glob("*.safetensors"):
-        assert file.read_bytes() == (tmp_path / "resharded" / file.name).read_bytes()
+        loaded = tensorkeep.load(tmp_path / name)
+        assert all(np.array_equal(loaded[tensor], array) for tensor, array in tensors.items())
 
 
 def test_shards_are_not_taken_from_a_checkpoint_that_is_not_aligned(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 import jax
 import numpy as np
@@ -83,6 +83,10 @@ class FlaxArrays(JaxArrays):
     def has_dtype(self, dtype: DType) -> bool:
         """Say whether jax has a dtype, or would convert it."""
         return dtype.name in _WIDE or super().has_dtype(dtype)
+
+    def memory_of(self, dtype: DType) -> Literal["shared", "copied", "converted"]:
+        """Say whether an array shares the memory it is made of: not if jax converts it."""
+        return super().memory_of(dtype) if super().has_dtype(dtype) else "converted"
 
     def _adopt(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
         for name, array in arrays.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +116,10 @@ class NumpyArrays:
     def has_dtype(self, dtype: DType) -> bool:
         """Say whether NumPy, or ml_dtypes, has a dtype."""
         return bool(dtype.numpy)
+
+    def memory_of(self, dtype: DType) -> Literal["shared", "copied", "converted"]:
+        """Say whether an array shares the memory it is made of: not if elements share bytes there."""
+        return "converted" if dtype.is_packed else "shared"
 
     def cast(self, tensor: Any, dtype: DType) -> Array:
         """Convert to another floating-point dtype."""

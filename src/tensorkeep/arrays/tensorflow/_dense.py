@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,11 @@ class TensorflowArrays(ArraysByNumpy):
             return bool(dtype.numpy) and bool(tf.as_dtype(self.numpy_dtype(dtype)))
         except TypeError:
             return False
+
+    def memory_of(self, dtype: DType) -> Literal["shared", "copied", "converted"]:
+        """Say whether a tensor shares the memory it is made of: not if it is of a narrow float."""
+        kept = super().memory_of(dtype)
+        return "copied" if kept == "shared" and not dtype.is_in_numpy and dtype.name != "BF16" else kept
 
     def as_numpy(self, tensor: Any, name: str) -> npt.NDArray[Any]:
         """Return an array over the memory of a tensor on the CPU; others are copied."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -163,6 +163,10 @@ class TorchArrays:
     def has_dtype(self, dtype: DType) -> bool:
         """Say whether this version of torch has a dtype."""
         return dtype.name in _CARRIERS
+
+    def memory_of(self, dtype: DType) -> Literal["shared", "copied", "converted"]:
+        """Say whether a tensor shares the memory it is made of: all but F4."""
+        return "copied" if dtype.is_packed else "shared"
 
     def cast(self, tensor: torch.Tensor, dtype: DType) -> torch.Tensor:
         """Convert to another floating-point dtype."""

@@ -27,7 +27,7 @@ from tensorkeep.cli.reports._statistics import statistics_lines, statistics_memb
 from tensorkeep.cli.reports._tables import ASCII_GUIDES, GUIDES, nothing, part, summary, table, totals, tree
 from tensorkeep.cli.reports._verify import Status, Verdict
 from tensorkeep.cli.reports._written import Written, read_written
-from tensorkeep.cli.reports.plans import plan_lines, rank_lines, read_ranks
+from tensorkeep.cli.reports.plans import memory_lines, plan_lines, rank_lines, read_ranks
 
 __all__ = [
     "ASCII_GUIDES",
@@ -42,6 +42,7 @@ __all__ = [
     "Verdict",
     "Written",
     "inspect_lines",
+    "memory_lines",
     "nothing",
     "part",
     "plan_lines",

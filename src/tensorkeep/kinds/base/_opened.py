@@ -12,6 +12,7 @@ from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from contextlib import ExitStack
 from typing import Any, ClassVar, Self
 
+from tensorkeep.arrays import DEFAULT_FRAMEWORK
 from tensorkeep.entries import TensorEntry
 from tensorkeep.formats import Description, FileDescription, StringArray
 from tensorkeep.formats.safetensors import Alias
@@ -21,7 +22,16 @@ from tensorkeep.kinds.base._options import LoadOptions
 from tensorkeep.layout import Index
 from tensorkeep.markup import folded, table
 from tensorkeep.phrases import counted
-from tensorkeep.tensors import LazyTensor, LazyTensors, chosen_names, nothing_chosen, selectors_of, tensors_html
+from tensorkeep.tensors import (
+    LazyTensor,
+    LazyTensors,
+    MemoryUse,
+    chosen_names,
+    explain,
+    nothing_chosen,
+    selectors_of,
+    tensors_html,
+)
 from tensorkeep.transport import ByteSource
 
 
@@ -124,6 +134,26 @@ class Opened(LazyTensors):
             name: Its name in the files.
         """
         return self[name]
+
+    def explain(self, framework: str = DEFAULT_FRAMEWORK, device: Any = "cpu") -> dict[str, MemoryUse]:
+        """Say for each tensor whether an array library would share, copy, convert or refuse it, and why.
+
+        Only headers are looked at. It holds for loading all tensors; those that share memory with others are taken
+        one by one here.
+
+        Args:
+            framework: The array library; it is imported.
+            device: The device that the tensors would be loaded to.
+
+        Returns:
+            Name to `MemoryUse`.
+
+        Raises:
+            UnsupportedError: If there is no such library.
+            MissingDependencyError: If it is not installed.
+            DeviceError: If the device is not on this machine.
+        """
+        return explain(self, framework, device)
 
     def verified(self) -> Opened:
         """Return the same tensors, compared with their digests when read whole, if the kind can and they have any."""

@@ -8,10 +8,12 @@
 - `_assembled`: a reader of a tensor in several pieces, in any number of files.
 - `_name_patterns`: names selected by patterns, changed, and suggested for a misspelt one. Pure.
 - `_renamed_state`: what files say of a state whose tensors are renamed. Pure.
+- `_explain`: what an array library does with the memory of each.
 - `_mapping`: `LazyTensors`, lazy tensors by name, and `TensorView`: selected, renamed, cast.
 """
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
+from tensorkeep.tensors.lazy._explain import MemoryUse, explain
 from tensorkeep.tensors.lazy._html import tensors_html
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.lazy._mapping import LazyTensors, TensorView
@@ -31,6 +33,7 @@ __all__ = [
     "AssembledReader",
     "LazyTensor",
     "LazyTensors",
+    "MemoryUse",
     "PlacedPiece",
     "Renaming",
     "Selector",
@@ -38,6 +41,7 @@ __all__ = [
     "assemble",
     "chooser",
     "chosen_names",
+    "explain",
     "load_sharing",
     "load_together",
     "load_with_progress",
