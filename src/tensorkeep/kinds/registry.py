@@ -98,7 +98,7 @@ _FOLDER: Final = LazyKind("tensorkeep.kinds.folder:FOLDER")
 _SAFETENSORS: Final = LazyKind("tensorkeep.kinds.safetensors:SAFETENSORS", suffixes=(".safetensors",))
 """Claims what no other kind does: if there is nothing, its error says what is missing."""
 
-_STAND_INS: Final = (b"version https://git-lfs", b"<")
+_STAND_INS: Final = (b"version https://git-lfs", b"<!DOCTYPE html", b"<!doctype html", b"<html")
 """First bytes of what Git and servers give instead of a file."""
 
 
