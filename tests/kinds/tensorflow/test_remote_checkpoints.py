@@ -29,7 +29,8 @@ def contents_of(directory: Path) -> dict[str, bytes]:
 class TestRequests:
     """Opening is the index, and the beginning of each data file; a slice is one more.
 
-    A program's file is looked at too. A directory that lists nothing costs three: the two names that safetensors files could have, and the program's.
+    A program's file is looked at too. A directory that lists nothing costs three: the two names that safetensors
+    files could have, and the program's.
     """
 
     def test_a_program_by_its_file(self, files: Path) -> None:
