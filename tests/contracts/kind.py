@@ -38,6 +38,7 @@ class KindContract:
     arrays: ClassVar[Arrays] = ARRAYS
     has_checksums: ClassVar[bool] = True
     is_pickled: ClassVar[bool] = False
+    holds_programs: ClassVar[bool] = False
     is_local: ClassVar[bool] = False
     is_fetched: ClassVar[bool] = True
     engine: ClassVar[str | None] = None
@@ -162,6 +163,10 @@ class KindContract:
     def test_it_is_resharded_unless_only_a_conversion_will_do(self, path: Path, tmp_path: Path) -> None:
         if self.is_pickled:
             with pytest.raises(tensorkeep.errors.UnsupportedError, match="not a finished checkpoint"):
+                tensorkeep.reshard(path, tmp_path / "resharded")
+            return
+        if self.holds_programs:
+            with pytest.raises(tensorkeep.errors.UnsupportedError, match="more than tensors"):
                 tensorkeep.reshard(path, tmp_path / "resharded")
             return
         tensorkeep.reshard(path, tmp_path / "resharded")

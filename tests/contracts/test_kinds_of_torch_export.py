@@ -13,6 +13,8 @@ from tests.support.formats.exported import Model, exported
 
 
 class TestProgramsOfTorchExport(KindContract):
+    holds_programs = True
+
     def save(self, arrays: Arrays, directory: Path) -> Path:
         path = directory / "model.pt2"
         path.write_bytes(exported(Model({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})))

@@ -45,7 +45,6 @@ _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
     (b"\x89HDF\r\n\x1a\n", Sniffed("an HDF5 file, as Keras writes", _CONVERT)),
     (b"\x93NUMPY", Sniffed("a NumPy .npy file", _CONVERT)),
     (b"{", Sniffed("a JSON text, such as an index or a configuration", "Open the weights file beside it")),
-    (b"<?xml", Sniffed("an XML text, such as an object store's error message", _REDOWNLOAD)),
     (b"<!doctype html", Sniffed("an HTML page", _REDOWNLOAD)),
     (b"<html", Sniffed("an HTML page", _REDOWNLOAD)),
 )
@@ -66,6 +65,10 @@ def sniff(head: bytes) -> Sniffed | None:
     return next((sniffed for matches, sniffed in _PATTERNS if matches(head)), None)
 
 
+def _is_other_xml(head: bytes) -> bool:
+    return head.lstrip().startswith(b"<?xml") and b"<net" not in head  # the root of OpenVINO's models
+
+
 def _is_pickle(head: bytes) -> bool:
     return head[0] == 0x80 and head[1:2] in {b"\x02", b"\x03", b"\x04", b"\x05"}
 
@@ -73,6 +76,7 @@ def _is_pickle(head: bytes) -> bool:
 _EMPTY = Sniffed("an empty file", _REDOWNLOAD)
 _PATTERNS: tuple[tuple[Callable[[bytes], bool], Sniffed], ...] = (
     (lambda head: not any(head), Sniffed("nothing but zero bytes (an unfinished download)", _REDOWNLOAD)),
+    (_is_other_xml, Sniffed("an XML text, such as an object store's error message", _REDOWNLOAD)),
     (_is_pickle, Sniffed("a Python pickle, as older torch.save writes", _CONVERT)),
     (lambda head: head[257:262] == b"ustar", Sniffed("a tar archive", "Unpack it first: tar xf")),
 )
