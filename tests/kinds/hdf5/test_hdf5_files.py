@@ -14,6 +14,7 @@ import pytest
 import tensorkeep
 from tensorkeep.errors import LimitError
 from tests.support.hdf5_oracle import DTYPES, LIBVERS, expected, fill_group, numbers, same, write
+from tests.support.remote.fault_server import FaultServer
 
 
 def everything(file: h5py.File) -> None:
@@ -192,3 +193,18 @@ def test_little_is_read_of_a_tensor_that_was_hardly_written(tmp_path: Path) -> N
             opened["huge"].load()
         with pytest.raises(LimitError, match="never written"):
             tensorkeep.convert(path, tmp_path / "converted")
+
+
+def test_many_datasets_on_a_server_are_listed_in_few_requests(tmp_path: Path) -> None:
+    """What lies together is read together: requests depend on the depth of the file and the size of its metadata."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number in range(2_000):
+            file.create_dataset(f"layers/{number}/weight", data=np.full(64, number, np.float32))
+    data = (tmp_path / "a.h5").read_bytes()
+
+    with FaultServer({"a.h5": data}) as server, tensorkeep.open(f"{server.url}a.h5") as file:
+        assert len(file) == 2_000
+        n_opening = len(server.requests)
+        assert n_opening <= 10
+        assert file["layers/1777/weight"][3] == 1777
+        assert len(server.requests) <= n_opening + 1

@@ -14,6 +14,8 @@ GROUP: Final = 0
 CHUNKS: Final = 1
 
 _PREFIX_NBYTES: Final = 8
+_FIRST_NBYTES: Final = 544
+"""What is read first: a node of a group, as HDF5 writes them unless told otherwise."""
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -41,13 +43,15 @@ def read_btree_v1(dialect: Dialect, address: int, kind: int, key_nbytes: int) ->
 
 def _read_node(dialect: Dialect, address: int, kind: int, key_nbytes: int) -> Parsing[_Node]:
     prefix_nbytes = _PREFIX_NBYTES + 2 * dialect.address_nbytes
-    fields = Fields((yield [dialect.span(address, prefix_nbytes)])[0])
+    fields = Fields((yield [dialect.up_to(address, _FIRST_NBYTES)])[0])
     fields.expect(b"TREE", "node of a B-tree")
     found_kind, level, n_entries = fields.uint(1), fields.uint(1), fields.uint(2)
     if found_kind != kind:
         raise FormatError("a B-tree is of the wrong type", expected=str(kind), found=str(found_kind))
-    entry_nbytes = key_nbytes + dialect.address_nbytes
-    fields = Fields((yield [dialect.span(address + prefix_nbytes, n_entries * entry_nbytes)])[0])
+    nbytes = n_entries * (key_nbytes + dialect.address_nbytes)
+    fields.position = prefix_nbytes
+    if nbytes > fields.n_left:
+        fields = Fields((yield [dialect.span(address + prefix_nbytes, nbytes)])[0])
     entries: list[tuple[bytes, int]] = []
     for _ in range(n_entries):
         key, child = fields.take(key_nbytes), dialect.address(fields)

@@ -32,7 +32,11 @@ class Fields:
 
     def uint(self, nbytes: int) -> int:
         """Return the next unsigned number."""
-        return int.from_bytes(self.take(nbytes), "little")
+        start, stop = self.position, self.position + nbytes
+        if stop > len(self.data):
+            self.take(nbytes)  # which says what is missing
+        self.position = stop
+        return int.from_bytes(self.data[start:stop], "little")
 
     def skip(self, nbytes: int) -> None:
         """Skip bytes."""

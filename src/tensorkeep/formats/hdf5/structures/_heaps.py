@@ -8,6 +8,9 @@ from tensorkeep.errors import FormatError
 from tensorkeep.formats.hdf5.structures._fields import Fields
 from tensorkeep.formats.hdf5.structures._reading import Dialect, Parsing
 
+_FIRST_NBYTES: Final = 88
+"""Data of a local heap that is read with its head: what HDF5 reserves for a new group, right behind it."""
+
 _LOCAL_PREFIX_NBYTES: Final = 8
 _GLOBAL_PREFIX_NBYTES: Final = 8
 
@@ -15,7 +18,8 @@ _GLOBAL_PREFIX_NBYTES: Final = 8
 def read_local_heap(dialect: Dialect, address: int) -> Parsing[bytes]:
     """Return the data of a local heap."""
     prefix_nbytes = _LOCAL_PREFIX_NBYTES + 2 * dialect.length_nbytes + dialect.address_nbytes
-    fields = Fields((yield [dialect.span(address, prefix_nbytes)])[0])
+    head = (yield [dialect.up_to(address, prefix_nbytes + _FIRST_NBYTES)])[0]
+    fields = Fields(head)
     fields.expect(b"HEAP", "local heap")
     fields.skip(4)
     nbytes = dialect.length(fields)
@@ -23,6 +27,8 @@ def read_local_heap(dialect: Dialect, address: int) -> Parsing[bytes]:
     start = dialect.address(fields)
     if start is None:
         raise FormatError("a local heap has no data")
+    if start == address + prefix_nbytes and prefix_nbytes + nbytes <= len(head):
+        return head[prefix_nbytes : prefix_nbytes + nbytes]
     return (yield [dialect.span(start, nbytes)])[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 import msgspec
@@ -14,11 +15,19 @@ from tensorkeep.formats.hdf5.structures._fractal_heap import read_heap_objects
 from tensorkeep.formats.hdf5.structures._heaps import read_local_heap, text_of
 from tensorkeep.formats.hdf5.structures._object_header import LINK, LINK_INFO, SYMBOL_TABLE, ObjectHeader
 from tensorkeep.formats.hdf5.structures._reading import Dialect, Parsing, together
+from tensorkeep.limits import MAX_U64
 
 _SOFT: Final = 1
 _EXTERNAL: Final = 64
 _SOFT_ENTRY: Final = 2
 """What the entry of an old group says of a soft link."""
+
+_FIRST_NBYTES: Final = 328
+"""What is read first: a node with the links of an old group, as HDF5 writes them unless told otherwise."""
+
+_ENTRY: Final = struct.Struct("<QQI4xI12x")
+_ENTRY_ADDRESS_NBYTES: Final = 8
+"""An entry of an old group where addresses have 8 bytes: name, address, kind, and the place of a path in the heap."""
 
 _NAMES_TREE: Final = 5
 _HASH_NBYTES: Final = 4
@@ -95,11 +104,15 @@ class _Symbol(msgspec.Struct, frozen=True):
 
 
 def _read_symbol_node(dialect: Dialect, address: int) -> Parsing[list[_Symbol]]:
-    fields = Fields((yield [dialect.span(address, 8)])[0])
+    fields = Fields((yield [dialect.up_to(address, _FIRST_NBYTES)])[0])
     fields.expect(b"SNOD", "node of a group")
     fields.skip(2)
     n_links = fields.uint(2)
-    fields = Fields((yield [dialect.span(address + 8, n_links * (2 * dialect.address_nbytes + 24))])[0])
+    nbytes = n_links * (2 * dialect.address_nbytes + 24)
+    if nbytes > fields.n_left:
+        fields = Fields((yield [dialect.span(address + fields.position, nbytes)])[0])
+    if dialect.address_nbytes == _ENTRY_ADDRESS_NBYTES:
+        return [_symbol(*entry) for entry in _ENTRY.iter_unpack(fields.take(nbytes))]
     symbols: list[_Symbol] = []
     for _ in range(n_links):
         name, at, kind = fields.uint(dialect.address_nbytes), dialect.address(fields), fields.uint(4)
@@ -108,6 +121,10 @@ def _read_symbol_node(dialect: Dialect, address: int) -> Parsing[list[_Symbol]]:
         path = int.from_bytes(scratch[:4], "little") if kind == _SOFT_ENTRY else None
         symbols.append(_Symbol(name, at, path))
     return symbols
+
+
+def _symbol(name: int, address: int, kind: int, path: int) -> _Symbol:
+    return _Symbol(name, None if address == MAX_U64 else address, path if kind == _SOFT_ENTRY else None)
 
 
 def _read_dense(dialect: Dialect, fields: Fields) -> Parsing[list[Link]]:

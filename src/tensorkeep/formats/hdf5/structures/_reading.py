@@ -8,7 +8,6 @@ turn depends on the depth of a file's structures and not on their number, and th
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -175,20 +174,25 @@ class Blocks:
 
 def together(parsings: Iterable[Parsing[_T]]) -> Parsing[list[_T]]:
     """Let parsers read side by side what they need, and return their results in order."""
+    waiting = list(parsings)
+    if len(waiting) == 1:
+        return [(yield from waiting[0])]
     results: list[Any] = []
     running: list[tuple[int, Parsing[_T], list[ByteRange]]] = []
-    for place, parsing in enumerate(parsings):
+    for place, parsing in enumerate(waiting):
         results.append(None)
         try:
             running.append((place, parsing, next(parsing)))
         except StopIteration as end:
             results[place] = end.value
     while running:
-        data = iter((yield [span for _, _, spans in running for span in spans]))
+        data = yield [span for _, _, spans in running for span in spans]
         still: list[tuple[int, Parsing[_T], list[ByteRange]]] = []
+        stop = 0
         for place, parsing, spans in running:
+            start, stop = stop, stop + len(spans)
             try:
-                still.append((place, parsing, parsing.send(list(islice(data, len(spans))))))
+                still.append((place, parsing, parsing.send(data[start:stop])))
             except StopIteration as end:
                 results[place] = end.value
         running = still
