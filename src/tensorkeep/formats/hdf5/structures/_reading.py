@@ -125,13 +125,14 @@ class Blocks:
     def _batches(self, spans: list[ByteRange]) -> Iterator[list[ByteRange]]:
         """Cut spans into batches whose blocks fit in memory."""
         batch: list[ByteRange] = []
-        nbytes = 0
+        blocks: set[int] = set()
+        n_most = _MAX_KEPT_NBYTES // 4 // self._size
         for span in spans:
-            if batch and nbytes > _MAX_KEPT_NBYTES // 4:
+            if len(blocks) > n_most:
                 yield batch
-                batch, nbytes = [], 0
+                batch, blocks = [], set()
             batch.append(span)
-            nbytes += len(span) + self._size
+            blocks.update(self._indexes(span))
         if batch:
             yield batch
 
