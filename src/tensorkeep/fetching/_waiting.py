@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 1.0
 
-_UNSAID_S: Final = 2.0
+_UNSAID_S: Final = 5.0
 """How long a process that has the lock may not have said what it fetches; a save never says so."""
 
 
