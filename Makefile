@@ -10,6 +10,7 @@ export HF_HUB_OFFLINE := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 SCALE ?= 1
+FILES = 5000
 SEED ?= 0
 
 .DEFAULT_GOAL := help
@@ -53,11 +54,12 @@ bench: $(READY) ## Compare with other libraries; writes benchmarks/record.json a
 
 fuzz: $(READY) ## Feed broken files of every kind to the readers, and what scan calls clean to real ones
 	$(BIN)/python -m fuzz.headers --seed $(SEED)
-	$(BIN)/python -m fuzz.kinds --first $(SEED)000000
+	$(BIN)/python -m fuzz.kinds --first $(SEED)000000 --files $(FILES)
 	$(BIN)/python -m fuzz.pickles --seed $(SEED)
 	$(BIN)/python -m fuzz.scans --seed $(SEED)
 	$(BIN)/python -m fuzz.states --seed $(SEED)
 
+soak: FILES = 40000
 soak: fuzz ## Kill, damage and fuzz for hours: make soak SCALE=2 SEED=7
 	@$(BIN)/python tests/support/remote/get_nginx.py
 	TENSORKEEP_SOAK=$(SCALE) TENSORKEEP_SEED=$(SEED) \
