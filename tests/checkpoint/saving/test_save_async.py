@@ -123,7 +123,7 @@ def files(directory: Path) -> dict[str, bytes]:
     [
         {},
         {"ties": "copy", "metadata": {"a": "b"}, "durable": False},
-        {"digests": False},
+        {"digests": False, "align": 64},
     ],
     ids=repr,
 )

@@ -41,6 +41,7 @@ class SaveArguments(TypedDict, total=False):
     index_metadata: Mapping[str, Any] | None
     before_commit: Callable[[Mapping[str, str]], None] | None
     reuse: Checkpoint | TensorFile | None
+    align: int
 
 
 def save_async(
