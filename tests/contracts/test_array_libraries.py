@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,10 +25,9 @@ class TestTorch(ArrayLibrary):
 
 
 @pytest.fixture
-def toys() -> Iterator[None]:
-    LIBRARIES[TOY.name] = TOY
-    yield
-    del LIBRARIES[TOY.name]
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LIBRARIES, TOY.name, TOY)
+    monkeypatch.setattr("tensorkeep.arrays._registry._met", {})  # to what class of tensors which library belongs
 
 
 @pytest.mark.usefixtures("toys")
