@@ -289,7 +289,7 @@ def test_unknown_objects_stay_unknown(tmp_path: Path) -> None:
         assert isinstance(checkpoint.load_tree()["it"], Unknown)
     with pytest.raises(UnsafeError, match="Harmless"):
         tensorkeep.open(tmp_path / "saved", strict=True)
-    with pytest.raises(UnsafeError, match="`it`: .*Harmless"):
+    with pytest.raises(UnsafeError, match=r"`it`: .*Harmless"):
         tensorkeep.convert(tmp_path / "saved", tmp_path / "converted")
     assert tensorkeep.convert(tmp_path / "saved", tmp_path / "converted", drop_unknown=True).left_out == {
         "it": f"{__name__}.Harmless"
