@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -15,7 +16,7 @@ HEAD_NBYTES: Final = 2**16
 _PIECE_NBYTES: Final = 2**20
 
 
-class Content(msgspec.Struct, frozen=True, eq=False):
+class Content(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Bytes to scan, and where they are.
 
     Attributes:
@@ -46,7 +47,11 @@ class Content(msgspec.Struct, frozen=True, eq=False):
         return "/".join(self.place) or None
 
     def head(self) -> bytes:
-        """Return the bytes that determine the format."""
+        """Return the bytes that determine the format, which every format looks at."""
+        return self._head
+
+    @cached_property
+    def _head(self) -> bytes:
         return self.read(min(self.nbytes, HEAD_NBYTES))
 
     def after_zeros(self, n_each: int) -> Content:
