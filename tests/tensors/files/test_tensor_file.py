@@ -223,7 +223,7 @@ def test_tensors_never_share_memory_with_the_caller_s_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"framework": "tensorflow"}, {"framework": "numpy", "device": "cuda"}, {"backend": "fast"}]
+    "options", [{"framework": "theano"}, {"framework": "numpy", "device": "cuda"}, {"backend": "fast"}]
 )
 def test_an_unknown_option_is_refused(path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedError):
